@@ -90,11 +90,13 @@ tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go -C tools/package mod tidy -diff
 	go -C tools/powercut mod tidy -diff
 	go -C tools/nats mod tidy -diff
+	go -C tools/prose mod tidy -diff
 
-lint: ## run golangci-lint, built from tools/lint
+lint: ## run golangci-lint, built from tools/lint, and Vale, from tools/prose, over pages and comments
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
 	cd tools/package && go tool -modfile=../lint/go.mod golangci-lint run ./...
 	cd tools/powercut && go tool -modfile=../lint/go.mod golangci-lint run ./...
+	tools/prose.sh
 
 vuln: ## look for known vulnerabilities in what is linked
 	tools/vuln.sh

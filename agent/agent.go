@@ -26,7 +26,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Agent is one device's part in a federation.
+// Agent is the agent of one device in a federation.
 type Agent struct {
 	cfg            Config
 	core           *part.AgentCore
@@ -43,19 +43,19 @@ type Agent struct {
 	upload         *upload.UpdateUploader
 	roundMachine   *agentround.Machine
 	mesh           *mesh.NeighborMesh
-	brokerSelfTest *mqtt.BrokerSelfTest // nil if there is none
+	brokerSelfTest *mqtt.BrokerSelfTest // test of the broker; nil if none
 
 	obeyedAnnouncementStore      obeyedAnnouncementStore
-	stopErr                      error // ends the agent before the next wait
+	stopErr                      error // error that ends the agent before its next wait; nil if none
 	refusedFilters               mqtt.RefusedFilters
-	neighborBrokerRefusedFilters []string // filters that the neighbours' broker refuses, if it is another
+	neighborBrokerRefusedFilters []string // filters that a separate neighbours' broker refuses
 
 	roundBaseModel roundBaseModel
 	roundEvents    host.EventQueue[agentround.Event]
 }
 
-// New makes an agent. connect makes its connection to the broker, given the function that returns its will. The parts
-// read the files that an earlier process has left in the state folder.
+// New returns an agent that loads its state from the state folder. connect opens the connection to the broker; its
+// argument returns the agent's will.
 func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -93,7 +93,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		HasRoundWork:  func() bool { return a.roundMachine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.roundMachine.MayDisconnect() && !a.anyPartNeedsLink() },
 		OnDisconnect:  a.announcements.PostponeStaleness,
-		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator's list may have the next key
+		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator's list may already contain the next key
 	a.roundMachine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, MinUplinkRate: cfg.MinUplinkRate,
 		NeedsModelsOutsideRounds: cfg.Predict != nil}, a.recordAcceptanceByCoordinator); err != nil {
@@ -126,7 +126,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		mesh.EventCallbacks{OnFiltersRefused: a.recordNeighborRefusedFilters,
 			OnBeaconDropped: func(err error) { a.reportDroppedMessage(mqtt.KindBeacon, err) }})
 	if err != nil {
-		_ = a.core.Conn.Close() // the first error is the one to show
+		_ = a.core.Conn.Close() // the first error is returned
 		a.closeParts()
 		return nil, err
 	}
@@ -141,8 +141,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	return a, nil
 }
 
-// Run works until ctx ends, then says goodbye to the broker. The error is nil
-// unless the agent could not go on.
+// Run runs the agent until ctx ends, then disconnects from the broker. It returns an error only if the agent failed.
 func (a *Agent) Run(ctx context.Context) error {
 	a.core.Loop.AllowJobs(ctx)
 	defer a.core.Loop.CancelAndAwaitJobs()
@@ -157,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case err == nil:
 		a.presence.PublishOffline()
 	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.DeviceKeyReplacedError)):
-		a.core.Loop.CancelJobs() // without a last word: it would be older than the broker's
+		a.core.Loop.CancelJobs() // no final message: it could replace a newer one at the broker
 	default:
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
@@ -168,14 +167,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// closeParts ends the parts, after the agent or if it cannot be made.
+// closeParts closes all parts. It is called after the agent has ended or if New fails.
 func (a *Agent) closeParts() {
 	for p := range part.PartsImplementing[part.Closer](a.parts) {
 		p.Close()
 	}
 }
 
-// prepareForWait comes before each wait. The error is why the agent cannot go on.
+// prepareForWait prepares the parts for the next wait. It returns an error if the agent must end.
 func (a *Agent) prepareForWait() error {
 	if a.stopErr != nil {
 		return a.stopErr
@@ -187,7 +186,7 @@ func (a *Agent) prepareForWait() error {
 	return nil
 }
 
-// trainingMustRest reports whether any part has training rest.
+// trainingMustRest reports whether any part requires training to pause.
 func (a *Agent) trainingMustRest() bool {
 	for p := range part.PartsImplementing[part.TrainingRestDecider](a.parts) {
 		if p.TrainingMustRest() {
@@ -197,8 +196,8 @@ func (a *Agent) trainingMustRest() bool {
 	return false
 }
 
-// anyPartNeedsLink reports whether anything other than the round machine needs the link: a part, a missing group key,
-// or a test of the broker.
+// anyPartNeedsLink reports whether the broker connection is needed by a part, for a missing group key, or for a test of
+// the broker. It does not consider the round machine.
 func (a *Agent) anyPartNeedsLink() bool {
 	for p := range part.PartsImplementing[part.LinkNeedReporter](a.parts) {
 		if p.NeedsLink() {
@@ -210,9 +209,8 @@ func (a *Agent) anyPartNeedsLink() bool {
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
-// CheckAlive returns nil once the owner's goroutine has answered, if training ends when
-// it is told to. The error says that the owner did not answer before ctx ended, or
-// that training goes on. It may be called from any goroutine.
+// CheckAlive returns an error if the event loop does not answer before ctx ends, or if a cancelled training job is
+// still running. It may be called from any goroutine.
 func (a *Agent) CheckAlive(ctx context.Context) error {
 	if err := a.core.Loop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -220,7 +218,7 @@ func (a *Agent) CheckAlive(ctx context.Context) error {
 	return a.training.CheckStuckJobs(time.Now())
 }
 
-// nextTickAt returns when something wants a tick: an hour away if nothing does.
+// nextTickAt returns the earliest deadline of the agent, at most one hour from now.
 func (a *Agent) nextTickAt() time.Time {
 	next := part.EarliestDeadline{At: a.core.Loop.Now().Add(time.Hour), IsSet: true}
 	next.Add(a.roundMachine.Deadline())
@@ -239,7 +237,7 @@ func (a *Agent) tick(now time.Time) {
 	}
 }
 
-// handleConnEvent takes what the connection tells.
+// handleConnEvent handles an event of the broker connection.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.brokerSelfTest.Step(a.core.Loop.Now(), e)
 	if a.reportSelfTestOutcome(ended); own || a.announcements.HandleSearchEvent(e) {
@@ -268,14 +266,14 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	}
 }
 
-// updateRefusedFilters takes note of what the broker refuses, and no longer refuses.
+// updateRefusedFilters updates the list of subscriptions that the broker refuses.
 func (a *Agent) updateRefusedFilters(e mqtt.Event) {
 	if a.refusedFilters.Step(e) {
 		a.reportRefusedFilters()
 	}
 }
 
-// recordNeighborRefusedFilters notes which filters the neighbours' broker refuses, if it is not the coordinator's.
+// recordNeighborRefusedFilters stores and reports the filters that a separate neighbours' broker refuses.
 func (a *Agent) recordNeighborRefusedFilters(filters []string) {
 	a.neighborBrokerRefusedFilters = filters
 	a.reportRefusedFilters()
@@ -292,8 +290,7 @@ func (a *Agent) publish(m mqtt.Message) {
 	}
 }
 
-// reportSelfTestOutcome reports the outcome of a test of the broker. It does nothing if ended is nil: no test has
-// ended.
+// reportSelfTestOutcome reports the result of a broker test. It does nothing if ended is nil.
 func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestReport) {
 	if ended != nil {
 		a.announcements.HandleAccessTestResult(ended.Result)
@@ -301,17 +298,17 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestReport) {
 	}
 }
 
-// applyRootDocument is called when a new root document is in force. Whoever stole a key that it no longer names may
-// have signed any time, and any attestation.
+// applyRootDocument applies a new root document. It discards issue times and checks attestations again, because a
+// stolen key may have signed any of them.
 func (a *Agent) applyRootDocument() {
 	a.mesh.ApplyRootDocument()
 	a.announcements.ForgetIssueTimes()
 }
 
-// RotateKey replaces the device's key (identity.AgentIdentity.RotateKey). It may be called from any goroutine.
+// RotateKey replaces the device's key (see [identity.AgentIdentity.RotateKey]). It may be called from any goroutine.
 func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
-// handleRoundEvent gives the machine an event and does what it asks for.
+// handleRoundEvent passes an event to the round machine and performs the resulting effects.
 func (a *Agent) handleRoundEvent(ev agentround.Event) {
 	a.roundEvents.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
 		for _, e := range a.roundMachine.Step(a.core.Loop.Now(), ev) {

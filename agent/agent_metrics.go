@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Metrics are the metrics of the agent's events.
+// Metrics contains all metrics of the agent.
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
 	modelVersion, modelBytes, modelFetches,

@@ -17,15 +17,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// alive asks the agent for a sign of life, for some seconds.
+// alive calls CheckAlive with a timeout of 20 seconds.
 func (s *scene) alive() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return s.host.CheckAlive(ctx)
 }
 
-// TestAlive wants a sign of life from an agent that works or waits for room on
-// its disk, and none from one that hangs.
+// TestAlive checks that CheckAlive succeeds for an agent that works or waits for disk space, and fails for one that
+// hangs.
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -73,7 +73,7 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// stuck keeps blocks from going on.
+// stuck is a trainer whose blocks wait until free is closed.
 type stuck struct {
 	training.Trainer
 	free chan struct{}
@@ -86,8 +86,8 @@ func (s stuck) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 	return hook{b, func(uint64) { <-s.free }}, err
 }
 
-// TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after
-// its round is over.
+// TestAliveWhileTraining checks that CheckAlive succeeds during training, and fails only long after the round has
+// ended.
 func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fetchTask fetches an announced task, and then prepares the local rows for it.
+// fetchTask fetches an announced task and then prepares the local rows for it.
 func (a *Agent) fetchTask(ref wire.BlobRef) {
 	a.taskData.AwaitTask(ref.Hash)
 	a.fetch.Fetch(ref, fetch.Task, func(b *fetch.Blob, err error) {
@@ -25,8 +25,8 @@ func (a *Agent) fetchTask(ref wire.BlobRef) {
 	})
 }
 
-// EncodedAnnouncedTask returns the announced task, encoded. It is nil if the agent does not have it yet, or does not
-// support it. Task may be called from any goroutine.
+// EncodedAnnouncedTask returns the encoding of the announced task. It returns nil if the task has not arrived or is not
+// supported. It may be called from any goroutine.
 func (a *Agent) EncodedAnnouncedTask(ctx context.Context) ([]byte, error) {
 	announced := make(chan *part.LocalTask, 1)
 	if err := a.core.Loop.RunOnLoopContext(ctx, func() { announced <- a.taskData.AnnouncedTask() }); err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// inCell is a scene whose agent looks for neighbours.
+// inCell configures the agent of a scene to look for neighbours, and returns the scene.
 func inCell(s *scene) *scene {
 	s.cfg.Mesh = &mesh.Config{FillRandom: func(p []byte) { clear(p) }, Cell: "hall", MaxNeighbors: 2}
 	return s
 }
 
-// beacon is the agent's last one, and the proof in it.
+// beacon returns the agent's last beacon and its proof.
 func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -39,20 +39,21 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 	panic("unreachable")
 }
 
-// wordBy is a word about an agent's key.
+// wordBy returns an attestation of an agent's key, signed with the key by.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AgentKeyAttestationText("plant", of, w.AgentKey)))
 	return w
 }
 
-// give invites the agent with a word about its key.
+// give sends the agent an invitation with an attestation of its key.
 func (s *scene) give(by wire.Signature) {
 	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, StepSizeWeight: 1,
 		KeyAttestation: by}).Body())
 }
 
-// hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
+// hears delivers a beacon of another agent, signed unless key is nil. It returns the reason for which the agent dropped
+// it.
 func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(eventsOf[agent.MessageDropped](s))
@@ -74,8 +75,8 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttesta
 	return ""
 }
 
-// TestWord: with the coordinator's word, which outlives the process, an agent signs its beacons, and hears none that
-// are not signed by whose they are.
+// TestWord checks that an agent with an attestation signs its beacons, even after a restart, and drops beacons that are
+// not signed by their sender.
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(newScene(t))
@@ -126,8 +127,8 @@ func TestWord(t *testing.T) {
 	})
 }
 
-// TestWordOfAnotherRoot: the words of a key of the coordinator end with it, and those about an agent that the root
-// document revokes.
+// TestWordOfAnotherRoot checks that attestations become invalid when a root document replaces the coordinator's key or
+// revokes the agent.
 func TestWordOfAnotherRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(rooted(t))

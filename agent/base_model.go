@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// roundBaseModel is the base model of the round under way.
+// roundBaseModel is the base model of the current round.
 type roundBaseModel struct {
 	hash       wire.Digest
-	parameters []float32 // nil until it is here
+	parameters []float32 // parameters of the model; nil until it has arrived
 }
 
-// obtainRoundBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
+// obtainRoundBaseModel reuses the model in use as the base model of a round, or fetches the base model.
 func (a *Agent) obtainRoundBaseModel(ref wire.BlobRef) {
 	a.roundBaseModel.hash = ref.Hash
 	if w := a.predict.ParametersOfModelInUse(ref.Hash); w != nil {
@@ -31,12 +31,12 @@ func (a *Agent) obtainRoundBaseModel(ref wire.BlobRef) {
 	}
 }
 
-// fetchModel fetches a base model. Training, prediction and evaluation share each model that arrives.
+// fetchModel fetches a base model for training, prediction and evaluation.
 func (a *Agent) fetchModel(ref wire.BlobRef) {
 	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.decodeFetchedModel(ref, b, err) })
 }
 
-// deliverModelToParts gives a base model to evaluation and prediction, or the reason why it is not available.
+// deliverModelToParts passes a base model to evaluation and prediction, or the error that made it unavailable.
 func (a *Agent) deliverModelToParts(hash wire.Digest, w []float32, err error) {
 	if err == nil {
 		a.evaluation.EvaluateArrivedModel(hash, w)
@@ -44,7 +44,7 @@ func (a *Agent) deliverModelToParts(hash wire.Digest, w []float32, err error) {
 	a.predict.HandleArrivedModel(hash, w, err)
 }
 
-// decodeFetchedModel decodes a base model that has arrived, or reports that it is not available.
+// decodeFetchedModel decodes a fetched base model, or reports that it is not available.
 func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 	if errors.Is(err, fetch.ErrCanceled) {
 		a.predict.HandleCanceledModelFetch(ref.Hash)
@@ -55,7 +55,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 		a.deliverModelToParts(ref.Hash, nil, err)
 		return
 	}
-	of := a.taskData.AnnouncedTask() // of the announced task, whose model it is; its rows may not fit
+	of := a.taskData.AnnouncedTask() // model of the announced task, whose rows may not fit
 	if ref.Hash == a.roundBaseModel.hash {
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
@@ -76,7 +76,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 			if err != nil {
 				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.TopicLevel(), "err", err)
 			}
-			if ref.Hash == a.roundBaseModel.hash { // else the round is over, or is another agent's
+			if ref.Hash == a.roundBaseModel.hash { // otherwise the model is not, or no longer, for this round
 				a.roundBaseModel.parameters = w
 				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, FetchFailed: err != nil})
 			}
@@ -85,7 +85,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 	})
 }
 
-// predictDependencies returns what prediction needs of the agent.
+// predictDependencies returns the functions of the agent that prediction calls.
 func (a *Agent) predictDependencies() predict.PredictionDependencies {
 	return predict.PredictionDependencies{
 		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
@@ -108,7 +108,7 @@ func (a *Agent) predictDependencies() predict.PredictionDependencies {
 	}
 }
 
-// evaluationDependencies returns what evaluation needs of the agent.
+// evaluationDependencies returns the functions of the agent that evaluation calls.
 func (a *Agent) evaluationDependencies() evaluation.EvaluatorDependencies {
 	return evaluation.EvaluatorDependencies{
 		Tasks: a.taskData, BuildPredictionParameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
@@ -125,7 +125,7 @@ func (a *Agent) evaluationDependencies() evaluation.EvaluatorDependencies {
 	}
 }
 
-// findBaseModelInMemory returns the base model of the round under way if it is that model and is in memory, or nil.
+// findBaseModelInMemory returns the base model of the current round if it has this hash and is in memory, or nil.
 func (a *Agent) findBaseModelInMemory(hash wire.Digest) []float32 {
 	if a.roundBaseModel.hash == hash {
 		return a.roundBaseModel.parameters
@@ -133,7 +133,7 @@ func (a *Agent) findBaseModelInMemory(hash wire.Digest) []float32 {
 	return nil
 }
 
-// trainerAsProgram returns the external program for prediction or evaluation, if the agent's trainer is one.
+// trainerAsProgram returns the agent's trainer as an external program, or an error if it is not one.
 func trainerAsProgram[P any](c *Config) (P, error) {
 	program, is := c.Training.Trainer.(P)
 	if !is {
@@ -149,7 +149,7 @@ var (
 	modelFetches = observe.Counter("model_fetches_total", "Base models fetched.")
 )
 
-// BaseModelFetched: the agent has the base model of a round.
+// BaseModelFetched reports that the agent has the base model of a round.
 type BaseModelFetched struct {
 	Version wire.ModelVersion
 	Bytes   int

@@ -9,14 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestBehind: an agent ends when the broker has a presence of an earlier start
-// that its counter does not know of, to start again above it; once, or two clones
-// would raise each other.
+// TestBehind checks that an agent ends when the broker retains a presence whose epoch is above its counter of starts,
+// so that it restarts with a higher number. It ends only once, because two clones would otherwise raise each other.
 func TestBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
-		boot, behind wire.Epoch // of this start
-		earlier      wire.Epoch // retained
+		boot, behind wire.Epoch // epoch of this start; MinLostCounterEpoch
+		earlier      wire.Epoch // epoch of the retained presence
 		ends         bool
 	}{
 		{"an earlier start", 5, 6, 4, false},

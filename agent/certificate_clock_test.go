@@ -10,13 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// built is when the program was made, told when the coordinator announced, and before the first of all times.
+// built is the build time of the program; told is the time signed by the coordinator.
 var (
 	built = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	told  = time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 )
 
-// at1970 begins a life of an agent whose machine's clock begins in 1970, and goes.
+// at1970 starts an agent on a machine whose clock starts in 1970.
 func (s *scene) at1970() {
 	begun := time.Now()
 	s.cfg.Identity.Clock = identity.NewCertificateClock(built,
@@ -24,7 +24,7 @@ func (s *scene) at1970() {
 	s.start()
 }
 
-// wantTime wants what the clock says.
+// wantTime checks the time of the certificate clock.
 func (s *scene) wantTime(what string, want time.Time) {
 	s.t.Helper()
 	if got := s.cfg.Identity.Clock.Now(); !got.Equal(want) {
@@ -32,16 +32,16 @@ func (s *scene) wantTime(what string, want time.Time) {
 	}
 }
 
-// issued announces that a round goes on, at a time.
+// issued announces a round with the issue time at.
 func (s *scene) issued(r wire.RoundID, at time.Time) {
 	a := s.training(taskOf("air"), 0, 0)
 	a.IssuedAt = uint64(at.Unix())
 	s.announce(r, a)
 }
 
-// TestClockFloor: a machine that begins in 1970 goes by the time that the program was built, then by what the
-// coordinator has signed, which goes on and is there at the next start. A replay does not set it back, nor does a
-// coordinator that is slow.
+// TestClockFloor checks that on a machine whose clock starts in 1970, certificates are checked with the build time, and
+// then with the time signed by the coordinator. That time is saved. Neither a replay nor a slow coordinator sets it
+// back.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -78,7 +78,7 @@ func TestClockFloor(t *testing.T) {
 	})
 }
 
-// TestClockIsSet: a machine whose clock is set while the agent runs is behind no more.
+// TestClockIsSet checks that a machine's clock is no longer reported as behind after it was set.
 func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -94,8 +94,8 @@ func TestClockIsSet(t *testing.T) {
 	})
 }
 
-// TestClockOfThief: what a thief of the coordinator's key has signed ends with the next root document, also where the
-// process ends at once.
+// TestClockOfThief checks that the next root document discards the times signed with a stolen key, even if the process
+// ends at once.
 func TestClockOfThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)

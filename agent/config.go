@@ -24,52 +24,51 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is what an agent needs.
+// Config is the configuration of an agent.
 type Config struct {
 	Federation wire.FederationName
 	ID         wire.AgentID
 	Identity   identity.Config
 	Presence   presence.Config
 	Topics     mqtt.Topics
-	// TaskData is the source of the agent's rows, and how they are used.
+	// TaskData describes the source of the agent's rows and their use.
 	TaskData taskdata.Config
-	// StateDir keeps what must outlive the process. It must exist and be this agent's alone.
+	// StateDir is the folder for state that survives a restart. It must exist and be used by this agent only.
 	StateDir string
-	// IsStateDirVolatile says that StateDir does not survive a power cut; presence tells it.
+	// IsStateDirVolatile means that StateDir does not survive a power cut. The agent reports it in its presence.
 	IsStateDirVolatile bool
-	// Disk contains StateDir; the machine's disk unless set.
+	// Disk is the disk that contains StateDir. The default is the local disk.
 	Disk store.Disk
-	// Runtime is its time; real time unless set.
+	// Runtime provides time and jobs. The default is real time.
 	Runtime host.JobRuntime
-	// SignatureScheme are Ed25519's unless set.
+	// SignatureScheme signs and verifies messages. The default is Ed25519.
 	SignatureScheme wire.SignatureScheme
-	// BootEpoch is the number of this start, larger than at any start before (store.Disk.NextBootEpoch).
+	// BootEpoch is the number of this start, larger than at any previous start (see [store.Disk.NextBootEpoch]).
 	BootEpoch wire.Epoch
-	// Training is who trains, and how fast.
+	// Training configures the trainer and its speed.
 	Training training.Config
-	// Predict, if set, has the agent keep models to predict with.
+	// Predict, if set, makes the agent keep models for predictions.
 	Predict *predict.Config
-	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
+	// MaxBlobBytes is the maximum size of fetched models and tasks, in bytes.
 	MaxBlobBytes int
-	// MinUplinkRate is what the uplink carries at least; 0 = any number of bytes per second.
+	// MinUplinkRate is the minimum rate of the uplink, in bytes per second; 0 means no minimum.
 	MinUplinkRate transfer.LinkRate
-	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
-	// declined. Agents of one device share it.
+	// Budget, if set, limits the monthly traffic on the uplink of the device. Rounds that exceed it are declined. The
+	// agents of a device share one budget.
 	Budget *budget.UplinkBudget
-	Now    func() time.Time // of day, for the budget's months; time.Now unless set
+	Now    func() time.Time // time of day for the budget's months; default time.Now
 
 	Observer observe.Observer
 	Logger   *slog.Logger
-	Rand     *rand.Rand // jitter and nonces; never training
-	// SelfTestTimeout is how long the broker has for bringing a message back that the agent
-	// sends to itself, to learn whether the largest ones come through
-	// (mqtt.BrokerSelfTest); 0 = that is not tested.
+	Rand     *rand.Rand // randomness for jitter and nonces, never for training
+	// SelfTestTimeout is the time in which the broker must return a message that the agent sends to itself. The test
+	// shows whether the largest messages arrive (see [mqtt.BrokerSelfTest]). 0 disables it.
 	SelfTestTimeout time.Duration
 
-	// JudgeDevice, if set, has the rules of the device's owner.
+	// JudgeDevice, if set, applies the rules of the device's owner.
 	JudgeDevice device.RuleJudge
 
-	// Mesh is the way to the neighbours; nil for an agent that does not mix.
+	// Mesh configures the connection to the neighbours; nil if the agent does not mix.
 	Mesh *mesh.Config
 }
 
@@ -77,7 +76,7 @@ func (c *Config) stateFolder() state.Folder {
 	return state.Folder{Disk: c.Disk, Dir: c.StateDir, Volatile: c.IsStateDirVolatile, Observer: c.Observer}
 }
 
-// setDefaults sets what is not given.
+// setDefaults sets the default values of unset fields.
 func (c *Config) setDefaults() {
 	if c.Disk.FS == nil {
 		c.Disk = store.LocalDisk

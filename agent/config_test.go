@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// A configuration that cannot work is refused with all that is wrong with it.
+// TestConfig checks that an invalid configuration is rejected with all its errors.
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct {
 		change func(c *agent.Config)

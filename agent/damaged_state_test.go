@@ -37,7 +37,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recorded keeps what was lost.
+// recorded records the lost files.
 type recorded struct{ lost []state.FileLost }
 
 func (r *recorded) Observe(event observe.Event) {
@@ -50,13 +50,13 @@ func (r *recorded) ObserveRound(observe.Event) {}
 
 func noData([]string, string) (*learner.Samples[float32], error) { return nil, errors.New("none") }
 
-// stateFile is a file of an agent's state folder and what is promised of it.
+// stateFile describes how to write a file of the state folder, and its expected handling if it is damaged.
 type stateFile struct {
-	write func(t *testing.T, dir string) // a sound one
-	// silent files are held against hashes that come from elsewhere: what is wrong in them comes again.
+	write func(t *testing.T, dir string) // writes a valid file
+	// silent means that damage is not reported, since the content is checked against hashes from another source.
 	silent bool
-	slots  bool // it is kept in slots, in one copy so far
-	// kept files are set aside when they are damaged, the others removed.
+	slots  bool // the file has slots; one copy is written
+	// kept means that a damaged file is renamed; other files are removed.
 	kept bool
 }
 
@@ -97,7 +97,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
-			nothingPending := make([]byte, 84) // of run 0
+			nothingPending := make([]byte, 84) // residual of run 0
 			must(t, folder(dir).SaveFile(state.ErrorFeedback, wire.AppendVector(nothingPending, []float32{1, 2})))
 		}},
 		state.Block.Name: {write: func(t *testing.T, dir string) {
@@ -141,7 +141,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32))) // another key than the configured one
+			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32))) // a key other than the configured one
 		}},
 		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
@@ -164,7 +164,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 	}
 }
 
-// rootNumbered is a version of a root document.
+// rootNumbered returns a root document with the given version.
 func rootNumbered(v wire.RootVersion) *wire.RootDocument {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	d := &wire.RootDocument{Federation: "plant", Version: v, CoordinatorKey: wire.SigningPublicKeyOf(key)}
@@ -172,7 +172,7 @@ func rootNumbered(v wire.RootVersion) *wire.RootDocument {
 	return d
 }
 
-// damages are what becomes of a file.
+// damages contains the ways in which a file is damaged.
 var damages = map[string]func(t *testing.T, path string){
 	"sound": func(*testing.T, string) {},
 	"deleted": func(t *testing.T, path string) {
@@ -186,14 +186,14 @@ var damages = map[string]func(t *testing.T, path string){
 	"flipped": func(t *testing.T, path string) {
 		rewrite(t, path, func(p []byte) []byte { p[min(len(p)/2, 40)] ^= 1; return p })
 	},
-	"rubbish": func(t *testing.T, path string) { // a sound record that makes no sense
+	"rubbish": func(t *testing.T, path string) { // a valid record with invalid content
 		saveBody(t, path, 0, bytes.Repeat([]byte{0xff}, 40))
 	},
 	"another version": func(t *testing.T, path string) { saveBody(t, path, 1, nil) },
 }
 
-// saveBody writes a record of a version that is so many later than that of the file, to slots where the file is a copy
-// of these.
+// saveBody writes a record whose version is later than the file's current one by the given number. It writes to a slot
+// if path is the copy of a file with slots.
 func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	t.Helper()
 	name, slotted := strings.CutSuffix(path, ".a")
@@ -223,7 +223,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// begin starts an agent as the daemon does, as far as its state folder goes.
+// begin starts an agent on a state folder, as the daemon does.
 func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.AnnouncementPosition) {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "plant")
@@ -263,8 +263,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	return seen, boot, a.core.ObeyedPosition
 }
 
-// TestStateFiles: an agent starts whatever became of a file of its state folder,
-// says once what it has lost, and not again at the next start.
+// TestStateFiles checks that an agent starts whatever the damage to a state file, and reports the loss once, but not
+// again at the next start.
 func TestStateFiles(t *testing.T) {
 	files := stateFiles(t)
 	for _, name := range state.FileNames() {

@@ -14,13 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// collecting is a source that tells how often it was asked, also when it has rows.
+// collecting is a source that reports the number of its queries, even when it has rows.
 type collecting struct {
 	data.Source
 	asked uint64
 }
 
-// untold are rows that tell nothing.
+// untold contains rows without quality reports.
 type untold struct{ data.QueriedRows }
 
 func (c *collecting) OpenRows(w data.RowQuery) data.QueriedRows { return untold{c.Source.OpenRows(w)} }
@@ -30,8 +30,8 @@ func (c *collecting) QualityReport() data.QualityReport {
 	return data.QualityReport{Columns: []data.ColumnReport{{Name: "a", Used: c.asked}}}
 }
 
-// An agent whose source collects by itself tells what it has, and looks again soon while that is too little, though the
-// coordinator says nothing.
+// TestCollected checks that an agent reports what its source has collected. While the rows are too few, it checks them
+// again soon, even without messages from the coordinator.
 func TestCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
@@ -42,7 +42,7 @@ func TestCollected(t *testing.T) {
 		}
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &collecting{Source: source}, 2
 		l.start()
-		wait(25 * time.Second) // in which nobody says anything
+		wait(25 * time.Second) // without any message
 		if told := eventsOf[taskdata.SourceReportReceived](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
@@ -65,7 +65,7 @@ func TestCollected(t *testing.T) {
 	})
 }
 
-// TestTroubleOfEarlierAgent: an agent that has started again in its process ends the conditions of the earlier one,
+// TestTroubleOfEarlierAgent checks that a restarted agent resolves the conditions of the earlier agent in its process,
 // whose report it does not know.
 func TestTroubleOfEarlierAgent(t *testing.T) {
 	var d observe.EventDescription

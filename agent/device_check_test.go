@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// heated makes the scene's agent stop at 80 °C, and returns what sets its temperature.
+// heated makes the scene's agent stop at 80 °C, and returns a function that sets its temperature.
 func heated(s *scene) (set func(celsius float64)) {
 	var now atomic.Pointer[float64]
 	set = func(celsius float64) { now.Store(&celsius) }
@@ -23,7 +23,8 @@ func heated(s *scene) (set func(celsius float64)) {
 	return set
 }
 
-// A hot device declines, and says so before it is asked; a cool one is back without being asked.
+// TestHotDeviceDeclines checks that a hot device declines rounds in advance, and that a cool one returns without a
+// request.
 func TestHotDeviceDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -44,7 +45,7 @@ func TestHotDeviceDeclines(t *testing.T) {
 		if d := s.declined(); d != "hot" {
 			t.Errorf("declined with %q", d)
 		}
-		set(70) // not cool yet
+		set(70) // not cool enough yet
 		wait(time.Minute)
 		if s.unfit() != "hot" {
 			t.Errorf("a device that was hot and is warm is %s", s.unfit())
@@ -58,7 +59,7 @@ func TestHotDeviceDeclines(t *testing.T) {
 	})
 }
 
-// A warm device takes fewer local steps, and says why.
+// TestWarmDeviceTakesFewerSteps checks that a warm device takes fewer local steps and reports the reason.
 func TestWarmDeviceTakesFewerSteps(t *testing.T) {
 	steps := func(celsius float64) (int, learner.StepCountReason) {
 		var last training.LocalTrainingFinished

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stepCount counts the local steps of blocks.
+// stepCount is a trainer that counts the local steps of its blocks.
 type stepCount struct {
 	training.Trainer
 	atomic.Uint64
@@ -30,7 +30,7 @@ func (c *stepCount) NewBlock(ctx context.Context, r wire.RoundID, p *task.Compil
 	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
-// hook is a block that tells how many steps it is about to take.
+// hook is a block that calls before with the number of steps it is about to take.
 type hook struct {
 	training.LocalStepBlock
 	before func(steps uint64)
@@ -41,7 +41,7 @@ func (h hook) TakeSteps(x []float32, first, last uint64) error {
 	return h.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
+// endlessScene returns a scene with endless blocks, one local step per second and a hundred per round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
 	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
@@ -50,14 +50,14 @@ func endlessScene(t *testing.T) (*scene, *stepCount) {
 	return s, steps
 }
 
-const hour = 60 * 60 * 1000 // in milliseconds
+const hour = 60 * 60 * 1000 // milliseconds
 
 // inviteToBlock announces a round of a run and invites the agent to a block without neighbours.
 func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 	s.inviteToTask(run, r, block, 0.1)
 }
 
-// inviteToTask is inviteToBlock with another step size.
+// inviteToTask is like inviteToBlock, with another step size.
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.NormalizesStepSize, task.Training.MaxLocalSteps, task.Training.StepSize = false, 100, stepSize
@@ -87,7 +87,8 @@ func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) 
 	return e.Digest()
 }
 
-// A block without an end rests while the device's owner does not let it work, once the round that has begun is done.
+// TestEndlessBlockRests checks that an endless block pauses while the device's owner forbids work, after the current
+// round.
 func TestEndlessBlockRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -117,13 +118,13 @@ func TestEndlessBlockRests(t *testing.T) {
 	})
 }
 
-// sparing is a part that has training rest, and allows half of the local steps of a round.
+// sparing is a part that requires training to pause, and allows half of the local steps of a round.
 type sparing struct{ rest atomic.Bool }
 
 func (s *sparing) TrainingMustRest() bool  { return s.rest.Load() }
 func (*sparing) AllowedStepShare() float64 { return 0.5 }
 
-// A block without an end rests while any part asks for it, whatever part that is.
+// TestEndlessBlockRestsForAnyPart checks that an endless block pauses while any part requires that.
 func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -133,7 +134,7 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 		s.inviteToBlock(5, 4, 4)
 		wait(3 * time.Minute)
 		p.rest.Store(true)
-		s.send("nonsense", nil) // the agent looks
+		s.send("nonsense", nil) // any message makes the agent check
 		wait(time.Minute)
 		resting := steps.Load()
 		wait(time.Hour)
@@ -149,7 +150,7 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 	})
 }
 
-// A round takes the smallest share of the local steps that a part allows.
+// TestPartLimitsLocalSteps checks that a round takes the smallest share of local steps that any part allows.
 func TestPartLimitsLocalSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -165,7 +166,8 @@ func TestPartLimitsLocalSteps(t *testing.T) {
 	})
 }
 
-// A block that mixes over an uplink with a budget rests when that is spent, until the next month.
+// TestEndlessBlockRestsWithoutBudget checks that a block that mixes over the uplink pauses when the budget is spent,
+// until the next month.
 func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -188,7 +190,8 @@ func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 	})
 }
 
-// A block whose run is over is not taken up, though the process ended before it was removed.
+// TestEndlessBlockLeftBehind checks that a saved block is not resumed if its run is over, even if its file still
+// exists.
 func TestEndlessBlockLeftBehind(t *testing.T) {
 	for name, end := range map[string]struct {
 		run   wire.RunID
@@ -235,7 +238,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 	}
 }
 
-// A run that follows another has its own block on disk, which does not go with that of the run before.
+// TestEndlessBlockOfTheNextRun checks that a new run saves its own block, which is not removed with the previous run's.
 func TestEndlessBlockOfTheNextRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := endlessScene(t)
@@ -250,7 +253,8 @@ func TestEndlessBlockOfTheNextRun(t *testing.T) {
 	})
 }
 
-// An agent whose block diverges is out of it for good: its neighbours know this start of its program at another step.
+// TestEndlessBlockDiverges checks that a diverged block is not restarted, because neighbours expect another step from
+// this start of the agent.
 func TestEndlessBlockDiverges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := endlessScene(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// steady is a trainer that always has the change (4, 3).
+// steady is a trainer whose change is always (4, 3).
 type steady struct{ training.LocalTrainer }
 
 func (steady) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
@@ -30,7 +30,7 @@ func (steady) OutcomeFromBase(_, _ []float32) (task.LocalOutcome[float32], error
 	return task.LocalOutcome[float32]{UpdateVector: []float32{4, 3}, StepsTaken: 1}, nil
 }
 
-// sentIn trains in a round whose announcement has been read, and returns what the update has: one element.
+// sentIn trains in an announced round and returns the only element in the update.
 func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 	s.invite(r, s.announce(r, a))
 	wait(10 * time.Second)
@@ -39,15 +39,15 @@ func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 		math.Float32frombits(binary.LittleEndian.Uint32(u.InlinePayload[4:])))
 }
 
-// TestFeedback: what top_k has not sent goes with the next update, by what became of this one, and also where the
-// agent is started anew before it hears of that, and after. The change (4, 3) is sent as 4; the next one then has 6 if
-// that was folded, 8 if the coordinator has not used it, and 4 if nothing is kept.
+// TestFeedback checks that the elements not sent by top_k are added to the next update, depending on the fate of this
+// one, also across restarts. The change (4, 3) is sent as 4. The next update then has 6 if it was aggregated, 8 if the
+// coordinator has not used it, and 4 if nothing is kept.
 func TestFeedback(t *testing.T) {
 	const folded, unused, nothing = "1:6", "0:8", "0:4"
 	for name, tt := range map[string]struct {
 		fate   wire.UpdateFate
-		reply  bool                     // told in answer to a hello, and not with the announcement
-		refuse wire.UpdateRefusalReason // 0 = it is accepted
+		reply  bool                     // the fate arrives in answer to a hello, not with the announcement
+		refuse wire.UpdateRefusalReason // reason of a refusal; 0 = accepted
 		want   string
 	}{
 		"folded":               {wire.FateAggregated, false, 0, folded},
@@ -105,7 +105,8 @@ func TestFeedback(t *testing.T) {
 					}
 					s.announce(2, next)
 					wait(30 * time.Second)
-					if (tt.reply || tt.refuse != 0) && tt.fate != 0 { // it may have forgotten what was refused
+					// the coordinator may have forgotten a refused update
+					if (tt.reply || tt.refuse != 0) && tt.fate != 0 {
 						s.direct(wire.TypeUpdateFateAnswer, 1, (&wire.UpdateFateAnswer{Update: digest,
 							Fate: tt.fate}).Body())
 					}

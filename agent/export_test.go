@@ -1,4 +1,4 @@
 package agent
 
-// AddPart adds a part of a test to an agent that does not run yet.
+// AddPart adds a part to an agent that has not started.
 func (a *Agent) AddPart(p any) { a.parts = append(a.parts, p) }

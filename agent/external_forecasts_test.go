@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// teller is a trainer of external tasks that predicts: in each call as many predictions as come first in rows, all of
-// the model's first parameter.
+// teller is a trainer of external tasks that makes predictions. Each call returns the next element of rows, with the
+// model's first parameter as the values.
 type teller struct {
 	training.LocalTrainer
 	mu    sync.Mutex
@@ -52,14 +52,14 @@ func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model
 	return some, len(o.rows) > 0, nil
 }
 
-// lock has the trainer stand still while do looks at it, or changes it.
+// lock calls do while the trainer is locked.
 func (o *teller) lock(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do()
 }
 
-// externalTask is a task whose model a program trains.
+// externalTask returns a task whose model is trained by a program.
 func externalTask(name string) wire.Task {
 	t := taskOf(name)
 	t.Features, t.TargetColumn, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
@@ -68,8 +68,8 @@ func externalTask(name string) wire.Task {
 	return t
 }
 
-// TestProgramPredicts: a program predicts with the model in use what has come to it, as soon as there is its task;
-// residuals beyond the usual ones are anomalies, as with models of agentd's own.
+// TestProgramPredicts checks that a program makes predictions with the model in use as soon as its task is known.
+// Residuals above the usual ones are anomalies, as for built-in models.
 func TestProgramPredicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -136,7 +136,7 @@ func TestProgramPredicts(t *testing.T) {
 	})
 }
 
-// TestProgramsModel: an agent keeps the models of a program as others, though it holds no rows out for them.
+// TestProgramsModel checks that an agent keeps the models of a program, although it holds out no rows for them.
 func TestProgramsModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)

@@ -24,7 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// forecasting is an agent that follows a file, and has a model that predicts 2a − b, or another one.
+// forecasting returns an agent that follows a file with a model, by default one that predicts 2a − b.
 func forecasting(t *testing.T, text string, publish func(predict.Forecast) error, w ...float32) *logger {
 	t.Helper()
 	l := follower(t, text)
@@ -32,7 +32,7 @@ func forecasting(t *testing.T, text string, publish func(predict.Forecast) error
 	return l
 }
 
-// follower is an agent that is to follow a file.
+// follower returns an agent that is configured to follow a file.
 func follower(t *testing.T, text string) *logger {
 	t.Helper()
 	l := newLogger(t, text)
@@ -45,7 +45,7 @@ func follower(t *testing.T, text string) *logger {
 	return l
 }
 
-// forecastingFrom is such an agent whose rows are made of readings.
+// forecastingFrom is like forecasting, with rows made from readings.
 func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source data.Source) *logger {
 	t.Helper()
 	l := newLogger(t, "")
@@ -57,7 +57,7 @@ func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source 
 	return l
 }
 
-// forecasts begins a life of the agent with a model.
+// forecasts starts the agent with a model of the parameters w.
 func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
 	l.t.Helper()
 	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
@@ -72,14 +72,14 @@ func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.Ro
 	l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 }
 
-// forecastsBy begins a life of the agent with that model.
+// forecastsBy starts the agent with the model m as version 7.
 func (l *logger) forecastsBy(publish func(predict.Forecast) error, m *modelfile.Model) {
 	l.t.Helper()
 	m.Version = 7
 	l.forecastsWith(publish, m)
 }
 
-// forecastsWith begins a life of the agent with that version of a model.
+// forecastsWith starts the agent with the model m.
 func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfile.Model) {
 	t := l.t
 	t.Helper()
@@ -96,7 +96,7 @@ func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfil
 	l.start()
 }
 
-// history is rows of y = 2a − b with residuals of ±1, an hour apart.
+// history returns rows of y = 2a − b with residuals of ±1, one hour apart.
 func history(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -106,7 +106,7 @@ func history(from, to int) string {
 	return b.String()
 }
 
-// TestForecastsWithoutTargets: a line of a file without a target has one forecast, also if the target is written later.
+// TestForecastsWithoutTargets checks that a line without a target has one forecast, even if the target is added later.
 func TestForecastsWithoutTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
@@ -134,8 +134,8 @@ func TestForecastsWithoutTargets(t *testing.T) {
 	})
 }
 
-// TestForecasts: each row that comes is predicted once, with its residual, while no coordinator is heard and the link
-// is down; of those that were there before only the newest. A residual beyond the usual ones is an anomaly.
+// TestForecasts checks that each new row has one forecast with its residual, even without coordinator and link. Of
+// earlier rows only the newest has one. A residual above the usual ones is an anomaly.
 func TestForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -195,8 +195,8 @@ func TestForecasts(t *testing.T) {
 	})
 }
 
-// TestForecastsOfAnAutoencoder: a row has no target, so it is told once, as soon as it is there, with its error for the
-// residual. A row that is not as the others is an anomaly, and of rows made of readings none waits for a label.
+// TestForecastsOfAnAutoencoder checks that each row has one forecast at once, with the reconstruction error as
+// residual. An unusual row is an anomaly. Rows made from readings do not wait for labels.
 func TestForecastsOfAnAutoencoder(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}}}
 	recipe = recipe.WithDefaults()
@@ -212,7 +212,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				l := follower(t, text)
 				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1,
 					Activation: spec.ActivationIdentity, Risk: spec.LossSquared}
-				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both
+				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // the model returns a for both columns
 				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
 				l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 				wait(2 * time.Minute)
@@ -224,7 +224,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				}
 				want := " 99:0.707/0.707/false 100:0.000/0.000/false 101:5.657/5.657/true 102:0.000/0.000/false " +
 					"103:0.000/0.000/false"
-				if of.Grid.Step > 0 { // the last reading is of a point that is not over
+				if of.Grid.Step > 0 { // the last reading belongs to an unfinished point of the grid
 					want = strings.Replace(strings.TrimSuffix(want, " 103:0.000/0.000/false"), " 99:0.707/0.707/false",
 						" 98:0.000/0.000/false 99:0.707/0.707/false", 1)
 				}
@@ -236,8 +236,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 	}
 }
 
-// TestForecastsInABurst: where the connection has no room for all forecasts of a burst, they are published later, in
-// their order.
+// TestForecastsInABurst checks that forecasts of a burst are published later, in order, if the connection has no room.
 func TestForecastsInABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -275,8 +274,8 @@ func TestForecastsInABurst(t *testing.T) {
 	})
 }
 
-// TestForecastsWhileTrainingIsDeclined: a device that is too hot to train, and whose rows do not fit the task either,
-// goes on with its forecasts.
+// TestForecastsWhileTrainingIsDeclined checks that forecasts continue on a device that is too hot to train and whose
+// rows do not fit the task.
 func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -314,7 +313,7 @@ func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 	})
 }
 
-// TestForecastsOfClasses: the residual is the missing probability of the label's class.
+// TestForecastsOfClasses checks that the residual is 1 minus the probability of the label's class.
 func TestForecastsOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -336,7 +335,7 @@ func TestForecastsOfClasses(t *testing.T) {
 	})
 }
 
-// readings are rows whose targets come later: of n rows the last two have none yet.
+// readings contains n rows; the last two have no targets yet.
 type readings struct {
 	n     *atomic.Int64
 	early bool
@@ -366,7 +365,7 @@ func (r readings) Snapshot() (data.RowSnapshot, error) {
 	return data.RowSnapshot{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewRowTimes(times)}, nil
 }
 
-// TestForecastsBeforeTheirLabels: where rows are made of readings, a prediction comes at once, and its residual later.
+// TestForecastsBeforeTheirLabels checks that a row made from readings has a prediction at once and its residual later.
 func TestForecastsBeforeTheirLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -398,7 +397,7 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 	})
 }
 
-// TestForecastFor: a forecast carries the time that it is for and what it predicts.
+// TestForecastFor checks that a forecast contains the time of its target and a description of the target.
 func TestForecastFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []predict.Forecast

@@ -25,7 +25,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// readers read the files of the state folder.
+// readers contains the functions that read the files of the state folder.
 var readers = []struct {
 	name string
 	read func(c *Config) error
@@ -77,7 +77,7 @@ func loadIdentity(c *Config) error {
 	return err
 }
 
-// unsynced is a disk that is not waited for.
+// unsynced is a file system that ignores Sync.
 type unsynced struct{ store.FS }
 
 func (u unsynced) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
@@ -91,9 +91,9 @@ type unsyncedFile struct{ store.File }
 
 func (unsyncedFile) Sync() error { return nil }
 
-// FuzzFolder has an agent read its state folder, of which one file holds anything: as it is, and as a record whose
-// checksum is right. No content ends the program, or keeps it from its work but one of another version: what cannot be
-// used is told and left.
+// FuzzFolder reads a state folder with one file of arbitrary content, both as a raw file and as a record with a valid
+// checksum. No content may crash the agent, and only a record of another version may stop it. Unusable content is
+// reported.
 func FuzzFolder(f *testing.F) {
 	for k := range readers {
 		f.Add(uint8(k), uint16(1), []byte{})
@@ -130,7 +130,7 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// noTrust names no key of a coordinator.
+// noTrust has no coordinator keys.
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }

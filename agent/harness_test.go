@@ -30,34 +30,34 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fiveRows are y = 2a − b.
+// fiveRows returns five rows of y = 2a − b.
 func fiveRows([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0}), nil
 }
 
-// scene is one agent and a test that plays broker and coordinator.
+// scene contains one agent and a test that simulates broker and coordinator.
 type scene struct {
 	t      *testing.T
 	topics mqtt.Topics
 	cfg    agent.Config
-	part   any // a part of the test; nil if it has none
+	part   any // additional part of the agent; nil if none
 	key    ed25519.PrivateKey
 	events chan mqtt.Event
-	host   *agent.Agent // in its present life
+	host   *agent.Agent // agent since its last start
 	cancel context.CancelFunc
 	done   chan error
 	serial uint64
-	epoch  wire.Epoch // of the coordinator that is played
+	epoch  wire.Epoch // epoch of the simulated coordinator
 	run    wire.RunID
-	keys   seals   // the keys of the coordinator that is played
+	keys   seals   // current keys of the simulated coordinator
 	known  []seals // all keys with which a test may open the agent's messages
 
-	announced []byte // the newest announcement
+	announced []byte // newest announcement
 
 	mu         sync.Mutex
 	said       []mqtt.Message
 	subscribed []string
-	ever       []string // subscribed to
+	ever       []string // all topics ever subscribed to
 	observed   []any
 	pauses     []time.Duration
 	will       func() mqtt.Message
@@ -77,8 +77,7 @@ func newScene(t *testing.T) *scene {
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// start begins a life of the agent, and connects it. Its local steps take their declared time, unless a test sets its
-// trainer.
+// start starts and connects the agent. Its local steps take their declared time, unless a test sets its trainer.
 func (s *scene) start() {
 	s.t.Helper()
 	s.cfg.BootEpoch++
@@ -117,7 +116,7 @@ func (s *scene) stop() {
 	s.done = nil
 }
 
-// The scene is the agent's connection.
+// Publish implements mqtt.Conn: the scene is the agent's connection.
 
 func (s *scene) Publish(m mqtt.Message) error {
 	s.mu.Lock()
@@ -133,7 +132,7 @@ func (s *scene) Subscribe(_ mqtt.QoS, filters ...string) {
 	s.ever = append(s.ever, filters...)
 }
 
-// asked returns how often the agent has subscribed to a topic.
+// asked returns the number of the agent's subscriptions to a topic.
 func (s *scene) asked(topic string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *scene) DisconnectFor(d time.Duration) {
 	s.pauses = append(s.pauses, d)
 }
 
-// paused are the times for which the agent has given up the link.
+// paused returns the durations of the agent's planned disconnections.
 func (s *scene) paused() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,15 +166,14 @@ func (s *scene) paused() []time.Duration {
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 
-// keep keeps an event.
+// keep records an event.
 func (s *scene) keep(event observe.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed = append(s.observed, event)
 }
 
-// tell gives the agent an event and waits until it has done all that follows
-// without time passing.
+// tell sends the agent an event and waits until it has handled it.
 func (s *scene) tell(e mqtt.Event) {
 	s.events <- e
 	synctest.Wait()
@@ -190,7 +188,7 @@ func (s *scene) direct(t wire.MessageType, r wire.RoundID, body []byte) {
 	s.send(s.topics.CoordinatorToAgent("press"), s.message(s.header(t, r), body))
 }
 
-// message returns a signed message to the agent. It is sealed if messages of its type must be.
+// message returns a signed message to the agent. It is sealed if its type requires that.
 func (s *scene) message(h wire.Header, body []byte) []byte { return s.sign(s.keys.sealed(h, body)) }
 
 func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
@@ -200,12 +198,12 @@ func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 		Sequence: s.serial}
 }
 
-// sign returns a signed message, which is not sealed.
+// sign returns a signed message that is not sealed.
 func (s *scene) sign(h wire.Header, body []byte) []byte {
 	return wire.SignEnvelope(nil, h, body, s.key)
 }
 
-// taskOf is a linear task of two features, which takes 3 local steps.
+// taskOf returns a linear task with two features and 3 local steps.
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, TargetColumn: "y",
@@ -220,7 +218,7 @@ func inline(p []byte) wire.BlobRef {
 	return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 }
 
-// training is the announcement of a round from the model base.
+// training returns the announcement of a round with the base model base.
 func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	p, err := task.Compile[float32](t)
 	if err != nil {
@@ -233,12 +231,12 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	}
 }
 
-// idle returns an announcement for the time between two rounds.
+// idle returns an announcement between two rounds.
 func (s *scene) idle() wire.Announcement {
 	return wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, SealPublicKey: s.keys.public}
 }
 
-// announce makes the announcement of a round and returns its digest.
+// announce sends the announcement of a round and returns its digest.
 func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 	s.announced = s.sign(s.header(wire.TypeAnnouncement, r), a.Body())
 	s.send(s.topics.Announcement(), s.announced)
@@ -254,8 +252,8 @@ func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 // heard returns the agent's messages of a type, oldest first. It opens sealed messages.
 func (s *scene) heard(t wire.MessageType) []wire.Envelope { return s.heardBy(t, s.known...) }
 
-// heardBy returns the messages of type t that are not sealed or are sealed to one of the keys, oldest first. It fails
-// the test if the agent has sent an unsealed message of a type that must be sealed.
+// heardBy returns the messages of type t that are unsealed or sealed for one of the keys, oldest first. The test fails
+// if the agent has sent an unsealed message of a type that must be sealed.
 func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -296,7 +294,7 @@ func (s *scene) update() (wire.Envelope, wire.Update) {
 	return all[len(all)-1], u
 }
 
-// declined returns why the agent declined, once for each announcement: it says so until it is answered.
+// declined returns the agent's reasons for declining, one per announcement. Repetitions are omitted.
 func (s *scene) declined() string {
 	var all []string
 	last := wire.InvitationDeclined{}

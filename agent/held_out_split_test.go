@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 )
 
-// The last rows of the first look in a run score its models, with all that come later, over a restart too; the next run
-// chooses anew.
+// TestHeldOutRows checks that the last rows of a run's first snapshot, and all later rows, score its models, even after
+// a restart. The next run makes a new split.
 func TestHeldOutRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n0,0,1\n")

@@ -9,9 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzCoordinator sends any message that is signed by the coordinator to all agents and to one, before and after the
-// first announcement. After it the message to one agent is sealed if its type must be. The agent obeys the next
-// announcement.
+// FuzzCoordinator sends arbitrary messages signed by the coordinator, to all agents and to one, before and after the
+// first announcement. After it, messages to one agent are sealed if their type requires that. Afterwards the agent must
+// obey the next announcement.
 func FuzzCoordinator(f *testing.F) {
 	for t := range uint8(wire.TypeRenewalAnswer) {
 		f.Add(t, make([]byte, 60))
@@ -27,10 +27,10 @@ func FuzzCoordinator(f *testing.F) {
 			s.send(s.topics.Announcement(), p)
 			s.send(s.topics.CoordinatorToAgent("press"), p)
 			wait(time.Hour)
-			s.announce(2, s.training(taskOf("first"), 0, 0)) // the agent needs the key in it to open p
+			s.announce(2, s.training(taskOf("first"), 0, 0)) // the agent needs its key to open p
 			s.direct(kind, 2, body)
 			wait(time.Hour)
-			s.run++ // later than what was announced, if anything was
+			s.run++ // later than any run announced before
 			s.announce(3, s.training(taskOf("next"), 0, 0))
 			wait(time.Hour)
 			obeyed := eventsOf[agentround.AnnouncementObeyed](s)

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// issuer makes certificates.
+// issuer issues certificates.
 type issuer struct {
 	t    *testing.T
 	name string
@@ -38,7 +38,7 @@ func newIssuer(t *testing.T, name string) *issuer {
 	return &issuer{t: t, name: name, key: key}
 }
 
-// issue makes the certificate of a device, from now on.
+// issue returns a certificate of a device, valid from now on.
 func (i *issuer) issue(name string, key any, life time.Duration) []byte {
 	i.t.Helper()
 	i.made++
@@ -52,7 +52,7 @@ func (i *issuer) issue(name string, key any, life time.Duration) []byte {
 	return der
 }
 
-// certified gives an agent with a root document a certificate.
+// certified returns a scene whose agent has a root document and a certificate.
 func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configured *tls.Certificate) {
 	s, by = rooted(t), newIssuer(t, "plant")
 	key := newIssuer(t, "").key
@@ -61,7 +61,7 @@ func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configur
 	return s, by, configured
 }
 
-// requests returns those for another key or certificate, oldest first.
+// requests returns the requests for a key or certificate, oldest first.
 func (s *scene) requests() (all []wire.CredentialRenewalRequest, envelopes []wire.Envelope) {
 	s.t.Helper()
 	for _, e := range s.heard(wire.TypeRenewalRequest) {
@@ -77,14 +77,14 @@ func (s *scene) requests() (all []wire.CredentialRenewalRequest, envelopes []wir
 	return all, envelopes
 }
 
-// answer answers the n-th request.
+// answer answers the request with index n.
 func (s *scene) answer(n int, a wire.CredentialRenewalAnswer) {
 	_, envelopes := s.requests()
 	a.RequestDigest = envelopes[n].Digest()
 	s.direct(wire.TypeRenewalAnswer, 0, a.Body())
 }
 
-// certificate makes the one that a request asks for, which must be signed with its key.
+// certificate returns the requested certificate. The request must be signed with the certificate's key.
 func (s *scene) certificate(by *issuer, m *wire.CredentialRenewalRequest, life time.Duration) []byte {
 	s.t.Helper()
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLSKey[:])
@@ -118,9 +118,9 @@ func mustParse(t *testing.T, der []byte) *x509.Certificate {
 	return c
 }
 
-// TestCertificateRenewed: at two thirds of its life the agent asks for another certificate; the coordinator is away for
-// a day, and the agent asks on, less and less often. The answer is stored, and holds at the next start; at two thirds
-// of its life the same begins anew. Nothing is warned of.
+// TestCertificateRenewed checks that the agent requests a new certificate after two thirds of its lifetime, and retries
+// at growing intervals while the coordinator is unavailable for a day. The answer is saved and used after a restart. No
+// warning is reported.
 func TestCertificateRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 90 * 24 * time.Hour
@@ -163,14 +163,15 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
-			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)} // by another join
+			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)} // configured by a new join
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Error("a certificate that a person has put there is not used")
 		}
 	})
 }
 
-// TestCertificateEnds: without an answer a person is told once a day in the last sixth of the life, and after it.
+// TestCertificateEnds checks that without an answer a warning is reported once a day in the last sixth of the lifetime,
+// and after it.
 func TestCertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := certified(t, 60*24*time.Hour)
@@ -180,7 +181,7 @@ func TestCertificateEnds(t *testing.T) {
 		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
-		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority}) // of long ago
+		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority}) // answer to an old request
 		if len(eventsOf[identity.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
@@ -193,8 +194,8 @@ func TestCertificateEnds(t *testing.T) {
 	})
 }
 
-// TestForeignCertificates: one of another authority stays, and so does the present one where the answer's is of another
-// key or name, or the answer is nobody's.
+// TestForeignCertificates checks that a certificate of another authority is kept. The current one is also kept if the
+// answer contains another key or name, or is unsolicited.
 func TestForeignCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 90 * 24 * time.Hour
@@ -233,7 +234,8 @@ func TestForeignCertificates(t *testing.T) {
 	})
 }
 
-// TestCertificateOfNoLife: with a certificate that ends before it begins the agent works, and says that it has ended.
+// TestCertificateOfNoLife checks that the agent works with a certificate that ends before it begins, and reports it as
+// expired.
 func TestCertificateOfNoLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
@@ -245,7 +247,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 	})
 }
 
-// rotate has a person ask for another key. The result comes when it is there.
+// rotate requests another key, as an operator does. The returned channel receives the result.
 func (s *scene) rotate() chan error {
 	done := make(chan error, 1)
 	host := s.host
@@ -258,8 +260,8 @@ func (s *scene) rotate() chan error {
 	return done
 }
 
-// TestKeyRotated: the next key is on the disk before it is asked for; the answer ends this start, and the next one has
-// that key. Where the answer is lost, each start asks for the same key again.
+// TestKeyRotated checks that the next key is saved before it is requested, and that the answer ends the agent, which
+// then starts with that key. If the answer is lost, each start requests the same key again.
 func TestKeyRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, by, _ := certified(t, 90*24*time.Hour)
@@ -309,7 +311,7 @@ func TestKeyRotated(t *testing.T) {
 			t.Error("it is asked for once more")
 		}
 		s.stop()
-		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // by another join
+		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // configured by a new join
 		s.start()
 		configured := s.cfg.Identity.Key.Public().(ed25519.PublicKey)
 		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(configured) != nil {
@@ -318,8 +320,8 @@ func TestKeyRotated(t *testing.T) {
 	})
 }
 
-// TestKeyRefused: a refusal is told, and the present key stays; the next one is asked for again when the coordinator
-// says that it has another key in its list.
+// TestKeyRefused checks that a refusal is reported and the current key is kept. The next key is requested again when
+// the coordinator reports another key in its list.
 func TestKeyRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
+// rare selects one agent in 2³² to answer. The others disconnect for 1 to 11 minutes.
 var rare = wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 60_000, AbsenceSpreadMillis: 600_000}
 
-// gathers is an announcement that asks as r says, and what the agent does at once.
+// gathers announces a round with a response policy, and waits for the agent's immediate reaction.
 func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Digest {
 	a := s.training(taskOf("plant"), 1, 2, 3)
 	a.Phase, a.ResponsePolicy = wire.PhaseGathering, r
@@ -30,7 +30,7 @@ func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Dig
 	return d
 }
 
-// states are those of the presence that the agent has told, its wills aside.
+// states returns the presence states that the agent has published, without its wills.
 func (s *scene) states() (all []wire.PresenceState) {
 	for _, e := range s.heard(wire.TypePresence) {
 		if p, err := wire.DecodePresence(e.Body); err == nil && p.State != wire.PresenceLost {
@@ -40,7 +40,7 @@ func (s *scene) states() (all []wire.PresenceState) {
 	return all
 }
 
-// TestLeaves has an agent that is not drawn disconnect, with a last word, and come back.
+// TestLeaves checks that an agent that is not selected publishes its offline presence, disconnects, and returns.
 func TestLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -69,7 +69,7 @@ func TestLeaves(t *testing.T) {
 	})
 }
 
-// TestStays has agents that need the link for something else keep it. The first one has no need, and leaves.
+// TestStays checks that agents that need the link stay connected. The first agent does not need it and disconnects.
 func TestStays(t *testing.T) {
 	gathers := func(s *scene) { s.gathers(1, rare) }
 	for _, c := range []struct {
@@ -128,7 +128,8 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// TestPresenceOfTheRound has an agent tell its presence only while it has a part in a round, from its second link on.
+// TestPresenceOfTheRound checks that, from its second connection on, an agent publishes its presence only while it
+// takes part in a round.
 func TestPresenceOfTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, quiet := newScene(t), rare
@@ -158,11 +159,11 @@ func TestPresenceOfTheRound(t *testing.T) {
 	})
 }
 
-// retained is what the broker keeps of the agent's presence.
+// retained returns the presence that the broker retains for the agent.
 func (s *scene) retained() (payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.said[1:] { // the first one is the will
+	for _, m := range s.said[1:] { // the first message is the will
 		if m.Retained && m.Topic == s.topics.Presence("press") {
 			payload = m.Payload
 		}
@@ -170,8 +171,8 @@ func (s *scene) retained() (payload []byte) {
 	return payload
 }
 
-// TestPresenceLeftBehind has the broker keep the last word of an agent that leaves, and nothing where only those with a
-// part in a round tell their presence.
+// TestPresenceLeftBehind checks that the broker retains the offline presence of an agent that disconnects, and no
+// presence if presences are published only during rounds.
 func TestPresenceLeftBehind(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -192,7 +193,8 @@ func TestPresenceLeftBehind(t *testing.T) {
 	}
 }
 
-// TestAwayIsTold has the agent tell until when it is away, and forget that with a link that it has not given up.
+// TestAwayIsTold checks that the agent reports the end of a planned disconnection, and does not report one after a lost
+// link.
 func TestAwayIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -206,7 +208,7 @@ func TestAwayIsTold(t *testing.T) {
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the disconnection could begin
 		all = eventsOf[host.BrokerLinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
@@ -214,8 +216,8 @@ func TestAwayIsTold(t *testing.T) {
 	})
 }
 
-// TestAwayReports has an agent that is hardly ever drawn report: it stays for its first report if it would be away for
-// longer, and a late one is sent as soon as it is back. How long a report is good for covers the time away.
+// TestAwayReports checks the reports of an agent that is rarely selected. It stays for its first report if it would be
+// away longer, and sends an overdue report after it returns. The validity of a report includes the time away.
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -252,8 +254,8 @@ func TestAwayReports(t *testing.T) {
 	})
 }
 
-// TestAwayIsNotStale has an agent that is away while a round lasts not hold the coordinator, or the broker, to be ill.
-// Back, it waits for an announcement as long as ever.
+// TestAwayIsNotStale checks that an agent that was away during a round does not report stale announcements. After its
+// return it waits for the full time.
 func TestAwayIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -271,7 +273,7 @@ func TestAwayIsNotStale(t *testing.T) {
 		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("%+v of an agent that was away by plan", told)
 		}
-		wait(3 * time.Minute) // the round may take one
+		wait(3 * time.Minute) // maximum duration of the round
 		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) != 1 {
 			t.Errorf("told %d times that nothing comes, want once", len(told))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestRowsAreLost has the disk lose rows that are too many for memory: the round is declined with that reason, and the
-// next one has the rows again.
+// TestRowsAreLost checks that a round is declined if the disk loses rows that do not fit into memory. The next round
+// has the rows again.
 func TestRowsAreLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("more rows than a machine keeps in memory")

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// receiveMessage takes one message apart. Every message ends in a step of a
-// machine or in a MessageDropped event.
+// receiveMessage dispatches one message by its topic. Every message results in a step of a machine or in a
+// MessageDropped event.
 func (a *Agent) receiveMessage(m mqtt.Message) {
 	kind, agent, id, name, err := a.cfg.Topics.ParseTopic(m.Topic)
 	switch {
@@ -116,15 +116,15 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	return host.NewMessageDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
 }
 
-// requestHelloForUpdateFate asks for the fate of an update with a hello of its own, if the agent would otherwise send
-// none or leave the broker.
+// requestHelloForUpdateFate sends a separate hello to learn the fate of an update, if the agent would otherwise send
+// none or disconnect from the broker.
 func (a *Agent) requestHelloForUpdateFate() {
 	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
 		a.handleRoundEvent(agentround.UpdateFateUnknown{})
 	}
 }
 
-// recordAcceptanceByCoordinator records an answer that shows that the coordinator accepts the agent's messages.
+// recordAcceptanceByCoordinator records that the coordinator has answered and so accepts the agent's messages.
 func (a *Agent) recordAcceptanceByCoordinator() {
 	a.evaluation.RecordHelloAnswered()
 	a.presence.RecordAcceptanceByCoordinator()
@@ -159,21 +159,21 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	a.recordAcceptanceByCoordinator()
 	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
 		KnownRowCount: m.ReportedRows})
-	a.requestHelloForUpdateFate() // the outcome arrives before the standing
+	a.requestHelloForUpdateFate() // the outcome arrives before the answer with the standing
 	return nil
 }
 
-// DroppedMessages counts the messages that the agent has not used.
+// DroppedMessages counts the messages that the agent has dropped.
 var DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(part.DropReasons()))
 
-// MessageDropped: an incoming message was not used.
+// MessageDropped reports that an incoming message was dropped.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
 	Reason part.DropReason
 	Err    error
 }
 
-// Describe implements observe.Event. The next announcement that can be read resolves the condition.
+// Describe implements observe.Event. The next readable announcement resolves the condition.
 func (e MessageDropped) Describe(d *observe.EventDescription) {
 	d.IncCounter(DroppedMessages, host.DirectionReceived, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fates returns what became of messages that changed nothing.
+// fates returns the outcomes of messages that had no effect.
 func (s *scene) fates() (all []string) {
 	for _, f := range eventsOf[any](s) {
 		switch f := f.(type) {
@@ -28,7 +28,7 @@ func (s *scene) fates() (all []string) {
 	return all
 }
 
-// Every message has one fate, and the round goes on to its end.
+// TestHostileMessages checks that each message has exactly one outcome, and that the round continues to its end.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -61,7 +61,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// An announcement of another version of the protocol is not obeyed, and the agent says what to do.
+// TestOtherVersions checks that an announcement of another protocol version is ignored, and that the agent reports the
+// remedy.
 func TestOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -84,14 +85,15 @@ func TestOtherVersions(t *testing.T) {
 	})
 }
 
-// hostile is a message with the fate that it must have, none for "".
+// hostile is a message with its expected outcome; "" means none.
 type hostile struct {
 	name, topic string
 	payload     []byte
 	want        string
 }
 
-// hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
+// hostileCases returns messages to an agent that has received the announcement ann with this digest and has sent an
+// update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.CoordinatorToAgent("press"), s.topics.Announcement()
 	standing := (&wire.HelloAnswer{Announcement: digest, SelectionStatus: wire.StatusSelectionPending}).Body()
@@ -162,15 +164,15 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 	}
 }
 
-// A coordinator that invites an agent again has restarted, and knows nothing of
-// the update: it is offered at once, not when the next repeat is due.
+// TestInvitedAgain checks that a repeated invitation makes the agent offer its update at once, because the coordinator
+// has restarted and lost it.
 func TestInvitedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		s.invite(4, digest)
-		wait(20 * time.Second) // the next repeat is due after more than 10 s
+		wait(20 * time.Second) // the next retry is due after more than 10 s
 		before := len(s.heard(wire.TypeUpdate))
 		s.invite(3, digest)
 		if n := len(s.heard(wire.TypeUpdate)); n != before {
@@ -184,8 +186,8 @@ func TestInvitedAgain(t *testing.T) {
 	})
 }
 
-// The presence that the agent publishes on a link is older than the link's
-// will, so that the will counts when it comes second.
+// TestPresence checks that the presence published over a link is signed before the will, so that a will that arrives
+// later is not dropped.
 func TestPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -210,7 +212,8 @@ func TestPresence(t *testing.T) {
 	})
 }
 
-// An agent that is told of an announcement which has not come asks for it.
+// TestMissedAnnouncement checks that an agent requests an announcement that the coordinator names but that has not
+// arrived.
 func TestMissedAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -230,7 +233,7 @@ func TestMissedAnnouncement(t *testing.T) {
 	})
 }
 
-// An agent to which no announcement has come over its link asks the broker for the retained one, ever more rarely.
+// TestUnreadAnnouncement checks that an agent without an announcement requests the retained one at growing intervals.
 func TestUnreadAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -261,8 +264,8 @@ func TestUnreadAnnouncement(t *testing.T) {
 	})
 }
 
-// An agent that obeys an announcement of epoch 2 hears nothing more of epoch 1, not even after a restart that has not
-// brought the announcement back yet: those are the words of a coordinator that another one has taken over from.
+// TestOlderEpoch checks that an agent that obeys an announcement of epoch 2 ignores messages of epoch 1, even after a
+// restart. They come from a coordinator that was replaced by another one.
 func TestOlderEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -291,8 +294,7 @@ func TestOlderEpoch(t *testing.T) {
 	})
 }
 
-// checkOlder says each kind of message to the agent, and an announcement of a later round, all of an epoch that is
-// over.
+// checkOlder sends the agent each kind of message, and a later announcement, with an outdated epoch.
 func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	s.t.Helper()
 	later := s.training(taskOf("a task"), 0, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReports wants one report soon after the first announcement, by which it is known to which key it is sealed, then
-// one each interval, none while the link is down, and none too many from a link that flaps.
+// TestReports checks that a report is sent soon after the first announcement, which contains the key for sealing it,
+// and then once per interval. No report is sent while disconnected, and an unstable link causes no additional ones.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -58,7 +58,7 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// TestReportsEndWithTheBudget: when the month's bytes are gone, nothing is told.
+// TestReportsEndWithTheBudget checks that no report is sent after the monthly budget is spent.
 func TestReportsEndWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

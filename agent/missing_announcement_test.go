@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// retainedBy returns the retained announcement of a federation, signed with the given key.
+// retainedBy returns a retained announcement of a federation, signed with the given key.
 func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.FederationName) mqtt.MessageReceived {
 	h, a := s.header(wire.TypeAnnouncement, 1), s.training(taskOf("a"), 0, 0)
 	h.Federation = federation
@@ -22,7 +22,7 @@ func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.FederationNam
 		Payload: wire.SignEnvelope(nil, h, a.Body(), key)}}
 }
 
-// TestAnnouncementMissing: the agent reports each cause of a missing announcement, and its end.
+// TestAnnouncementMissing checks that the agent reports each cause of a missing announcement, and its end.
 func TestAnnouncementMissing(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	const rounds = "fl/v1/+/round"
@@ -76,7 +76,7 @@ func TestAnnouncementMissing(t *testing.T) {
 				if len(all) != 2 || all[1].Reason != "" {
 					t.Errorf("events %+v, want that an announcement has arrived", all)
 				}
-				s.tell(s.retainedBy(stranger, "plant")) // anybody may publish it on an open broker
+				s.tell(s.retainedBy(stranger, "plant")) // any client may publish it on an open broker
 				if n := len(eventsOf[announcement.AnnouncementMissing](s)); n != 2 {
 					t.Errorf("%d events after an announcement of a stranger, want 2", n)
 				}
@@ -85,8 +85,8 @@ func TestAnnouncementMissing(t *testing.T) {
 	}
 }
 
-// TestMissingAfterReconnect: over a new link the cause is found anew. Access rules that have withheld messages are the
-// cause until a test passes; a wrong key is not, once its announcement is gone.
+// TestMissingAfterReconnect checks that the cause is determined again after a reconnect. Access rules remain the cause
+// until a test passes. A wrong key does not remain once its announcement is removed.
 func TestMissingAfterReconnect(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	for name, tt := range map[string]struct {
@@ -118,13 +118,14 @@ func TestMissingAfterReconnect(t *testing.T) {
 	}
 }
 
-// TestAccessRepaired: once the test of the broker passes, the agent subscribes again to get what is retained.
+// TestAccessRepaired checks that the agent renews its subscription after the broker test has passed, to receive
+// retained messages.
 func TestAccessRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.cfg.SelfTestTimeout = 2 * time.Minute
 		s.start()
-		wait(21 * time.Second) // denied
+		wait(21 * time.Second) // access denied
 		before := s.asked(s.topics.Announcement())
 		wait(30 * time.Second)
 		s.returnsProbe()
@@ -136,7 +137,7 @@ func TestAccessRepaired(t *testing.T) {
 	})
 }
 
-// returnsProbe returns the newest message of the test of the broker.
+// returnsProbe returns the newest message of the broker test to the agent.
 func (s *scene) returnsProbe() {
 	s.t.Helper()
 	s.mu.Lock()

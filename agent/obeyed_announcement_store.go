@@ -15,13 +15,13 @@ import (
 type obeyedAnnouncementStore struct {
 	core            *part.AgentCore
 	slots           *state.FileSlots
-	unsavedPosition *agentround.SaveAnnouncementPosition // written now, or next; nil if it is on disk
+	unsavedPosition *agentround.SaveAnnouncementPosition // position being written or written next; nil if saved
 }
 
 // positionWrite is the purpose of the write (state.RetriedWrite).
 const positionWrite = "save the announcement's place"
 
-// savePosition saves a position beside the owner. One write runs at a time; the newest position is written next.
+// savePosition saves a position in a background job. One write runs at a time; the newest position is written next.
 func (p *obeyedAnnouncementStore) savePosition(e agentround.SaveAnnouncementPosition) {
 	p.core.WriteRetrier.ForgetFailedWrite(positionWrite)
 	busy := p.unsavedPosition != nil
@@ -63,8 +63,8 @@ func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d
 	return s.Save(append(b, d[:]...))
 }
 
-// loadAnnouncementPosition returns the position and the digest that saveAnnouncementPosition has written last. They are
-// zero if there are none.
+// loadAnnouncementPosition returns the position and the digest that saveAnnouncementPosition has saved, or zero values
+// if none were saved.
 func loadAnnouncementPosition(s *state.FileSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
 	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {

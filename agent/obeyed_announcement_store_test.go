@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestObeyedPosition: the position of the obeyed announcement survives a restart.
+// TestObeyedPosition checks that the position of the obeyed announcement survives a restart.
 func TestObeyedPosition(t *testing.T) {
 	c := &Config{StateDir: t.TempDir(), Disk: store.LocalDisk, Observer: testkit.Observer(ignoreEvent)}
 	slots := c.stateFolder().OpenSlots(state.ObeyedPosition)
@@ -30,5 +30,5 @@ func TestObeyedPosition(t *testing.T) {
 	}
 }
 
-// ignoreEvent observes nothing.
+// ignoreEvent ignores an event.
 func ignoreEvent(observe.Event) {}

@@ -17,7 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalTasks have agents with a bias, or a whole model, of their own. Their shared model has the returned length.
+// personalTasks returns tasks with a personal bias, and with a whole personal model. base has the length of the shared
+// model.
 func personalTasks() map[string]struct {
 	wire.Task
 	base []float32
@@ -31,13 +32,13 @@ func personalTasks() map[string]struct {
 	}{"a bias": {bias, []float32{0.5, -0.25}}, "ditto": {ditto, []float32{0.5, -0.25}}}
 }
 
-// own is what an agent has of its own, as the test computes it.
+// own contains the expected personal parameters of an agent.
 type own struct {
 	t *testing.T
 	v []float32
 }
 
-// round is what the agent sends in a round, which also changes its own.
+// round returns the digest of the expected update of a round, and updates the personal parameters.
 func (o *own) round(of wire.Task, base []float32) wire.Digest {
 	p := compiled(o.t, of)
 	rows, _ := fiveRows(nil, "")
@@ -61,9 +62,9 @@ func compiled(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 	return p
 }
 
-// TestPersonalSurvives: what is an agent's own goes on over a restart, and where the task has another step size. Work
-// that a crash has cut short begins where it began before. In another run it begins anew, as where its file is lost,
-// and is said to.
+// TestPersonalSurvives checks that personal parameters survive a restart and a change of the step size. A round
+// interrupted by a crash starts from the same parameters. In another run, or without their file, they are reset and
+// reported.
 func TestPersonalSurvives(t *testing.T) {
 	for name, of := range personalTasks() {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +114,8 @@ func TestPersonalSurvives(t *testing.T) {
 	}
 }
 
-// TestPersonalModels: an agent predicts with the model that is its own: the shared one with its tensors, its own one of
-// ditto, or the shared one after the local steps of fine-tuning.
+// TestPersonalModels checks that an agent predicts with its own model: the shared one with its tensors, its ditto
+// model, or the fine-tuned one.
 func TestPersonalModels(t *testing.T) {
 	tuned := taskOf("fine-tuned")
 	tuned.FinetuneSteps = 7
@@ -139,7 +140,7 @@ func TestPersonalModels(t *testing.T) {
 				wait(11 * time.Minute)
 				p := compiled(t, of.Task)
 				rows, _ := fiveRows(nil, "")
-				rows = rows.FirstSamples(3) // the others are held out
+				rows = rows.FirstSamples(3) // the other rows are held out
 				want := slices.Clone(next)
 				if p.HasPersonalPart() {
 					first := p.InitialOwnParameters(0)
@@ -168,7 +169,7 @@ func TestPersonalModels(t *testing.T) {
 	}
 }
 
-// active is the model in use.
+// active returns the model in use.
 func (s *scene) active() *modelfile.Model {
 	s.t.Helper()
 	k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// keeps is an agent that keeps two models, and holds out the last two of five rows of y = 2a − b.
+// keeps returns a scene whose agent keeps two models and holds out the last two of five rows of y = 2a − b.
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
 	s.cfg.TaskData.HeldOutShare = 0.4
@@ -31,7 +31,8 @@ func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	return s
 }
 
-// offers announces a model of two parameters as that version, draws nobody, and waits until it may be taken.
+// offers announces a version of a model with the parameters w, without selecting participants, and waits until it may
+// be adopted.
 func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) {
 	a := s.training(taskOf("a task"), w...)
 	a.BaseModelVersion = version
@@ -39,7 +40,7 @@ func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) 
 	wait(11 * time.Minute)
 }
 
-// inUse is the model in use, as RUN/VERSION.
+// inUse returns the model in use, as RUN/VERSION.
 func (s *scene) inUse() string {
 	s.t.Helper()
 	k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
@@ -56,7 +57,7 @@ func (s *scene) inUse() string {
 	return m.DisplayName()
 }
 
-// judged is what became of the models that came.
+// judged returns the results of judging the models.
 func (s *scene) judged() string {
 	var all []string
 	for _, f := range eventsOf[predict.ModelJudged](s) {
@@ -65,8 +66,8 @@ func (s *scene) judged() string {
 	return strings.Join(all, " ")
 }
 
-// An agent that is not drawn takes models, too: those that are no worse than the one in use, by the margin. The first
-// one predicts with its own columns and parameters.
+// TestModelsAreJudged checks that an agent outside the round adopts models that are not worse than the model in use by
+// more than the margin.
 func TestModelsAreJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -112,8 +113,8 @@ func TestModelsAreJudged(t *testing.T) {
 	})
 }
 
-// TestModelsWait: the model that no round has changed is never used. The first trained one is, at once, and each whose
-// version has doubled. Others wait for Refresh. The result of the run does not wait.
+// TestModelsWait checks that an untrained model is never used. The first trained model and each doubled version are
+// judged at once; other versions wait for MinModelChangeInterval. The result of the run does not wait.
 func TestModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -143,7 +144,8 @@ func TestModelsWait(t *testing.T) {
 	})
 }
 
-// While the device's owner has pinned a model none is taken; then the newest is. The agent sees both.
+// TestPinned checks that no model is adopted while the owner has pinned one, and that the newest is adopted afterwards.
+// The agent reports both changes.
 func TestPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -172,8 +174,8 @@ func TestPinned(t *testing.T) {
 	})
 }
 
-// The hook is told of each model that is taken; a model stays in use when it fails. A restart reads the model in use,
-// and does not take it again.
+// TestModelHook checks that the hook is called for each adopted model, and that a model stays in use if the hook fails.
+// A restart reads the model in use without adopting it again.
 func TestModelHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -198,7 +200,8 @@ func TestModelHook(t *testing.T) {
 	})
 }
 
-// A lock that somebody has, and a damaged model in use, keep no new one away for long.
+// TestModelsHeal checks that neither a lock held by another process nor a damaged model in use delays a new model for
+// long.
 func TestModelsHeal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locked := errors.New("locked")
@@ -229,15 +232,15 @@ func TestModelsHeal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.start()
-		s.offers(2, 2, 0, 0) // with none to compare with it is taken
+		s.offers(2, 2, 0, 0) // adopted, as no model can be compared with it
 		if s.inUse() != "5/2" {
 			t.Errorf("%s in use", s.inUse())
 		}
 	})
 }
 
-// Without the rows that are to judge it, a model does not replace the one in use and is not fetched again; it waits for
-// them.
+// TestBlindModelsWait checks that a model whose held-out rows are unavailable does not replace the model in use. It
+// waits for the rows and is not fetched again.
 func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
@@ -258,7 +261,7 @@ func TestBlindModelsWait(t *testing.T) {
 			}
 		}
 		l.announce(2, a)
-		publish() // it has not looked at its rows yet
+		publish() // before it has checked its rows
 		wait(11 * time.Minute)
 		manifest := l.topics.BlobPart(base.Hash.TopicLevel(), transfer.ManifestPartName)
 		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
@@ -275,7 +278,8 @@ func TestBlindModelsWait(t *testing.T) {
 	})
 }
 
-// A model that training wants, too, is pulled once, whoever asked first; one that is in use is not pulled again.
+// TestModelsArePulledOnce checks that a model for both training and predictions is fetched once, and that the model in
+// use is not fetched again.
 func TestModelsArePulledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(c *agent.Config) { c.Predict.MinModelChangeInterval = 0 })
@@ -298,7 +302,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 				}
 			}
 			if drawn == "in time" {
-				s.invite(r, digest) // the pull is under way
+				s.invite(r, digest) // while the model is being fetched
 			}
 			for part, payload := range parts {
 				if part != transfer.ManifestPartName {

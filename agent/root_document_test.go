@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rooted is a scene whose agent has the first version of a root document.
+// rooted returns a scene whose agent has the first version of a root document.
 func rooted(t *testing.T) *scene {
 	s := newScene(t)
 	s.cfg.Identity.Coordinator = nil
@@ -24,7 +24,7 @@ func rooted(t *testing.T) *scene {
 	return s
 }
 
-// rootAfter is a version that names the coordinator's keys.
+// rootAfter returns the next version of a root document, with the given coordinator keys.
 func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
 	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
@@ -41,7 +41,7 @@ func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...
 	return &d
 }
 
-// taken are the versions that the agent has taken.
+// taken returns the versions that the agent has installed.
 func (s *scene) taken() (all []wire.RootVersion) {
 	for _, f := range eventsOf[identity.RootDocumentAdopted](s) {
 		all = append(all, f.Version)
@@ -49,7 +49,7 @@ func (s *scene) taken() (all []wire.RootVersion) {
 	return all
 }
 
-// obeys reports whether the agent obeys an announcement of a round that this key has signed, by that root document.
+// obeys reports whether the agent obeys an announcement signed with this key under this root document.
 func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.Epoch, r wire.RoundID) bool {
 	s.t.Helper()
 	a := s.training(taskOf("air"), 0, 0)
@@ -60,8 +60,8 @@ func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.
 	return len(eventsOf[agentround.AnnouncementObeyed](s)) > before
 }
 
-// TestRootIsStored: the next root document counts once it is on the disk, and at the next start; until then what goes
-// by it is not obeyed, and what the key before has burnt ends with it.
+// TestRootIsStored checks that the next root document is in force after it is saved, and after a restart. Until then
+// its announcements are ignored. Epochs used up with the previous key no longer apply afterwards.
 func TestRootIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -102,7 +102,7 @@ func TestRootIsStored(t *testing.T) {
 			t.Error("the next start has forgotten the root document")
 		}
 		s.stop()
-		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key) // by another join
+		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key) // configured by a new join
 		s.start()
 		if s.obeys(second, 2, 1, 9) || !s.obeys(s.key, 3, 1, 1) {
 			t.Error("a root document that a person has put there does not count")
@@ -110,7 +110,7 @@ func TestRootIsStored(t *testing.T) {
 	})
 }
 
-// TestForeignRoots: a document that does not follow changes nothing.
+// TestForeignRoots checks that a document that does not follow the current one has no effect.
 func TestForeignRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -136,7 +136,7 @@ func TestForeignRoots(t *testing.T) {
 		}
 		asked := s.asked(s.topics.RootDocument(2))
 		wait(time.Minute)
-		for range 10 { // anybody can say this
+		for range 10 { // any client can send this
 			s.obeys(other, 7, 1, 1)
 		}
 		if got := s.asked(s.topics.RootDocument(2)); got != asked+1 {
@@ -150,7 +150,7 @@ func TestForeignRoots(t *testing.T) {
 	})
 }
 
-// TestRevokedByRoot: a device that the root document revokes ends, and does not start again.
+// TestRevokedByRoot checks that a device revoked by the root document ends and does not start again.
 func TestRevokedByRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -171,8 +171,8 @@ func TestRevokedByRoot(t *testing.T) {
 	})
 }
 
-// TestStaleAnnouncements: an agent tells when no announcement comes for three times the longest round, and when one
-// comes again; a replay is none.
+// TestStaleAnnouncements checks that an agent reports when no announcement arrives for three times the longest round,
+// and when one arrives again. A replay does not count.
 func TestStaleAnnouncements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

@@ -58,7 +58,7 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 	}
 }
 
-// train computes the update of a round, or fails if the model's schema is not the announced one.
+// train computes the update of a round. It fails if the model's schema differs from the announced one.
 func (a *Agent) train(e agentround.StartTraining) {
 	p := a.taskData.LastPreparedTask().LimitTrainingRows(e.MaxRows)
 	if e.Announcement.UpdateSchema != p.CompiledTask.UpdateSchema(e.Announcement.Kind).Hash() {

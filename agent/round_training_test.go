@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// An agent declines once what it cannot do, with the reason.
+// TestDeclines checks that an agent declines an impossible round once, with the reason.
 func TestDeclines(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -75,7 +75,7 @@ func TestDeclines(t *testing.T) {
 	}
 }
 
-// TestModelOverTheLimit: the log of an agent that declines a model for its size names the key that allows it.
+// TestModelOverTheLimit checks that the log names the configuration key when a model exceeds the size limit.
 func TestModelOverTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -92,7 +92,7 @@ func TestModelOverTheLimit(t *testing.T) {
 	})
 }
 
-// Data that do not fit are looked at again, as they may be mended; that nothing has changed is not told each time.
+// TestDataMended checks that data that do not fit are read again, and that unchanged data are not reported each time.
 func TestDataMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -124,14 +124,14 @@ func TestDataMended(t *testing.T) {
 	})
 }
 
-// An agent whose round is over while it trains is free for the next one at
-// once, and sends nothing of the old one.
+// TestSuperseded checks that an agent whose round ends during training starts the next one at once, and sends nothing
+// for the old one.
 func TestSuperseded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		s.invite(4, s.announce(4, s.training(taskOf("a task"), 0, 0)))
-		wait(time.Second) // of three
+		wait(time.Second) // of three seconds
 		began := time.Now()
 		s.invite(5, s.announce(5, s.training(taskOf("a task"), 1, 1)))
 		wait(3*time.Second + time.Millisecond)
@@ -154,8 +154,8 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// An agent that is stopped while it trains says nothing but goodbye, and leaves
-// no half of an update; started again it does the whole work.
+// TestStoppedWhileTraining checks that an agent stopped during training sends only its offline presence and leaves no
+// partial update. After a restart it does the whole work.
 func TestStoppedWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -201,7 +201,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 	})
 }
 
-// A task that comes while the data of another are read is the one that counts.
+// TestTaskOvertaken checks that a task that arrives while the data for another are read replaces it.
 func TestTaskOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -227,7 +227,7 @@ func TestTaskOvertaken(t *testing.T) {
 	})
 }
 
-// A declared time per local step says how many steps fit into a round, and slows none of them down.
+// TestDeclaredStepTime checks that a declared time per local step determines the number of steps without slowing them.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.MixingSettings{
 		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,

@@ -20,14 +20,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seals are the keys of a coordinator that announces the key public, for the agent of a scene.
+// seals contains the keys of a coordinator that announces the key public, for the agent of a scene.
 type seals struct {
 	public wire.X25519PublicKey
 	group  wire.SealKey
 	pair   wire.AgentSealKeys
 }
 
-// seals returns the keys of a secret. From then on, scene.heard opens messages that the agent seals with these keys.
+// seals returns the keys of a secret. From then on, scene.heard opens messages that are sealed with them.
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.PublicKey()
@@ -42,7 +42,7 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	return is
 }
 
-// sealed returns header and body of a message to the agent. The body is sealed if messages of its type must be.
+// sealed returns header and body of a message to the agent. The body is sealed if its type requires that.
 func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 	if t := h.Type; t.MustBeSealed() {
 		h.Type = wire.TypeSealed
@@ -51,7 +51,7 @@ func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 	return h, body
 }
 
-// sealedBlobs returns the announcement with the public key, and with its task and base model sealed.
+// sealedBlobs returns the announcement with the public key and with sealed task and base model.
 func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	a.SealPublicKey, a.Task = is.public, a.Task.SealInline(is.group)
 	if a.BaseModel.IsSet() {
@@ -60,13 +60,13 @@ func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	return a
 }
 
-// keyBy returns a message that gives the agent the key of a group.
+// keyBy returns a message that delivers a group key to the agent.
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
 	m := wire.GroupKeyDelivery{Key: group}
 	return s.sign(is.sealed(s.header(wire.TypeGroupKeyDelivery, 4), m.Body()))
 }
 
-// hellos returns the hellos that the agent has sealed to a key since its last start.
+// hellos returns the hellos that the agent has sealed with a key since its last start.
 func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	s.t.Helper()
 	for _, e := range s.heardBy(wire.TypeHello, *is) {
@@ -82,7 +82,7 @@ func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	return all
 }
 
-// wants waits for a hello that asks for a key, or for none with 0.
+// wants waits for a hello that requests the given group key; 0 means no key.
 func (s *scene) wants(is *seals, what string, group uint64, unfit wire.DeclineReason) {
 	s.t.Helper()
 	wait(15 * time.Second)
@@ -98,8 +98,8 @@ func (s *scene) wants(is *seals, what string, group uint64, unfit wire.DeclineRe
 	}
 }
 
-// TestKeyOfTheGroup: an agent that lacks the key under which its task is sealed asks for it, takes it from a message
-// that is sealed for it only, keeps it over a restart, and asks again when another one is announced.
+// TestKeyOfTheGroup checks that an agent requests a missing group key and accepts it only from a message sealed for it.
+// It keeps the key over a restart, and requests another one when that is announced.
 func TestKeyOfTheGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -132,7 +132,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.send(s.topics.Announcement(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
 		s.announce(5, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
-		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
+		s.wants(&second, "with another key", second.group.ID(), 0) // the task is there, the model is missing
 		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
@@ -142,14 +142,14 @@ func TestKeyOfTheGroup(t *testing.T) {
 		if n := len(s.hellos(&second)); n == 0 {
 			t.Error("nothing is said against an older announcement")
 		}
-		// The second is not awaited: the model is not fetched before an invitation.
+		// The second key is not awaited, because the model is not fetched before an invitation.
 		if a, c := len(eventsOf[fetch.GroupKeyAwaited](s)), len(eventsOf[fetch.GroupKeyReceived](s)); a != 1 || c != 2 {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
 		}
 	})
 }
 
-// TestUnsealedMessages: the agent drops each unsealed message of a type that must be sealed, and does not act on it.
+// TestUnsealedMessages checks that the agent drops each unsealed message of a type that must be sealed.
 func TestUnsealedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -184,8 +184,8 @@ func TestUnsealedMessages(t *testing.T) {
 	})
 }
 
-// TestAnnouncementWithoutKey: the agent drops an announcement without a valid key. Before the first key it sends no
-// message that must be sealed. Later it continues to use the last valid key.
+// TestAnnouncementWithoutKey checks that the agent drops an announcement without a valid key. Before the first key it
+// sends no message that must be sealed. Later it continues to use the last valid key.
 func TestAnnouncementWithoutKey(t *testing.T) {
 	for why, key := range map[string]wire.X25519PublicKey{"has no key": {}, "low order": {1}} {
 		t.Run(why, func(t *testing.T) {
@@ -227,8 +227,8 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 	}
 }
 
-// TestUpdateIsSealed: no message of the agent contains a part of its update, which opens with the keys of the
-// coordinator and with no other keys.
+// TestUpdateIsSealed checks that no message of the agent contains a part of its update in plaintext, and that only the
+// coordinator's keys open it.
 func TestUpdateIsSealed(t *testing.T) {
 	for name, features := range map[string]int{"inline": 2, "in chunks": wire.MaxInlineUpdate/4 + 1} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// logger is a device's file, and the agent that reads it.
+// logger contains the data file of a device, and the agent that reads it.
 type logger struct {
 	*scene
 	path string
@@ -44,7 +44,7 @@ func (l *logger) write(text string) {
 	}
 }
 
-// plays a round, which was drawn from the last hello before it.
+// plays runs a round whose sampling is based on the last hello.
 func (l *logger) plays(r wire.RoundID) {
 	l.t.Helper()
 	known := uint64(0)
@@ -68,7 +68,7 @@ func (l *logger) hello(e wire.Envelope) wire.Hello {
 	return h
 }
 
-// rows are those of the last hello, of the last update, and of the last event about the data.
+// rows describes the numbers of rows in the last hello, the last update and the last data event.
 func (l *logger) rows() string {
 	l.t.Helper()
 	all := l.heard(wire.TypeHello)
@@ -84,8 +84,8 @@ func (l *logger) rows() string {
 	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.ReplacementReason, "; "), l.path, "FILE")
 }
 
-// An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one event, until
-// column or reason are others, or the data fit.
+// TestHelloOfMisfit checks that an agent with unusable data reports column, reason, position and numbers in its hello.
+// One event is reported until column or reason change, or the data fit.
 func TestHelloOfMisfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,hot,-1\n")
@@ -135,8 +135,8 @@ func TestHelloOfMisfit(t *testing.T) {
 	})
 }
 
-// An agent follows a file that grows, is cut off, is replaced and is damaged. It never sends an update of other rows
-// than its hello has told.
+// TestFileThatChanges checks that an agent follows a file that grows, is truncated, replaced and damaged. Its updates
+// always use the rows that its hello has reported.
 func TestFileThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		five := "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n"
@@ -153,7 +153,7 @@ func TestFileThatChanges(t *testing.T) {
 		want("hello 5, update 5 of round 2, 5 loaded after 0")
 
 		l.write(five + "3,1,5\n1,3,-1\n7,")
-		l.plays(3) // which was drawn from what it knew
+		l.plays(3) // based on the last hello
 		want("hello 7, update 5 of round 3, 7 loaded after 5")
 		l.plays(4)
 		want("hello 7, update 7 of round 4, 7 loaded after 5")
@@ -194,7 +194,7 @@ func TestFileThatChanges(t *testing.T) {
 		l.plays(12)
 		want("hello 4, update 4 of round 12, 4 loaded after 3")
 
-		// another file, with fewer rows than are wanted
+		// another file, with too few rows
 		if err := errors.Join(os.Link(l.path, l.path+".old"), os.Remove(l.path)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,11 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// october is the time at which the tests begin.
+// october is the start time of the tests.
 var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 
-// budgeted makes the scene's agent count to a limit, and returns what sets its
-// clock.
+// budgeted sets a monthly limit for the scene's agent, and returns a function that sets its clock.
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
@@ -26,20 +25,20 @@ func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	return func(t time.Time) { clock.Store(&t) }
 }
 
-// reads returns the topics that the agent is subscribed to.
+// reads returns the topics to which the agent is subscribed.
 func (s *scene) reads() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.subscribed)
 }
 
-// spend moves bytes over the link, and lets the agent look.
+// spend transfers bytes over the link and makes the agent update its count.
 func (s *scene) spend(bytes int) {
 	s.cfg.Budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	s.send("nonsense", nil)
 }
 
-// counted returns what the agent told last of its budget.
+// counted returns the last reported usage of the budget.
 func (s *scene) counted() budget.UplinkUsageChanged {
 	s.t.Helper()
 	all := eventsOf[budget.UplinkUsageChanged](s)
@@ -49,7 +48,7 @@ func (s *scene) counted() budget.UplinkUsageChanged {
 	return all[len(all)-1]
 }
 
-// unfit returns what the last hello said.
+// unfit returns the reason in the last hello.
 func (s *scene) unfit() string {
 	s.t.Helper()
 	all := s.heard(wire.TypeHello)
@@ -66,7 +65,7 @@ func (s *scene) unfit() string {
 	return h.UnfitReason.String()
 }
 
-// A round is joined while the month allows it, and declined then.
+// TestBudgetDeclines checks that rounds are joined while the monthly budget allows it, and declined afterwards.
 func TestBudgetDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -98,14 +97,14 @@ func TestBudgetDeclines(t *testing.T) {
 			t.Errorf("told of %+v", short)
 		}
 
-		// Spent: it stays, and reads what is for it alone.
+		// The budget is spent: the agent stays connected and reads only messages for itself.
 		listens := func() bool { return slices.Contains(s.reads(), s.topics.Announcement()) }
 		if !listens() {
 			t.Error("it does not read announcements")
 		}
 		s.spend(20_000)
 		before := len(s.heard(wire.TypeHello))
-		wait(24 * time.Hour) // and nobody answers
+		wait(24 * time.Hour) // without any answer
 		if spoke := len(s.heard(wire.TypeHello)) - before; listens() ||
 			!slices.Contains(s.reads(), s.topics.CoordinatorToAgent("press")) || spoke > 24 {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)

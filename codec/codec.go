@@ -1,8 +1,8 @@
-// Package codec packs the elements of a vector: an update on its way to the coordinator, a snapshot on its way to a
-// neighbour. Decoding gives the same bits on every CPU.
+// Package codec encodes the elements of vectors: updates for the coordinator and snapshots for neighbours. Decoding is
+// bitwise identical on every CPU.
 //
-// The table in this file names the codecs; a new one costs a file, a line there and in wire/update_codecs.go, its word
-// in package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
+// The table in this file lists the codecs. A new codec needs a file, an entry there and in wire/update_codecs.go, its
+// name in package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
 package codec
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Codec packs vectors of T.
+// Codec encodes and decodes vectors of T.
 type Codec[T wire.Float] interface {
-	// IndependentUnitSize is the elements and the bytes of what can be decoded on its own. Only the last unit of a
-	// vector may have fewer elements. It is 0, 0 where a vector can only be decoded whole.
+	// IndependentUnitSize returns the size of a unit that can be decoded independently. Only the last unit of a vector
+	// may have fewer elements. It returns 0, 0 if a vector can only be decoded as a whole.
 	IndependentUnitSize() (elements, bytes int)
-	// EncodedSize is the length of n packed elements, in bytes.
+	// EncodedSize returns the encoded size of n elements, in bytes.
 	EncodedSize(n int) int
-	// Append packs v, whose elements must be finite. A codec that rounds at random draws from rng, in the order of the
-	// elements.
+	// Append appends the encoding of v to dst. All elements must be finite. A codec with random rounding draws from rng
+	// in the order of the elements.
 	Append(dst []byte, v []T, rng *rand.Rand) []byte
-	// Decode fills dst from whole units, as many bytes as EncodedSize says. An element that would not be finite is an
-	// error, wire.ErrNotFinite, and dst holds rubbish then.
+	// Decode decodes p, which must consist of whole units of the size EncodedSize, into dst. It returns
+	// wire.ErrNotFinite if an element is not finite; dst is then invalid.
 	Decode(dst []T, p []byte) error
 }
 
@@ -38,7 +38,7 @@ func codecByName[T wire.Float]() map[spec.Codec]Codec[T] {
 	}
 }
 
-// ForName returns the codec of a valid word.
+// ForName returns the codec of a valid name.
 func ForName[T wire.Float](word spec.Codec) Codec[T] {
 	if share, ok := word.TopKShare(); ok {
 		return topKCodec[T]{share}
@@ -46,14 +46,14 @@ func ForName[T wire.Float](word spec.Codec) Codec[T] {
 	return codecByName[T]()[word]
 }
 
-// DecodesOnlyWholeVectors reports whether a vector can only be decoded whole.
+// DecodesOnlyWholeVectors reports whether a vector can only be decoded as a whole.
 func DecodesOnlyWholeVectors[T wire.Float](c Codec[T]) bool {
 	elements, _ := c.IndependentUnitSize()
 	return elements == 0
 }
 
-// EncodedByteRange returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from
-// … to − 1, and the first element of the unit that they begin with.
+// EncodedByteRange returns the byte range of elements from … to − 1 in an encoded vector of n elements, and the first
+// element of that range. The codec must have independent units.
 func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.IndependentUnitSize()
 	first = from / elements * elements
@@ -72,7 +72,7 @@ func notFiniteError(i int, x any) error {
 	return fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
 }
 
-// rawCodec is T's own elements, little-endian.
+// rawCodec encodes the elements of type T unchanged, in little-endian order.
 type rawCodec[T wire.Float] struct{}
 
 func (c rawCodec[T]) IndependentUnitSize() (elements, bytes int) { return 1, c.EncodedSize(1) }

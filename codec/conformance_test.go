@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bounds is how far each codec may take an element from what it was, given its unit: all of the vector, where that can
-// only be decoded whole.
+// bounds contains, for each codec, the maximum error of an element x in its unit. For codecs that decode only whole
+// vectors, the unit is the vector.
 var bounds = map[spec.Codec]func(x float64, unit []float64) float64{
 	spec.CodecRaw:        func(float64, []float64) float64 { return 0 },
 	spec.CodecBFloat16:   func(x float64, _ []float64) float64 { return math.Abs(x) / 256 },
@@ -39,7 +39,7 @@ func norm(v []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// eachCodec calls try for each codec that a file may name.
+// eachCodec calls try for each codec that a configuration may name.
 func eachCodec(t *testing.T, try func(t *testing.T, word spec.Codec)) {
 	for _, word := range spec.Codecs() {
 		if bounds[word] == nil || codec.ForName[float32](word) == nil || codec.ForName[float64](word) == nil {
@@ -60,8 +60,8 @@ func normal[T wire.Float](rng *rand.Rand, n int) []T {
 
 var lengths = []int{1, 2, 255, 256, 257, 511, 512, 513, 1000}
 
-// TestRoundTrip: as many bytes as Size says, and elements as near as the codec promises; what is decoded has the same
-// bits a second time.
+// TestRoundTrip checks the encoded size and the maximum error of each codec, and that decoding gives the same result
+// twice.
 func TestRoundTrip(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		roundTrip[float32](t, word)
@@ -107,12 +107,12 @@ func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 	}
 }
 
-// TestSpans: any elements, decoded from the bytes of their span only, are those of the whole.
+// TestSpans checks that elements decoded from a byte range equal the same elements of the whole decoded vector.
 func TestSpans(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(3, 4))
 		if codec.DecodesOnlyWholeVectors(c) {
-			return // it has no units
+			return // The codec decodes only whole vectors, so skip it.
 		}
 		elements, _ := c.IndependentUnitSize()
 		for _, n := range lengths {
@@ -137,7 +137,7 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestRefuses: another length, and whatever is not finite, is an error and nothing else.
+// TestRefuses checks that decoding rejects data of a wrong length and non-finite elements.
 func TestRefuses(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(5, 6))
@@ -150,7 +150,7 @@ func TestRefuses(t *testing.T) {
 		if c.Decode(make([]float32, 300), append(slices.Clone(p), 0)) == nil {
 			t.Error("a byte too many is decoded")
 		}
-		for range 2000 { // rubbish: an error, or finite numbers
+		for range 2000 { // Decoding random bytes must return an error or finite numbers.
 			for i := range p {
 				p[i] = byte(rng.Uint32())
 			}
@@ -168,7 +168,7 @@ func TestRefuses(t *testing.T) {
 	})
 }
 
-// TestExtremes: zeros, the largest and the smallest numbers.
+// TestExtremes checks the encoding of zeros and of the largest and smallest numbers.
 func TestExtremes(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(7, 8))
@@ -188,21 +188,22 @@ func TestExtremes(t *testing.T) {
 	})
 }
 
-// TestIntegersGolden: the scale, its place and the bytes, by hand.
+// TestIntegersGolden compares the scale, its position and the bytes with values computed by hand.
 func TestIntegersGolden(t *testing.T) {
 	for _, tt := range []struct {
-		word        spec.Codec
-		first, rest []byte // of the units: q = 127 or 7, −2 and, last of the first unit, 1; and the largest q alone
+		word spec.Codec
+		// integers of the units: q = 127 or 7, −2, and 1 at the end of the first unit; then only the largest q
+		first, rest []byte
 	}{
 		{spec.CodecInt8, append(append([]byte{0, 0, 0, 0x40, 127, 0xfe}, make([]byte, 253)...), 1),
-			[]byte{0x04, 0x02, 0x81, 0x3b, 127}}, // s = 0.5/127
+			[]byte{0x04, 0x02, 0x81, 0x3b, 127}}, // The scale is s = 0.5/127.
 		{spec.CodecInt4, append(append([]byte{0, 0, 0, 0x40, 0xe7}, make([]byte, 126)...), 0x10),
-			[]byte{0x25, 0x49, 0x92, 0x3d, 7}}, // s = 0.5/7
+			[]byte{0x25, 0x49, 0x92, 0x3d, 7}}, // The scale is s = 0.5/7.
 	} {
 		c, v, largest := codec.ForName[float32](tt.word), make([]float32, 257), float32(tt.rest[4])
 		v[0], v[1], v[255], v[256] = 2*largest, -4, 2, 0.5
 		want := slices.Concat(tt.first, tt.rest)
-		for seed := range uint64(20) { // whole multiples of the scale leave nothing to chance
+		for seed := range uint64(20) { // Integer multiples of the scale are encoded exactly, whatever the seed.
 			if got := c.Append(nil, v, rand.New(rand.NewPCG(seed, 0))); !slices.Equal(got, want) {
 				t.Fatalf("%s: packed as %x, want %x", tt.word, got, want)
 			}
@@ -215,7 +216,8 @@ func TestIntegersGolden(t *testing.T) {
 	}
 }
 
-// TestInt4Halves: q from −8 to 7, the first in the lower half of a byte; the half behind an odd last one is not read.
+// TestInt4Halves checks the decoding of 4-bit integers from −8 to 7, two per byte. The unused half of the last byte
+// must be ignored.
 func TestInt4Halves(t *testing.T) {
 	c, got := codec.ForName[float64](spec.CodecInt4), make([]float64, 5)
 	for _, spare := range []byte{0, 0x70} {
@@ -226,21 +228,23 @@ func TestInt4Halves(t *testing.T) {
 	}
 }
 
-// TestIntegersExtremes: the largest numbers, and scales and elements that are not finite.
+// TestIntegersExtremes checks the largest numbers, and non-finite scales and elements.
 func TestIntegersExtremes(t *testing.T) {
 	for word, lowest := range map[spec.Codec]byte{spec.CodecInt8: 0x80, spec.CodecInt4: 0x08} {
 		c, got := codec.ForName[float32](word), make([]float32, 2)
-		far := []float32{math.MaxFloat32, -math.MaxFloat32} // the largest q times the nearest scale may be infinite
+		// The largest integer times the rounded scale may exceed the range of float32.
+		far := []float32{math.MaxFloat32, -math.MaxFloat32}
 		p := c.Append(nil, far, rand.New(rand.NewPCG(1, 1)))
 		if err := c.Decode(got, p); err != nil || got[0] < 0.9999*math.MaxFloat32 || got[1] != -got[0] {
 			t.Errorf("%s: %v, %v", word, got, err)
 		}
-		p[4] = lowest // −128 or −8
+		p[4] = lowest // Encode −128 or −8, which must be rejected.
 		if err := c.Decode(got, p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("%s: an infinite element is taken: %v, %v", word, got, err)
 		}
 		clear(p[4:])
-		for _, s := range [][]byte{{0, 0, 0, 0xc0}, {0, 0, 0xc0, 0x7f}, {0, 0, 0x80, 0x7f}} { // −2, NaN, ∞; all q are 0
+		// Scales of −2, NaN and ∞ must be rejected.
+		for _, s := range [][]byte{{0, 0, 0, 0xc0}, {0, 0, 0xc0, 0x7f}, {0, 0, 0x80, 0x7f}} {
 			copy(p, s)
 			if err := c.Decode(got, p); !errors.Is(err, wire.ErrNotFinite) {
 				t.Errorf("%s: the scale %x is taken: %v, %v", word, s, got, err)
@@ -249,7 +253,8 @@ func TestIntegersExtremes(t *testing.T) {
 	}
 }
 
-// TestIntegersAreUnbiased: rounded often, the mean is the element; rounding to nearest would leave it where it is.
+// TestIntegersAreUnbiased checks that the mean of many random roundings of an element equals the element. Rounding to
+// nearest would fail this test.
 func TestIntegersAreUnbiased(t *testing.T) {
 	for word, scale := range map[spec.Codec]float64{spec.CodecInt8: 1, spec.CodecInt4: 127. / 7} {
 		c, rng := codec.ForName[float64](word), rand.New(rand.NewPCG(9, 10))
@@ -264,7 +269,8 @@ func TestIntegersAreUnbiased(t *testing.T) {
 			}
 		}
 		for i := range v {
-			if math.Abs(sum[i]-v[i]) > 4*0.5*scale/math.Sqrt(repeats) { // four deviations of a coin's
+			// The limit is four standard deviations of the mean of random roundings.
+			if math.Abs(sum[i]-v[i]) > 4*0.5*scale/math.Sqrt(repeats) {
 				t.Errorf("%s: %v is %v in the mean", word, v[i], sum[i])
 			}
 		}

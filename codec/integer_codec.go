@@ -10,16 +10,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// integerCodec is units of 256 elements: a float32 scale s, then a signed integer q of 8 or 4 bits for each element,
-// which stands for s·q. Of two integers in a byte the first is the lower half; in a vector of an odd length the last
-// upper half is 0, and nobody reads it. s is the largest magnitude of the unit over the largest q, 127 or 7, and q is
-// x/s rounded at random to one of its two neighbours, up with the probability of what lies below: so the mean of q is
-// x/s (QSGD: Alistarh et al. 2017).
+// integerCodec encodes units of 256 elements: a float32 scale s, then a signed integer q of 8 or 4 bits per element,
+// which represents s·q. With 4 bits, the first integer of a byte is in the lower half; an unused upper half is 0. s is
+// the largest magnitude in the unit divided by the largest q, 127 or 7. x/s is rounded at random up or down, so that
+// the mean of q is x/s (QSGD: Alistarh et al. 2017).
 type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
 const elementsPerUnit = 256
 
-// maxQuantizedMagnitude is the largest |q|.
+// maxQuantizedMagnitude returns the largest magnitude |q|.
 func (c integerCodec[T]) maxQuantizedMagnitude() float64 {
 	return float64(int(1)<<(c.bitsPerElement-1) - 1)
 }
@@ -56,8 +55,8 @@ func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-// quantizationScale is largest/most in float32, so that most times it is finite. The product is rounded on its own:
-// fused with what follows it would not be what it was.
+// quantizationScale returns largest/most in float32, reduced if necessary so that scale·most is finite. The product is
+// rounded separately, since a fused operation could give a different result.
 func quantizationScale(largest, most float64) float32 {
 	s := float32(min(largest, math.MaxFloat32) / most)
 	if x := float32(s * float32(most)); x-x != 0 {
@@ -82,7 +81,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 		p = c.unpackIntegers(q[:len(unit)], p)
 		for i := range unit {
 			x := float32(s * float32(q[i]))
-			if x-x != 0 { // −128 or −8, which nobody writes
+			if x-x != 0 { // −128 or −8, which no sender produces
 				return notFiniteError(at+i, x)
 			}
 			unit[i] = T(x)
@@ -91,7 +90,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 	return nil
 }
 
-// unpackIntegers reads as many integers as q has, and returns the bytes behind them.
+// unpackIntegers decodes len(q) integers from p and returns the remaining bytes.
 func (c integerCodec[T]) unpackIntegers(q []int8, p []byte) []byte {
 	if c.bitsPerElement == 8 {
 		for i := range q {

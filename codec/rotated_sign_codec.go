@@ -10,25 +10,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rotatedSignCodec is the signs of a rotated vector. x is filled up with zeros to d' elements, a power of two, and
-// turned by R = HD/√d': D has random signs on its diagonal, H is Hadamard's matrix in its natural order. A float32
-// scale s = ‖x‖²/‖Rx‖₁ and the seed of D, 8 bytes, are followed by one bit for each of the d' elements of Rx, 1 where
-// it is negative, the first in the lowest bit. A receiver has R⁻¹(s·signs) = s·DH·signs/√d', which is biased (Suresh et
-// al. 2017; Vargaftik et al. 2021: DRIVE).
+// rotatedSignCodec encodes the signs of a rotated vector. The vector x is padded with zeros to d' elements, a power of
+// two, and rotated by R = HD/√d', where D is a diagonal matrix of random signs and H is the Hadamard matrix. The
+// encoding contains a float32 scale s = ‖x‖²/‖Rx‖₁, the 8-byte seed of D, and one bit per element of Rx, set if the
+// element is negative. The decoded vector R⁻¹(s·signs) is biased (Suresh et al. 2017; Vargaftik et al. 2021: DRIVE).
 //
-// The seed travels, so that an update can be read whatever became of the configuration it was made by. H·signs is of
-// integers, so decoding is exact but for one product and one quotient, each rounded on its own.
+// Decoding needs no configuration, since the encoding contains the seed. It is exact except for one product and one
+// quotient, each rounded separately, since H·signs has integer elements.
 type rotatedSignCodec[T wire.Float] struct{}
 
-// signHeaderBytes is the bytes of the scale and the seed.
+// signHeaderBytes is the encoded size of the scale (4 bytes) and the seed (8 bytes).
 const signHeaderBytes = 12
 
-// paddedLength is d'.
+// paddedLength returns d', the smallest power of two that is at least n.
 func paddedLength(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func (rotatedSignCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
 
-// EncodedSize is 12 + ⌈d'/8⌉, and 0 of no elements.
+// EncodedSize returns the encoded size in bytes of n elements padded to d': 12 + ⌈d'/8⌉, or 0 if n is 0.
 func (rotatedSignCodec[T]) EncodedSize(n int) int {
 	if n == 0 {
 		return 0
@@ -96,8 +95,8 @@ func (c rotatedSignCodec[T]) Decode(dst []T, p []byte) error {
 	return nil
 }
 
-// flipSigns multiplies v by random signs: each draw of PCG(seed, 0) has those of 64 elements, 1 is −1, the first in the
-// lowest bit.
+// flipSigns multiplies each element of v by a random sign. Each number drawn from PCG(seed, 0) contains the signs of 64
+// elements, lowest bit first; a bit of 1 means −1.
 func flipSigns[N float64 | int32](v []N, seed uint64) {
 	pcg, draw := rand.NewPCG(seed, 0), uint64(0)
 	for i := range v {
@@ -110,7 +109,7 @@ func flipSigns[N float64 | int32](v []N, seed uint64) {
 	}
 }
 
-// applyHadamard multiplies v, as long as a power of two, by the matrix of 1 and −1.
+// applyHadamard multiplies v by the Hadamard matrix. The length of v must be a power of two.
 func applyHadamard[N float64 | int32](v []N) {
 	for half := 1; half < len(v); half *= 2 {
 		for at := 0; at < len(v); at += 2 * half {

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSignsAgainstDense: bytes and elements are those of the matrices written out.
+// TestSignsAgainstDense checks the encoded bytes and decoded elements against an implementation with dense matrices.
 func TestSignsAgainstDense(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n < 70; n++ {
@@ -70,7 +70,7 @@ func TestSignsAgainstDense(t *testing.T) {
 	}
 }
 
-// TestSignsGolden: these bytes, and these elements of them, on every CPU.
+// TestSignsGolden checks that the bytes and decoded elements are the same on every CPU.
 func TestSignsGolden(t *testing.T) {
 	for _, tt := range []struct {
 		v    []float32
@@ -102,7 +102,8 @@ func TestSignsGolden(t *testing.T) {
 
 func TestSignsRefuse(t *testing.T) {
 	for _, s := range []float32{-1, float32(math.NaN()), float32(math.Inf(1)), math.MaxFloat32} {
-		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), make([]byte, 9)...) // one is 2√2·s
+		// one element is 2√2·s
+		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), make([]byte, 9)...)
 		if err := (rotatedSignCodec[float32]{}).Decode(make([]float32, 8), p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("the scale %v: %v", s, err)
 		}

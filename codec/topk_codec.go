@@ -10,14 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// topKCodec is the elements with the largest magnitudes, of equal ones those with the lower index: k pairs of a uint32
-// index and a float32 element, by ascending index. All else is 0; a sender keeps it, and adds it to what it sends next
-// (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
+// topKCodec encodes the k elements with the largest magnitudes as pairs of a uint32 index and a float32 element, by
+// ascending index. Ties go to the lower index. All other elements are decoded as 0; the sender adds them to its next
+// vector (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
 type topKCodec[T wire.Float] struct{ keptElementShare float64 }
 
 const bytesPerPair = 8
 
-// pairCount is k of n elements: the share of them, rounded, and at least one.
+// pairCount returns k for n elements: the rounded share of n, at least 1.
 func (c topKCodec[T]) pairCount(n int) int {
 	return min(max(int(math.Round(c.keptElementShare*float64(n))), 1), n)
 }
@@ -36,7 +36,7 @@ func (c topKCodec[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 	}
 	slices.Sort(sorted)
 	least := sorted[len(v)-k]
-	equal := k // of those with the least magnitude
+	equal := k // number of elements to encode with the least magnitude
 	for _, x := range sorted[len(v)-k:] {
 		if x > least {
 			equal--

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestTopKAgainstSort: the elements are the first of a stable sort by magnitude, with many ties.
+// TestTopKAgainstSort checks that the codec sends the elements that come first in a stable sort by magnitude, with many
+// ties.
 func TestTopKAgainstSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 100 {
@@ -48,7 +49,8 @@ func TestTopKGolden(t *testing.T) {
 	}
 }
 
-// TestTopKRefuses: indices that do not ascend, are twice there or outside, and elements that are not finite.
+// TestTopKRefuses checks that indices that are not ascending, duplicate or out of range, and non-finite elements, are
+// rejected.
 func TestTopKRefuses(t *testing.T) {
 	c := topKCodec[float32]{keptElementShare: 0.4}
 	for text, finite := range map[string]bool{

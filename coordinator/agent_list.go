@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SetAgents replaces the list of agents that may take part, and owns the list then. Agents that are no longer listed
-// leave the round at once. An agent with another key than before is another device: its messages are accepted from its
-// first start on. SetAgents returns an error if the owner's goroutine has not responded before ctx ended.
+// SetAgents replaces the list of agents and takes ownership of list. Agents that are no longer listed leave the round
+// at once. An agent with a new key is treated as a new device. SetAgents returns an error if the owner goroutine does
+// not respond before ctx ends.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
 	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.replaceAgentList(list) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
@@ -34,8 +34,8 @@ func (c *Coordinator) replaceAgentList(list *enrolled.List) {
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
 }
 
-// ResetBootCounter forgets the counter of an agent's starts, for example after the agent has lost its state folder: its
-// next message is accepted. The error is ErrUnlisted, or that the owner's goroutine has not responded before ctx ended.
+// ResetBootCounter resets the boot counter of an agent, for example after it lost its state folder. Its next message is
+// accepted. The error is ErrUnlisted, or reports that the owner goroutine did not respond before ctx ended.
 func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
 	unlisted := false
 	err := c.runOnOwnerLoop(ctx, func() {
@@ -49,7 +49,7 @@ func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) 
 	return err
 }
 
-// forgetAgents forgets all messages of agents, which are in id order. They leave the round.
+// forgetAgents discards the state of the given agents, which must be sorted, and removes them from the round.
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	c.messageChecker.ForgetAgents(agents)
 	for _, a := range agents {
@@ -59,7 +59,7 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	c.revokeAgentsInRound(agents)
 }
 
-// agentsWithRunState returns the agents that are ahead, that take part in the present round, or that sit out.
+// agentsWithRunState returns the agents that are ahead, participate in the current round or are suspended.
 func (c *Coordinator) agentsWithRunState() []wire.AgentID {
 	all := slices.Collect(c.duplicateGuard.AheadAgents())
 	r := c.roundMachine.JournalRecord()
@@ -78,8 +78,8 @@ func (c *Coordinator) revokeAgentsInRound(agents []wire.AgentID) {
 	}
 }
 
-// delistedParticipants returns the participants of the journaled round that were taken off the list while no
-// coordinator ran.
+// delistedParticipants returns the participants of the journaled round that were removed from the list while no
+// coordinator was running.
 func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 	for _, p := range c.roundMachine.JournalRecord().Participants {
 		if c.messageChecker.AgentKey(p.Agent) == nil {
@@ -92,15 +92,15 @@ func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 var enrolledAgents = observe.OptionalGauge("agents_enrolled",
 	"Number of agents in the list of agents.")
 
-// AgentListChanged: a list of agents took effect, at the start or later.
+// AgentListChanged reports that a list of agents took effect, at the start or later.
 type AgentListChanged struct {
 	ListedAgents int
-	// RemovedAgents are the agents that are no longer listed, or have another key now, in id order. Only agents that
-	// have sent messages are among them.
+	// RemovedAgents contains, in order, the agents that were removed or have a new key. It includes only agents that
+	// have sent messages.
 	RemovedAgents []wire.AgentID
 }
 
-// Describe implements observe.Event. A removed agent is no clone any more.
+// Describe implements observe.Event. It resolves the clone condition of each removed agent.
 func (e AgentListChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {

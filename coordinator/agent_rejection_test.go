@@ -20,7 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
+// lastRejection returns the reason of the newest rejection that an agent reported, and the number of its rejections.
 func lastRejection(f *federation, who wire.AgentID) (reason wire.MessageRejectionReason, times int) {
 	all := events[presence.MessagesRejected](f, who)
 	if len(all) == 0 {
@@ -41,14 +41,14 @@ func countsIt(f *federation, who wire.AgentID) func() bool {
 	}
 }
 
-// TestRejected: a device is told why its messages are ignored, until they are accepted: one that is not in the list,
-// one with another key than that of the list, and one that was taken off the list while it worked.
+// TestRejected checks that a device learns why its messages are ignored until they are accepted. Cases are an unlisted
+// device, a device with another key, and a device removed while it works.
 func TestRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		reason  wire.MessageRejectionReason
 		begin   func(keys map[wire.AgentID]ed25519.PublicKey)
-		enrolls bool // at first
+		enrolls bool // true if the device is in the initial list
 	}{
 		{"unlisted", wire.RejectedUnlistedAgent, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
 			false},
@@ -101,7 +101,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// perMinute wants at most one answer a minute, besides what those were told who were taken off the list at a time.
+// perMinute checks that at most one rejection per minute is sent, except when agents are removed from the list.
 func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	t.Helper()
 	f.mu.Lock()
@@ -121,8 +121,8 @@ func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	}
 }
 
-// TestReset hears a device whose state folder was lost, after it was told so. An answer of then that is replayed later
-// does nothing.
+// TestReset checks that a device which lost its state folder is accepted after it received a rejection and its boot
+// counter was reset. Replaying the rejection later has no effect.
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)
@@ -185,7 +185,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestRejectedClone: of two devices with one identity the one is told whose messages are ignored.
+// TestRejectedClone checks that of two devices with one identity, the device whose messages are ignored receives a
+// rejection.
 func TestRejectedClone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)
@@ -210,8 +211,8 @@ func TestRejectedClone(t *testing.T) {
 	})
 }
 
-// TestReplaced gives an id to another device, with a key of its own: once the list has that key, the device is heard
-// although its starts count from 1, without a reset.
+// TestReplaced assigns an id to another device with its own key. Once the list contains that key, the device is
+// accepted without a reset, although its boot counter starts at 1.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)

@@ -19,15 +19,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// alive asks the coordinator for a sign of life, for some seconds.
+// alive calls Coordinator.Alive with a timeout of 20 seconds.
 func (f *federation) alive() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return f.host.Alive(ctx)
 }
 
-// TestAlive wants a sign of life from a coordinator that works or waits for
-// room on its disk, and none from one that hangs.
+// TestAlive checks that a coordinator responds while it works or waits for disk space, and does not respond while it
+// hangs.
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -68,7 +68,7 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// TestSetAgents lets an agent in while the run is under way, and another out.
+// TestSetAgents adds an agent to the list and removes another one during a run.
 func TestSetAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -100,7 +100,7 @@ func TestSetAgents(t *testing.T) {
 		}
 		before := len(events[training.LocalTrainingFinished](f, "a0"))
 		f.until(time.Hour, "going on", func() bool { return len(events[training.LocalTrainingFinished](f, "a2")) > 8 })
-		// what it was invited to meanwhile
+		// It may finish the round that it was invited to.
 		if after := len(events[training.LocalTrainingFinished](f, "a0")); after > before+1 {
 			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
 		}
@@ -113,8 +113,8 @@ func TestSetAgents(t *testing.T) {
 	})
 }
 
-// TestSetAgentsReplacesADevice gives another device the id of one that was started often: it begins with its first
-// start.
+// TestSetAgentsReplacesADevice assigns the id of a device with many boots to another device, which starts with its
+// first boot.
 func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLargestAnnouncement: with all that may ride in it an announcement still fits into a message, as docs/PROTOCOL.md
-// says.
+// TestLargestAnnouncement checks that an announcement with all optional parts fits into a message, as docs/PROTOCOL.md
+// states.
 func TestLargestAnnouncement(t *testing.T) {
 	full := func(n int) wire.BlobRef {
 		data := bytes.Repeat([]byte{1}, n)
@@ -30,7 +30,7 @@ func TestLargestAnnouncement(t *testing.T) {
 	a.Selection = wire.NewAgentSelection(wire.AnnouncementPosition{}, 1, drawn)
 	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeAnnouncement,
 		Federation: wire.FederationName(strings.Repeat("f", 32)), Sender: wire.CoordinatorID}, a.Body(), key)
-	const most = 62 << 10 // as docs/PROTOCOL.md has it
+	const most = 62 << 10 // limit in docs/PROTOCOL.md, in bytes
 	if len(sealed) > most || len(sealed) > wire.MaxMessage || len(sealed) < most-1<<10 {
 		t.Errorf("%d bytes, want at most %d, and not 1 KiB less", len(sealed), most)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
 
-// TestBackup: a fleet that has gone on obeys a restored backup, which stands where it was made, applied task and all. A
-// coordinator that refused to start without its state folder has left files in the folder.
+// TestBackup checks that agents which have continued obey a restored backup, and that the backup includes the applied
+// task. The folder contains files of a coordinator that refused to start without its state.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -27,7 +27,7 @@ func TestBackup(t *testing.T) {
 		f.rounds(3)
 		var backup bytes.Buffer
 		models := filepath.Join(f.coord.dir, runs.ModelsDir, fmt.Sprint(present(t, f).Run))
-		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // a model is being written
+		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // unfinished file
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(events[aggregation.ModelReady](f))
 		control := coordinator.OperatorDecisions{Task: coordinator.AppliedTask{Version: 4,
@@ -39,7 +39,7 @@ func TestBackup(t *testing.T) {
 
 		f.coord.dir = t.TempDir()
 		f.coord.start()
-		_ = f.coord.behind(time.Minute) // waits for the refusal
+		_ = f.coord.behind(time.Minute) // wait until the coordinator refuses to start
 		if files, err := os.ReadDir(f.coord.dir); err != nil || len(files) == 0 {
 			t.Fatalf("the refused start left %v, %v", files, err)
 		}
@@ -66,7 +66,8 @@ func TestBackup(t *testing.T) {
 	})
 }
 
-// TestForeignBackup: nothing leaves the folder, and nothing comes into it that does not belong there.
+// TestForeignBackup checks that entries which do not belong in a backup are rejected, and that no file is written
+// outside the folder.
 func TestForeignBackup(t *testing.T) {
 	for name, says := range map[string]string{
 		"../escape": "does not belong", "/etc/passwd": "does not belong", "lock": "does not belong",

@@ -11,13 +11,13 @@ import (
 // brokerLinkMonitor reports events about the connection to the broker.
 type brokerLinkMonitor struct {
 	observer       observe.Observer
-	onChange       func(up bool)        // nil if nobody follows the link
-	selfTest       *mqtt.BrokerSelfTest // nil if the self-test is disabled
-	refusedFilters mqtt.RefusedFilters  // except those of the publisher
-	isUsable       bool                 // there is a link, and the coordinator may work over it
+	onChange       func(up bool)        // called when the connection changes; may be nil
+	selfTest       *mqtt.BrokerSelfTest // self-test of the connection; nil if disabled
+	refusedFilters mqtt.RefusedFilters  // refused subscriptions, except the publisher's
+	isUsable       bool                 // true if the connection is up and the coordinator may work over it
 }
 
-// reportConnectionChange reports that the connection is up, or down because of err.
+// reportConnectionChange reports that the connection is up, or that it is down because of err.
 func (l *brokerLinkMonitor) reportConnectionChange(up bool, err error) {
 	l.observer.Observe(host.BrokerLinkChanged{IsConnected: up, Err: err})
 	if l.onChange != nil {
@@ -25,21 +25,21 @@ func (l *brokerLinkMonitor) reportConnectionChange(up bool, err error) {
 	}
 }
 
-// reportRefusedFilters reports the filters that the broker refuses, if an event changes them.
+// reportRefusedFilters updates the set of refused subscriptions and reports a change.
 func (l *brokerLinkMonitor) reportRefusedFilters(e mqtt.Event) {
 	if l.refusedFilters.Step(e) {
 		l.observer.Observe(host.RefusedSubscriptionsChanged{Filters: l.refusedFilters.List()})
 	}
 }
 
-// passToSelfTest passes an event to the self-test, and reports whether the event belongs to that alone.
+// passToSelfTest passes an event to the self-test. It returns true if no other component needs the event.
 func (l *brokerLinkMonitor) passToSelfTest(now time.Time, e mqtt.Event) (own bool) {
 	own, ended := l.selfTest.Step(now, e)
 	l.reportSelfTestOutcome(ended)
 	return own
 }
 
-// tickSelfTest is called when a deadline of the coordinator has passed.
+// tickSelfTest handles an expired deadline of the self-test.
 func (l *brokerLinkMonitor) tickSelfTest(now time.Time) {
 	l.reportSelfTestOutcome(l.selfTest.Tick(now))
 }

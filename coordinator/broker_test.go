@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// Eight agents train for three rounds over TCP and the embedded broker, with a
-// model that is pulled and updates that are sent against credit.
+// TestOverTCP trains eight agents for three rounds over TCP with the embedded broker. The model is downloaded in parts
+// and updates are sent against credit.
 func TestOverTCP(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -50,8 +50,7 @@ func TestOverTCP(t *testing.T) {
 	}
 }
 
-// A round moves the bytes that it is estimated to move, and not many fewer: over
-// TCP, as the meter counts it.
+// TestBudgetEstimate checks that the estimated traffic of a round over TCP is an upper bound and not much too high.
 func TestBudgetEstimate(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -80,7 +79,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.start()
 	f.finished(time.Minute)
 	for _, a := range f.agents {
-		var estimate uint64 // of a training round
+		var estimate uint64 // estimate for a training round
 		for _, b := range events[budget.UplinkUsageChanged](f, a.id) {
 			estimate = max(estimate, b.EstimatedRoundBytes)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// kept are the topics at the broker, after the federation's levels, but for those of blobs.
+// kept returns the retained topics of the broker without their prefix, except blob topics.
 func kept(f *federation) (topics []string) {
 	conn := f.broker.Connect("looker", nil)
 	defer conn.Close()
@@ -34,8 +34,8 @@ func kept(f *federation) (topics []string) {
 	}
 }
 
-// Messages that others have had retained are deleted, at the start, after each connect and every hour, and the agents
-// are named on whose topics they were. What agents retain by the protocol stays.
+// TestForeignRetained checks that foreign retained messages are deleted at the start, after each connect and every
+// hour, and that the agents of their topics are reported. Messages that the protocol retains are kept.
 func TestForeignRetained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -95,7 +95,7 @@ func TestForeignRetained(t *testing.T) {
 	})
 }
 
-// TestSweepsBecomeSeldom: where messages come back after each deletion there is a sweep an hour, after the first ones.
+// TestSweepsBecomeSeldom checks that if messages reappear after each deletion, the cleanups slow down to one per hour.
 func TestSweepsBecomeSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -123,7 +123,7 @@ func TestSweepsBecomeSeldom(t *testing.T) {
 	})
 }
 
-// TestSweepIsCut: a sweep whose end the broker has not returned when the link goes tells what it has deleted.
+// TestSweepIsCut checks that a cleanup which is interrupted by a lost connection reports the messages that it deleted.
 func TestSweepIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{Drop: func(topic string) bool { return topic == endOfPeers }})
@@ -147,5 +147,5 @@ func TestSweepIsCut(t *testing.T) {
 	})
 }
 
-// endOfPeers is what ends a sweep.
+// endOfPeers is the topic of the probe that ends a cleanup.
 const endOfPeers = "fl/v1/" + fedName + "/x/" + fedName + "-coordinator/0/0"

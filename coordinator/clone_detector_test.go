@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// persistent makes everyone's connections come back by themselves, within the
-// time of a session, whoever has the client id meanwhile.
+// persistent makes all connections reconnect automatically within the session expiry, even if another client uses the
+// same client id.
 func persistent(f *federation) {
 	r := rand.New(rand.NewPCG(3, 4))
 	back := func() time.Duration { return time.Duration(r.Int64N(int64(16 * time.Second))) }
@@ -29,8 +29,8 @@ func persistent(f *federation) {
 	}
 }
 
-// endless makes rounds of all three agents go on, one each five minutes, also
-// without one of them.
+// endless returns a federation of three agents with unlimited rounds, one every five minutes. A round needs only two
+// agents.
 func endless(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	persistent(f)
@@ -45,16 +45,15 @@ func closedRounds(f *federation, n int) func() bool {
 	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
-// Seeds whose first number, the nonce, is in this order.
+// Seeds whose nonces are in this order.
 const smaller, middle, larger = 5, 2, 7
 
-// A clone of a device, whatever the two count as their starts and whoever has
-// the larger nonce: both logs and the coordinator's name it, the two do not
-// fight, and one goes on working, also if it has said much less so far.
+// TestClones checks that a clone of a device is reported in both devices' logs and by the coordinator, for all
+// combinations of boot counters and nonces. The two do not compete, and one of them continues to work.
 func TestClones(t *testing.T) {
 	for i, c := range []struct {
 		boots [2]wire.Epoch
-		seed  uint64 // of the second one
+		seed  uint64 // seed of the second device
 	}{{[2]wire.Epoch{1, 1}, smaller}, {[2]wire.Epoch{1, 1}, larger}, {[2]wire.Epoch{1, 5}, smaller},
 		{[2]wire.Epoch{5, 1}, larger}} {
 		if i%2 == 1 && testing.Short() {
@@ -108,7 +107,7 @@ func TestClones(t *testing.T) {
 				}
 				rounds := events[round.RoundClosed](f)
 				full := 0
-				for _, r := range rounds[settled : settled+12] { // more than an hour
+				for _, r := range rounds[settled : settled+12] { // rounds of more than an hour
 					if r.AcceptedUpdates == 3 {
 						full++
 					}
@@ -121,9 +120,8 @@ func TestClones(t *testing.T) {
 	}
 }
 
-// Events of a single device are no clone: restarts in good order and
-// not, links and brokers that are lost, and a broker that has forgotten the
-// last minutes.
+// TestNoClones checks that restarts, lost connections, broker crashes and a broker that has lost recent messages are
+// not reported as clones.
 func TestNoClones(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)
@@ -144,7 +142,7 @@ func TestNoClones(t *testing.T) {
 				a.again()
 			case 2:
 				f.broker.Disconnect(client)
-			case 3: // the broker crashed, and has an old word of an earlier start
+			case 3: // the broker crashed and delivers an old message of an earlier boot
 				f.broker.Disconnect(client)
 				if err := s.conn.Publish(mqtt.Message{Topic: f.topics.Presence(a.id), Payload: old, Retained: true,
 					QoS: mqtt.AtLeastOnce}); err != nil {

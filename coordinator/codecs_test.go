@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// passesOver is an agent whose build passes over the section of the task that names the codec.
+// passesOver is a trainer that does not support the task section with the codec.
 type passesOver struct{ training.LocalTrainer }
 
 func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
@@ -25,8 +25,8 @@ func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.Compil
 	return o.LocalTrainer.NewBlock(ctx, r, p, j)
 }
 
-// TestRoundOfTwoCodecs: an agent that does not know the codec of a round sends raw updates, and they count with the
-// others; also where the coordinator is killed while updates come in, and again while they are folded.
+// TestRoundOfTwoCodecs checks that an agent without support for the codec of a round sends raw updates, which are
+// aggregated with the others. The coordinator is killed during uploads and during the aggregation.
 func TestRoundOfTwoCodecs(t *testing.T) {
 	for _, word := range spec.Codecs()[len(spec.MixingCodecs()):] {
 		t.Run(string(word), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { twoCodecs(t, word) }) })
@@ -64,7 +64,7 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 		f.coord.again()
 	}
 	f.finished(time.Hour)
-	wait(time.Minute) // agents hear that the last round has taken their updates
+	wait(time.Minute) // until agents have received the last acceptances
 	if r := events[round.UpdateRefused](f); len(r) > 0 {
 		t.Errorf("refused: %+v", r)
 	}
@@ -79,7 +79,7 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 			t.Errorf("%d updates of three agents were taken in round %d", done[r], r)
 		}
 	}
-	for _, a := range events[round.UpdateAccepted](f) { // a restart finds others in the spool, and tells nobody
+	for _, a := range events[round.UpdateAccepted](f) { // updates recovered after a restart cause no event
 		want := word
 		if a.Agent == "a1" || a.Update.Kind == wire.KindStatistics {
 			want = spec.CodecRaw

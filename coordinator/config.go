@@ -22,97 +22,97 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FolderReplicator replicates the state folder of the leader among several coordinators: see package replica.
+// FolderReplicator replicates the state folder among several coordinators: see package replica.
 type FolderReplicator interface {
-	// CommitFolderWrite calls write, which writes to the folder, and returns when the other machines have the result in
-	// force. epoch is the epoch of the announcements that follow. An error that is not write's means that another
-	// coordinator leads, or may lead.
+	// CommitFolderWrite calls write, which modifies the folder, and returns when the result is committed on the other
+	// machines. epoch is the epoch of subsequent announcements. Any error other than write's means that another
+	// coordinator leads or may lead.
 	CommitFolderWrite(ctx context.Context, epoch wire.Epoch, write func() error) error
-	// PrepareFolderCommit copies the folder to the other machines, where it is not in force yet, so that Commit has
-	// less to do. It is called beside the owner.
+	// PrepareFolderCommit uploads the folder without committing it, so that the next commit is faster. It may be called
+	// on any goroutine.
 	PrepareFolderCommit(ctx context.Context)
-	// Epoch returns the lowest epoch in which the coordinator may announce.
+	// Epoch returns the minimum epoch for announcements.
 	Epoch() wire.Epoch
 }
 
-// Config is the configuration of a coordinator.
+// Config configures a Coordinator.
 type Config struct {
 	Federation wire.FederationName
 	Key        ed25519.PrivateKey
-	Agents     *enrolled.List // agents that may take part; closed when the coordinator ends
-	// RootDocuments are consecutive versions of the root document. The last one is in force; the earlier ones are for
-	// messageChecker that have been away. It is empty if keys are in the configurations only.
+	Agents     *enrolled.List // list of agents, which the coordinator owns and closes
+	// RootDocuments contains consecutive versions of the root document. The last one is in force; earlier ones are for
+	// devices that were offline. It is empty if keys are defined only in configuration files.
 	RootDocuments []wire.RootDocument
 	Topics        mqtt.Topics
 	Round         round.Config
-	// Task is what is learned, without a standardisation.
+	// Task is the learning task, without a standardisation.
 	Task wire.Task
-	// TaskVersion is the version of the applied task. A run in the folder with another version adopts the task and
-	// keeps its model. 0 = tasks have no versions.
+	// TaskVersion is the version of the applied task. If the run in the state folder has another version, it adopts the
+	// task and keeps its model. 0 means that tasks have no versions.
 	TaskVersion uint64
-	// Standardize holds a statistics round before the first training round;
-	// features are clipped to ±Clip standard deviations, 0 = not at all.
+	// Standardize adds a statistics round before the first training round. Standardised features are clipped to
+	// ±FeatureClipDeviations; 0 means no clipping.
 	Standardize bool
-	// RestandardizeVersions are the model versions after which another statistics round is held. The run continues with
-	// the model in the new standardisation.
+	// RestandardizeVersions lists the model versions that are followed by another statistics round. The run continues
+	// with the model in the new standardisation.
 	RestandardizeVersions []int
 	FeatureClipDeviations float64
-	// MaxUpdateNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
+	// MaxUpdateNorm is the maximum ‖Δ‖₂ of an accepted update; 0 means no limit.
 	MaxUpdateNorm float64
-	// MakeEdges makes the edges between the agents of a round if agents mix: see package edges.
+	// MakeEdges computes the edges between the agents of a round with mixing: see package edges.
 	MakeEdges func(agents []round.MixingAgent) (meshplan.MixingGraph, error)
-	// IssuesAttestations has the coordinator sign each agent's key, for agents that look for neighbours by themselves.
+	// IssuesAttestations enables signed attestations of agents' keys, for agents that discover neighbours themselves.
 	IssuesAttestations bool
-	// HeldOutSource, if set, has data on which each new model is scored.
+	// HeldOutSource contains data for scoring each new model; nil disables scoring.
 	HeldOutSource data.Source
-	// StateDir is the state folder. It must exist, and no other coordinator may use it.
+	// StateDir is the path of the state folder. The folder must exist and must not be used by another coordinator.
 	StateDir string
-	// Disk contains Dir; the machine's disk unless set.
+	// Disk accesses the state folder; the local disk by default.
 	Disk store.Disk
-	// FolderReplicator, if set, replicates Dir to other machines.
+	// FolderReplicator replicates StateDir to other machines; nil for a single coordinator.
 	FolderReplicator FolderReplicator
-	// Runtime is the clock, and starts goroutines; real time unless set.
+	// Runtime provides the clock and starts goroutines; real time by default.
 	Runtime host.JobRuntime
-	// Audit, if set, is the log whose head is in each line of the history.
+	// Audit is the audit log whose head is recorded in each line of the history; may be nil.
 	Audit *audit.Log
-	// RenewCredentials, if set, gives a device another key in the list, a certificate, or both, and returns when they
-	// are on disk. The request is signed with the key in it. It is called beside the owner, and ends with ctx. vouched
-	// is false if the key in the list no longer vouches for the request: then there is no answer.
+	// RenewCredentials issues a new key, a new certificate or both to a device, and returns when they are on disk. The
+	// request is signed with its own key. RenewCredentials runs on a separate goroutine until ctx ends. vouched is
+	// false if the listed key no longer vouches for the request; then no answer is sent.
 	RenewCredentials func(ctx context.Context, agent wire.AgentID,
 		m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 		vouched bool)
-	// Signatures is the scheme of signatures; Ed25519 unless set.
+	// Signatures is the signature scheme; Ed25519 by default.
 	Signatures wire.SignatureScheme
-	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
+	// NewRun starts a new run even if the folder contains an unfinished run or the broker retains a later one.
 	NewRun bool
-	// RaiseEpoch raises the epoch at this start above that of the journal and of what the broker retains: agents then
-	// obey this coordinator, whatever they have obeyed before.
+	// RaiseEpoch raises the epoch at this start above the epochs in the journal and at the broker. Agents then obey
+	// this coordinator even if they have obeyed a later position.
 	RaiseEpoch bool
-	// StartModel, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION,
-	// StartFromCurrentModel, or the path of a safetensors file. If the run in the folder began with that model, it
-	// continues, unless NewRun is set.
+	// StartModel is the model for a new run: VERSION of the newest run, RUN/VERSION, StartFromCurrentModel, or the path
+	// of a safetensors file. If the run in the folder began with that model, it continues unless NewRun is set.
 	StartModel string
-	// InitialModelPath, if set, is the path of a safetensors file with w_0 of each new run without StartModel. An
-	// external model has its tensors from there.
+	// InitialModelPath is the path of a safetensors file with w_0 of each new run without StartModel. It also defines
+	// the tensors of an external model.
 	InitialModelPath string
-	// KeepModels is the number of newest models of a run that stay on disk; 0 = all.
+	// KeepModels is the number of newest models of a run to keep on disk; 0 means all.
 	KeepModels int
-	// KeepHourlyModels is the number of last hours with models of which the newest model is kept in addition.
+	// KeepHourlyModels is the number of recent hours for which the newest model of the hour is also kept.
 	KeepHourlyModels int
-	// KeepRuns is the number of earlier runs whose models stay on disk when a new run begins; 0 = all.
+	// KeepRuns is the number of earlier runs whose models are kept when a new run begins; 0 means all.
 	KeepRuns int
-	// MaxBufferedUpdateBytes bounds the sum of the lengths of the updates that are being
-	// received or stored, in memory or, if they are large, in files.
+	// MaxBufferedUpdateBytes limits the total length of the updates that are being received or stored, in memory or in
+	// files.
 	MaxBufferedUpdateBytes int
 	Observer               observe.Observer
-	// OnLinkChange, if set, is called on the owner's goroutine when the connection to the broker was made or lost.
+	// OnLinkChange is called on the owner goroutine when the connection to the broker is established or lost; may be
+	// nil.
 	OnLinkChange func(up bool)
 	Logger       *slog.Logger
-	Rand         *rand.Rand // jitter, and the self-test
-	// FillRandom draws key material: crypto/rand.Read, except in tests.
+	Rand         *rand.Rand // randomness for jitter and the self-test
+	// FillRandom fills b with random bytes for keys. It is crypto/rand.Read except in tests.
 	FillRandom func(b []byte)
-	// SelfTestTimeout is the time within which the broker must return a message that the coordinator sends to itself,
-	// to test whether the largest messages pass (mqtt.BrokerSelfTest); 0 = no test.
+	// SelfTestTimeout is the time limit for mqtt.BrokerSelfTest, which checks that the largest messages pass the
+	// broker. 0 disables the test.
 	SelfTestTimeout time.Duration
 }
 
@@ -126,7 +126,7 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRootDocuments())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
-	need(c.Agents != nil, "the list of agents must be given") // those that are to join are not in it yet
+	need(c.Agents != nil, "the list of agents must be given") // may lack devices that will join later
 	need(c.StateDir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil && c.FillRandom != nil, "randomness must be given")

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestConfigPairs: New refuses an optimiser that does not go with the task.
+// TestConfigPairs checks that New rejects an optimiser that is incompatible with the task.
 func TestConfigPairs(t *testing.T) {
 	cfg := Config{Round: round.DefaultConfig(),
 		Task: wire.Task{Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeGradient}}}

@@ -27,11 +27,11 @@ import (
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
 	cfg                Config
-	runID              wire.RunID // of the run of this process
+	runID              wire.RunID // id of the current run
 	ownerLoop          *host.EventLoop
 	signatureCheckPool *host.OrderedWorkerPool
-	stopsBetweenRounds bool  // Run returns when no round is open
-	stopError          error // Run returns it before the next wait
+	stopsBetweenRounds bool  // true if Run must return when no round is open
+	stopError          error // error that Run returns before its next wait
 
 	conn            mqtt.Conn
 	linkMonitor     brokerLinkMonitor
@@ -43,22 +43,23 @@ type Coordinator struct {
 	messageChecker  *devices.MessageChecker
 
 	roundMachine       *round.CoordinatorMachine
-	roundMachineEvents host.EventQueue[round.Event] // given to the machine one after another
+	roundMachineEvents host.EventQueue[round.Event] // queue of events for the round machine
 	uploads            *uploads.Uploads
 	aggregator         *aggregation.Aggregator
-	announcedTask      *task.CompiledTask[float32] // the aggregator may have the next one already
-	mesh               *meshplan.Planner
-	stateFolder        *runs.StateFolder
-	folderWriter       *stateFolderWriter
-	eventsBeforeRun    []observe.Event
+	// announcedTask is the task of the current announcement. The aggregator may have the next one already.
+	announcedTask   *task.CompiledTask[float32]
+	mesh            *meshplan.Planner
+	stateFolder     *runs.StateFolder
+	folderWriter    *stateFolderWriter
+	eventsBeforeRun []observe.Event
 
-	// lastRoundOutcome is the outcome of the round that ended last; empty before the first. It is set by
-	// saveJournalRecord, read by the announcement that follows.
+	// lastRoundOutcome is the outcome of the last round; empty before the first. saveJournalRecord sets it, and the
+	// next announcement contains it.
 	lastRoundOutcome publish.Blob
-	rolloutFiles     []publish.Blob // of the models that are rolled out
+	rolloutFiles     []publish.Blob // files of the models that are being rolled out
 }
 
-// New makes a coordinator that communicates over conn. It continues the run in the state folder, or begins one.
+// New returns a Coordinator that communicates over conn. It continues the run in the state folder or begins a new run.
 func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
@@ -89,7 +90,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 			cfg.Rand)
 	}
 	c.folderWriter = newStateFolderWriter(c.ownerLoop, cfg.Observer, func(since time.Time) {
-		if !c.uploads.StorageFails() { // else the round's time stands still already
+		if !c.uploads.StorageFails() { // otherwise the round's deadline is postponed already
 			c.roundMachineEvents.PushFront(round.StorageFailed{FailingSince: since}, round.StorageRecovered{})
 		}
 	})
@@ -121,8 +122,8 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	return c, nil
 }
 
-// loadState makes the machine, and the parts that depend on the run, from the state folder. It does not wait for room
-// on a full disk: whoever starts a coordinator should see the error.
+// loadState restores the round machine and the other components from the state folder. It returns an error if the disk
+// is full, because the operator is present at the start.
 func (c *Coordinator) loadState() error {
 	c.aggregator = aggregation.New(aggregation.Config{Round: c.cfg.Round, Task: c.cfg.Task,
 		Standardize: c.cfg.Standardize, FeatureClipDeviations: c.cfg.FeatureClipDeviations,
@@ -165,19 +166,20 @@ func (c *Coordinator) loadState() error {
 	return err
 }
 
-// deferEventUntilRun keeps an event until Run reports it.
+// deferEventUntilRun stores an event that Run reports later.
 func (c *Coordinator) deferEventUntilRun(e observe.Event) {
 	c.eventsBeforeRun = append(c.eventsBeforeRun, e)
 }
 
-// Run works until ctx ends, and returns nil then. Another error is why the coordinator could not continue; it wraps a
-// *duplicate.OutdatedError if another coordinator is further.
+// Run runs the coordinator until ctx ends and then returns nil. An error means that the coordinator could not continue.
+// It wraps a *duplicate.OutdatedError if another coordinator has a later position.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
 	c.aggregator.RetryWrite = c.folderWriter.writeInJob
 	defer c.close()
 	defer c.ownerLoop.CancelAndAwaitJobs()
-	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // others when the machine starts
+	// Other subscriptions follow when the round machine starts.
+	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement())
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.messageChecker.AgentList().Len()})
 	for _, e := range c.eventsBeforeRun {
 		c.cfg.Observer.Observe(e)
@@ -191,7 +193,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return errors.Join(err, c.conn.Close())
 }
 
-// beforeEachWait is called before each wait of the owner. An error ends the coordinator.
+// beforeEachWait runs before each wait of the owner goroutine. An error ends the coordinator.
 func (c *Coordinator) beforeEachWait() error {
 	c.folderWriter.reportQueuedResults()
 	if c.stopError != nil {
@@ -204,8 +206,8 @@ func (c *Coordinator) beforeEachWait() error {
 	return nil
 }
 
-// Alive returns nil once the owner's goroutine has responded: it works, or waits for room on a disk. It returns an
-// error if the goroutine has not responded before ctx ended. It may be called from any goroutine.
+// Alive returns nil if the owner goroutine responds before ctx ends. While it waits for space on a full disk, it also
+// responds. Alive is safe for concurrent use.
 func (c *Coordinator) Alive(ctx context.Context) error {
 	if err := c.ownerLoop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("coordinator: %w", err)
@@ -226,10 +228,10 @@ func (c *Coordinator) close() {
 	}
 }
 
-// currentRound returns the round of the present announcement; 0 before the first.
+// currentRound returns the round of the current announcement, or 0 before the first one.
 func (c *Coordinator) currentRound() wire.RoundID { return c.duplicateGuard.PresentPosition().Round }
 
-// nextTickAt returns the earliest deadline; an hour from now if there is none.
+// nextTickAt returns the earliest deadline of all components, at most one hour from now.
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.roundMachine.Deadline, c.uploads.Deadline, c.publisher.Deadline,
@@ -251,8 +253,8 @@ func (c *Coordinator) tick(now time.Time) {
 	c.retainedCleanup.Tick(now)
 }
 
-// actOnGuardFinding stops the coordinator if another one with this key is further, or begins to work over a link. The
-// first time it starts the machine, from the journal.
+// actOnGuardFinding stops the coordinator if another one has a later position. Otherwise it starts work over the
+// connection, and the first time also starts the round machine from the journal.
 func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	if f.StopCause != nil {
 		c.stopError = f.StopCause
@@ -270,7 +272,7 @@ func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	}
 	c.linkMonitor.isUsable = true
 	c.publishRootDocuments()
-	// the machine sends its acceptances before an announcement that ends the round for those agents
+	// The machine must send its acceptances before an announcement that ends the round for those agents.
 	c.stepMachine(round.LinkUp{})
 	c.publisher.LinkUp(c.ownerLoop.Now())
 	c.retainedCleanup.LinkUp(c.ownerLoop.Now())
@@ -279,7 +281,7 @@ func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	}
 }
 
-// agentMessageFilters returns the filters of the messages of agents.
+// agentMessageFilters returns the subscriptions for messages of agents.
 func (c *Coordinator) agentMessageFilters() []string {
 	return []string{c.cfg.Topics.AllUpdatePartsFilter(), c.cfg.Topics.AllPresencesFilter(),
 		c.cfg.Topics.AllAgentToCoordinatorFilter()}
@@ -315,8 +317,8 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	}
 }
 
-// stepMachine gives the machine an event, and performs the effects that follow. If the coordinator stops before an
-// effect is on disk, the later effects are dropped.
+// stepMachine passes an event to the round machine and performs the resulting effects. If the coordinator stops before
+// an effect is on disk, the remaining effects are dropped.
 func (c *Coordinator) stepMachine(ev round.Event) {
 	c.roundMachineEvents.ProcessWithFollowUps(ev, func(ev round.Event) bool {
 		for _, e := range c.roundMachine.Step(c.ownerLoop.Now(), ev) {
@@ -328,14 +330,14 @@ func (c *Coordinator) stepMachine(ev round.Event) {
 	})
 }
 
-// sendToAgent sends a message to one agent. Lost messages are repeated: invitations by the machine's timer, answers
-// when the agent asks again.
+// sendToAgent sends a message to one agent. Lost messages are repeated: invitations by a timer of the machine, answers
+// when the agent repeats its request.
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,
 	body []byte) {
 	var reader *host.SealRecipient
 	if t.MustBeSealed() {
 		if reader = c.keyring.SealRecipientFor(agent); reader == nil {
-			return // nothing can be sealed for this agent
+			return // no key to encrypt for this agent
 		}
 	}
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.CoordinatorToAgent(agent), QoS: mqtt.AtMostOnce,
@@ -345,8 +347,8 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	}
 }
 
-// SummarizeRun returns at most this many risks from the newest lines of the history. It may be called before Run. With
-// an error it returns the part that could be read.
+// SummarizeRun summarises the run before this process, with at most most risks from the history. It may be called
+// before Run. With an error it returns the part that could be read.
 func (c *Coordinator) SummarizeRun(most int) (runs.EarlierRunSummary, error) {
 	return c.stateFolder.SummarizeRun(c.roundMachine.JournalRecord(), most)
 }

@@ -18,10 +18,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crashRun is a run of three agents in which one process is killed at its n-th
-// moment, that is the n-th event that it tells or message that it says, and
-// started again with the folder as it was at that moment. It returns the last
-// model, and false if the process came to its end before that moment.
+// crashRun runs three agents and kills one process at its n-th moment, which is an event or a sent message. The process
+// restarts with the folder as it was. crashRun returns the last model, and false if the process ended before that
+// moment.
 func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -58,9 +57,9 @@ func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash 
 		}()
 		hash = f.finished(2 * time.Hour)
 		<-over
-		wait(time.Minute) // who was killed at the end writes the history's last line anew
+		wait(time.Minute) // a process killed at the end writes the last history line again
 		gate.Lock()
-		n = 0 // no more
+		n = 0 // kill only once
 		gate.Unlock()
 		f.checkOnce(spell)
 		if victim == len(f.agents) {
@@ -72,8 +71,8 @@ func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash 
 	return hash, killed
 }
 
-// checkOnce wants no round given up, nobody trained twice for one round unless
-// what it had done was lost with it, and nobody's update taken twice.
+// checkOnce checks that no round was abandoned, no update was accepted twice, and no agent trained twice for a round
+// unless its work was lost.
 func (f *federation) checkOnce(spell string) {
 	f.t.Helper()
 	type part struct {
@@ -103,24 +102,25 @@ func (f *federation) checkOnce(spell string) {
 		f.t.Errorf("%s: abandoned: %+v", spell, gone)
 	}
 	for _, no := range events[round.UpdateRefused](f) {
-		if no.Reason != wire.RefuseLate { // it was accepted, the answer was lost, and the round is over
+		if no.Reason != wire.RefuseLate { // it was accepted, the answer was lost, and the round has ended
 			f.t.Errorf("%s: refused: %+v", spell, no)
 		}
 	}
 }
 
-// checkSpools wants nothing left behind of rounds that are over.
+// checkSpools checks that no spool of a finished round remains.
 func (f *federation) checkSpools(spell string) {
 	f.t.Helper()
 	f.coord.stop()
-	f.coord.start() // a spool whose removal was cut short goes at the next start
+	f.coord.start() // a spool whose removal was interrupted is removed at the next start
 	entries, err := os.ReadDir(f.coord.path("spool"))
 	if err != nil || len(entries) > 0 {
 		f.t.Errorf("%s: %v; left behind: %v", spell, err, entries)
 	}
 }
 
-// checkHistory wants a line of each round, once, in order, with its time, its run and, of a training round, its risk.
+// checkHistory checks that the history has one line per round, in order, with time, run and, for a training round, the
+// risk.
 func (f *federation) checkHistory(spell string) {
 	f.t.Helper()
 	text, err := os.ReadFile(f.coord.path("history.jsonl"))
@@ -149,7 +149,7 @@ func (f *federation) checkHistory(spell string) {
 	}
 }
 
-// checkCounts wants no agent to count an update as lost that is in the model.
+// checkCounts checks that no agent considers an update lost that is in the model.
 func (f *federation) checkCounts(spell string) {
 	f.t.Helper()
 	for _, x := range events[agentround.WorkEnded](f) {
@@ -159,7 +159,7 @@ func (f *federation) checkCounts(spell string) {
 	}
 }
 
-// killEverywhere kills a process at each of its moments, or at some of them.
+// killEverywhere kills a process at each of its moments, or at every stride-th one.
 func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	t.Parallel()
 	if testing.Short() {
@@ -188,26 +188,27 @@ func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	}
 }
 
-// The coordinator is killed everywhere: while it gathers, collects, closes,
-// pauses and when it has finished, before and after each message. The run ends
-// with the same model, and nobody does anything twice.
+// TestCoordinatorKilled kills the coordinator at each moment of a run, before and after each message. The run must end
+// with the same model, and no work may be done twice.
 func TestCoordinatorKilled(t *testing.T) { killEverywhere(t, 3, 1) }
 
-// An agent is killed everywhere: while it fetches, trains, submits and waits.
+// TestAgentKilled kills an agent at each moment: while it fetches, trains, uploads and waits.
 func TestAgentKilled(t *testing.T) { killEverywhere(t, 1, 1) }
 
-// The same with models and updates that travel in parts: 70 KB, in memory.
+// TestCoordinatorKilledInTransfer kills the coordinator during transfers of models and updates of 70 kB, which are
+// received in memory.
 func TestCoordinatorKilledInTransfer(t *testing.T) { killEverywhere(t, 3, 7, 128, 128) }
 
 func TestAgentKilledInTransfer(t *testing.T) { killEverywhere(t, 1, 5, 128, 128) }
 
-// And 1.06 MB, in files.
+// TestCoordinatorKilledInLargeTransfer kills the coordinator during transfers of 1.06 MB, which are received in files.
 func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 19, 512, 512) }
 
 func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }
 
-// A coordinator that is killed when the model is made, and its round not journaled as closed, opens the round again:
-// with the updates that it has, and with one that has come meanwhile. No model is announced before it counts.
+// TestKilledAfterTheFold kills the coordinator after the model is stored and before its round is journaled as closed.
+// The round is opened again with the same updates and one that arrived meanwhile. No model may be announced before the
+// journal refers to it.
 func TestKilledAfterTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// renewalTimeout limits the time for a request. A device repeats its request.
+// renewalTimeout is the time limit for handling a request. Devices repeat their requests.
 const renewalTimeout = 10 * time.Second
 
-// checkRenewalSignatures verifies the signatures of a request for another key or certificate beside the owner. If the
-// key that has signed the envelope is not in the list yet, the listed key must vouch for it.
+// checkRenewalSignatures verifies the signatures of a request for a new key or certificate on a worker goroutine. If
+// the signing key is not in the list yet, the listed key must vouch for it.
 func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope) error {
 	m, err := wire.DecodeCredentialRenewalRequest(e.Body)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope
 	return nil
 }
 
-// renewCredentials carries out a request beside the owner, and sends the answer.
+// renewCredentials handles a verified request in a job and sends the answer.
 func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.CredentialRenewalRequest) error {
 	if err := c.messageChecker.AcceptRenewalRequest(agent, e); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// renewing is a federation with a device that asks for keys and certificates.
+// renewing is a federation with a device that requests keys and certificates.
 type renewing struct {
 	*federation
 	conn     mqtt.Conn
@@ -39,7 +39,8 @@ func newRenewing(t *testing.T) *renewing {
 	return f
 }
 
-// request is one that by has signed: for a key in the place of before, if there is one, for which vouches has signed.
+// request returns a request for the key of by, signed with it. If before is not nil, vouches signs for the replacement
+// of that key.
 func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
 	m := wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(by), TLSKey: &wire.TLSPublicKey{4},
 		TLSKeySignature: []byte{1}}
@@ -53,7 +54,7 @@ func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
 		Sender:     "a0", Epoch: 1, Sequence: f.sequence}, m.Body(), by)
 }
 
-// ask says a request, and reports whether it was carried out.
+// ask sends a request and reports whether it was executed.
 func (f *renewing) ask(p []byte) bool {
 	before := f.carried.Load()
 	if err := f.conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator("a0"), Payload: p}); err != nil {
@@ -63,7 +64,7 @@ func (f *renewing) ask(p []byte) bool {
 	return f.carried.Load() > before
 }
 
-// answer is the next one that the device gets, signed by the coordinator.
+// answer returns the next answer that the device receives, after checking the coordinator's signature.
 func (f *renewing) answer() wire.CredentialRenewalAnswer {
 	for {
 		m, is := (<-f.conn.Events()).(mqtt.MessageReceived)
@@ -84,20 +85,20 @@ func (f *renewing) answer() wire.CredentialRenewalAnswer {
 	}
 }
 
-// TestRenewalsAreChecked: a request counts that its key has signed, and for which the key in the list vouches; once,
-// and once in ten seconds. The answer names it.
+// TestRenewalsAreChecked checks that a request needs a signature of its own key and one of the listed key. It is
+// executed once, and at most once in ten seconds. The answer refers to the request.
 func TestRenewalsAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newRenewing(t)
 		own, next, stranger := hosts.TestKey("a0"), hosts.TestKey("next"), hosts.TestKey("stranger")
 		forged := f.request(own, nil, nil)
-		forged[len(forged)-1] ^= 1 // the hash does not fit
+		forged[len(forged)-1] ^= 1 // invalidates the signature
 		old := f.request(next, own, own)
 		good := wire.Envelope{}
 		for _, tt := range []struct {
 			what   string
 			p      []byte
-			reason devices.DropReason // empty: it is carried out
+			reason devices.DropReason // expected reason for dropping; empty if the request is executed
 		}{
 			{"a key of nobody", f.request(stranger, nil, nil), devices.DropSignature},
 			{"a stranger vouches", f.request(next, stranger, stranger), devices.DropSignature},

@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// promise is what holds for a state folder in which one file is not what it was.
+// promise is the expected behaviour with a damaged file in the state folder.
 type promise string
 
 const (
@@ -29,7 +29,7 @@ const (
 	undecide promise = "it does not start, and names the commands to choose from"
 )
 
-// damages are what becomes of a file.
+// damages lists the ways in which a file is damaged.
 var damages = []struct {
 	name string
 	do   func(t *testing.T, path, old string)
@@ -43,7 +43,7 @@ var damages = []struct {
 		p := contents(t, path)
 		at := len(p) / 2
 		if ext := filepath.Ext(path); ext == ".a" || ext == ".b" {
-			at = min(at, 100) // what is behind the record is nothing
+			at = min(at, 100) // position within the record
 		}
 		p[at] ^= 4
 		put(t, path, p)
@@ -70,18 +70,17 @@ func put(t *testing.T, path string, p []byte) {
 	must(t, os.WriteFile(path, p, 0o600))
 }
 
-// stateFile is a file of a coordinator's folder, with what is promised for it.
+// stateFile is a file of the state folder with its expected behaviour when damaged.
 type stateFile struct {
-	pattern string // or patterns of files that are damaged together
-	model   string // small: it is in the announcement, and so in the journal; large: it is not
+	pattern string // patterns of files that are damaged together
+	model   string // a small model is in the announcement and the journal; a large one is not
 	all     promise
 	but     map[string]promise
 	old     string
 }
 
-// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all
-// damages, or another one for a damage. old is what an older copy of it is copied from, if not from the folder of an
-// earlier round.
+// stateFiles lists all files of the state folder as patterns. all is the expected behaviour for every damage, and but
+// contains exceptions. old is the source of an older copy, by default the folder of an earlier round.
 var stateFiles = []stateFile{
 	{pattern: "run.[ab]", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
 	{pattern: "task.[ab]", model: "large", all: goesOn, old: "history.jsonl"},
@@ -98,7 +97,7 @@ var stateFiles = []stateFile{
 	{pattern: "spool/*/*.log", model: "large", all: goesOn, old: "history.jsonl"},
 }
 
-// Every file of the folder, damaged in every way, while a round is under way.
+// TestDamagedFolder damages every file of the state folder in every way during a round.
 func TestDamagedFolder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some hundred starts, each with its fsyncs")
@@ -130,7 +129,7 @@ func TestDamagedFolder(t *testing.T) {
 	}
 }
 
-// damageAll damages the files of a pattern, of both copies where there are two.
+// damageAll damages all files that match a pattern, including both slots.
 func damageAll(t *testing.T, f *federation, early string, file stateFile, damage func(t *testing.T, path, old string)) {
 	t.Helper()
 	for _, pattern := range strings.Fields(file.pattern) {
@@ -148,7 +147,7 @@ func damageAll(t *testing.T, f *federation, early string, file stateFile, damage
 	}
 }
 
-// shape gives the federation a task whose model rides in the announcement, or not.
+// shape configures a task whose model is small enough for the announcement, or not.
 func shape(f *federation, model string) {
 	f.cfg.Round.MaxAggregations = 6
 	if model == "large" {
@@ -157,7 +156,7 @@ func shape(f *federation, model string) {
 	}
 }
 
-// putJournal puts the journal of an earlier folder back.
+// putJournal restores the journal of an earlier folder.
 func putJournal(t *testing.T, f *federation, early string) {
 	t.Helper()
 	for _, name := range []string{"run.a", "run.b"} {
@@ -165,7 +164,7 @@ func putJournal(t *testing.T, f *federation, early string) {
 	}
 }
 
-// one returns the only file that a pattern fits.
+// one returns the only file that matches a pattern.
 func one(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
@@ -175,8 +174,8 @@ func one(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// interrupted runs a federation until a round has an update and kills its coordinator then. It returns the folder as it
-// was some rounds earlier, too.
+// interrupted runs a federation and kills its coordinator once a round has received an update. It also returns a copy
+// of the folder from an earlier round.
 func interrupted(t *testing.T, model string) (f *federation, early string) {
 	f = newFederation(t, 2, memory.Options{})
 	shape(f, model)
@@ -188,7 +187,7 @@ func interrupted(t *testing.T, model string) (f *federation, early string) {
 				early = f.coord.frozen()
 			}
 		case round.UpdateAccepted:
-			if m.Round == 6 { // the statistics, four of training, and this one
+			if m.Round == 6 { // one statistics round, four training rounds, and the current one
 				f.coord.moment = nil
 				f.coord.kill()
 				killed <- true
@@ -201,7 +200,7 @@ func interrupted(t *testing.T, model string) (f *federation, early string) {
 	return f, early
 }
 
-// keep starts the coordinator on its folder and holds it to the promise.
+// keep starts the coordinator and checks the expected behaviour.
 func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	t.Helper()
 	before := modelFiles(t, f)
@@ -213,7 +212,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	if want == newer {
 		f.until(time.Minute, "told of newer models",
 			func() bool { return len(events[aggregation.ModelsNewerThanJournal](f)) == 1 })
-		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // which the broker retains
+		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // position of the retained announcement
 			t.Error(why)
 		}
 		_, err := runs.RaiseEpoch(f.coord.dir)
@@ -236,7 +235,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	}
 }
 
-// modelFiles returns the names of the models' files by what is in them.
+// modelFiles returns the names of the model files by their content.
 func modelFiles(t *testing.T, f *federation) map[string]string {
 	t.Helper()
 	found, err := filepath.Glob(f.coord.path("models", "*", "*.safetensors"))
@@ -248,7 +247,7 @@ func modelFiles(t *testing.T, f *federation) map[string]string {
 	return all
 }
 
-// undecided wants the coordinator not to start, and the commands that it names to work.
+// undecided checks that the coordinator refuses to start, and that the commands in its error work.
 func undecided(t *testing.T, f *federation) {
 	t.Helper()
 	var state *runs.StateError
@@ -269,7 +268,7 @@ func undecided(t *testing.T, f *federation) {
 	}
 }
 
-// begin returns the error of a start.
+// begin returns the error of starting a coordinator.
 func begin(t *testing.T, f *federation) error {
 	t.Helper()
 	cfg := f.cfg
@@ -301,8 +300,8 @@ func wide(f *federation, columns int) {
 	}
 }
 
-// A task that is too large for the journal is made again from the configuration and a model's file; with another
-// configuration it cannot be.
+// TestLargeTaskIsMadeAgain checks that a task which is too large for the journal is rebuilt from the configuration and
+// a model file. With another configuration this is impossible.
 func TestLargeTaskIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -334,8 +333,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 	})
 }
 
-// With an older journal whose model was pruned, the run goes on from the newer ones; with no sound model at all a
-// person chooses.
+// TestNoOlderModel checks that with an older journal whose model was pruned, the run continues from a newer model.
+// Without any intact model an operator must choose.
 func TestNoOlderModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, early := interrupted(t, "large")
@@ -343,7 +342,7 @@ func TestNoOlderModel(t *testing.T) {
 		for _, v := range []string{"0", "1", "2"} {
 			must(t, os.Remove(one(t, f.coord.path("models", "*", "model-0000000"+v+".safetensors"))))
 		}
-		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
+		f.broker = memory.New(memory.Options{}) // a new broker without messages of this run
 		f.coord.start()
 		synctest.Wait()
 		if mended := events[aggregation.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
@@ -367,16 +366,17 @@ func TestNoOlderModel(t *testing.T) {
 	})
 }
 
-// Where the run comes to a version whose model, another one, a newer journal has left behind, that one is renamed.
+// TestNewerModelsAreRenamed checks that a model which a newer journal left behind is renamed when the run stores
+// another model with the same version.
 func TestNewerModelsAreRenamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, early := interrupted(t, "small")
 		for _, a := range f.agents {
 			a.stop()
-			a.dir = t.TempDir() // a device that has obeyed nothing
+			a.dir = t.TempDir() // an empty state folder
 		}
 		f.broker = memory.New(memory.Options{})
-		f.agents[0].data = rowsOf(9, 30) // so that all models are others
+		f.agents[0].data = rowsOf(9, 30) // other data, so that all models differ
 		putJournal(t, f, early)
 		before := modelFiles(t, f)
 		f.start()
@@ -392,7 +392,7 @@ func TestNewerModelsAreRenamed(t *testing.T) {
 				t.Errorf("%s is now %q", name, after[content])
 			}
 		}
-		if renamed != 3 { // 2, 3 and 4: the journal stands at 1
+		if renamed != 3 { // versions 2, 3 and 4; the journal is at version 1
 			t.Errorf("%d models were renamed, want 3: %v", renamed, after)
 		}
 	})

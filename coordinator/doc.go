@@ -1,8 +1,8 @@
-// Package coordinator is the I/O host of the parameter server. It passes messages, results and expired deadlines to the
-// round machine as events, and performs the machine's effects: over one connection to the broker, and with the packages
-// below it, which know neither the coordinator nor each other.
+// Package coordinator hosts the parameter server and performs all its I/O. It passes messages, results and expired
+// deadlines to the round machine as events, and performs the machine's effects. It uses one connection to the broker
+// and the packages below it, which do not depend on it or on each other.
 //
-// The goroutine of Coordinator.Run, the owner, has all state. The connection's callbacks only fill a bounded mailbox.
-// Work that waits for the disk or takes long, such as checking and storing an update or aggregating a round, runs
-// beside the owner, and its result comes back as an event.
+// The goroutine of Coordinator.Run, called the owner, holds all state. Callbacks of the connection only fill a bounded
+// mailbox. Slow work, such as validating an update or aggregating a round, runs on other goroutines, and its result
+// arrives as an event.
 package coordinator

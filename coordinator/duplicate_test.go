@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// herald hears all announcements of a federation, whoever makes them.
+// herald records all announcements of a federation, from any sender.
 type herald struct {
 	f    *federation
 	conn *memory.Conn
@@ -69,14 +69,14 @@ func (h *herald) all() []announced {
 	return append([]announced(nil), h.said...)
 }
 
-// last is what was said last; between two looks at all there may be more.
+// last returns the newest announcement.
 func (h *herald) last() announced {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.said[len(h.said)-1]
 }
 
-// say publishes what the coordinator has said, or could have.
+// say publishes an announcement as the coordinator would.
 func (h *herald) say(payload []byte) {
 	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Announcement(), Payload: payload, QoS: mqtt.AtLeastOnce,
 		Retained: true}); err != nil {
@@ -84,14 +84,14 @@ func (h *herald) say(payload []byte) {
 	}
 }
 
-// checkOneModel wants each round of an epoch to begin from one model.
+// checkOneModel checks that each round of an epoch has only one base model.
 func (h *herald) checkOneModel() {
 	h.f.t.Helper()
 	bases := map[wire.AnnouncementPosition]wire.Digest{}
 	for _, a := range h.all() {
 		place := wire.AnnouncementPosition{Epoch: a.order.Epoch, Run: a.order.Run, Round: a.order.Round}
 		if a.ann.Phase == wire.PhaseFinished || a.ann.Phase == wire.PhaseIdle {
-			place.Round++ // the model is the next round's
+			place.Round++ // the announced model is for the next round
 		}
 		if before, ok := bases[place]; ok && before != a.ann.BaseModel.Hash {
 			h.f.t.Errorf("round %d is announced with two models", place.Round)
@@ -100,7 +100,7 @@ func (h *herald) checkOneModel() {
 	}
 }
 
-// behind waits for a process to end by itself, and returns why it did.
+// behind waits until a process ends with an OutdatedError and returns that error.
 func (p *process) behind(limit time.Duration) *duplicate.OutdatedError {
 	p.f.t.Helper()
 	select {
@@ -120,8 +120,8 @@ func (f *federation) closed(n int) func() bool {
 	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
-// putBack is a federation whose coordinator has stopped after six rounds, and whose state folder is then put back as it
-// was after two.
+// putBack returns a federation whose coordinator stopped after six rounds, with the state folder restored to the state
+// after two.
 func putBack(t *testing.T) (*federation, *herald) {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations = 8
@@ -131,13 +131,14 @@ func putBack(t *testing.T) (*federation, *herald) {
 	backup := f.coord.frozen()
 	f.until(time.Hour, "six rounds", f.closed(6))
 	f.coord.stop()
-	wait(time.Second) // until everybody has heard the last of it
+	wait(time.Second) // let agents receive the last announcement
 	f.coord.dir = backup
 	return f, h
 }
 
-// A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it
-// was. It goes on once its epoch is raised, and so do the agents, from the older place.
+// TestOlderCopy checks that a coordinator with an older copy of its state folder refuses to start, reports both
+// positions and does not change the folder. Once its epoch is raised, it continues from the older position, and the
+// agents follow.
 func TestOlderCopy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -186,7 +187,7 @@ func TestOlderCopy(t *testing.T) {
 						t.Errorf("%s obeys %v", a.id, o)
 					}
 				}
-				f.coord.stop() // the epoch is kept by a plain restart
+				f.coord.stop() // a restart keeps the raised epoch
 				f.coord.takeOver, f.coord.newRun = false, false
 				f.coord.start()
 				wait(time.Minute)
@@ -198,13 +199,13 @@ func TestOlderCopy(t *testing.T) {
 	}
 }
 
-// Of two coordinators with one key and copies of one state folder exactly one goes on, the other one stops with the
-// cause, and no round begins from two models. The broker throws out the older of two connections with one client id,
-// and each comes back.
+// TestTwoCoordinators runs two coordinators with one key and copies of one state folder. Exactly one must continue, and
+// no round may have two base models. The broker closes the older of two connections with one client id, and the client
+// reconnects.
 func TestTwoCoordinators(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		closed int // rounds behind which the copy is started
+		closed int // number of closed rounds before the copy is started
 	}{{"a fresh copy", 3}, {"an older copy", 6}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -250,14 +251,14 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 }
 
-// An announcement with its key that comes while a coordinator runs, on a link that stays, ends it if it is later, or if
-// of two for one place it has the smaller digest.
+// TestForeignAnnouncementLeads publishes an announcement with the coordinator's key during a run. The coordinator must
+// stop if the announcement is later. At equal positions the tie-break decides.
 func TestForeignAnnouncementLeads(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		later wire.RoundID
-		above int64 // its instance, above the coordinator's own
-		want  int   // of the comparison of its digest with the coordinator's own
+		above int64 // instance of the announcement, relative to the coordinator's
+		want  int   // expected result of comparing the digests
 		ends  bool
 	}{
 		{"later", 50, -1, 1, true}, {"higher instance", 0, 1, 1, true}, {"lower instance", 0, -1, -1, false},
@@ -305,14 +306,14 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 	}
 }
 
-// An old announcement that comes while the coordinator leads is told of, and does not stay retained.
+// TestForeignAnnouncement checks that an old announcement during a run is reported and does not remain retained.
 func TestForeignAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		h := newHerald(f)
 		f.start()
 		f.finished(time.Hour)
-		f.coord.stop() // what the process has made itself it would know again
+		f.coord.stop() // the process would recognise its own announcements
 		f.coord.start()
 		wait(time.Minute)
 		said := h.all()
@@ -328,8 +329,8 @@ func TestForeignAnnouncement(t *testing.T) {
 	})
 }
 
-// TestOverwrittenAnnouncement: a message of a stranger replaces the announcement that the broker retains, also an empty
-// message, which deletes it. The coordinator publishes the announcement again.
+// TestOverwrittenAnnouncement checks that the coordinator publishes its announcement again after a stranger replaced or
+// deleted the retained one.
 func TestOverwrittenAnnouncement(t *testing.T) {
 	for name, junk := range map[string]string{"junk": "junk", "deleted": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -369,8 +370,8 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 	}
 }
 
-// Nodes of a cluster deliver an announcement and return the one before to whoever subscribes: its own node to the
-// coordinator, or another one to an agent that has missed it. It is published again, and the round goes on.
+// TestStaleAnnouncement simulates a cluster whose nodes deliver a new announcement but return the previous one to new
+// subscribers. The coordinator must publish it again, and the round must continue.
 func TestStaleAnnouncement(t *testing.T) {
 	for _, behind := range []wire.AgentID{wire.CoordinatorID, "a0"} {
 		t.Run(string(behind), func(t *testing.T) {
@@ -383,12 +384,12 @@ func TestStaleAnnouncement(t *testing.T) {
 				missed := f.topics.ClientID("a0")
 				f.coord.moment = func(event any) {
 					if o, ok := event.(round.RoundOpened); ok && o.Round == 3 {
-						f.broker.Disconnect(missed) // the announcement is under way to it
+						f.broker.Disconnect(missed) // the announcement is in transit to the agent
 					}
 				}
 				f.start()
 				f.until(time.Hour, "the round is open", func() bool { return len(events[round.RoundOpened](f)) == 3 })
-				wait(time.Minute) // the retained one is not in doubt because of its age
+				wait(time.Minute) // the retained announcement must not expire
 				said := len(h.all())
 				f.broker.Reconnect(missed)
 				f.until(30*time.Second, "the round goes on", f.closed(3))
@@ -407,12 +408,13 @@ func TestStaleAnnouncement(t *testing.T) {
 	}
 }
 
-// A broker that has lost the retained announcement cannot say that the state folder is an older copy. The agents can.
+// TestAgentsAhead checks that agents reveal an older copy of the state folder if the broker has lost the retained
+// announcement.
 func TestAgentsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := putBack(t)
 		newest := h.last().order
-		f.agents[0].stop() // one that has just started knows its place, and nothing else
+		f.agents[0].stop() // a restarted agent knows only its position
 		h.say(nil)
 		f.agents[0].start()
 		f.coord.start()
@@ -425,7 +427,7 @@ func TestAgentsAhead(t *testing.T) {
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
-		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // the one of the journal
+		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // only the journaled round may open
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()
@@ -440,12 +442,12 @@ func TestAgentsAhead(t *testing.T) {
 	})
 }
 
-// TestLostFolder: a coordinator whose state folder is lost begins no run while the broker retains an announcement of
-// its key. It names the two commands at each start, until --new-run.
+// TestLostFolder checks that a coordinator with a lost state folder does not begin a run while the broker retains an
+// announcement with its key. Each start fails with both possible commands until --new-run is used.
 func TestLostFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *federation
-		var deaf atomic.Bool // the broker delivers no announcement
+		var deaf atomic.Bool // true while the broker delivers no announcements
 		f = newFederation(t, 3, memory.Options{Drop: func(topic string) bool {
 			return deaf.Load() && topic == f.topics.Announcement()
 		}})
@@ -455,9 +457,9 @@ func TestLostFolder(t *testing.T) {
 		f.coord.stop()
 		before := h.last().order
 		f.coord.dir = t.TempDir()
-		for try := range 3 { // the first refusal leaves the folder as it was
+		for try := range 3 { // the first refusal does not change the folder
 			wait(time.Hour) // the run of a new folder has a higher number
-			if try == 2 {   // a life that ends before it has read the broker
+			if try == 2 {   // a process that ends before it has read the retained announcement
 				deaf.Store(true)
 				f.coord.start()
 				wait(time.Second)
@@ -487,7 +489,7 @@ func TestLostFolder(t *testing.T) {
 	})
 }
 
-// A run that was begun with a clock ten years ahead, and whose state folder is lost, locks out no later one.
+// TestFutureRun checks that a lost run which began with a clock ten years ahead does not prevent later runs.
 func TestFutureRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -522,7 +524,8 @@ func TestFutureRun(t *testing.T) {
 	})
 }
 
-// A broker that returns nothing on the round topic keeps nobody from work, and is not asked to return it for ever.
+// TestRoundTopicUnread checks that a broker which returns no announcements does not prevent work, and that the number
+// of queries is limited.
 func TestRoundTopicUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
@@ -544,7 +547,7 @@ func TestRoundTopicUnread(t *testing.T) {
 	})
 }
 
-// An announcement that the broker has lost is published again: else no agent would ever learn of it.
+// TestLostAnnouncement checks that an announcement which the broker has lost is published again.
 func TestLostAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
@@ -575,7 +578,7 @@ func TestLostAnnouncement(t *testing.T) {
 	})
 }
 
-// leaky loses what the client publishes, without a word.
+// leaky is a connection that silently drops some publications.
 type leaky struct {
 	mqtt.Conn
 	lost func(m mqtt.Message) bool
@@ -588,7 +591,7 @@ func (l leaky) Publish(m mqtt.Message) error {
 	return l.Conn.Publish(m)
 }
 
-// deaf does not let a topic be read, without a word.
+// deaf is a connection that silently receives no messages on a topic.
 type deaf struct {
 	mqtt.Conn
 	topic string
@@ -602,7 +605,7 @@ func (d deaf) Subscribe(qos mqtt.QoS, filters ...string) {
 	}
 }
 
-// journalOf returns what is in the files of the journal.
+// journalOf returns the contents of the journal files.
 func journalOf(t *testing.T, f *federation) string {
 	t.Helper()
 	return string(contents(t, f.coord.path("run.a"))) + string(contents(t, f.coord.path("run.b")))

@@ -18,11 +18,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// endlessSite is five agents on a ring whose blocks have no end, at a site whose broker loses and delays.
+// endlessSite is a federation of five agents on a ring with endless blocks, whose local broker loses and delays
+// messages.
 type endlessSite struct {
 	*federation
 	site *memory.Broker
-	cut  atomic.Bool // the site's broker carries nothing
+	cut  atomic.Bool // true while the local broker delivers no messages
 }
 
 func newEndlessSite(t *testing.T) *endlessSite {
@@ -33,7 +34,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.HasEndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) { // all with all
+	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) { // complete graph
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.MixingEdge{A: a.ID, B: b.ID, MixingWeight: 0.2})
@@ -52,13 +53,13 @@ func newEndlessSite(t *testing.T) *endlessSite {
 
 func (e *endlessSite) models() int { return len(events[aggregation.ModelReady](e.federation)) }
 
-// awaitModels waits for this many averages more.
+// awaitModels waits for n more averages.
 func (e *endlessSite) awaitModels(n int) {
 	want := e.models() + n
 	e.until(time.Hour, fmt.Sprintf("%d averages more", n), func() bool { return e.models() >= want })
 }
 
-// blocks are what agents began, all or one.
+// blocks returns the blocks that the given agents began, or all agents.
 func (e *endlessSite) blocks(of ...wire.AgentID) []training.EndlessBlockBegan {
 	return events[training.EndlessBlockBegan](e.federation, of...)
 }
@@ -68,8 +69,8 @@ func (e *endlessSite) killAgent(a *process) {
 	e.site.Disconnect(e.topics.ClientID(a.id))
 }
 
-// checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has
-// none.
+// checkLearning checks that the risk has fallen. It skips rounds without a known risk, which a killed coordinator
+// leaves.
 func (e *endlessSite) checkLearning(after string) {
 	all := slices.DeleteFunc(events[aggregation.ModelReady](e.federation),
 		func(m aggregation.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
@@ -78,9 +79,9 @@ func (e *endlessSite) checkLearning(after string) {
 	}
 }
 
-// Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile
-// a device is killed, and goes on at once with what its neighbours have, and the site's broker carries nothing for a
-// minute. When the coordinator is back it averages what they have by then.
+// TestEndlessBlocks checks that agents continue to mix across rounds. The coordinator is killed and offline for long.
+// Meanwhile a device is killed and resumes with its neighbours' parameters, and the local broker fails for a minute.
+// The returning coordinator averages the current parameters.
 func TestEndlessBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)
@@ -104,7 +105,7 @@ func TestEndlessBlocks(t *testing.T) {
 		wait(time.Minute)
 		killed.again()
 		wait(time.Minute)
-		e.cut.Store(true) // until all have given up all
+		e.cut.Store(true) // until all agents have given up on all neighbours
 		wait(time.Minute)
 		e.cut.Store(false)
 		alone := time.Hour
@@ -131,7 +132,8 @@ func TestEndlessBlocks(t *testing.T) {
 	})
 }
 
-// All devices and the coordinator lose power together, and go on with what is on their disks.
+// TestEndlessBlocksAfterLossOfPower cuts the power of all devices and the coordinator at once. They must continue from
+// their disks.
 func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten minutes of five agents; TestEndlessBlocks kills one")
@@ -168,8 +170,8 @@ func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 	})
 }
 
-// TestEndlessBlockUnderAnotherTask: a block without an end does end when another task takes over, and the next one goes
-// on from the model.
+// TestEndlessBlockUnderAnotherTask checks that another task ends an endless block, and that the next block continues
+// from the model.
 func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)

@@ -14,11 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleEvaluationReport reports how agents evaluate a model, and writes the result to the history if there is one.
+// handleEvaluationReport reports the agents' evaluation of a model. If there is a result, it is written to the history.
 func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	scale, t := 1.0, c.announcedTask
 	if s := t.Standardization().Scale; len(s) > 0 && t.Model.Architecture().ClassCount() == 0 {
-		scale = float64(s[len(s)-1]) // of the target
+		scale = float64(s[len(s)-1]) // scale of the target
 	}
 	r := e.ResultPool.Summarize(scale)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents,
@@ -33,8 +33,8 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	}
 }
 
-// stripMismatchedEvaluation removes the evaluation from a hello if it does not fit the models of the task. The error
-// says so.
+// stripMismatchedEvaluation removes the evaluation from a hello if it does not match the kind of the task's model. It
+// then returns an error.
 func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
 	t := c.announcedTask
 	if evaluation.FitsModelKind(&m.Evaluation, t.Task.External.IsEnabled(), t.Model.Architecture().ClassCount()) {
@@ -77,18 +77,18 @@ var (
 // ModelEvaluationValue is the name of the status value *ModelEvaluation.
 const ModelEvaluationValue = "evaluation"
 
-// ModelEvaluation is the quality of a model at the agents, as a status shows it.
+// ModelEvaluation describes in the status how well a model performs at the agents.
 type ModelEvaluation struct {
 	Version wire.ModelVersion `json:"version"`
 	evaluation.Result
 }
 
-// ModelEvaluated: agents reported the quality of a model on the rows that they hold out.
+// ModelEvaluated reports how well a model performs on the agents' held-out rows.
 type ModelEvaluated struct {
 	Version          wire.ModelVersion
-	RespondingAgents int // agents, also those with too few rows to report a result
+	RespondingAgents int // includes agents with too few rows to report a result
 	PresentAgents    int
-	TooFewAgents     bool // fewer than round.evaluation.min_agents responded: there is no result
+	TooFewAgents     bool // fewer than round.evaluation.min_agents responded; Result is empty
 	Result           evaluation.Result
 }
 
@@ -96,7 +96,7 @@ type ModelEvaluated struct {
 func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	const condition = "evaluation"
 	e.describeMetrics(d)
-	if !e.TooFewAgents { // otherwise the previous result remains
+	if !e.TooFewAgents { // otherwise keep the previous result
 		d.ShowStatusValue(ModelEvaluationValue, &ModelEvaluation{e.Version, e.Result})
 	}
 	r := &e.Result
@@ -132,7 +132,7 @@ func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	d.ResolveCondition(condition)
 }
 
-// describeMetrics sets the metrics of an evaluation, and removes the series that only the previous one has.
+// describeMetrics sets the metrics of an evaluation and removes outdated series.
 func (e ModelEvaluated) describeMetrics(d *observe.EventDescription) {
 	r := &e.Result
 	d.SetGauge(evaluatedVersion, float64(e.Version))

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// evaluating is a federation of six agents, three of which are drawn, and of which five hold rows out. These rows are
-// also the coordinator's held-out data, so that its scores are what the agents' evaluations come to.
+// evaluating returns a federation of six agents, three of which are drawn and five of which hold rows out. The same
+// rows are the coordinator's held-out data, so both scores must agree.
 func evaluating(t *testing.T, classes bool) *federation {
 	f := newFederation(t, 6, memory.Options{})
 	f.cfg.Round.Participants, f.cfg.Round.Quorum = 3, 3
@@ -41,7 +41,7 @@ func evaluating(t *testing.T, classes bool) *federation {
 	return f
 }
 
-// Agents that hold out fewer rows than they are to speak of say so.
+// TestTooFewToEvaluate checks that agents with too few held-out rows report this.
 func TestTooFewToEvaluate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := evaluating(t, false)
@@ -58,7 +58,7 @@ func TestTooFewToEvaluate(t *testing.T) {
 	})
 }
 
-// scored holds an evaluation against the coordinator's score of the same model.
+// scored compares an evaluation with the coordinator's score of the same model.
 func (f *federation) scored(e coordinator.ModelEvaluated) error {
 	for _, m := range events[aggregation.ModelReady](f) {
 		if m.Version != e.Version {
@@ -83,13 +83,13 @@ func (f *federation) scored(e coordinator.ModelEvaluated) error {
 	return fmt.Errorf("version %d was never made", e.Version)
 }
 
-// Each second model, and the last, is evaluated by all agents, drawn or not, on the rows that they hold out: together
-// they come to what one who has all these rows finds. An agent that holds out none says that.
+// TestEvaluated checks that every second model and the last one are evaluated by all agents on their held-out rows. The
+// combined result must equal the score on all these rows. An agent without held-out rows reports this.
 func TestEvaluated(t *testing.T) {
 	for name, change := range map[string]func(f *federation){
 		"numbers": func(*federation) {},
 		"classes": func(*federation) {},
-		"pulled": func(f *federation) { // a model that rides in no announcement
+		"pulled": func(f *federation) { // a model that is too large for the announcement
 			f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{3000}, 0.01
 		},
 	} {
@@ -118,8 +118,8 @@ func TestEvaluated(t *testing.T) {
 	}
 }
 
-// A kill of the coordinator, of an agent, or of the link loses no evaluation, and the history has one line of each. An
-// agent that is killed, or cut off, may not have been heard when the round of its model is over: the others have.
+// TestEvaluatedKilled checks that killing the coordinator, an agent or the connection loses no evaluation, and that the
+// history has one line for each. An affected agent may be missing from a result.
 func TestEvaluatedKilled(t *testing.T) {
 	for name, kill := range map[string]func(f *federation){
 		"coordinator": func(f *federation) { f.coord.kill(); f.coord.again() },
@@ -140,7 +140,7 @@ func TestEvaluatedKilled(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				wait(time.Hour)
-				kill(f) // no later record says that the last model was evaluated
+				kill(f) // no later record shows that the last model was evaluated
 				wait(time.Hour)
 				evaluated := events[coordinator.ModelEvaluated](f)
 				if len(evaluated) < 3 || f.scored(evaluated[len(evaluated)-1]) != nil {
@@ -170,7 +170,8 @@ func TestEvaluatedKilled(t *testing.T) {
 	}
 }
 
-// A device that says what no model of the task can come to is not counted, and its hello is.
+// TestEvaluationOfOtherClasses checks that an evaluation which does not match the task is ignored, while the hello
+// itself is accepted.
 func TestEvaluationOfOtherClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := evaluating(t, false)

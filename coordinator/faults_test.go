@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Of ten agents three vanish in the middle of round 3 and two come after its
-// deadline: it closes with the others, the next one does without the five, and those after it without the three.
+// TestVanishedAndLate runs ten agents, three of which vanish in round 3 and two of which miss its deadline. The round
+// must close with the others, the next one without all five, and later ones without the three.
 func TestVanishedAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 10, memory.Options{})
@@ -57,7 +57,7 @@ func TestVanishedAndLate(t *testing.T) {
 			case c.Round == 3:
 				want.AcceptedUpdates, want.ClosedByDeadline, want.MissingAgents, want.RoundDuration = 5, true,
 					[]wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
-			case c.Round == 4: // the late ones sit out
+			case c.Round == 4: // the late agents are suspended
 				want.SelectedAgents, want.AcceptedUpdates = 5, 5
 			case c.Round > 4:
 				want.SelectedAgents, want.AcceptedUpdates = 7, 7
@@ -84,7 +84,7 @@ func TestVanishedAndLate(t *testing.T) {
 	})
 }
 
-// While the broker is gone nothing is lost, wherever the round stands.
+// TestBrokerCut checks that no work is lost while the broker is unavailable at various points of a round.
 func TestBrokerCut(t *testing.T) {
 	var want wire.Digest
 	for i, at := range []func(any) bool{
@@ -98,7 +98,7 @@ func TestBrokerCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
 			cut := make(chan struct{}, 1)
-			var told []bool // by Config.OnLinkChange
+			var told []bool // values passed to Config.OnLinkChange
 			f.cfg.OnLinkChange = func(up bool) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -149,8 +149,8 @@ func TestBrokerCut(t *testing.T) {
 	}
 }
 
-// An agent whose link goes down while it is told that its update counts, and comes up in the next round, counts its
-// work as done.
+// TestAcceptanceLostWithTheLink checks that an agent counts its work as done if its connection fails while the
+// acceptance is sent and recovers in the next round.
 func TestAcceptanceLostWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 50 * time.Millisecond }})
@@ -174,7 +174,7 @@ func TestAcceptanceLostWithTheLink(t *testing.T) {
 	})
 }
 
-// A fifth of all messages is lost on each way: the run takes longer, no more.
+// TestLoss drops a fifth of all messages in each direction. The run must take longer but lose nothing else.
 func TestLoss(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestLoss(t *testing.T) {
 			if len(closed) != f.cfg.Round.MaxAggregations+1 {
 				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
 			}
-			// nobody misses a round because it missed an announcement; one may give up a pull
+			// A missed announcement must not cost a round; one agent may fail to fetch a model.
 			for _, c := range closed {
 				if c.AcceptedUpdates < 3 || c.ClosedByDeadline {
 					t.Errorf("seed %d: %+v; declined %+v", seed, c, events[round.AgentDeclined](f))
@@ -200,8 +200,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// large gives the federation a model of about 270 KB, which is pulled, and
-// uploaded against credit.
+// large configures a model of about 270 kB, which is downloaded in parts and uploaded against credit.
 func large(f *federation) {
 	f.cfg.Task.Model.HiddenUnits = []uint32{256, 256}
 	f.cfg.Task.Training.StepSize = 0.01

@@ -21,8 +21,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newMixing makes a federation of n agents on a ring; l draws of them send. Messages between neighbours go over
-// a broker of their own, if there is one.
+// newMixing returns a federation of n agents on a ring, with l draws per round. If own is not nil, messages between
+// neighbours use that broker.
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})
 	r, task := &f.cfg.Round, &f.cfg.Task
@@ -57,13 +57,13 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	return f
 }
 
-// FedDec gives one model, to the bit, when steps wait for their neighbours: whatever the order of arrival, over the
-// coordinator's broker or one of the site, sealed or not. lab/world holds it against the simulator's.
+// TestFedDec checks that FedDec yields the same model, bit for bit, if steps wait for neighbours. The order of arrival,
+// the broker and encryption must not matter. lab/world compares the model with the simulator's.
 func TestFedDec(t *testing.T) {
 	models := map[wire.Digest]string{}
 	for _, tt := range []struct {
 		name   string
-		delays uint64 // seed of those of the site's broker; 0 = the coordinator's broker, without any
+		delays uint64 // seed of the delays at the local broker; 0 means the coordinator's broker without delays
 		open   bool
 	}{
 		{"one broker", 0, false}, {"two brokers", 7, false}, {"other delays, open", 8, true},
@@ -98,8 +98,8 @@ func TestFedDec(t *testing.T) {
 	}
 }
 
-// FedDec goes on while neighbours' messages are lost, an agent is killed and comes back, and one has no way to its
-// neighbours.
+// TestFedDecTroubled checks that FedDec continues despite lost messages between neighbours, a killed agent, and an
+// agent without a connection to its neighbours.
 func TestFedDecTroubled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 3))
@@ -146,8 +146,8 @@ func TestFedDecTroubled(t *testing.T) {
 	})
 }
 
-// Agents of a cell find each other at their broker, and mix along what they found. One that dies without a word is
-// left out, though the broker keeps its beacon, and has edges again when it is back.
+// TestDiscoveredEdges checks that agents of a cell discover each other at their broker and mix over these edges. An
+// agent that dies is excluded, although its beacon is still retained, and has edges again after it returns.
 func TestDiscoveredEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 5))
@@ -163,7 +163,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		r := &f.cfg.Round
 		r.MaxAggregations, r.PauseBetweenRounds, r.Gather = 12, 20*time.Second,
 			round.GatherConfig{MinAgents: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
-		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
+		f.cfg.Task.Training.StepSize = 1e-5 // small, as the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
 			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxNeighbors, a.cfg.Training.DeclaredStepTime = "hall", 2, 20*time.Millisecond
@@ -190,7 +190,7 @@ func TestDiscoveredEdges(t *testing.T) {
 					t.Errorf("round %d has edges to the dead: %v", m.Round, m.Edges)
 				}
 			} else if m.Round > 3 && m.Round < 12 {
-				continue // until it is noticed
+				continue // not detected yet
 			}
 			if len(m.ConnectedComponents) != 1 || m.MixingAgents != agents || len(m.Edges) != agents {
 				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.MixingAgents, m.ConnectedComponents, m.Edges)

@@ -15,13 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// steady takes local steps that all last as long, and wants no other federation of the device to train meanwhile.
+// steady is a trainer whose local steps have a fixed duration. It fails the test if another federation on the device
+// trains at the same time.
 type steady struct {
 	training.Trainer
 	t       *testing.T
 	each    time.Duration
-	busy    *atomic.Bool  // the device's
-	trained *atomic.Int64 // nanoseconds
+	busy    *atomic.Bool  // shared by the federations of a device
+	trained *atomic.Int64 // training time in nanoseconds
 }
 
 func (s steady) step(ctx context.Context) {
@@ -61,12 +62,12 @@ type steadyBlock struct {
 // TakeSteps implements training.LocalStepBlock.
 func (b steadyBlock) TakeSteps(x []float32, first, last uint64) error {
 	err := b.LocalStepBlock.TakeSteps(x, first, last)
-	b.s.step(b.ctx) // the last one
+	b.s.step(b.ctx) // the last step has no callback of its own
 	return err
 }
 
-// onOneDevice makes two federations with one agent each, which are one device: the blocks of the first take ten times
-// as long as those of the second.
+// onOneDevice returns two federations that share one agent device. Blocks of the first take ten times as long as blocks
+// of the second.
 func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
 	turn, busy := new(training.TrainingLock), new(atomic.Bool)
 	var both [2]*federation
@@ -87,9 +88,9 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 	return large, small, trained
 }
 
-// Two runs on one device come to the models that they come to alone. The one with short blocks gets half of the time
-// whenever it wants to train: in all it waits no longer than it trains, and at a time no longer than a stretch and a
-// step.
+// TestTwoFederations checks that two runs on one device yield the same models as separate runs. The one with short
+// blocks gets half of the training time. In total it waits no longer than it trains, and never longer than a time slice
+// and a step.
 func TestTwoFederations(t *testing.T) {
 	var alone [2]wire.Digest
 	for i := range alone {
@@ -128,14 +129,15 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
 		for _, f := range events[training.LocalTrainingFinished](large) {
-			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // the wait is not of its steps
+			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // excludes the waiting time
 				t.Errorf("trained %+v", f)
 			}
 		}
 	})
 }
 
-// A coordinator that is killed, and comes back an hour later, changes nothing for the device's other federation.
+// TestOneOfTwoKilled checks that a coordinator which is killed and returns after an hour does not affect the device's
+// other federation.
 func TestOneOfTwoKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
@@ -151,7 +153,7 @@ func TestOneOfTwoKilled(t *testing.T) {
 	})
 }
 
-// Data that do not fit the task of one federation leave the other one alone.
+// TestOneOfTwoDeclines checks that data which do not fit the task of one federation do not affect the other.
 func TestOneOfTwoDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
@@ -170,8 +172,8 @@ func TestOneOfTwoDeclines(t *testing.T) {
 	})
 }
 
-// A round whose time passes while the device takes a step of half an hour for another federation is declined, and both
-// the wait and the reason are told.
+// TestTurnTooLate checks that a round is declined if its deadline passes during a long step for another federation. The
+// wait and the reason must be reported.
 func TestTurnTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
@@ -182,9 +184,9 @@ func TestTurnTooLate(t *testing.T) {
 		large.cfg.Task.Training.MinLocalSteps, large.cfg.Task.Training.MaxLocalSteps = 1, 1
 		large.cfg.Round.MaxAggregations, large.cfg.Round.RoundTimeout = 1, time.Hour
 		small.cfg.Round.RoundTimeout, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
-		small.cfg.Task.Training.StepSize = 1e-6 // of columns that are not standardised
+		small.cfg.Task.Training.StepSize = 1e-6 // small, as the columns are not standardised
 		large.start()
-		wait(time.Minute) // it trains
+		wait(time.Minute) // until the other federation trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)

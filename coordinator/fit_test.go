@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A model of several chunks is pulled, trained and uploaded against credit; an
-// agent that may not hold so much says so, and the rounds go on without it.
+// TestLargeModel checks that a model of several chunks is downloaded, trained and uploaded against credit. An agent
+// with too small a limit declines, and rounds continue without it.
 func TestLargeModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -62,9 +62,9 @@ func TestLargeModel(t *testing.T) {
 	})
 }
 
-// retainedBlobs returns the topics of blobs that the broker keeps.
+// retainedBlobs returns the retained blob topics of the broker.
 func (f *federation) retainedBlobs() []string {
-	synctest.Wait() // what the last event was told in the middle of is done
+	synctest.Wait() // until work after the last event is done
 	c := f.broker.Connect("looks", nil)
 	c.Subscribe(mqtt.AtMostOnce, "fl/v1/"+fedName+"/m/#")
 	synctest.Wait()
@@ -83,7 +83,7 @@ func (f *federation) retainedBlobs() []string {
 	}
 }
 
-// Agents whose data do not fit say why, and the federation does without them.
+// TestUnfitAgents checks that agents with unsuitable data report the reason, and that rounds continue without them.
 func TestUnfitAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 7, memory.Options{})
@@ -132,7 +132,7 @@ func TestUnfitAgents(t *testing.T) {
 	})
 }
 
-// A task that is too large to ride in an announcement is pulled too.
+// TestLargeTask checks that a task which is too large for the announcement is downloaded in parts.
 func TestLargeTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -2,5 +2,5 @@
 
 package coordinator_test
 
-// followedStride is of how many moments one is tried.
+// followedStride is the interval between tested moments; 1 tests every moment.
 const followedStride = 3

@@ -18,24 +18,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// formats are the files of a state folder, as patterns, with what makes each one of a format that this program does not
-// know, and what is promised then. Each file of the folder must be in one of them.
+// formats lists the files of the state folder as patterns, with a function that changes the file to an unknown format
+// and the expected behaviour. Every file of the folder must match a pattern.
 var formats = []struct {
 	pattern string
 	renew   func(t *testing.T, path string)
 	want    promise
-	says    string // the error, where it does not start
+	says    string // expected error if the coordinator does not start
 }{
 	{"run.[ab]", raiseVersion, undecide,
 		"run has format version 4, this program reads version 3, so another version of the program wrote it"},
 	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, this program reads version 2, so another version of the program wrote it"},
-	{"seals.[ab]", raiseVersion, goesOn, ""}, // there are new ones
-	{"model.[ab]", raiseVersion, goesOn, ""}, // the archive has it
+	{"seals.[ab]", raiseVersion, goesOn, ""}, // new keys are generated
+	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is in the archive
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
-	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound
+	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
-	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // its slot has it
+	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is in its slot
 	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
 		"model-00000004.safetensors has format version 9, this program reads version 1, so another version of the " +
 			"program wrote it"},
@@ -45,7 +45,7 @@ var formats = []struct {
 		goesOn, ""},
 }
 
-// withoutSlot is raiseModelFormat of a model whose slot is damaged, too.
+// withoutSlot calls raiseModelFormat and also damages the model's slots.
 func withoutSlot(t *testing.T, path string) {
 	raiseModelFormat(t, path)
 	for _, name := range []string{"model.a", "model.b"} {
@@ -53,7 +53,7 @@ func withoutSlot(t *testing.T, path string) {
 	}
 }
 
-// listedFile returns the file of the coordinator's state folder at a path, without the suffix of a slot.
+// listedFile returns the entry of runs.Files for a path, without the slot suffix.
 func listedFile(t *testing.T, path string) store.StateFile {
 	t.Helper()
 	i := slices.IndexFunc(runs.Files, func(f *store.StateFile) bool { return f.Name == filepath.Base(path) })
@@ -64,7 +64,7 @@ func listedFile(t *testing.T, path string) store.StateFile {
 }
 
 func raiseVersion(t *testing.T, path string) {
-	if base, is := strings.CutSuffix(path, ".a"); is { // and the other copy with it
+	if base, is := strings.CutSuffix(path, ".a"); is { // change the other slot, too
 		file := listedFile(t, base)
 		found, err := store.LocalDisk.NewRecordSlots(filepath.Dir(base), &file).Load(nil)
 		must(t, err)
@@ -83,8 +83,7 @@ func raiseVersion(t *testing.T, path string) {
 	must(t, store.LocalDisk.SaveRecord(path, version+1, body))
 }
 
-// raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may
-// tell by then.
+// raiseModelFormat rewrites a model file and its record in the format of a later program, with additional metadata.
 func raiseModelFormat(t *testing.T, path string) {
 	models, err := store.LocalDisk.OpenModelFolder(filepath.Dir(path))
 	must(t, err)
@@ -96,7 +95,7 @@ func raiseModelFormat(t *testing.T, path string) {
 		}
 		tensors, meta, err := store.DecodeSafetensors(contents(t, path))
 		must(t, err)
-		tensors[0].Data[0]++ // its vector need not be what it was, either
+		tensors[0].Data[0]++ // the vector may differ as well
 		meta["format_version"] = "9"
 		file, err := store.EncodeSafetensors(tensors, meta)
 		must(t, err)
@@ -114,8 +113,8 @@ func replace(t *testing.T, path, old, with string) {
 	put(t, path, []byte(strings.ReplaceAll(p, old, with)))
 }
 
-// Every file of the folder in a format of another version: it is read, or its loss costs nothing, or the error says
-// what to do.
+// TestFormats changes every file of the state folder to another format version. The file must be read, or its loss must
+// be harmless, or the error must name a remedy.
 func TestFormats(t *testing.T) {
 	for i, format := range formats {
 		if i%2 == 1 && testing.Short() {
@@ -153,7 +152,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// everyFileHasAFormat fails when the folder has a file that the table does not know.
+// everyFileHasAFormat checks that every file of the state folder matches an entry of formats.
 func everyFileHasAFormat(t *testing.T, f *federation) {
 	t.Helper()
 	must(t, filepath.WalkDir(f.coord.dir, func(path string, d fs.DirEntry, err error) error {
@@ -170,7 +169,8 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 	}))
 }
 
-// The task's encoding is part of the files' formats: with another one, their versions must rise.
+// TestTaskEncoding checks the encoding of a task, which is part of the file formats. If it changes, the format versions
+// must be raised.
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
 		Name: "n", Features: []string{"a", "b"}, TargetColumn: "t", MinSamples: 3,

@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzInsider has a listed device say anything, signed as it should be, on each topic that it may write. The
-// coordinator goes on: the round ends with the updates of the others.
+// FuzzInsider sends arbitrary messages with a valid signature of a listed device on all its topics. The round must end
+// with the updates of the other agents.
 func FuzzInsider(f *testing.F) {
 	seed := wire.Hello{Samples: 10}
 	f.Add(uint8(wire.TypeHello-1), seed.Body(), []byte{})
@@ -32,7 +32,7 @@ func FuzzInsider(f *testing.F) {
 			f := newFederation(t, 1, memory.Options{})
 			f.enrol("evil")
 			f.cfg.Standardize, f.cfg.Round.MaxAggregations = false, 1
-			f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // the round stays open
+			f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // keeps the round open
 			s := newStranger(f)
 			f.start()
 			s.listen()
@@ -51,8 +51,8 @@ func FuzzInsider(f *testing.F) {
 	})
 }
 
-// FuzzJournal changes the journal of a run, under a checksum that is right. The coordinator goes on with it, or ends
-// with an error.
+// FuzzJournal modifies the journal of a run and keeps its checksum valid. The coordinator must continue or return an
+// error.
 func FuzzJournal(f *testing.F) {
 	f.Add(uint16(0), uint16(0), []byte{})
 	f.Add(uint16(0), uint16(65535), []byte("null"))
@@ -88,7 +88,7 @@ func FuzzJournal(f *testing.F) {
 			from := min(int(at), len(saved.Body))
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
-			for range 2 { // in both slots
+			for range 2 { // write both slots
 				if err := slots.WriteAndProtect(changed); err != nil {
 					t.Fatal(err)
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// grown is an agent's file, which gets a row, and half of the next one, each time.
+// grown is a growing data file. Each call appends a row and half of the next one.
 type grown struct {
 	path string
 	rest []string
@@ -37,8 +37,8 @@ func (g *grown) grow(t *testing.T) {
 	}
 }
 
-// Agents whose files grow all the time train on what is new, and never send an update that the coordinator refuses,
-// although their weights are by their rows and hellos are lost.
+// TestGrowingFiles checks that agents with growing files train on new rows and never send an update that is refused.
+// Weights depend on row counts, and some hellos are lost.
 func TestGrowingFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 4))
@@ -67,7 +67,7 @@ func TestGrowingFiles(t *testing.T) {
 				t.Errorf("refused: %+v", u)
 			}
 		}
-		rows := map[wire.AgentID][]uint64{} // of each update
+		rows := map[wire.AgentID][]uint64{} // row counts of the updates
 		for _, m := range s.heard {
 			if e, err := f.reveal(m); err == nil && e.Type == wire.TypeUpdate {
 				if u, err := wire.DecodeUpdate(e.Body); err == nil {

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 const fedName = "plant"
 
-// table is data as text in the form of a CSV file.
+// table is data as text in CSV format.
 type table string
 
 func (t table) Load(features []string, target string) (*learner.Samples[float32], error) {
@@ -56,10 +56,10 @@ func (t table) Load(features []string, target string) (*learner.Samples[float32]
 
 func (t table) source() data.Source { return data.MemorySource(t.Load) }
 
-// held scores each model on these rows.
+// held sets the held-out data.
 func (f *federation) held(t table) { f.tested, f.cfg.HeldOutSource = t, t.source() }
 
-// rowsOf makes n rows of three features, on scales of their own, and a target.
+// rowsOf returns n rows of three features on different scales, and a target.
 func rowsOf(seed uint64, n int) table {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	b := []byte("warm,wet,wind,power\n")
@@ -70,7 +70,7 @@ func rowsOf(seed uint64, n int) table {
 	return table(b)
 }
 
-// classes makes the target a class: +1 above 424, else −1.
+// classes replaces the target with a class: +1 above 424, else −1.
 func (t table) classes() table {
 	lines := strings.Split(strings.TrimSpace(string(t)), "\n")
 	for i, line := range lines[1:] {
@@ -91,61 +91,61 @@ type happening struct {
 	event any
 }
 
-// federation is a coordinator and agents at a broker. Its processes can be
-// killed, with what their disk holds at that moment, and started again.
+// federation is a coordinator and its agents at a broker. Processes can be killed and restarted with the contents of
+// their disk at that moment.
 type federation struct {
 	t      *testing.T
 	broker *memory.Broker
 	topics mqtt.Topics
 	cfg    coordinator.Config
 	coord  *process
-	host   *coordinator.Coordinator // in its present life
+	host   *coordinator.Coordinator // current instance of the coordinator
 	agents []*process
-	tested table // the held-out rows
-	// connect joins the broker.
+	tested table // held-out rows
+	// connect connects a client to the broker.
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
 
 	news chan struct{}
-	keys map[wire.AgentID]ed25519.PublicKey // who may take part
+	keys map[wire.AgentID]ed25519.PublicKey // public keys in the list of agents
 	mu   sync.Mutex
 	log  []happening
 }
 
-// observer is of a coordinator.
+// observer is the observer of a coordinator.
 type observer = testkit.Observer
 
-// process is a coordinator or an agent, over its lives.
+// process is a coordinator or an agent across restarts.
 type process struct {
 	f    *federation
 	id   wire.AgentID
 	key  ed25519.PrivateKey
 	dir  string
 	data table
-	lie  liar.Lie     // an agent's
-	file data.Config  // the agent's data, if set
-	cfg  agent.Config // what a test sets of it
+	lie  liar.Lie     // manipulation by a dishonest agent
+	file data.Config  // data file of an agent, if set
+	cfg  agent.Config // agent settings of a test
 	boot wire.Epoch
 
-	takeOver, newRun bool                 // a coordinator's
-	engine           *engine.FakeKVServer // of a coordinator among several
+	takeOver, newRun bool                 // start options of a coordinator
+	engine           *engine.FakeKVServer // store for replicated coordinators
 	lives            int
-	sendsNothing     bool // an agent's: it joins, and no update of it comes
+	sendsNothing     bool // true if an agent joins but never sends its update
 
-	moment  func(any) // is told each event and each message said, in the owner's goroutine
+	moment  func(any) // called with each event and sent message, on the owner goroutine
 	life    *life
 	started int
 }
 
-// life is one run of a process.
+// life is one execution of a process.
 type life struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	dead   bool // killed: what it still says does not count
+	dead   bool // true after a kill: later output is ignored
 }
 
-// newFederation makes a federation of n agents, with all of them in each
-// round, that trains a standardised linear model. Tests change it before start.
+// newFederation returns a federation of n agents that all participate in each round and train a standardised linear
+// model. Tests may modify it before calling start.
 func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	f := &federation{t: t, broker: memory.New(o), topics: hosts.TopicsOf(t, fedName), news: make(chan struct{}, 1),
 		keys: map[wire.AgentID]ed25519.PublicKey{}}
@@ -182,7 +182,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	return f
 }
 
-// enrol gives an agent a key that the coordinator knows.
+// enrol creates an agent and adds its key to the list.
 func (f *federation) enrol(id wire.AgentID) *process {
 	p := &process{f: f, id: id, key: hosts.TestKey(id), dir: f.t.TempDir(),
 		cfg: agent.Config{MaxBlobBytes: 16 << 20, TaskData: taskdata.Config{MinRows: 3}}}
@@ -203,11 +203,11 @@ func (f *federation) stop() {
 		p.stop()
 	}
 	if f.broker != nil {
-		wait(time.Minute) // for what is still under way
+		wait(time.Minute) // until work in progress is done
 	}
 }
 
-// start begins a life on what the folder holds.
+// start starts the process with the contents of its folder.
 func (p *process) start() {
 	p.f.t.Helper()
 	p.started++
@@ -276,7 +276,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	return a.Run, nil
 }
 
-// stop ends a process in good order.
+// stop stops the process gracefully.
 func (p *process) stop() {
 	if p.life == nil {
 		return
@@ -288,11 +288,11 @@ func (p *process) stop() {
 	}
 }
 
-// kill cuts a process off and leaves the next life a folder as it is now. It
-// may be called by the owner itself: the rest of what that does is in vain.
+// kill disconnects the process and preserves its folder for the next start. It may be called on the owner goroutine,
+// whose further actions then have no effect.
 func (p *process) kill() {
 	p.f.mu.Lock()
-	p.life.dead = true // before its folder is copied, which has all that was said then
+	p.life.dead = true // before copying the folder, which contains all that was sent until then
 	p.f.mu.Unlock()
 	frozen := p.frozen()
 	p.f.mu.Lock()
@@ -302,7 +302,7 @@ func (p *process) kill() {
 	p.life.cancel()
 }
 
-// frozen is a copy of the folder as it was at one moment: made again when something was written meanwhile.
+// frozen returns a copy of the folder at one moment. It repeats the copy if a file changed meanwhile.
 func (p *process) frozen() string {
 	for range 1000 {
 		copied, before := p.f.t.TempDir(), entries(p.dir)
@@ -319,7 +319,7 @@ func (p *process) frozen() string {
 	return p.dir
 }
 
-// entries are the files under a folder, nil for those that vanished since they were listed.
+// entries returns the files in a folder, with nil for files that have vanished since they were listed.
 func entries(dir string) []fs.FileInfo {
 	var found []fs.FileInfo
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -347,7 +347,7 @@ func (p *process) again() {
 	p.start()
 }
 
-// conn2 tells the process's moments what is said on a connection.
+// conn2 is a connection that reports each sent message as a moment of the process.
 type conn2 struct {
 	mqtt.Conn
 	p *process
@@ -367,7 +367,7 @@ func (c conn2) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// keep keeps an event of one life.
+// keep records an event of a process.
 func (p *process) keep(l *life, event observe.Event) {
 	f := p.f
 	if f.isDead(l) {
@@ -391,7 +391,7 @@ func (f *federation) isDead(l *life) bool {
 	return l.dead
 }
 
-// until waits for something to be seen in the events.
+// until waits until ok returns true, and checks it after each event.
 func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 	f.t.Helper()
 	late := time.After(limit)
@@ -404,7 +404,7 @@ func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// finished waits for the end of the run and returns the last model's hash.
+// finished waits for the end of the run and returns the hash of the last model.
 func (f *federation) finished(limit time.Duration) wire.Digest {
 	f.t.Helper()
 	f.until(limit, "finished", func() bool {
@@ -416,7 +416,7 @@ func (f *federation) finished(limit time.Duration) wire.Digest {
 	return models[len(models)-1].Hash
 }
 
-// events returns all events of a type, of one process if it is named.
+// events returns all events of a type, or only the events of the given processes.
 func events[F any](f *federation, who ...wire.AgentID) []F {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -440,7 +440,7 @@ func (f *federation) tail(n int) string {
 	return b.String()
 }
 
-// path joins the names below the folder of a process. Another goroutine than the test's may call it while it is killed.
+// path returns a path in the folder of a process. It may be called concurrently with a kill.
 func (p *process) path(names ...string) string {
 	p.f.mu.Lock()
 	dir := p.dir
@@ -448,5 +448,5 @@ func (p *process) path(names ...string) string {
 	return filepath.Join(append([]string{dir}, names...)...)
 }
 
-// wait lets time pass.
+// wait waits for d.
 func wait(d time.Duration) { <-time.After(d) }

@@ -20,13 +20,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stranger is a client of the broker that says what it likes, and reads all.
+// stranger is a client that publishes arbitrary messages and receives all topics.
 type stranger struct {
 	f        *federation
 	conn     mqtt.Conn
 	heard    []mqtt.Message
 	sequence uint64
-	open     wire.Envelope // the announcement of the round
+	open     wire.Envelope // announcement of the open round
 	ann      wire.Announcement
 }
 
@@ -37,7 +37,7 @@ func newStranger(f *federation) *stranger {
 	return s
 }
 
-// listen takes in all that was said so far.
+// listen reads all messages that have arrived.
 func (s *stranger) listen() {
 	for {
 		synctest.Wait()
@@ -60,7 +60,7 @@ func (s *stranger) listen() {
 	}
 }
 
-// last returns the newest message on a topic that is of a type.
+// last returns the newest message of a type on a topic.
 func (s *stranger) last(topic string, typ wire.MessageType) (found []byte) {
 	for _, m := range s.heard {
 		if m.Topic != topic {
@@ -81,7 +81,7 @@ func (s *stranger) say(topic string, payload []byte) {
 	synctest.Wait()
 }
 
-// as returns the header that an agent would seal.
+// as returns a message header in the name of an agent.
 func (s *stranger) as(id wire.AgentID, t wire.MessageType) wire.Header {
 	s.sequence++
 	return wire.Header{Root: wire.FirstRootVersion,
@@ -89,13 +89,13 @@ func (s *stranger) as(id wire.AgentID, t wire.MessageType) wire.Header {
 		Sequence: s.sequence}
 }
 
-// sealFor returns a body as the agent h.Sender sends it: sealed for the coordinator with this key, if messages of the
-// type are sealed.
+// sealFor returns a signed message of the agent h.Sender. The body is encrypted with the announced key if the type
+// requires it.
 func sealFor(announced wire.X25519PublicKey, h wire.Header, body []byte) []byte {
 	return signedBy(hosts.TestKey(h.Sender), announced, h, body)
 }
 
-// signedBy is sealFor with a signature by any key.
+// signedBy is like sealFor, but signs with the given key.
 func signedBy(key ed25519.PrivateKey, announced wire.X25519PublicKey, h wire.Header, body []byte) []byte {
 	if pair, err := wire.NewAgentSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.MustBeSealed() {
 		t := h.Type
@@ -110,7 +110,7 @@ func (s *stranger) hello(id wire.AgentID) []byte {
 	return sealFor(s.ann.SealPublicKey, s.as(id, wire.TypeHello), h.Body())
 }
 
-// update returns a vector of four elements as an agent's update, changed.
+// update returns an agent's update of four elements after change has modified it.
 func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.Update), v ...float32) []byte {
 	payload := wire.AppendVector(nil, v)
 	m, err := wire.NewManifest(payload, s.ann.UpdateSchema)
@@ -128,7 +128,7 @@ func (s *stranger) offer(id wire.AgentID, sealed []byte) {
 	s.say(s.f.topics.UpdatePart(id, "0123456789abcdef", transfer.ManifestPartName), sealed)
 }
 
-// verdicts returns why messages were not used, in order.
+// verdicts returns the reasons for dropping messages, in order.
 func (f *federation) verdicts() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +144,8 @@ func (f *federation) verdicts() []string {
 	return all
 }
 
-// Every message has one fate, and the round goes on to its end.
+// TestHostileMessages checks that each hostile message has exactly one outcome, and that the round continues to its
+// end.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -158,7 +159,7 @@ func TestHostileMessages(t *testing.T) {
 		r := &f.cfg.Round
 		r.Participants, r.Gather.TargetAgents, r.Gather.MinAgents, r.RoundTimeout = len(evil)+3, len(evil)+3, 3,
 			5*time.Minute
-		f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // the round stays open
+		f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // keeps the round open
 		s := newStranger(f)
 		f.start()
 		s.listen()
@@ -188,13 +189,14 @@ func TestHostileMessages(t *testing.T) {
 			t.Error("the repeated update was not answered")
 		}
 		f.finished(time.Hour)
-		if c := events[round.RoundClosed](f); len(c) != 1 || c[0].AcceptedUpdates != 4 { // a0, a1, a2, twin
+		if c := events[round.RoundClosed](f); len(c) != 1 || c[0].AcceptedUpdates != 4 { // a0, a1, a2 and twin
 			t.Errorf("closed: %+v", c)
 		}
 	})
 }
 
-// An agent of another version of the protocol is not counted, and the coordinator says what to do.
+// TestOtherVersions checks that an agent with another protocol version is ignored, and that the coordinator logs a
+// remedy.
 func TestOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
@@ -232,7 +234,7 @@ func hostileCases(s *stranger) []hostileCase {
 	return slices.Concat(brokenEnvelopes(s), strayMessages(s), badUpdates(s))
 }
 
-// strayMessages are of each type, well signed: with a body that has no form, and where the type does not belong.
+// strayMessages returns validly signed messages of each type, once with an invalid body and once on a wrong topic.
 func strayMessages(s *stranger) (cases []hostileCase) {
 	status, presence := s.f.topics.AgentToCoordinator("soft"), s.f.topics.Presence("soft")
 	update := s.f.topics.UpdatePart("soft", "0123456789abcdef", transfer.ManifestPartName)
@@ -251,7 +253,7 @@ func strayMessages(s *stranger) (cases []hostileCase) {
 	return cases
 }
 
-// brokenEnvelopes are messages that no machine should see.
+// brokenEnvelopes returns messages with invalid envelopes, which must not reach the round machine.
 func brokenEnvelopes(s *stranger) []hostileCase {
 	f := s.f
 	status := func(p []byte) func() { return func() { s.say(f.topics.AgentToCoordinator("a1"), p) } }
@@ -263,7 +265,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 	}
 	sealed := func(change func(h *wire.Header), body []byte, key ed25519.PrivateKey) []byte {
 		h := s.as("a1", wire.TypeHello)
-		h.Epoch, h.Sequence = 7, 1e6+h.Sequence // newer than what a1 says, and than its next start
+		h.Epoch, h.Sequence = 7, 1e6+h.Sequence // newer than all messages of a1, even after a restart
 		change(&h)
 		return signedBy(key, s.ann.SealPublicKey, h, body)
 	}
@@ -315,8 +317,8 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 	}
 }
 
-// badUpdates are updates that are well formed and signed, and wrong. Those
-// whose content is wrong end their agent's part in the round.
+// badUpdates returns well-formed, signed updates with invalid content or metadata. Those with invalid content exclude
+// their agent from the round.
 func badUpdates(s *stranger) []hostileCase {
 	nan := float32(math.NaN())
 	same := func(*wire.Header, *wire.Update) {}

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// saveJournalRecord writes a record of the machine to the journal, after the writes that must precede it, and archives
-// the record's model. It returns false if the coordinator stops before the record is on disk.
+// saveJournalRecord writes a record of the round machine to the journal, after all writes that must precede it. It then
+// archives the record's model. It returns false if the coordinator stops before the record is on disk.
 func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 	if c.folderWriter.awaitQueuedWrites() != nil {
 		return false
@@ -28,7 +28,7 @@ func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 		}
 	} else if err := c.cfg.FolderReplicator.CommitFolderWrite(c.ownerLoop.Context(), c.stateFolder.Epoch,
 		write); err != nil {
-		if c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else the coordinator stops anyway
+		if c.stopError == nil && c.ownerLoop.Context().Err() == nil { // otherwise the coordinator is stopping already
 			c.stopError = err
 		}
 		return false
@@ -43,10 +43,11 @@ func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 	return true
 }
 
-// inlineOutcome is the maximum length of an outcome inside an announcement, in bytes: of some hundred updates.
+// inlineOutcome is the maximum size in bytes of an outcome inside an announcement. It suffices for several hundred
+// updates.
 const inlineOutcome = 1 << 10
 
-// nonInlineBlobsOfPlan returns the blobs that announcements of a plan name and do not contain.
+// nonInlineBlobsOfPlan returns the blobs to which announcements of a plan refer without containing them.
 func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	lean := *p
 	lean.BaseModel = c.announcedModelRef(p.BaseModel)
@@ -57,12 +58,11 @@ func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	return append(all, c.rolloutFiles...)
 }
 
-// inlineBudget bounds the length of the model inside an announcement times the number of agents that receive it, in
-// bytes.
+// inlineBudget limits the size in bytes of an inline model times the number of connected agents.
 const inlineBudget = 100_000_000
 
-// announcedModelRef returns the reference to the model for an announcement. It omits a small model that would go to
-// very many agents: those that need it fetch it.
+// announcedModelRef returns the model reference for an announcement. It omits the inline model if too many agents would
+// receive it; agents fetch it when needed.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
 	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.roundMachine.ConnectedAgentCount() > inlineBudget &&
 		base.Hash == b.Hash {

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crowd is agents that are connected and never fit. It returns how many of the announcements that named a model held
-// it, and how many did not.
+// crowd connects n agents that never fit the task. It returns the number of announcements with an inline model, and the
+// number without.
 func (f *federation) crowd(n int) (held, pulled int) {
 	conn := f.broker.Connect("crowd", nil)
 	defer conn.Close()
@@ -52,15 +52,15 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
-		n = 0 // once is enough
+		n = 0 // send hellos only once
 	}
 	return held, pulled
 }
 
 func crowdID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("crowd%d", k)) }
 
-// TestLeanAnnouncements has a model of 46 kB ride in announcements for 2 agents, and be pulled by those that train once
-// 2,200 more are connected: 100 MB an announcement. The models are the same bits.
+// TestLeanAnnouncements checks that a model of 46 kB is inline for 2 agents, and is downloaded once 2,200 more agents
+// are connected, which would need 100 MB per announcement. The models must be equal.
 func TestLeanAnnouncements(t *testing.T) {
 	var models []wire.Digest
 	for _, n := range []int{0, 2200} {

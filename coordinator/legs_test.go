@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLegs counts the legs in sequence of a round, as docs/PROTOCOL.md states them: a leg is a message on the link
-// between a party and the broker. Nothing but messages takes time here. A message takes two legs; so do a subscription
-// and what is retained under it.
+// TestLegs counts the sequential legs of a round as stated in docs/PROTOCOL.md. A leg is a message between a client and
+// the broker. A message to another client takes two legs, as does a subscription with its retained message. Only
+// messages take time.
 func TestLegs(t *testing.T) {
 	const leg = 50 * time.Millisecond
 	for _, tt := range []struct {
@@ -47,7 +47,7 @@ func TestLegs(t *testing.T) {
 	}
 }
 
-// countedConn counts what goes over a connection.
+// countedConn counts the messages on a connection.
 type countedConn struct {
 	mqtt.Conn
 	f          *federation
@@ -74,15 +74,15 @@ func (c *countedConn) Subscribe(qos mqtt.QoS, filters ...string) {
 	c.Conn.Subscribe(qos, filters...)
 }
 
-// TestMessages counts the messages of a round: in a quick one an agent gets the announcement and accepted, and sends
-// its update. No invitation overtakes the announcement of a model that must be pulled, which would have each agent
-// subscribe to announcements again.
+// TestMessages counts the messages of a round. In a fast round an agent receives the announcement and the acceptance,
+// and sends its update. No invitation may overtake the announcement of a large model, because all agents would then
+// subscribe again.
 func TestMessages(t *testing.T) {
 	const agents, rounds = 4, 5
 	for _, tt := range []struct {
 		name    string
 		make    func(t *testing.T) *federation
-		invited int // invitations
+		invited int // number of invitations
 	}{
 		{"named", func(t *testing.T) *federation { return newFederation(t, agents, memory.Options{}) }, 0},
 		{"invited", func(t *testing.T) *federation { return newMixing(t, agents, 2, nil) }, agents * rounds},
@@ -101,14 +101,14 @@ func TestMessages(t *testing.T) {
 				}
 				f.start()
 				f.finished(time.Hour)
-				f.stop() // before its words are counted
+				f.stop() // stop the processes before reading the counts
 				for _, id := range slices.Sorted(maps.Keys(all)) {
 					c := all[id]
 					if n := c.subscribed[f.topics.Announcement()]; n != 1 {
 						t.Errorf("%s: subscribed to announcements %d times", id, n)
 					}
 					if id == f.topics.ClientID(wire.CoordinatorID) {
-						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 { // gathering, and finished
+						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 { // two more: gathering and finished
 							t.Errorf("%d announcements", n)
 						}
 						if n := c.said[wire.TypeInvitation]; n != tt.invited {
@@ -131,7 +131,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// quick has nothing but messages take time, and nobody wait for room.
+// quick configures a federation in which only messages take time.
 func quick(f *federation) {
 	f.cfg.Standardize, f.cfg.MaxBufferedUpdateBytes = false, 16<<20
 	for _, a := range f.agents {

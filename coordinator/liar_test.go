@@ -22,13 +22,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// false rows of a device, in the columns of rowsOf.
+// falseRows returns n false rows of a device, in the columns of rowsOf.
 func falseRows(n int, warm, wet, wind, power float64) table {
 	return table("warm,wet,wind,power\n" + strings.Repeat(fmt.Sprintf("%g,%g,%g,%g\n", warm, wet, wind, power), n/2) +
 		strings.Repeat(fmt.Sprintf("%g,%g,%g,%g\n", -warm, -wet, -wind, power), n-n/2))
 }
 
-// A device of seven gives false statistics and leaves. The model becomes as good as without it.
+// TestStatisticsOfOneLiar checks that false statistics from one of seven devices, which then leaves, do not make the
+// model worse.
 func TestStatisticsOfOneLiar(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -65,7 +66,7 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 	}
 }
 
-// Statistics that no data can have are refused, each for its agent alone.
+// TestImpossibleStatistics checks that implausible statistics are refused, for each agent separately.
 func TestImpossibleStatistics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -109,7 +110,7 @@ func TestImpossibleStatistics(t *testing.T) {
 	})
 }
 
-// prepared returns rows in the task's terms.
+// prepared returns the rows after the task's preprocessing.
 func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.Samples[float32] {
 	rows, err := t.Load(p.Task.Features, p.Task.TargetColumn)
 	if err == nil {
@@ -121,11 +122,11 @@ func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.S
 	return rows
 }
 
-// sevenDevices is a federation of seven devices, all of them in each round, without data of the coordinator's own: the
-// model is judged by nobody but the test.
+// sevenDevices is a federation of seven devices that all participate in each round. The coordinator has no held-out
+// data; the test scores the models.
 type sevenDevices struct {
 	*federation
-	sent   []byte // the task
+	sent   []byte // encoded task
 	models map[wire.ModelVersion][]byte
 }
 
@@ -151,7 +152,7 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 	return f
 }
 
-// run returns the R² of each model on rows that no device holds, and how long the run took.
+// run returns the R² of each model on held-out rows and the duration of the run.
 func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 	began := time.Now()
 	f.start()
@@ -177,7 +178,7 @@ func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 	return r2, took
 }
 
-// since is from which model on all are that good.
+// since returns the first model version from which all scores are at least least.
 func since(r2 []float64, least float64) int {
 	for v, x := range slices.Backward(r2) {
 		if !(x >= least) {
@@ -187,9 +188,9 @@ func since(r2 []float64, least float64) int {
 	return 0
 }
 
-// oneOfSeven are what one of seven devices may do in each round, and how it shows.
+// oneOfSeven lists the possible attacks of one device and their visible effects.
 var oneOfSeven = map[string]struct {
-	lie     string // of package liar; empty: it sends nothing
+	lie     string // name in package liar; empty if the device sends no updates
 	weights spec.AgentWeightRule
 	shows   func(f *federation, id wire.AgentID) bool
 }{
@@ -224,9 +225,9 @@ func isRefused(f *federation, id wire.AgentID) bool {
 	return len(refused) > 0 && refused[0].Reason == wire.RefuseNotFinite && refused[0].Agent == id
 }
 
-// TestOneLiarOfSeven: of seven devices one lies in each round. The model comes to R² 0.95 within twice the
-// rounds in which it comes to 0.98 without the lies, and stays there; a round takes one and a half times as long at the
-// most, but for one deadline, and no honest device is blamed.
+// TestOneLiarOfSeven checks that one liar among seven devices slows learning by at most a factor of 2. The model
+// reaches R² 0.95 within twice the rounds needed for 0.98 without the liar, and stays there. Rounds take at most 1.5
+// times as long plus one deadline, and honest devices are not blamed.
 func TestOneLiarOfSeven(t *testing.T) {
 	all := []spec.AgentWeightRule{spec.WeightsEqual, spec.WeightsSamples}
 	if testing.Short() {
@@ -281,8 +282,8 @@ func TestOneLiarOfSeven(t *testing.T) {
 	}
 }
 
-// TestOneLiarOfSevenWithoutRobust: without round.robust a liar may cost accuracy. It never ends the run, no archived
-// model has a number that is not finite, no honest device sits out because of its updates, and the log names the liar.
+// TestOneLiarOfSevenWithoutRobust checks that without round.robust a liar may reduce accuracy but never ends the run.
+// Archived models are finite, honest devices are not suspended, and the log names the liar.
 func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 	for _, lie := range []string{"constant:1e30", "max", "nan", "signflip:10"} {
 		t.Run(lie, func(t *testing.T) {
@@ -324,8 +325,8 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 	}
 }
 
-// TestLocalStepsDiverge: after a fold from which most local steps diverge, so that no round could close, the run
-// continues from the model before it.
+// TestLocalStepsDiverge checks that the run returns to the previous model if most local steps diverge from the current
+// one.
 func TestLocalStepsDiverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -346,8 +347,8 @@ func TestLocalStepsDiverge(t *testing.T) {
 	})
 }
 
-// nearZero is a federation of ten devices that fit w to 1·w = y with exact gradients: nine have y = −0.04 … 0.04, and
-// one has y = c. The minimum of the mean risk is w⁰ = c/10.
+// nearZero returns a federation of ten devices that fit w to 1·w = y with exact gradients. Nine devices have y = −0.04
+// … 0.04 and one has y = c. The minimum of the mean risk is w⁰ = c/10.
 func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f := newFederation(t, 10, memory.Options{})
 	f.cfg.Standardize, f.cfg.FeatureClipDeviations = false, 0
@@ -376,8 +377,8 @@ func (f *federation) last() float64 {
 	return float64(v[0])
 }
 
-// TestUnusualDevice: the average of honest devices is exact, also where the data of one are far from all others'. With
-// round.robust its pull is bounded and never zero. In both cases the device is reported by name, as one with unusually
+// TestUnusualDevice checks that the average of honest devices is exact even if the data of one device differ greatly.
+// With round.robust the influence of that device is bounded but not zero. In both cases it is reported for unusually
 // large updates.
 func TestUnusualDevice(t *testing.T) {
 	for _, c := range []float64{3, 5, 10, 30} {
@@ -417,7 +418,7 @@ func TestUnusualDevice(t *testing.T) {
 	}
 }
 
-// blamed: no device but the liar is, and no round was given up.
+// blamed checks that no device except the liar was blamed, and that no round was abandoned.
 func (f *federation) blamed(liar wire.AgentID) {
 	f.t.Helper()
 	blame := func(id wire.AgentID, event any) {

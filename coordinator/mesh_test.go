@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestEdgesAreMadeOnce: edges that take a minute are made when the agents have changed, and a round that closes does
-// not wait for them.
+// TestEdgesAreMadeOnce checks that slow edges are computed only after the agents have changed, and that closing a round
+// does not wait for them.
 func TestEdgesAreMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
@@ -36,8 +36,8 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 	})
 }
 
-// TestEdgesAreMadeBesideTheRound: agents come and go while updates are collected, and the next round waits for no edges
-// that take a minute.
+// TestEdgesAreMadeBesideTheRound checks that slow edges are computed during a round in which agents come and go, so
+// that the next round does not wait for them.
 func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)

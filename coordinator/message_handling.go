@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleMessage handles a received message. Each message ends in a step of a machine or in a MessageDropped event.
+// handleMessage handles a received message. It passes the message to a component or reports it as MessageDropped.
 func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.ParseTopic(m.Topic)
 	switch {
@@ -31,7 +31,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case c.retainedCleanup.HandleMessage(c.ownerLoop.Now(), m, kind, agent, transferID):
 		return
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
-		return // a retained message was deleted
+		return // deletion of a retained message
 	case err != nil:
 		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPartName:
@@ -48,7 +48,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	c.reportDroppedMessage(kind, agent, err)
 }
 
-// reportDroppedMessage reports a message that was not used, unless err is nil.
+// reportDroppedMessage reports a message that was dropped because of err. It does nothing if err is nil.
 func (c *Coordinator) reportDroppedMessage(kind mqtt.TopicKind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, devices.ErrKnown) {
 		return
@@ -57,13 +57,14 @@ func (c *Coordinator) reportDroppedMessage(kind mqtt.TopicKind, agent wire.Agent
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
-// verifyAndHandleMessage verifies the signature of an agent's message beside the owner, and then handles the message.
+// verifyAndHandleMessage verifies the signature of an agent's message on a worker goroutine and then handles the
+// message.
 func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.AgentID, m mqtt.Message) error {
 	e, err := wire.ParseEnvelope(m.Payload)
 	var other *wire.ProtocolVersionError
 	switch {
 	case errors.As(err, &other):
-		if c.messageChecker.AgentKey(agent) == nil { // the signature of another version cannot be verified
+		if c.messageChecker.AgentKey(agent) == nil { // signatures of other versions cannot be verified
 			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent,
 				other)
 		}
@@ -95,7 +96,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 		}
 	}, func() {
 		switch keep(); {
-		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the link was lost meanwhile
+		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the connection was lost meanwhile
 			c.handleMessage(m)
 		case list != c.messageChecker.AgentList() && !key.Equal(c.messageChecker.AgentKey(agent)):
 			c.reportDroppedMessage(kind, agent, host.NewMessageDropError(devices.DropUnknown,
@@ -107,8 +108,8 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 				host.NewMessageDropError(devices.DropSignature, "%w: has it another key than the one in the list?",
 					err))
 		case err != nil:
-			// An agent that seals to a key of another coordinator, or of long ago, has missed the present announcement.
-			// It could not open a sealed answer, so the announcement is repeated.
+			// The agent uses an outdated key, because it has missed the current announcement. It could not decrypt an
+			// answer, so the announcement is repeated.
 			c.duplicateGuard.RepeatAnnouncementIfStale(c.ownerLoop.Now())
 			c.reportDroppedMessage(kind, agent, err)
 		default:
@@ -183,7 +184,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 	return nil
 }
 
-// handleHello handles a hello, unless its agent obeys a later announcement, or an earlier one than the last two.
+// handleHello handles a hello, unless its agent obeys a later announcement or an announcement that is too old.
 func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.OpenedMessage) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
@@ -198,7 +199,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 		c.duplicateGuard.RepeatAnnouncementIfStale(now)
 	}
 	if !c.publisher.IsRecentAnnouncement(m.FollowedAnnouncement, now) {
-		// it may have missed the present one; a replayed hello has no other effect
+		// The agent may have missed the current announcement. A replayed hello has no other effect.
 		c.sendPresentAnnouncementDigest(agent)
 		return host.NewMessageDropError(devices.DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
@@ -212,8 +213,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	if !saysMore {
 		return nil
 	}
-	// an agent that sends a hello in the middle of its work may be unable to fetch the model; a new start has not
-	// joined yet
+	// A working agent that sends a hello may be unable to fetch the model, unless it has restarted.
 	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetchFailed ||
 		c.roundMachine.IsAgentWorking(agent) &&
 			c.messageChecker.NewestBootEpoch(agent, wire.TypeInvitationAccepted) == e.Epoch)
@@ -224,17 +224,17 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	return nil
 }
 
-// sendPresentAnnouncementDigest sends the digest of the present announcement to an agent that obeys another one: it
-// reads the present one again.
+// sendPresentAnnouncementDigest sends the digest of the current announcement to an agent that obeys another one. The
+// agent then reads the announcement again.
 func (c *Coordinator) sendPresentAnnouncementDigest(agent wire.AgentID) {
 	m := wire.HelloAnswer{Announcement: c.publisher.AnnouncementDigest(), SelectionStatus: wire.StatusNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 
-// MessageDropped: a received message was not used.
+// MessageDropped reports that a received message was not used.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
-	Agent  wire.AgentID // as the topic says; may be empty
+	Agent  wire.AgentID // agent in the topic; may be empty
 	Reason devices.DropReason
 	Err    error
 }
@@ -245,25 +245,25 @@ func (e MessageDropped) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "agent", e.Agent, "reason", e.Reason, "err", e.Err)
 }
 
-// MessageAccepted: an agent sent a message that carries its signature and is newer than its previous messages.
+// MessageAccepted reports a message with a valid signature that is newer than the agent's previous messages.
 type MessageAccepted struct {
 	Agent       wire.AgentID
-	RootVersion wire.RootVersion // the version of the root document that the agent uses
-	Presence    *wire.Presence   // nil if it is another message
-	Retained    bool             // the broker has retained the message: the agent may be gone
+	RootVersion wire.RootVersion // version of the root document that the agent uses
+	Presence    *wire.Presence   // content of a presence; nil for other messages
+	Retained    bool             // true for a retained message, whose agent may be offline
 }
 
-// Describe implements observe.Event. Only the table of devices shows the event.
+// Describe implements observe.Event. Only the table of devices uses the event.
 func (MessageAccepted) Describe(*observe.EventDescription) {}
 
 var receivedReports = observe.Counter("reports_total", "Metrics reports received from agents.")
 
-// AgentReportReceived: an agent sent a report about itself.
+// AgentReportReceived reports that an agent sent a metrics report.
 type AgentReportReceived struct {
 	Agent     wire.AgentID
-	BootEpoch wire.Epoch // its counters began at this start
+	BootEpoch wire.Epoch // boot of the agent at which its counters began
 	Report    wire.AgentMetricsReport
 }
 
-// Describe implements observe.Event. The table of devices and the metrics of the fleet combine the reports.
+// Describe implements observe.Event. The table of devices and the fleet metrics aggregate the reports.
 func (AgentReportReceived) Describe(d *observe.EventDescription) { d.IncCounter(receivedReports) }

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of the coordinator's events.
+// Metrics lists the metrics of the coordinator's events.
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages, receivedReports,
 	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
@@ -25,9 +25,9 @@ var Metrics = slices.Concat([]*observe.Metric{
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 }, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, meshplan.Metrics, cleanup.Metrics)
 
-// Metrics that several events change, or that are not only changed by events.
+// Metrics that several events change, or that are also changed elsewhere.
 var (
-	// DroppedMessages counts the messages that the coordinator has not used.
+	// DroppedMessages counts received messages that the coordinator dropped.
 	DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(devices.DropReasons()))
 )
 
@@ -42,13 +42,13 @@ var (
 		"name", optimizer.Names())
 )
 
-// RoundMachineStarted: the broker retains no later announcement, so the coordinator's machine starts.
+// RoundMachineStarted reports that the round machine started, because the broker retains no later announcement.
 type RoundMachineStarted struct {
 	Epoch wire.Epoch
-	// EpochRaised: the epoch was raised at this start. Agents obey a coordinator with a raised epoch even if another
-	// coordinator has announced a later round.
+	// EpochRaised is true if the epoch was raised at this start. Agents then obey this coordinator even if another one
+	// has announced a later round.
 	EpochRaised bool
-	// the names of round.aggregation.rule and round.server_optimizer
+	// values of round.aggregation.rule and round.server_optimizer
 	AggregationRule, ServerOptimizer string
 }
 

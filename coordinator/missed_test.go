@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestMissedRounds: an agent that was away while rounds were closed learns what became of its update, as long as the
-// coordinator remembers that round: 8 rounds.
+// TestMissedRounds checks that an agent which was offline during several rounds learns the fate of its update, up to 8
+// rounds later.
 func TestMissedRounds(t *testing.T) {
 	for missed, want := range map[int]wire.UpdateFate{3: wire.FateAggregated, 12: wire.FateRoundForgotten} {
 		t.Run(fmt.Sprintf("%d rounds", missed), func(t *testing.T) {

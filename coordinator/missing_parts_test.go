@@ -11,21 +11,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLacks: agents are at a node of the broker that returns no part of a blob, and delivers what is published, as one
-// of NATS does while another is away. They ask the coordinator, which reads the blobs at another node and finds nothing
-// missing. Nobody misses a round, or is taken for unfit.
+// TestLacks simulates a broker node that delivers published messages but returns no retained parts, as a NATS node does
+// without its peers. Agents request the parts from the coordinator, whose node returns them. No agent may miss a round
+// or be considered unfit.
 func TestLacks(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		rounds int
 		setup  func(*federation)
-		most   time.Duration // a round
+		most   time.Duration // maximum duration of a round
 	}{
 		{"small model", 3, func(f *federation) {
 			large(f)
 			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}, 8 * time.Second},
-		{"large model", 1, huge, 20 * time.Second}, // a window after the other
+		{"large model", 1, huge, 20 * time.Second}, // windows of chunks are transferred one by one
 		{"task", 3, wideTask, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

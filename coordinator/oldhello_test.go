@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestOldHellos: who records hellos and says them again after the coordinator and their agent have gone cannot have the
-// agent counted, let alone drawn.
+// TestOldHellos checks that hellos replayed after the coordinator and the agent have stopped do not make the agent
+// eligible.
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

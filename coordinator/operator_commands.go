@@ -13,13 +13,14 @@ import (
 // ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
 var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
 
-// SetOperatorCommand continues, pauses or stops the run. An open round continues to its end, unless now is true: then
-// it is abandoned. SetOperatorCommand returns an error if the owner's goroutine has not responded before ctx ended.
+// SetOperatorCommand continues, pauses or stops the run. If now is true, an open round is abandoned; otherwise it
+// continues to its end. SetOperatorCommand returns an error if the owner goroutine does not respond before ctx ends.
 func (c *Coordinator) SetOperatorCommand(ctx context.Context, course round.OperatorCommand, now bool) error {
 	return c.runOnOwnerLoop(ctx, func() { c.applyOperatorCommand(course, now) })
 }
 
-// StopBetweenRounds has Run return ErrStoppedBetweenRounds when the open round is over. now abandons the round.
+// StopBetweenRounds makes Run return ErrStoppedBetweenRounds when no round is open. If now is true, an open round is
+// abandoned.
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwnerLoop(ctx, func() {
 		c.stopsBetweenRounds = true
@@ -34,7 +35,7 @@ func (c *Coordinator) applyOperatorCommand(course round.OperatorCommand, now boo
 	c.stepMachine(round.OperatorCommandChanged{Command: course, AbandonsRound: now})
 }
 
-// runOnOwnerLoop calls do on the owner's goroutine, and waits until it has returned.
+// runOnOwnerLoop calls do on the owner goroutine and waits until it returns.
 func (c *Coordinator) runOnOwnerLoop(ctx context.Context, do func()) error {
 	done := make(chan struct{})
 	err := c.ownerLoop.RunOnLoopContext(ctx, func() {
@@ -54,7 +55,7 @@ func (c *Coordinator) runOnOwnerLoop(ctx context.Context, do func()) error {
 	return nil
 }
 
-// Backup writes a backup of the state folder (runs.RestoreBackup). The coordinator continues meanwhile.
+// Backup writes a backup of the state folder, for runs.RestoreBackup. The coordinator continues to run.
 func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	var slots []runs.BackupFile
 	var failed error

@@ -18,14 +18,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// within is a context for a command to the coordinator.
+// within returns a context with a timeout for a command.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// endBetween has the coordinator end between two rounds, and waits for that.
+// endBetween stops the coordinator between two rounds and waits for its end.
 func (f *federation) endBetween(now bool) {
 	f.t.Helper()
 	must(f.t, f.host.StopBetweenRounds(within(f.t, time.Minute), now))
@@ -36,7 +36,8 @@ func (f *federation) endBetween(now bool) {
 	f.coord.life.err = nil
 }
 
-// betweenRounds is a federation that has trained two rounds under task 1, its coordinator ended between two.
+// betweenRounds returns a federation that has trained two rounds under task 1, with its coordinator stopped between
+// rounds.
 func betweenRounds(t *testing.T) *federation {
 	f := newFederation(t, 2, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.TaskVersion = 0, 1
@@ -46,14 +47,14 @@ func betweenRounds(t *testing.T) *federation {
 	return f
 }
 
-// rounds waits until so many training rounds are closed.
+// rounds waits until n training rounds are closed.
 func (f *federation) rounds(n int) {
 	f.t.Helper()
 	f.until(time.Hour, "rounds", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 }
 
-// TestAnotherTaskTakesOver: the run goes on from its model under another task, in its columns, with no update of the
-// open round lost; at once, the open round is given up, which the journal says.
+// TestAnotherTaskTakesOver checks that the run continues from its model under another task. Either the open round is
+// completed first, or it is abandoned at once and the journal records this.
 func TestAnotherTaskTakesOver(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -77,7 +78,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.MaxLocalSteps = 2, 1, 3
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.MaxAggregations = 2, 2,
 					int(before.Plan.BaseModelVersion)+2
-				f.cfg.Round.ServerOptimizer.Name = "fedadam" // which begins anew
+				f.cfg.Round.ServerOptimizer.Name = "fedadam" // a new optimiser starts from its initial state
 				f.coord.start()
 				f.finished(time.Hour)
 				f.coord.stop()
@@ -108,7 +109,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 	}
 }
 
-// TestTakeOverKilled: whatever of the takeover is on disk when the process is killed, the next start finishes it.
+// TestTakeOverKilled checks that the next start completes a task change that was interrupted at any point.
 func TestTakeOverKilled(t *testing.T) {
 	for cut := range 6 {
 		synctest.Test(t, func(t *testing.T) {
@@ -118,12 +119,12 @@ func TestTakeOverKilled(t *testing.T) {
 			f.coord.dir = f.coord.frozen()
 			f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize = 2, 1
 			f.cfg.Round.MaxAggregations = int(before.Plan.BaseModelVersion) + 3
-			run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
+			run, err := f.coord.make(&life{}) // all files are written, but nothing is announced
 			must(t, err)
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			must(t, run(over))
-			// some of the files are those of before
+			// restore the previous version of some files
 			for i, name := range []string{"task.a", "task.b", "model.a", "model.b", "run.a", "run.b"} {
 				if i >= cut {
 					old, err := os.ReadFile(filepath.Join(whole, name))
@@ -141,7 +142,8 @@ func TestTakeOverKilled(t *testing.T) {
 	}
 }
 
-// TestNewRunFromPresent: a new run begins with the present model of the one before, also if that is in no archive yet.
+// TestNewRunFromPresent checks that a new run can begin from the current model of the previous run, even if it is not
+// archived.
 func TestNewRunFromPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
@@ -168,8 +170,8 @@ func TestNewRunFromPresent(t *testing.T) {
 	})
 }
 
-// TestNewRunKilled: a process that is killed after it has made the folder of a new run, and before the journal has that
-// run, begins the run at its next start, with the model that was named in the run before.
+// TestNewRunKilled kills a process between creating the folder of a new run and saving the journal. The next start must
+// begin the run with the same model of the previous run.
 func TestNewRunKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
@@ -178,7 +180,7 @@ func TestNewRunKilled(t *testing.T) {
 		whole := f.coord.dir
 		f.coord.dir = f.coord.frozen()
 		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel, f.cfg.Round.MaxAggregations = 2, true, "1", 1
-		run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
+		run, err := f.coord.make(&life{}) // all files are written, but nothing is announced
 		must(t, err)
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -199,8 +201,8 @@ func TestNewRunKilled(t *testing.T) {
 	})
 }
 
-// wantLoaded saves decisions and loads them again: as they are, or, where the journal stands under the next task
-// already, with that in effect and its new run begun.
+// wantLoaded saves and loads decisions. If over is true, the journal already refers to the next task, which must then
+// be the current one.
 func (f *federation) wantLoaded(c coordinator.OperatorDecisions, over bool) {
 	f.t.Helper()
 	must(f.t, c.Save(f.coord.dir))
@@ -213,7 +215,8 @@ func (f *federation) wantLoaded(c coordinator.OperatorDecisions, over bool) {
 	}
 }
 
-// TestControlLost: without the decisions the journal's version counts, and damaged ones are for a person to judge.
+// TestControlLost checks that without the decisions file the journal's task version is used, and that a damaged file
+// needs an operator.
 func TestControlLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
@@ -236,7 +239,8 @@ func TestControlLost(t *testing.T) {
 	})
 }
 
-// TestSteer: a paused run stands still, also over a restart that is told so, and goes on; a stopped one is over.
+// TestSteer checks that a paused run waits, even across a restart, and continues on command, and that a stopped run
+// ends.
 func TestSteer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -12,40 +12,40 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// OperatorDecisions is the decisions of operators about the learning of a federation. Its file is in the state folder.
-// The journal has the version of the task of the present round.
+// OperatorDecisions contains the operator's decisions about tasks and rounds. It is stored in the state folder. The
+// journal contains the version of the current task.
 type OperatorDecisions struct {
 	Task AppliedTask
-	// NextTask replaces Task when the present round is over; nil if no task waits.
+	// NextTask replaces Task after the current round; nil if no task is pending.
 	NextTask        *AppliedTask          `json:"Next,omitempty"`
 	OperatorCommand round.OperatorCommand `json:"Course"`
 }
 
-// AppliedTask is a task that was applied, with the configuration of its rounds.
+// AppliedTask is a task that an operator applied, with the configuration of its rounds.
 type AppliedTask struct {
-	Version   uint64    // 1 is the first
+	Version   uint64    // version number, starting at 1
 	AppliedAt time.Time `json:"At"`
-	TaskYAML  []byte    `json:"Text"` // the keys as YAML; the coordinator itself does not read it
-	// NewRun begins a new run, with the model From or, if that is empty, with an initial one.
+	TaskYAML  []byte    `json:"Text"` // configuration keys as YAML, which the coordinator does not parse
+	// NewRun starts a new run with the model StartModel, or with an initial model if that is empty.
 	NewRun     bool   `json:",omitempty"`
-	StartModel string `json:"From,omitempty"` // as Config.StartModel
-	// AbandonsRound abandons the present round; else the task waits for its end.
+	StartModel string `json:"From,omitempty"` // see Config.StartModel
+	// AbandonsRound is true if the current round must be abandoned. Otherwise the task waits for the end of the round.
 	AbandonsRound bool `json:"Now,omitempty"`
 }
 
-// withoutOneTimeOptions returns the task without the options that hold for one start.
+// withoutOneTimeOptions returns the task without the options that apply to one start only.
 func (a AppliedTask) withoutOneTimeOptions() AppliedTask {
 	a.NewRun, a.StartModel, a.AbandonsRound = false, "", false
 	return a
 }
 
-// ApplyNextTask replaces Task by Next.
+// ApplyNextTask replaces Task with NextTask.
 func (c *OperatorDecisions) ApplyNextTask() {
 	c.Task, c.NextTask = c.NextTask.withoutOneTimeOptions(), nil
 }
 
-// LoadOperatorDecisions returns the decisions, and false if there are none: then the version of the task is the
-// journal's. If the journal has the version of Next, Next is applied.
+// LoadOperatorDecisions loads the decisions from a state folder. It returns false if there are none; then the task
+// version is the journal's. If the journal contains the version of NextTask, that task is applied.
 func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadJournalRecord()
@@ -66,7 +66,7 @@ func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
 	if unread == nil && c.NextTask != nil && c.NextTask.Version == d.AppliedTaskVersion {
-		c.ApplyNextTask() // the process ended before it could save that
+		c.ApplyNextTask() // the process ended before saving this
 	}
 	return c, true, nil
 }
@@ -89,8 +89,7 @@ func (c *OperatorDecisions) Save(dir string) error {
 	return nil
 }
 
-// IsBetweenRounds reports whether no round is open according to the journal in a state folder, so that another task can
-// be adopted.
+// IsBetweenRounds reports whether the journal in a state folder has no open round, so that another task can be adopted.
 func IsBetweenRounds(dir string) (bool, error) {
 	record, found, err := runs.NewStateFolder(store.LocalDisk, dir).LoadJournalRecord()
 	if err != nil {
@@ -99,7 +98,7 @@ func IsBetweenRounds(dir string) (bool, error) {
 	return !found || !IsRoundOpen(record.Phase), nil
 }
 
-// IsRoundOpen reports whether a round is open in a phase.
+// IsRoundOpen reports whether a round is open in the given phase.
 func IsRoundOpen(p round.CoordinatorPhase) bool {
 	return p == round.CoordinatorCollecting || p == round.CoordinatorClosing
 }

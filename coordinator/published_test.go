@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// blobsAtBroker returns how many parts the broker retains of each blob.
+// blobsAtBroker returns the number of retained parts of each blob.
 func blobsAtBroker(f *federation) map[string]int {
 	conn := f.broker.Connect("looker", nil)
 	defer conn.Close()
@@ -35,8 +35,8 @@ func blobsAtBroker(f *federation) map[string]int {
 	}
 }
 
-// However often the coordinator is killed, the models of the last two rounds
-// are at the broker, and none before them.
+// TestOldModelsGoAfterRestarts checks that after any number of kills only the models of the last two rounds are
+// retained.
 func TestOldModelsGoAfterRestarts(t *testing.T) {
 	for _, at := range []string{"closed", "announcing"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 						f.coord.kill()
 						dead <- struct{}{}
 					}
-				case mqtt.Message: // in the middle of what is published
+				case mqtt.Message: // kill it during a publication
 					if strings.Contains(m.Topic, "/m/") {
 						parts++
 					}
@@ -89,7 +89,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 	}
 }
 
-// forgetful is a broker that takes what it is told to retain, and does not.
+// forgetful is a connection to a broker that accepts messages without retaining them.
 type forgetful struct {
 	mqtt.Conn
 	forgets *atomic.Bool
@@ -102,8 +102,8 @@ func (c forgetful) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// A model of which the broker does not retain a part is told, and published again, later and later: when the broker is
-// mended the run goes on.
+// TestForgetfulBroker checks that a model which the broker does not retain is reported and published again with
+// backoff. The run continues once the broker works.
 func TestForgetfulBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

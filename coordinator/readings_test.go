@@ -24,8 +24,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// readingsOf is a file of readings over so many days, three an hour, of which a tenth is lost: a load that follows the
-// hour of the day and the temperature an hour ago.
+// readingsOf returns a file of readings over the given number of days, three per hour, a tenth of which is missing. The
+// load depends on the hour of the day and the temperature an hour earlier.
 func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 8))
@@ -35,7 +35,7 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 		if i%3 == 0 {
 			before, warm = warm, 15+0.8*(warm-15)+rng.NormFloat64()
 		}
-		hour := math.Ceil(float64(i+1) / 3) // the grid point of the reading
+		hour := math.Ceil(float64(i+1) / 3) // grid point of the reading
 		load := 900 + 300*math.Sin(2*math.Pi*hour/24) + 40*(before-15) + rng.NormFloat64()
 		if rng.IntN(10) > 0 {
 			b = fmt.Appendf(b, "%d,%.3f,%.3f\n", 1772323200+1200*i+600, warm, load)
@@ -49,7 +49,7 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 		MaxLastValueAge: 2 * time.Hour}
 }
 
-// TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
+// TestReadings trains on rows that agents make from readings, and scores the models on rows that the coordinator makes.
 func TestReadings(t *testing.T) {
 	for _, target := range []string{"load", "load in 1h"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestReadingsThatAreWrong: an agent most of whose readings are wrong declines; the coordinator is told column, reason,
-// place and numbers. It takes part again when enough of them are good.
+// TestReadingsThatAreWrong checks that an agent with mostly invalid readings declines and reports the column, the
+// reason and the numbers. It participates again once enough readings are valid.
 func TestReadingsThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

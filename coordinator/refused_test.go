@@ -13,9 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRefusedSubscriptions: a node of a cluster loses its peers while the
-// coordinator and an agent connect, and refuses them what they need to read. The
-// run goes on when it grants that again, on the links that there are.
+// TestRefusedSubscriptions simulates a cluster node without peers that refuses necessary subscriptions. The run must
+// continue over the same connections once they are granted.
 func TestRefusedSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuses atomic.Bool

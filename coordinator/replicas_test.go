@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// call is a moment of a coordinator among several: it calls the engine, or has its answer.
+// call is a moment of a replicated coordinator, before or after a call of the store.
 type call struct{ op, key, when string }
 
 func (c call) String() string {
@@ -32,7 +32,7 @@ func (c call) String() string {
 
 var errDead = errors.New("the process is dead")
 
-// reach is a life's way to the engine: each call is two moments.
+// reach returns the store as seen by a process. Each call consists of two moments.
 func (p *process) reach(l *life) replica.KeyValueStore {
 	return engine.Store{FakeKVServer: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
 		for _, when := range []string{"before", "after"} {
@@ -53,7 +53,7 @@ func (p *process) reach(l *life) replica.KeyValueStore {
 	}}
 }
 
-// amongSeveral is the life of a coordinator that leads when nobody else does.
+// amongSeveral returns the main function of a coordinator that runs when it becomes the leader.
 func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() mqtt.Conn) func(context.Context) error {
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
@@ -82,9 +82,8 @@ type nobody struct{}
 
 func (nobody) Observe(observe.Event) {}
 
-// takenOver is a run of three agents in which the coordinator that leads is killed at its n-th moment: an event, a
-// message, or a call of the engine, before or after it. Another one leads then, on another machine or, if same, on that
-// with the folder as it was.
+// takenOver runs three agents and kills the leading coordinator at its n-th moment: an event, a message, or a store
+// call. Another coordinator takes over, on another machine, or on the same machine if same is true.
 func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -115,10 +114,10 @@ func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 			}
 		}()
 		hash = f.finished(2 * time.Hour)
-		wait(10 * time.Second) // of a run that is over
+		wait(10 * time.Second) // until the run is finished
 		gate.Lock()
 		if n > 0 {
-			n = 0 // no more
+			n = 0 // kill only once
 			close(enough)
 		}
 		gate.Unlock()
@@ -132,7 +131,7 @@ func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 	return hash, at
 }
 
-// checkTraining is checkOnce where updates may be sent, and taken, again.
+// checkTraining is like checkOnce, but allows updates to be sent and accepted again.
 func (f *federation) checkTraining(spell string) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -147,9 +146,9 @@ func (f *federation) checkTraining(spell string) {
 	f.checkOnce(spell)
 }
 
-// TestCoordinatorFollowed kills the coordinator that leads at each of its moments, with each durable effect before it
-// and after it. Whoever follows ends the run with the same model; each agent trains once for each round; no round is
-// given up, and the history has each once.
+// TestCoordinatorFollowed kills the leading coordinator at each moment, before and after each durable effect. The next
+// leader must end the run with the same model. Each agent trains once per round, no round is abandoned, and the history
+// contains each round once.
 func TestCoordinatorFollowed(t *testing.T) {
 	t.Parallel()
 	want, at := takenOver(t, 1<<30, false)

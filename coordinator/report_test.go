@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReportsAreHeard, each once: a report that the broker doubles, or that
-// someone replays, is dropped, or counters would be added up twice.
+// TestReportsAreHeard checks that a duplicated or replayed metrics report is dropped, so that counters are not added
+// twice.
 func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})

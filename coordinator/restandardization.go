@@ -11,12 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// restandardizeRequest names the run that is to end. It is void for a later run, so that it is carried out once, even
-// after a crash.
+// restandardizeRequest identifies the run to be restandardised. It is ignored for later runs, so that it is executed
+// once even after a crash.
 type restandardizeRequest struct{ Run wire.RunID }
 
-// RequestRestandardization has the coordinator with this state folder, which may be running, hold a statistics round
-// after its next start: in a new run that continues with the newest model. It returns the run that ends then.
+// RequestRestandardization requests a new standardisation of the run in a state folder. After its next start, the
+// coordinator begins a new run with a statistics round and continues with the newest model. The daemon may be running.
+// It returns the run that will end.
 func RequestRestandardization(dir string) (wire.RunID, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()
@@ -35,7 +36,7 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	return record.Run, d.Disk.SaveStateFile(dir, runs.RestandardizeRequest, body)
 }
 
-// isRestandardizationRequested reports whether a new standardisation of the record's run is requested.
+// isRestandardizationRequested reports whether a new standardisation of the record's run was requested.
 func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) bool {
 	var r restandardizeRequest
 	body, err := c.cfg.Disk.LoadStateFile(c.cfg.StateDir, runs.RestandardizeRequest)
@@ -50,7 +51,7 @@ func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) b
 		c.cfg.Logger.Error("the request for a new standardisation cannot be read; ask again with `coordinator "+
 			"restandardize`", "err", err)
 	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
-		// it was obeyed, or another run has begun in between
+		// ignored: it was executed already, or another run has begun since
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
 			"remove the file", "file", c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
@@ -61,7 +62,7 @@ func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) b
 }
 
 // originForRestandardizedRun returns the origin of a run that continues with a model of the previous run in a new
-// standardisation. The flag --from of the previous run stays in force.
+// standardisation. It keeps the StartModel of the previous run.
 func (c *Coordinator) originForRestandardizedRun(model string) (runs.RunOrigin, error) {
 	given := c.stateFolder.Origin.GivenStartModel
 	o, _, _, err := c.startModelReader().readNamedModel(model, 0)

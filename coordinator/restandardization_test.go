@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicted is what a stored linear model says of a row in its own units, without a clip.
+// predicted returns the prediction of a stored linear model for a row in raw units, without clipping.
 func predicted(t *testing.T, file []byte, row ...float64) float64 {
 	t.Helper()
 	tensors, meta, err := store.DecodeSafetensors(file)
@@ -47,11 +47,11 @@ func predicted(t *testing.T, file []byte, row ...float64) float64 {
 	return y*scale[len(row)] + mean[len(row)]
 }
 
-// A new standardisation is found at the next start, once, and the model says of data in their own units what it said
-// before.
+// TestRestandardize checks that a requested standardisation happens once, at the next start, and does not change
+// predictions on raw data.
 func TestRestandardize(t *testing.T) { synctest.Test(t, func(t *testing.T) { restandardize(t, true) }) }
 
-// TestRestandardizeAfterKill: so it is where the coordinator was killed before its last model was in the archive.
+// TestRestandardizeAfterKill checks a requested standardisation after a kill before the last model was archived.
 func TestRestandardizeAfterKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { restandardize(t, false) })
 }
@@ -59,7 +59,7 @@ func TestRestandardizeAfterKill(t *testing.T) {
 func restandardize(t *testing.T, archived bool) {
 	f, first := trained(t, 4)
 	_, before := model(t, f, first, 4)
-	for i, a := range f.agents { // their data have changed since
+	for i, a := range f.agents { // the agents' data have changed
 		a.stop()
 		a.data = rowsOf(uint64(20+i), 50)
 		a.start()
@@ -106,7 +106,7 @@ func restandardize(t *testing.T, archived bool) {
 	}
 }
 
-// A crash in the new statistics round costs nothing.
+// TestRestandardizeAndCrash checks that a crash in the new statistics round loses no data.
 func TestRestandardizeAndCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -122,7 +122,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		}
 		f.coord.start()
 		f.until(time.Hour, "crashed", func() bool { return f.isDead(f.coord.life) })
-		<-f.coord.life.done // its folder is copied
+		<-f.coord.life.done // until the folder of the killed process is copied
 		if _, err := coordinator.RequestRestandardization(f.coord.dir); err == nil {
 			t.Error("asked for in the middle of a statistics round, another one is promised")
 		}
@@ -137,8 +137,8 @@ func TestRestandardizeAndCrash(t *testing.T) {
 	})
 }
 
-// A model that cannot be read for a while is no reason to begin from an initial one: the statistics round is held
-// again.
+// TestRestandardizeUnreadable checks that a temporarily unreadable model does not cause a restart from an initial
+// model. The statistics round is repeated.
 func TestRestandardizeUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -161,7 +161,7 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		undo()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		f.coord.stop()
-		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // the data are as they were
+		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // unchanged data
 			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4],
 				modelText(first, 2))
 		}
@@ -172,7 +172,7 @@ func TestRestandardizeRefused(t *testing.T) {
 	if _, err := coordinator.RequestRestandardization(t.TempDir()); err == nil {
 		t.Error("an empty folder has a run to end")
 	}
-	synctest.Test(t, func(t *testing.T) { // the task is in raw units now: the run goes on
+	synctest.Test(t, func(t *testing.T) { // the task now uses raw units: the run continues
 		f, first := trained(t, 1)
 		_, err := coordinator.RequestRestandardization(f.coord.dir)
 		must(t, err)
@@ -184,8 +184,8 @@ func TestRestandardizeRefused(t *testing.T) {
 	})
 }
 
-// yard is data of a device in a yard: degrees of latitude and longitude within 80 m, and a target that is linear in
-// metres, with noise. A meter in Wh counts up to 12,345 kWh.
+// yard returns data of a device in a yard: latitude and longitude within 80 m, and a target that is linear in metres
+// plus noise. A meter in Wh counts up to 12,345 kWh.
 func yard(seed uint64, n int) table {
 	rng := rand.New(rand.NewPCG(seed, 20))
 	b := []byte("lat,lon,meter,y\n")
@@ -197,8 +197,8 @@ func yard(seed uint64, n int) table {
 	return table(b)
 }
 
-// TestColumnsFarFromZero: columns whose mean is over 30,000 times their spread are scaled, and the model learns from
-// them. A column that is constant on all devices is named.
+// TestColumnsFarFromZero checks that columns whose mean exceeds 30,000 times their spread are scaled, and that the
+// model learns from them. A column that is constant on all devices is reported.
 func TestColumnsFarFromZero(t *testing.T) {
 	for _, devices := range []int{3, 6} {
 		synctest.Test(t, func(t *testing.T) {

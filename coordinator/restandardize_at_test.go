@@ -17,12 +17,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// refreshing is a federation in which two agents, whose data are far from the others', join after the statistics round.
+// refreshing returns a federation in which two agents with distant data join after the statistics round.
 func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
 	f.cfg.Round.Gather.TargetAgents, f.cfg.FeatureClipDeviations = 0, 0
-	f.cfg.Round.PauseBetweenRounds = 3 * time.Second // in which the late ones get the key and say hello
+	f.cfg.Round.PauseBetweenRounds = 3 * time.Second // lets the late agents receive the key and send a hello
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))
 		p.data = rowsOf(uint64(30+i), 40)
@@ -33,7 +33,7 @@ func refreshing(t *testing.T) *federation {
 	return f
 }
 
-// join has the late ones come after the first model.
+// join starts the late agents after the first model.
 func (f *federation) join() {
 	f.t.Helper()
 	f.coord.start()
@@ -46,8 +46,8 @@ func (f *federation) join() {
 	}
 }
 
-// TestStandardizeAt: after version 2 a statistics round with all agents gives other columns, and version 3, which
-// predicts what version 2 did; the run goes on with it to its end, in which nothing is standardised again.
+// TestStandardizeAt checks the statistics round after version 2. Version 3 has a new standardisation and the same
+// predictions as version 2. The run continues to its end, where no further statistics round takes place.
 func TestStandardizeAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := refreshing(t)
@@ -88,8 +88,8 @@ func TestStandardizeAt(t *testing.T) {
 	})
 }
 
-// refreshRun is such a run in which the coordinator is killed at its n-th moment after version 2. It returns the last
-// model, and false if it has come to its end before.
+// refreshRun kills the coordinator of a run with a second statistics round at its n-th moment after version 2. It
+// returns the last model, and false if the run ended before that moment.
 func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := refreshing(t)
@@ -137,8 +137,8 @@ func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 	return hash, killed
 }
 
-// TestStandardizeAtAndCrash: whenever the coordinator is killed around the statistics round, the run ends with the same
-// model. Every third moment is tried.
+// TestStandardizeAtAndCrash checks that the run ends with the same model if the coordinator is killed around the
+// statistics round, at every third moment.
 func TestStandardizeAtAndCrash(t *testing.T) {
 	want, _ := refreshRun(t, 0)
 	n := 1
@@ -159,7 +159,7 @@ func TestStandardizeAtAndCrash(t *testing.T) {
 	}
 }
 
-// archived waits for a file that is written beside the owner.
+// archived waits for a file that is written on another goroutine.
 func archived(t *testing.T, pattern string) {
 	for {
 		found, err := filepath.Glob(pattern)
@@ -171,7 +171,8 @@ func archived(t *testing.T, pattern string) {
 	}
 }
 
-// TestStandardizeAtDamage: with one copy of the model the statistics round goes on, and without any a person is asked.
+// TestStandardizeAtDamage checks that one copy of the model suffices for the statistics round, and that without a copy
+// an operator must decide.
 func TestStandardizeAtDamage(t *testing.T) {
 	for name, c := range map[string]struct {
 		files []string

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// secrets are those of the coordinator's folder, the newest first.
+// secrets returns the secrets in the coordinator's folder, newest first.
 func (f *federation) secrets() []wire.SealSecret {
 	saved, err := store.LocalDisk.NewRecordSlots(f.coord.dir, runs.SealKeys).Load(nil)
 	if err != nil {
@@ -24,7 +24,7 @@ func (f *federation) secrets() []wire.SealSecret {
 	return s.Secrets
 }
 
-// reveal opens a message, and what is sealed in it, as only its ends can.
+// reveal parses and decrypts a message with the coordinator's secrets.
 func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {
@@ -50,7 +50,7 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 	return e, wire.ErrSealDoesNotOpen
 }
 
-// public is the key of an agent, whether it is in the list or not.
+// public returns the public key of an agent, listed or not.
 func (f *federation) public(agent wire.AgentID) ed25519.PublicKey {
 	for _, p := range f.agents {
 		if p.id == agent {
@@ -60,7 +60,7 @@ func (f *federation) public(agent wire.AgentID) ed25519.PublicKey {
 	return f.keys[agent]
 }
 
-// inline is the blob that is in the announcement, sealed or open; nil if it is not there.
+// inline returns the inline data of a blob reference, decrypted if necessary, or nil.
 func (f *federation) inline(ref wire.BlobRef) []byte {
 	if len(ref.SealedInline) == 0 {
 		return ref.Inline

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRevoked: an agent that is no longer in the list while it works, or whose place another device takes, holds the
-// round no longer, and is not counted.
+// TestRevoked checks that a participant which is removed from the list, or replaced by another device, no longer delays
+// the round and is not included.
 func TestRevoked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -68,8 +68,8 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestRevokedIsTold: a device that is taken off the list is told at once, in a connection that it has, though it says
-// nothing; once. What it was told counts no second time, and those that are not heard otherwise are told as before.
+// TestRevokedIsTold checks that a removed device receives one rejection at once over its open connection, even if it is
+// silent. Other rejections are not affected.
 func TestRevokedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -85,7 +85,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		wait(time.Hour) // nobody says anything any more
+		wait(time.Hour) // no further rejection may be sent
 		keys := maps.Clone(f.keys)
 		delete(keys, "a2")
 		at := time.Now()
@@ -119,7 +119,7 @@ func TestRevokedIsTold(t *testing.T) {
 	})
 }
 
-// holdBack keeps an agent from sending from its update of a round on: it sleeps when it has trained.
+// holdBack suspends an agent after it has trained for round r, so that it sends no update.
 func holdBack(p *process, r wire.RoundID) {
 	p.moment = func(m any) {
 		if x, ok := m.(training.LocalTrainingFinished); ok && x.Round >= r {
@@ -128,8 +128,8 @@ func holdBack(p *process, r wire.RoundID) {
 	}
 }
 
-// TestRevokedWhileStopped: the list loses a participant while the coordinator is down: the round that it takes up again
-// does not wait for it.
+// TestRevokedWhileStopped checks that a resumed round does not wait for a participant that was removed while the
+// coordinator was down.
 func TestRevokedWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

@@ -13,11 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Models that are rolled out are sent as files, which contain all that a prediction needs: agents use them whatever the
-// present task is. The files are in the archive of their run, and stay there as long as they are announced.
+// Rolled-out models are sent as files that contain everything a prediction needs. Agents can use them with any current
+// task. The files remain in the archive of their run while they are announced.
 
-// resumeRollout loads the files of the record's rollout. It drops a model whose file is lost, or which predicts
-// something else than the task.
+// resumeRollout loads the files of the record's rollout. It removes a model whose file is lost or whose columns differ
+// from the task's.
 func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 	if !c.cfg.Round.Rollout.IsEnabled() {
 		return nil
@@ -41,14 +41,14 @@ func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 		}
 		c.rolloutFiles = append(c.rolloutFiles, b)
 	}
-	if !r.Rollout.Released.IsSet() { // the candidate is compared with nothing
+	if !r.Rollout.Released.IsSet() { // without a released model there is no comparison
 		r.Rollout.Candidate = rollout.Model{}
 	}
 	return nil
 }
 
-// readRolloutFile reads the file of a model. lost is the reason why it cannot be used any more; err is an error of the
-// disk, after which another attempt may succeed.
+// readRolloutFile reads the file of a rolled-out model. lost is the reason why the file is unusable; err is a disk
+// error, which may be temporary.
 func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
 	if f := c.aggregator.BaseModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
@@ -78,7 +78,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	return b, nil, nil
 }
 
-// loadRolloutFiles keeps the files that a record names. The newest may be the file of the present model.
+// loadRolloutFiles keeps only the files in a rollout state. The file of the current model may be added.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	all := append(slices.Clone(c.rolloutFiles), c.aggregator.BaseModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
@@ -89,13 +89,13 @@ func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	})
 }
 
-// isRolledOut reports whether a file is the file of a model that is rolled out.
+// isRolledOut reports whether a file belongs to a model that is rolled out.
 func isRolledOut(s *rollout.State, file wire.Digest) bool {
 	return s.Released.IsSet() && file == s.Released.File.Hash ||
 		s.Candidate.IsSet() && file == s.Candidate.File.Hash
 }
 
-// rolledOutVersions returns the versions of a run that are rolled out.
+// rolledOutVersions returns the model versions of a run that are rolled out.
 func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
 	for _, m := range []rollout.Model{s.Released, s.Candidate} {
 		if m.IsSet() && m.Run == run {

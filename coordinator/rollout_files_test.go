@@ -22,8 +22,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicting is a federation that rolls its models out, over agents whose files grow by a row a minute. The models
-// learn from version to version, so the new one is better on rows like those that were trained on.
+// predicting returns a federation that rolls out its models to agents whose files grow by a row a minute. Each model
+// version is better than the previous one on similar rows.
 func predicting(t *testing.T, rounds int) *federation {
 	f := newFederation(t, 8, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = rounds, 0.05
@@ -40,7 +40,7 @@ func predicting(t *testing.T, rounds int) *federation {
 	return f
 }
 
-// grow adds rows to an agent's file, a minute apart from that number on.
+// grow appends rows to an agent's file, one minute apart, starting at row number from.
 func (f *federation) grow(a *process, rows table, from int) {
 	f.t.Helper()
 	lines := strings.Split(strings.TrimSpace(string(rows)), "\n")
@@ -58,8 +58,8 @@ func (f *federation) grow(a *process, rows table, from int) {
 	must(f.t, file.Close())
 }
 
-// alike are rows as those that were trained on, and alien ones whose target follows nothing: a model that has learned
-// is worse on these.
+// alike returns a row like the training data. alien returns a row with a random target, on which a trained model
+// performs worse.
 func alike(seed uint64) table { return rowsOf(seed, 1) }
 
 func alien(seed uint64) table {
@@ -69,7 +69,7 @@ func alien(seed uint64) table {
 	return table(fmt.Sprintf("%s\n%s,%.3f\n", line[0], features, 424+rng.NormFloat64()))
 }
 
-// live lets time pass while rows come.
+// live waits the given number of minutes while rows are appended.
 func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
 	for range minutes {
 		*from++
@@ -80,7 +80,7 @@ func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
 	}
 }
 
-// uses returns the model that each agent predicts with.
+// uses returns the model with which each agent predicts.
 func (f *federation) uses() (all []string) {
 	for _, a := range f.agents {
 		k, err := modelfile.OpenKeptModels(store.LocalDisk, a.dir)
@@ -92,7 +92,7 @@ func (f *federation) uses() (all []string) {
 	return all
 }
 
-// ended tells how the rollouts have ended.
+// ended returns the results of the finished rollouts.
 func (f *federation) ended() string {
 	var all []string
 	for _, e := range events[round.RolloutEnded](f) {
@@ -101,14 +101,13 @@ func (f *federation) ended() string {
 	return strings.Join(all, ", ")
 }
 
-// checkShares wants that no agent uses a model before it is released, once one is, unless it is of the share; and that
-// each of the share does.
+// checkShares checks that before a model is released, exactly the agents in the share use it.
 func (f *federation) checkShares() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var share wire.Rollout
 	released := map[wire.ModelVersion]bool{}
-	used := map[wire.AgentID]bool{} // the candidate
+	used := map[wire.AgentID]bool{} // agents that use the candidate
 	for _, h := range f.log {
 		switch x := h.event.(type) {
 		case round.RolloutBegan:
@@ -135,8 +134,8 @@ func (f *federation) checkShares() {
 	}
 }
 
-// TestRollout: models go from the share to all if they are better on the labels that come, and back to none if they are
-// worse; whenever the coordinator is killed.
+// TestRollout checks that better models are released from the share to all agents, and worse ones are withdrawn, even
+// if the coordinator is killed.
 func TestRollout(t *testing.T) {
 	for i, tt := range []struct {
 		name  string
@@ -192,7 +191,7 @@ func is[F any](event any) bool {
 	return ok
 }
 
-// announces is true of every fifth message to all.
+// announces returns a function that is true for every fifth announcement.
 func announces() func(event any) bool {
 	n := 0
 	return func(event any) bool {
@@ -203,8 +202,8 @@ func announces() func(event any) bool {
 	}
 }
 
-// TestRolloutGoesOn: the rollout goes on in a new run; a model from which a person has a run begin is released at once;
-// one whose file is lost is replaced by a newer one; and without the key agents decide by themselves again.
+// TestRolloutGoesOn checks that a rollout continues in a new run, that a start model chosen by an operator is released
+// at once, and that a model with a lost file is replaced. Without the setting, agents decide for themselves again.
 func TestRolloutGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := predicting(t, 3)

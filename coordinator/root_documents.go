@@ -19,8 +19,8 @@ func (c *Config) rootDocumentVersion() wire.RootVersion {
 	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
 
-// verifyAndOpenAnnouncement opens an announcement, which must be signed with the coordinator's own key or with another
-// key of the coordinator in the root document. The error is the reason for dropping it.
+// verifyAndOpenAnnouncement verifies and parses an announcement. It must be signed with the coordinator's own key or
+// with another coordinator key in the root document. The error is the reason for dropping it.
 func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope, error) {
 	e, err := wire.ParseEnvelope(envelope)
 	switch {
@@ -46,9 +46,9 @@ func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope,
 		err)
 }
 
-// SetRootDocuments replaces the root documents, the newest last, which are on disk already. They are published at once;
-// the next announcement names the newest. SetRootDocuments returns an error if the owner's goroutine has not responded
-// before ctx ended.
+// SetRootDocuments replaces the root documents, which must be on disk already, and publishes them. roots is sorted with
+// the newest last, which the next announcement uses. SetRootDocuments returns an error if the owner goroutine does not
+// respond before ctx ends.
 func (c *Coordinator) SetRootDocuments(ctx context.Context, roots []wire.RootDocument) error {
 	return c.runOnOwnerLoop(ctx, func() {
 		c.cfg.RootDocuments = roots
@@ -56,8 +56,8 @@ func (c *Coordinator) SetRootDocuments(ctx context.Context, roots []wire.RootDoc
 	})
 }
 
-// publishRootDocuments publishes all versions except the first, which each device has from its join, as retained
-// messages: a device that was away installs one after the other. They are published again at each connect.
+// publishRootDocuments publishes all versions except the first as retained messages. Devices receive the first version
+// when they enrol, and install later ones in sequence. It is called after each connect.
 func (c *Coordinator) publishRootDocuments() {
 	for i := range c.cfg.RootDocuments {
 		d := &c.cfg.RootDocuments[i]

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rooted gives a federation a root, and returns what makes the next version.
+// rooted configures a root document and returns a function that creates the next version.
 func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 	also ...wire.SigningPublicKey) []wire.RootDocument) {
 	root := hosts.TestKey("root")
@@ -36,14 +36,14 @@ func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 	}
 }
 
-// more waits for a number of further rounds.
+// more waits until n further rounds are closed.
 func (f *federation) more(what string, n int) {
 	f.t.Helper()
 	f.until(time.Hour, what, f.closed(len(events[round.RoundClosed](f))+n))
 }
 
-// TestCoordinatorKeyRotates: the coordinator gets another key in three steps, and no round is lost; a device that was
-// away takes all versions when it comes back.
+// TestCoordinatorKeyRotates replaces the coordinator's key in three steps without losing a round. A device that was
+// offline installs all versions when it returns.
 func TestCoordinatorKeyRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -99,8 +99,8 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 	})
 }
 
-// TestBurntFloorHeals: a thief of the coordinator's key announces the last epoch there is. With another key, in the
-// next root document, the federation goes on.
+// TestBurntFloorHeals checks that a federation recovers after a thief of the coordinator's key has announced the
+// maximum epoch. The next root document contains another key.
 func TestBurntFloorHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

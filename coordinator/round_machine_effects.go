@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// performEffect performs an effect of the machine. It returns false if the coordinator stops before the effect is on
-// disk.
+// performEffect performs an effect of the round machine. It returns false if the coordinator stops before the effect is
+// on disk.
 func (c *Coordinator) performEffect(e round.Effect) bool {
 	run, present := c.runID, c.currentRound()
 	switch e := e.(type) {
@@ -64,8 +64,8 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	return true
 }
 
-// attestationFor returns the coordinator's signature of an agent's key, with which the agent proves its beacons to
-// others; zero if agents do not look for neighbours.
+// attestationFor returns the coordinator's signature of an agent's key, with which the agent authenticates its beacons.
+// It is zero if agents do not discover neighbours.
 func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	key := c.messageChecker.AgentKey(agent)
 	if !c.cfg.IssuesAttestations || key == nil {
@@ -75,8 +75,8 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 
-// publishAnnouncement publishes the announcement, and the blobs to which it refers, as retained messages. It returns
-// false if the coordinator stops before the state folder could be written.
+// publishAnnouncement publishes an announcement and its blobs as retained messages. It returns false if the coordinator
+// stops before the state folder is written.
 func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.uploads.SpoolOfRound(e.Round) == nil {
 		r := c.roundMachine.JournalRecord()
@@ -114,8 +114,8 @@ func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 	return true
 }
 
-// newSelection names the agents that are drawn, each to itself only. An agent whose key has no X25519 form is left out;
-// it gets an invitation.
+// newSelection returns the selection of the drawn agents, in which each agent can recognise only itself. An agent whose
+// key has no X25519 form is omitted; it receives an invitation.
 func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.AgentSelection {
 	selected := make([]wire.SelectedAgent, 0, len(drawn))
 	for _, d := range drawn {
@@ -129,11 +129,11 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 	return wire.NewAgentSelection(o, c.duplicateGuard.Instance(), selected)
 }
 
-// handleAnnouncementSent continues the round after the connection has accepted the present announcement.
+// handleAnnouncementSent continues the round after the connection has accepted the current announcement.
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.duplicateGuard.RecordAnnouncementSent(now)
 	o := c.duplicateGuard.PresentPosition()
-	if o.Phase == wire.PhaseOpen { // other agents ask for the key in a hello
+	if o.Phase == wire.PhaseOpen { // other agents request the key in a hello
 		for _, p := range c.roundMachine.JournalRecord().Participants {
 			if c.keyring.LacksGroupKey(p.Agent) {
 				c.sendGroupKey(p.Agent)
@@ -143,19 +143,20 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// sendGroupKey sends an agent the group key, once blobs have been announced under it.
+// sendGroupKey sends the group key to an agent if blobs were announced under it.
 func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	if m, ok := c.keyring.GroupKeyFor(agent); ok {
 		c.sendToAgent(agent, wire.TypeGroupKeyDelivery, c.runID, c.currentRound(), m.Body())
 	}
 }
 
-// aggregateRound aggregates a closed round beside the owner.
+// aggregateRound aggregates a closed round in a job.
 func (c *Coordinator) aggregateRound(e round.AggregateUpdates) {
 	run, spool := c.runID, c.uploads.SpoolOfRound(e.Round)
 	c.ownerLoop.GoThen(func() func() {
 		folded, events := c.aggregator.Aggregate(run, spool, e)
-		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
+		// The model may be large, and the journal waits for its upload.
+		if c.cfg.FolderReplicator != nil && folded.Err == nil {
 			c.cfg.FolderReplicator.PrepareFolderCommit(c.ownerLoop.Context())
 		}
 		return func() {

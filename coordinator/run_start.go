@@ -12,12 +12,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ErrRunContinues is returned by New if the run in the state folder began with the model that Config.StartModel names,
-// and the configured task differs from the run's: the run continues with its own task.
+// ErrRunContinues means that the run in the state folder began with Config.StartModel but has a different task from the
+// configured one. The run continues with its own task.
 var ErrRunContinues = errors.New("the run that began from this model goes on")
 
-// resumeOrBeginRun returns the record of the folder's run, or of a new one. newRun means that a person has requested
-// the run, and that it has not been announced yet.
+// resumeOrBeginRun returns the record of the run in the state folder, or of a new run. newRun is true if the operator
+// requested the run and it is not announced yet.
 func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun bool, err error) {
 	record, found, err := c.stateFolder.LoadJournalRecord()
 	damage := err
@@ -52,8 +52,8 @@ func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun boo
 	return record, newRun, err
 }
 
-// startModelNeedsNewRun reports whether Config.StartModel asks for a new run. It does not if the folder's run began
-// with that model already, for example after a restart with the same flags.
+// startModelNeedsNewRun reports whether Config.StartModel requires a new run. It does not if the run in the folder
+// began with that model, for example after a restart with the same flags.
 func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bool) (bool, error) {
 	is := c.stateFolder.Origin
 	if !found || is.GivenStartModel == "" {
@@ -70,14 +70,14 @@ func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bo
 	return false, nil
 }
 
-// mustAdoptTask reports whether the journal's run has learned under another applied task than the configured one, or
-// leaves its model to a new run.
+// mustAdoptTask reports whether the run must adopt the configured task. This is the case if the versions differ or
+// StartModel selects the current model.
 func (c *Coordinator) mustAdoptTask() bool {
 	is, want := c.stateFolder.AppliedTaskVersion, c.cfg.TaskVersion
 	return is != 0 && want != 0 && is != want || c.cfg.StartModel == StartFromCurrentModel
 }
 
-// replaceRun begins a new run in the place of the record's run.
+// replaceRun begins a new run in place of the record's run.
 func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage error) (round.JournalRecord, error) {
 	if found && c.cfg.StartModel == StartFromCurrentModel {
 		if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
@@ -87,7 +87,7 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 		if record, err = c.aggregator.RestoreTaskAndModel(record, true, c.deferEventUntilRun); err != nil {
 			return record, err
 		}
-		if err := c.aggregator.ArchivePendingModel(); err != nil { // the new run reads the model from there
+		if err := c.aggregator.ArchivePendingModel(); err != nil { // the new run reads the model from the archive
 			return record, err
 		}
 		if c.cfg.StartModel = ""; record.Plan.BaseModel.IsSet() {
@@ -107,8 +107,8 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 	return c.planNewRun(record, "")
 }
 
-// continueRun restores the record's run. If the configured task differs from the run's, or if an operator has requested
-// a new standardisation, it plans the next round accordingly.
+// continueRun restores the record's run. If the task has changed or an operator requested a new standardisation, it
+// replans the next round.
 func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalRecord, error) {
 	if c.stateFolder.JournalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
@@ -134,7 +134,8 @@ func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalReco
 	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.BaseModelVersion)))
 }
 
-// adoptConfiguredTask plans the record's next round in the configured task, which differs from the run's.
+// adoptConfiguredTask replans the next round of the record with the configured task. It returns an error if a round is
+// open.
 func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
@@ -148,8 +149,8 @@ func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalR
 	return r, c.saveFirstRecord(r)
 }
 
-// planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
-// from in a new standardisation.
+// planNewRun plans a new run with a larger id than all earlier runs. If again is not empty, it names the model to
+// continue with in a new standardisation.
 func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (round.JournalRecord, error) {
 	stored, err := c.stateFolder.StoredRunIDs()
 	if err != nil {
@@ -159,7 +160,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	for _, run := range stored {
 		newest = max(newest, run)
 	}
-	present := before.Run // a newer folder is of a run that was not begun yet when the process was killed
+	present := before.Run // A newer folder belongs to a run that had not begun when the process was killed.
 	if present == 0 {
 		present = newest
 	}
@@ -190,7 +191,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	if record.Plan, err = c.aggregator.BeginRun(record.Run, t, model); err != nil {
 		return record, err
 	}
-	if model != nil { // a person has chosen the model
+	if model != nil { // an operator has chosen the model
 		record.Rollout = rollout.State{}
 		record.Rollout.ReleaseModel(record.NewestModel())
 	}
@@ -207,15 +208,15 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 // saveFirstRecord writes a newly planned record to the journal, with the version of the configured task.
 func (c *Coordinator) saveFirstRecord(r round.JournalRecord) error {
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
-	// before the models of other runs are removed, and before the guard has read the announcement at the broker
+	// The journal must be saved before old models are removed and before the retained announcement is read.
 	if err := c.stateFolder.SaveJournalRecord(r); err != nil {
 		return err
 	}
 	return c.aggregator.ArchivePendingModel()
 }
 
-// removeModelsOfOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained
-// a model, the run whose model the new run begins with, and the runs with models that are rolled out.
+// removeModelsOfOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns trained runs, the run
+// of the start model, and runs with rolled-out models.
 func (c *Coordinator) removeModelsOfOldRuns(stored []wire.RunID, s *rollout.State) error {
 	kept := 0
 	for _, run := range slices.Backward(stored) {

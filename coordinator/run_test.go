@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A whole run gives the model that task and round give without any host, to
-// the bit, and the risk falls. Each setting makes a difference.
+// TestRun checks that a whole run yields the same model, bit for bit, as the task and round packages without a host.
+// The risk must fall, and each setting must change the model.
 func TestRun(t *testing.T) {
 	seen := map[wire.Digest]string{}
 	for _, tt := range []struct {
@@ -89,13 +89,13 @@ func noisy(law spec.NoiseLaw) func(*federation) {
 	return func(f *federation) { f.cfg.Task.Training.GradientNoise = spec.GradientNoise{Law: law, Variance: 0.01} }
 }
 
-// allTogether composes mini-batches, noise and stragglers (2nd-order (42)).
+// allTogether combines mini-batches, noise and stragglers (2nd-order (42)).
 func allTogether(f *federation) {
 	noisy(spec.NoiseLaplace)(f)
 	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.LocalStepProbability = 5, 0.5
 }
 
-// bilinear makes the model that of 2nd-order (40), and the target a class.
+// bilinear configures the model of 2nd-order (40), with a class as target.
 func (f *federation) bilinear() {
 	f.cfg.Task.Model = wire.ModelSpec{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 		Risk: spec.LossLogistic, Ridge: 0.01}
@@ -105,7 +105,7 @@ func (f *federation) bilinear() {
 	}
 }
 
-// alone computes the run of this federation without hosts: all agents, all rounds.
+// alone computes the final model of this federation without hosts.
 func (f *federation) alone() []float32 {
 	must := func(err error) {
 		f.t.Helper()
@@ -190,7 +190,7 @@ func (f *federation) standardised() *task.CompiledTask[float32] {
 	return p
 }
 
-// In whatever order messages arrive, the model is the same to the bit.
+// TestArrivalDoesNotMatter checks that the order of messages does not change any bit of the model.
 func TestArrivalDoesNotMatter(t *testing.T) {
 	var first wire.Digest
 	for seed := range uint64(10) {
@@ -212,14 +212,14 @@ func TestArrivalDoesNotMatter(t *testing.T) {
 	}
 }
 
-// The coordinator's history and models can be read beside it.
+// TestOpenModels checks that the history and the models can be read while the coordinator runs.
 func TestOpenModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		f.cfg.KeepModels = 2
 		f.start()
 		hash := f.finished(time.Hour)
-		synctest.Wait() // the archive is written beside
+		synctest.Wait() // until the archive is written
 		models, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)

@@ -33,13 +33,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recorder is a broker that keeps all that it is told.
+// recorder records all messages that a broker receives.
 type recorder struct {
 	mu   sync.Mutex
 	said []mqtt.Message
 }
 
-// record has a federation's broker recorded.
+// record returns a recorder of all messages of a federation.
 func record(f *federation) *recorder {
 	r, connect := &recorder{}, f.connect
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -60,8 +60,8 @@ func (c recordedConn) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// secretsOf are byte strings that only the ends may know, by what they are: those of the numbers are all that a message
-// could hold them as.
+// secretsOf returns byte strings that the broker must not see, by description. Numbers are included in every encoding
+// that a message may use.
 func secretsOf(f *federation) map[string][]byte {
 	all := map[string][]byte{}
 	number := func(what string, x float64) {
@@ -75,12 +75,12 @@ func secretsOf(f *federation) map[string][]byte {
 			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
 		}
 		for _, x := range events[taskdata.RowsLoaded](f, a.id) {
-			// rows stand before the zeros of the digest of no update in a hello, and alone elsewhere
+			// The row count may precede the zeros of an empty digest in a hello.
 			all[fmt.Sprintf("rows of %s", a.id)] = binary.LittleEndian.AppendUint64(nil, uint64(x.Rows))
 		}
 	}
 	for version, model := range f.models() {
-		// any two parameters in a row; before the first round all are 0, or the same, and nobody's secret
+		// Any two consecutive parameters are secret, except before the first round, when they are all equal.
 		for at := 0; at+8 <= len(model) && version > 0; at += 4 {
 			all[fmt.Sprintf("model %d at %d", version, at)] = model[at : at+8]
 		}
@@ -96,7 +96,7 @@ func secretsOf(f *federation) map[string][]byte {
 	return all
 }
 
-// models are the vectors of the newest run's models, as the coordinator's folder has them.
+// models returns the parameter vectors of the newest run's models by version.
 func (f *federation) models() map[uint64][]byte {
 	runs, err := os.ReadDir(f.coord.path("models"))
 	if err != nil {
@@ -127,7 +127,7 @@ func (f *federation) models() map[uint64][]byte {
 	return all
 }
 
-// task is the present one, as the coordinator's folder has it.
+// task returns the encoded current task in the coordinator's folder.
 func (f *federation) task() []byte {
 	saved, err := store.LocalDisk.NewRecordSlots(f.coord.dir, runs.Task).Load(nil)
 	if err != nil {
@@ -136,7 +136,7 @@ func (f *federation) task() []byte {
 	return saved.Body
 }
 
-// found returns what of the secrets a broker has seen, and the topics of these messages.
+// found returns the secrets that the broker has seen, with the topics of the messages.
 func (r *recorder) found(secrets map[string][]byte) (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *recorder) found(secrets map[string][]byte) (all []string) {
 	return all
 }
 
-// forget has the broker lose the parts of all blobs.
+// forget deletes all blobs at the broker.
 func (r *recorder) forget(f *federation) {
 	conn := f.broker.Connect("cleaner", nil)
 	defer conn.Close()
@@ -178,9 +178,8 @@ func (r *recorder) forget(f *federation) {
 	}
 }
 
-// TestBrokerLearnsNothing records all that a broker sees in a whole run, and looks for the bytes of what it must not
-// learn: parameters, moments, risks, rows. An agent that says a hello without a seal is not answered, and opens
-// nothing.
+// TestBrokerLearnsNothing records all messages of a run and searches them for secrets: parameters, moments, risks and
+// row counts. An agent that sends an unencrypted hello receives no answer and can decrypt nothing.
 func TestBrokerLearnsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -195,7 +194,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
 				}
 				for i, a := range f.agents {
-					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
+					a.data = rowsOf(uint64(i), 0x1321+i*7) // row counts that occur nowhere else
 					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Second,
 						ReadMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range events[training.LocalTrainingFinished](f, a.id) {
@@ -239,7 +238,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 	}
 }
 
-// wantQuiet wants no key in the log nor in an event, of which status and metrics are made.
+// wantQuiet checks that no key occurs in the log or in an event, and therefore in no status or metric.
 func (f *federation) wantQuiet(log string) {
 	f.t.Helper()
 	var b strings.Builder
@@ -279,8 +278,8 @@ func (f *federation) wantQuiet(log string) {
 	}
 }
 
-// revoked is a run from which a3 is taken off the list after two rounds. The coordinator is down meanwhile, or killed
-// at its n-th moment after it has been told; with 0 it lives on.
+// revoked removes agent a3 from the list after two rounds. The coordinator is down meanwhile, or is killed at its n-th
+// moment afterwards; n = 0 means that it is not killed.
 func revoked(t *testing.T, down bool, n int) (killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
@@ -334,8 +333,8 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 	return killed
 }
 
-// wantLocked wants the last model sealed under a key that is not of the secrets that a revoked device had, and that the
-// rounds go on with the others.
+// wantLocked checks that the last model is encrypted with a key that the removed device does not have, and that rounds
+// continue.
 func (s *stranger) wantLocked(had []wire.SealSecret) {
 	t := s.f.t
 	t.Helper()
@@ -364,15 +363,16 @@ func (s *stranger) wantLocked(had []wire.SealSecret) {
 	}
 }
 
-// TestRevokedOpensNothing: a device that was taken off the list has the key of the models until then, and not of those
-// that follow, also if the coordinator was down meanwhile. It asks for the key in vain. The others go on.
+// TestRevokedOpensNothing checks that a removed device cannot decrypt later models, even if the coordinator was down
+// meanwhile. Its requests for the key are not answered. Other agents continue.
 func TestRevokedOpensNothing(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(fmt.Sprintf("down %v", down), func(t *testing.T) { revoked(t, down, 0) })
 	}
 }
 
-// TestRevokedAndKilled: the same, whenever the coordinator is killed after it has been told.
+// TestRevokedAndKilled checks that a removed device cannot decrypt later models if the coordinator is killed after the
+// removal.
 func TestRevokedAndKilled(t *testing.T) {
 	stride := 3
 	if testing.Short() {
@@ -386,8 +386,8 @@ func TestRevokedAndKilled(t *testing.T) {
 	}
 }
 
-// TestRepublishedSealed: a coordinator that was killed publishes the same bytes of a model again, and a key is on disk
-// before it is announced.
+// TestRepublishedSealed checks that a restarted coordinator publishes identical bytes of a model, and that a key is on
+// disk before it is announced.
 func TestRepublishedSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -411,7 +411,7 @@ func TestRepublishedSealed(t *testing.T) {
 		}
 		f.start()
 		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) == 2 })
-		wait(time.Second) // it publishes the model; the next round is opened in a minute
+		wait(time.Second) // it publishes the model; the next round opens in a minute
 		f.coord.kill()
 		wait(time.Second)
 		r.forget(f)

@@ -18,17 +18,18 @@ func (c *Coordinator) startModelReader() startModelReader {
 	return startModelReader{&c.cfg, c.stateFolder}
 }
 
-// StartFromCurrentModel is the value of Config.StartModel for the present model of the run in the state folder.
+// StartFromCurrentModel is the value of Config.StartModel that selects the current model of the run in the state
+// folder.
 const StartFromCurrentModel = "present"
 
-// startModelReader reads the models with which a run may begin.
+// startModelReader reads models with which a run may begin.
 type startModelReader struct {
 	cfg    *Config
 	folder *runs.StateFolder
 }
 
-// readNamedModel returns the model that from names (see Config.StartModel) as w_0 of the configured task, and the task
-// with the standardisation of that model. newest is the run of a VERSION without RUN.
+// readNamedModel reads the model with the given name (see Config.StartModel). It returns the model as w_0 of the
+// configured task, and the task with the standardisation of the model. newest is the run for a VERSION without RUN.
 func (m startModelReader) readNamedModel(from string, newest wire.RunID) (runs.RunOrigin, []byte, wire.Task, error) {
 	o := runs.RunOrigin{GivenStartModel: from, Model: from}
 	run, version, ok := runs.ParseModelName(from, newest)
@@ -44,7 +45,7 @@ func (m startModelReader) readNamedModel(from string, newest wire.RunID) (runs.R
 		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
 }
 
-// readInitialModel is named for the model in Config.InitialModelPath.
+// readInitialModel reads the model in Config.InitialModelPath. It returns the same values as readNamedModel.
 func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task, error) {
 	path := m.cfg.InitialModelPath
 	stored, err := m.folder.ReadModelFile(path)
@@ -54,8 +55,8 @@ func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task,
 				"writes, or remove the key"})
 }
 
-// resolveStartModel returns the results of named for a model that was read, or could not be read because of err.
-// refused is the error if no run can begin with the model.
+// resolveStartModel converts a stored model to the results of readNamedModel. err is the error of reading the model. If
+// no run can begin with the model, it returns refused with the problem.
 func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.StoredModel, err error,
 	refused runs.StateError) (runs.RunOrigin,
 	[]byte, wire.Task, error) {
@@ -86,8 +87,8 @@ func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.Store
 	return o, data, t, nil
 }
 
-// standardizationOfStartModel returns the standardisation of the model, or an error if the configured task cannot begin
-// with the model.
+// standardizationOfStartModel returns the standardisation of the model. It returns an error if the model does not fit
+// the configured task.
 func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
 	clip float64) (wire.Standardization, error) {
 	none := wire.Standardization{}
@@ -100,11 +101,11 @@ func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float
 	if a.LayerCount() > 1 {
 		wants["activation"] = string(a.Activation)
 	}
-	if pool := a.Convolution.PoolSteps; pool > 0 { // tensors tell all else of the shape
+	if pool := a.Convolution.PoolSteps; pool > 0 { // the tensors define the rest of the architecture
 		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
-		if has := m.Metadata[key]; has != "" && has != wants[key] { // a file of another program has none
+		if has := m.Metadata[key]; has != "" && has != wants[key] { // absent in files of other programs
 			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
 		}
 	}
@@ -123,7 +124,7 @@ func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float
 	return st, nil
 }
 
-// CheckStartModel returns an error if no run of the configured task can begin with the model that cfg.StartModel names.
+// CheckStartModel returns an error if no run with the configured task can begin with the model in cfg.StartModel.
 func CheckStartModel(cfg Config) error {
 	d := runs.NewStateFolder(store.LocalDisk, cfg.StateDir)
 	record, found, err := d.LoadJournalRecord()
@@ -139,7 +140,8 @@ func CheckStartModel(cfg Config) error {
 		if err != nil {
 			return err
 		}
-		versions, err := models.Versions() // the present one may not be in the archive yet; they have one shape
+		// The current model may not be archived yet, but all models have the same shape.
+		versions, err := models.Versions()
 		if err != nil || len(versions) == 0 {
 			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// trained is a federation whose run of some rounds is over, its coordinator stopped. It returns the run.
+// trained returns a federation whose run is finished and whose coordinator is stopped, and the id of the run.
 func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 	t.Helper()
 	f := newFederation(t, 2, memory.Options{})
@@ -32,7 +32,7 @@ func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 	return f, present(t, f).Run
 }
 
-// present returns the record of the run in the folder.
+// present returns the journal record of the current run.
 func present(t *testing.T, f *federation) round.JournalRecord {
 	t.Helper()
 	_, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
@@ -40,7 +40,7 @@ func present(t *testing.T, f *federation) round.JournalRecord {
 	return record
 }
 
-// runs returns the runs in the folder.
+// runs returns the ids of the stored runs.
 func (f *federation) runs() (all []wire.RunID) {
 	f.t.Helper()
 	runs, err := runs.ListStoredRuns(f.coord.dir)
@@ -69,8 +69,8 @@ func model(t *testing.T, f *federation, run wire.RunID, version uint64) (store.M
 	return store.ModelInfo{}, nil
 }
 
-// A new run begins with the named model, in that model's standardisation, without a statistics round; started again
-// with the same flag it goes on.
+// TestFrom checks that a new run begins with the given model and its standardisation, without a statistics round. A
+// restart with the same flag continues the run.
 func TestFrom(t *testing.T) {
 	for _, tt := range []struct{ name, from, source string }{
 		{"version of the newest run", "2", "RUN/2"}, {"run and version", "RUN/2", "RUN/2"}, {"file", "FILE", "FILE"},
@@ -103,7 +103,7 @@ func TestFrom(t *testing.T) {
 				}
 
 				if tt.from == "FILE" {
-					must(t, os.Remove(path)) // it served its purpose
+					must(t, os.Remove(path)) // the file is no longer needed
 				}
 				f.cfg.Round.MaxAggregations = 3
 				f.coord.start()
@@ -130,8 +130,8 @@ func TestFrom(t *testing.T) {
 
 func modelText(run wire.RunID, version int) string { return fmt.Sprintf("%d/%d", run, version) }
 
-// TestInitial: a run of a task that names a file begins with its model, each new one again, and one that is under way
-// goes on. A file that does not fit is refused by the key's name.
+// TestInitial checks that each new run of a task with an initial model begins with that model, while an unfinished run
+// continues. A file that does not fit is rejected with the name of the setting.
 func TestInitial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -163,7 +163,8 @@ func TestInitial(t *testing.T) {
 	})
 }
 
-// A model that does not fit the task is refused, with the reason, and nothing is changed.
+// TestFromRefused checks that a model which does not fit the task is rejected with a reason, and that the folder is not
+// changed.
 func TestFromRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, run := trained(t, 1)
@@ -235,8 +236,8 @@ func TestFromRefused(t *testing.T) {
 	})
 }
 
-// Of earlier runs the models of the newest keep_runs that have trained one stay; a run that has trained none counts for
-// nothing.
+// TestKeepRuns checks that the models of the newest keep_runs trained runs are kept. Runs without a trained model do
+// not count.
 func TestKeepRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -257,7 +258,7 @@ func TestKeepRuns(t *testing.T) {
 		}
 		want(runs[1:]...)
 		f.cfg.Standardize = false
-		for range 4 { // as in a restart loop with --new-run: no such run trains a model
+		for range 4 { // restart loop with --new-run: these runs train no model
 			wait(time.Second)
 			must(t, begin(t, f))
 		}
@@ -268,8 +269,8 @@ func TestKeepRuns(t *testing.T) {
 	})
 }
 
-// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model, also if
-// the first process with that flag ends before it has heard the broker.
+// TestFromAfterTakeOver checks that agents obey a run that begins from a model after the journal with a raised epoch
+// was lost. The first process with that flag may end before it has read the broker.
 func TestFromAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -19,8 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// obstruct makes every write of path fail, whoever writes, and returns what
-// undoes it. It stands for a full disk.
+// obstruct makes all writes to path fail, as on a full disk, until mend is called.
 func obstruct(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	aside := path + ".aside"
@@ -32,7 +31,7 @@ func obstruct(t *testing.T, path string) (mend func()) {
 	}
 	had := os.Rename(path, aside) == nil
 	if filepath.Ext(path) == "" && had && isDir(aside) {
-		must(os.WriteFile(path, nil, 0o600)) // a file where a folder should be
+		must(os.WriteFile(path, nil, 0o600)) // a file in place of a folder
 	} else {
 		must(os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	}
@@ -44,7 +43,7 @@ func obstruct(t *testing.T, path string) (mend func()) {
 	}
 }
 
-// obstructSlots obstructs both copies of a file.
+// obstructSlots obstructs both slots of a file.
 func obstructSlots(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	a, b := obstruct(t, path+".a"), obstruct(t, path+".b")
@@ -59,8 +58,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// With a full disk the coordinator waits, and goes on when there is room: no
-// message runs ahead of what must be on disk first.
+// TestDiskFull checks that a coordinator with a full disk waits for space, and that no message is sent before the
+// preceding write is on disk.
 func TestDiskFull(t *testing.T) {
 	closing := func(kind wire.RoundKind) func(any) bool {
 		n := map[wire.RoundKind]int{wire.KindStatistics: 3, wire.KindTraining: 6}[kind]
@@ -77,7 +76,7 @@ func TestDiskFull(t *testing.T) {
 		name  string
 		file  []string
 		at    func(any) bool
-		stays func(f *federation) int // does not grow while the disk is full
+		stays func(f *federation) int // a count that must not grow while the disk is full
 	}{
 		{"journal", []string{"run"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
@@ -108,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 				}
 				f.start()
 				undo := <-mend
-				wait(5 * time.Minute) // the archive holds up the round after the next
+				wait(5 * time.Minute) // the archive blocks the round after the next
 				before := tt.stays(f)
 				wait(21 * time.Second)
 				if after := tt.stays(f); after != before {
@@ -122,8 +121,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A coordinator that is stopped while the disk is full loses nothing that was
-// accepted: what was to be done after the write has not been done.
+// TestStoppedWithFullDisk checks that a coordinator which is stopped while the disk is full loses no accepted update.
 func TestStoppedWithFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -156,8 +154,8 @@ func TestStoppedWithFullDisk(t *testing.T) {
 	})
 }
 
-// A coordinator on a full disk, or on a folder that does not fit the
-// configuration, ends with an error.
+// TestDoesNotStart checks that a coordinator with a full disk, or with a folder that does not fit the configuration,
+// returns an error.
 func TestDoesNotStart(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -193,7 +191,7 @@ func TestDoesNotStart(t *testing.T) {
 	}
 }
 
-// An unfinished run goes on; with NewRun it makes way for another.
+// TestNewRun checks that an unfinished run continues, and that NewRun replaces it with a new run.
 func TestNewRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -215,8 +213,8 @@ func TestNewRun(t *testing.T) {
 	})
 }
 
-// The spool of a round that is over goes, wherever a crash left it behind, and
-// that of the round under way stays.
+// TestOldSpoolsGo checks that spools of finished rounds are removed after a crash, and that the spool of the current
+// round is kept.
 func TestOldSpoolsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -250,7 +248,7 @@ func TestOldSpoolsGo(t *testing.T) {
 		f.until(time.Minute, "pausing", func() bool { return len(events[round.RoundClosed](f)) == 1 })
 		synctest.Wait()
 		f.coord.stop()
-		leave("1") // what a crash after the journal and before the removal leaves
+		leave("1") // left by a crash between the journal and the removal
 		f.coord.start()
 		want("")
 	})

@@ -10,23 +10,23 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// folderJobs writes to the state folder and removes old files from it. It repeats a write that fails, until the
-// coordinator stops.
+// stateFolderWriter writes to the state folder and removes old files. It retries failed writes until the coordinator
+// stops.
 type stateFolderWriter struct {
 	loop     *host.EventLoop
 	observer observe.Observer
-	// onDiskFullDelay is called after a full disk has held up the owner since a time, before any event that would find
-	// the round's deadline passed.
+	// onDiskFullDelay is called after a full disk has blocked the owner goroutine since the given time. It precedes any
+	// check of the round's deadline.
 	onDiskFullDelay func(since time.Time)
 
-	writeQueue         *host.SerialJobQueue // writes lines of the history and archived models, before the next journal
-	removalQueue       *host.SerialJobQueue // removes old models and spools
-	prunedBelowVersion uint64               // models below this version are removed; 0 = none since the start
+	writeQueue         *host.SerialJobQueue // queued history lines and archived models, written before the next journal
+	removalQueue       *host.SerialJobQueue // queued removals of old models and spools
+	prunedBelowVersion uint64               // newest pruned version + 1; 0 before the first pruning
 
 	writeFailures host.WriteFailures
 
 	mu                 sync.Mutex
-	queuedWriteResults []writeResult // of the queue
+	queuedWriteResults []writeResult // results of writes in writeQueue
 }
 
 type writeResult struct {
@@ -34,23 +34,23 @@ type writeResult struct {
 	err     error
 }
 
-// folderRetryInterval is the time after which a write that failed is tried again.
+// folderRetryInterval is the delay before a failed write is retried.
 const folderRetryInterval = 5 * time.Second
 
-// newStateFolderWriter makes them without jobs.
+// newStateFolderWriter returns a writer with empty queues.
 func newStateFolderWriter(loop *host.EventLoop, o observe.Observer, onDelay func(since time.Time)) *stateFolderWriter {
 	return &stateFolderWriter{loop: loop, observer: o, onDiskFullDelay: onDelay,
 		writeQueue:   host.NewSerialJobQueue(loop),
 		removalQueue: host.NewSerialJobQueue(loop)}
 }
 
-// writeBeforeContinuing performs a write that must be on disk before anything else happens: a full disk blocks the
-// round until space is freed. The time that this takes does not count for the round. The error is that the coordinator
-// stops before.
+// writeBeforeContinuing performs a write that must be on disk before the coordinator continues. On a full disk it
+// blocks until space is freed, and the round's deadline is postponed. It returns an error only if the coordinator stops
+// first.
 func (j *stateFolderWriter) writeBeforeContinuing(purpose string, do func() error) error {
 	var since time.Time
 	err := j.retryWrite(do, j.loop.PauseLoop,
-		func(err error) { // the owner shows that it is alive: a restart would not make room
+		func(err error) { // waiting is not reported as a hang: a restart would not free space
 			if since.IsZero() {
 				since = j.loop.Now()
 			}
@@ -62,14 +62,14 @@ func (j *stateFolderWriter) writeBeforeContinuing(purpose string, do func() erro
 	return err
 }
 
-// writeInJob performs a write in a job beside the owner. The error is that the coordinator stops before.
+// writeInJob performs a write within a job, with retries. It returns an error only if the coordinator stops first.
 func (j *stateFolderWriter) writeInJob(purpose string, do func() error) error {
 	return j.retryWrite(do, j.loop.PauseJob, func(err error) {
 		j.loop.RunOnLoop(func() { j.reportWriteResult(purpose, err) })
 	})
 }
 
-// enqueueWrite has a write performed beside the owner, before the next journal.
+// enqueueWrite queues a write for a separate goroutine. It completes before the next journal is written.
 func (j *stateFolderWriter) enqueueWrite(purpose string, do func() error) {
 	j.writeQueue.Enqueue(func() {
 		_ = j.retryWrite(do, j.loop.PauseJob, func(err error) { // an error means that the coordinator stops
@@ -81,8 +81,7 @@ func (j *stateFolderWriter) enqueueWrite(purpose string, do func() error) {
 	})
 }
 
-// awaitQueuedWrites waits until the queued writes are done. The time during which the disk is full does not count for
-// the round.
+// awaitQueuedWrites waits until all queued writes are done. If this takes long, the round's deadline is postponed.
 func (j *stateFolderWriter) awaitQueuedWrites() error {
 	began := j.loop.Now()
 	err := j.loop.WaitUntil(func() bool {
@@ -95,7 +94,7 @@ func (j *stateFolderWriter) awaitQueuedWrites() error {
 	return err
 }
 
-// reportQueuedResults reports the failures and successes of queued writes since the last call.
+// reportQueuedResults reports the results of queued writes since the last call.
 func (j *stateFolderWriter) reportQueuedResults() {
 	j.mu.Lock()
 	results := j.queuedWriteResults
@@ -106,8 +105,8 @@ func (j *stateFolderWriter) reportQueuedResults() {
 	}
 }
 
-// retryWrite tries a write until it succeeds, or the coordinator stops. note is called with each failure, and with the
-// success after one.
+// retryWrite calls do until it succeeds or pause returns an error because the coordinator stops. It calls note after
+// each failure, and after a success that follows a failure.
 func (j *stateFolderWriter) retryWrite(do func() error, pause func(time.Duration) error, note func(error)) error {
 	for failed := false; ; failed = true {
 		err := do()
@@ -123,15 +122,15 @@ func (j *stateFolderWriter) retryWrite(do func() error, pause func(time.Duration
 	}
 }
 
-// reportWriteResult records the result of a write. It reports an event when writes begin to fail, and when all succeed
+// reportWriteResult records the result of a write. It reports an event when writes begin to fail and when all succeed
 // again.
 func (j *stateFolderWriter) reportWriteResult(purpose string, err error) {
 	j.writeFailures.QualityReport(j.observer, purpose, err)
 }
 
-// pruneModels has models removed that are too old, once the newest is in the archive: for each version, and once after
-// a start, since a power cut may restore removed files. It keeps the newest models, the newest of each of the last
-// hours, and the versions in spare. keep is 0 if all models are kept.
+// pruneModels queues the removal of old models after pending archive writes. It does so once per version and once after
+// a start. It keeps the newest keep models, the newest model of each recent hour, and the versions in spare. If keep is
+// 0, it removes nothing.
 func (j *stateFolderWriter) pruneModels(models *store.ModelFolder, version uint64, keep, hours int, spare []uint64,
 	log *slog.Logger) {
 	if keep == 0 || j.prunedBelowVersion == version+1 {

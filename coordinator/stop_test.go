@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// A run ends by patience, with and without held-out data, however often its coordinator is killed; it stays finished
-// until its rule is another, and its history says why.
+// TestStopByPatience checks that a run ends by the patience rule, with and without held-out data, even if the
+// coordinator is killed repeatedly. It remains finished until the rule changes, and the history contains the reason.
 func TestStopByPatience(t *testing.T) {
 	for name, heldOut := range map[string]bool{"held out": true, "told": false} {
 		t.Run(name, func(t *testing.T) {
@@ -29,13 +29,13 @@ func TestStopByPatience(t *testing.T) {
 				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, MinImprovementShare: 0.1}
 				f.cfg.KeepModels = 0
 				f.start()
-				for n := 3; n < 9; n += 3 { // kills in the middle
+				for n := 3; n < 9; n += 3 { // kill in the middle of the run
 					f.until(time.Hour, "trained", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 					f.coord.kill()
 					f.coord.start()
 				}
 				f.finished(10 * time.Hour)
-				wait(time.Second) // agents may read of the end before it is told, and before the history has it
+				wait(time.Second) // agents may learn of the end before the event and the history line
 				end := events[round.RunFinished](f)[0]
 				judged := events[round.StopProgressReported](f)
 				last := judged[len(judged)-1]
@@ -78,8 +78,8 @@ func newestLine(t *testing.T, path string) (line map[string]any) {
 	return line
 }
 
-// TestPatienceAfterAChangeOfMembers: a device whose data are harder to fit joins, or an easy one is revoked. The risks
-// of the new group are not compared with those of the old one, and the run continues for at least its patience.
+// TestPatienceAfterAChangeOfMembers checks that after an agent joins or is removed, risks are not compared with those
+// of the previous group. The run then continues for at least the patience.
 func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 	const patience = 12
 	for _, joins := range []bool{true, false} {

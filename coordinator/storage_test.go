@@ -17,8 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// limitFileSize makes the kernel refuse to let any file of this process grow
-// beyond size bytes: a disk that has room for small files only.
+// limitFileSize limits the size of files that this process can write, like a disk with little space.
 func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var old syscall.Rlimit
@@ -35,13 +34,12 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// alone marks the process that a test has for itself.
+// alone is an environment variable that marks a process for a single test.
 const alone = "FEDMESH_TEST_ALONE"
 
-// A disk that has no room for updates, for longer than the round had left,
-// costs the round nothing: the updates are stored when there is room.
+// TestUpdatesWaitForRoom checks that updates wait for disk space beyond the round's deadline and are then stored.
 func TestUpdatesWaitForRoom(t *testing.T) {
-	if os.Getenv(alone) == "" { // the limit is the process's, and go test keeps a file of its own
+	if os.Getenv(alone) == "" { // The limit applies to the whole process, and go test writes a file as well.
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), alone+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -67,7 +65,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 			t.Errorf("%d updates were accepted by a full disk", n)
 		}
 		f.wantStorage(wire.CoordinatorID, 1, 0)
-		f.wantStorage("a0", 1, 0) // its own copy; it sends the update anyway
+		f.wantStorage("a0", 1, 0) // the agent's own copy failed; it sends the update anyway
 		lift()
 		f.finished(time.Hour)
 		f.checkOnce("no room for updates")
@@ -80,8 +78,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 	})
 }
 
-// wantStorage wants a process to have told so often that its state folder began
-// to fail, and that it is well again.
+// wantStorage checks how often a process reported that its state folder began to fail and recovered.
 func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	f.t.Helper()
 	begun, over := len(events[host.StorageFailing](f, id)), len(events[host.StorageRecovered](f, id))
@@ -91,7 +88,7 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	}
 }
 
-// The time for which the journal could not be written is no part of the round's.
+// TestRoundOutlivesABlockedJournal checks that the time for which the journal could not be written extends the round.
 func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -114,8 +111,8 @@ func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	})
 }
 
-// An agent whose disk does not take the announcement's place declines, and is
-// drawn no more, until it does: no round waits for it.
+// TestAgentThatCannotObeyDeclines checks that an agent which cannot store the announcement's position declines and is
+// not drawn until its disk works. No round waits for it.
 func TestAgentThatCannotObeyDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -147,7 +144,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorageFailing {
 			t.Errorf("declined: %+v", declined)
 		}
-		// the disk may tell after it has begun
+		// The disk may fail after the agent has started.
 		if now := len(events[agentround.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
 			t.Errorf("a1 began to work in %d rounds before and %d after its disk was mended", began, now)
 		}

@@ -13,15 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// uplink is a device's connection that carries its messages one after the
-// other, at a rate.
+// uplink is a connection that transmits messages one after another at a limited rate.
 type uplink struct {
 	mqtt.Conn
 	rate int // bytes per second
 
 	mu   sync.Mutex
-	free time.Time // when it has carried everything
-	sent *int      // bytes, under mu
+	free time.Time // time when all queued messages are transmitted
+	sent *int      // total bytes, guarded by mu
 }
 
 func (u *uplink) Publish(m mqtt.Message) error {
@@ -33,15 +32,13 @@ func (u *uplink) Publish(m mqtt.Message) error {
 		u.free = now
 	}
 	u.free = u.free.Add(time.Duration(bytes) * time.Second / time.Duration(u.rate))
-	time.AfterFunc(time.Until(u.free), func() { _ = u.Conn.Publish(m) }) // of a link that is down: lost
+	time.AfterFunc(time.Until(u.free), func() { _ = u.Conn.Publish(m) }) // ignore errors: a down link loses messages
 	return nil
 }
 
-// slowUploads is a round of three agents with updates of 268 kB in five
-// chunks, each over an uplink of 100 kB/s that its agent takes for one of
-// 20 kB/s, which is the default. It returns when the round closed, counted from when
-// the first agent had trained, and how many bytes agent a0 sent; disturb is
-// told when that was.
+// slowUploads runs a round of three agents with updates of 268 kB in five chunks. Each uplink has 100 kB/s, while the
+// agents assume the default of 20 kB/s. It returns the time from the first trained agent to the end of the round, and
+// the bytes sent by a0. It calls disturb when the first agent has trained.
 func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration, sent int) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -81,12 +78,11 @@ func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration,
 	return took, sent
 }
 
-// A restart of the coordinator at any moment of slow uploads costs what is
-// sent again, and no waiting: the credit of the dead process, and what the agent
-// takes to be still on its way, count no more.
+// TestRestartDuringSlowUploads checks that a restart of the coordinator during slow uploads costs only the repeated
+// bytes. Credit of the previous process is ignored.
 func TestRestartDuringSlowUploads(t *testing.T) {
 	alone, bytes := slowUploads(t, func(*federation) {})
-	const lost = 2680 * time.Millisecond // what an update takes at 100 kB/s
+	const lost = 2680 * time.Millisecond // transmission time of an update at 100 kB/s
 	for _, after := range []time.Duration{100, 700, 1300, 1900, 2500} {
 		for _, down := range []time.Duration{0, 500} {
 			after, down := after*time.Millisecond, down*time.Millisecond
@@ -109,8 +105,8 @@ func TestRestartDuringSlowUploads(t *testing.T) {
 	}
 }
 
-// An agent that says hello in the middle of its upload is invited once more. To a
-// coordinator that has not restarted nothing is sent again for it.
+// TestInvitedDuringUpload checks that an agent which sends a hello during its upload is invited again without sending
+// chunks again.
 func TestInvitedDuringUpload(t *testing.T) {
 	alone, bytes := slowUploads(t, func(*federation) {})
 	for _, after := range []time.Duration{50, 1000, 2600} {
@@ -122,14 +118,14 @@ func TestInvitedDuringUpload(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if took > alone+20*time.Millisecond || sent > bytes+1000 { // it says joined
+		if took > alone+20*time.Millisecond || sent > bytes+1000 { // the agent also sends a joined message
 			t.Errorf("invited after %v: closed after %v with %d bytes sent, undisturbed after %v with %d",
 				after*time.Millisecond, took, sent, alone, bytes)
 		}
 	}
 }
 
-// invitation makes one for an agent, of the announcement that the broker holds.
+// invitation returns an invitation for an agent to the retained announcement.
 func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 	reader := f.broker.Connect("reader", nil)
 	defer reader.Close()

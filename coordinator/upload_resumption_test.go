@@ -22,23 +22,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// hugeChunks is the number of chunks of huge's model, and of an update of it.
+// hugeChunks is the number of chunks of the model of huge, and of its updates.
 const hugeChunks = 69
 
-// huge gives the federation a model of 4.2 MB, which is received in files.
+// huge configures a model of 4.2 MB, which is received in files.
 func huge(f *federation) {
 	f.cfg.Task.Model.HiddenUnits = []uint32{1024, 1024}
 	f.cfg.Task.Training.StepSize = 0.001
 	f.cfg.Round.MaxAggregations = 1
 }
 
-// traffic counts the chunks that a broker delivers, and tells when there were
-// this many.
+// traffic counts the chunks that a broker delivers, and signals when a given number is reached.
 type traffic struct {
 	mu    sync.Mutex
-	under string // a part of their topics
-	on    bool   // before, the coordinator reads back what it has published
-	blob  string // the first that is seen; the next round's does not count
+	under string // substring of the topics to count
+	on    bool   // false while the coordinator reads back its own blobs
+	blob  string // first blob seen; blobs of later rounds are ignored
 	seen  map[string]int
 	total int
 	at    int
@@ -49,7 +48,7 @@ func newTraffic(under string, at int) *traffic {
 	return &traffic{under: under, seen: map[string]int{}, at: at, news: make(chan struct{}, 1)}
 }
 
-// delay is the link's, and the place from which the traffic is seen.
+// delay returns the delay of a message and counts chunks.
 func (c *traffic) delay(topic string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +63,7 @@ func (c *traffic) delay(topic string) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// begin is an agent's moment.
+// begin starts counting when an agent starts to work.
 func (c *traffic) begin(m any) {
 	if _, ok := m.(agentround.WorkStarted); ok {
 		c.mu.Lock()
@@ -73,17 +72,16 @@ func (c *traffic) begin(m any) {
 	}
 }
 
-// A program that is killed in the middle of a transfer goes on with what is on its
-// disk, even if the last writes did not all reach it: besides those, only the
-// chunks that were under way travel again.
+// TestKilledInTransferGoesOn kills a process during a transfer. It must resume from its disk even if the last writes
+// were lost. Only lost chunks and chunks in transit may be sent again.
 func TestKilledInTransferGoesOn(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		under   string
-		victim  int    // 1 = the coordinator
-		file    string // its partial file
-		flying  int    // chunks under way at a time
-		spoiled int    // chunks that the crash spoils in the file
+		victim  int    // index of the killed process; 1 is the coordinator
+		file    string // partial file of the transfer
+		flying  int    // number of chunks in transit at a time
+		spoiled int    // number of chunks that the crash damages
 	}{
 		{"agent pulls", "/m/", 0, "model.part", 8, 0},
 		{"agent pulls, torn", "/m/", 0, "model.part", 8, 2},
@@ -139,7 +137,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 	}
 }
 
-// spoil leaves zeros where the first n chunks of a file were.
+// spoil overwrites the first n chunks of a file with zeros.
 func spoil(t *testing.T, path string, n int) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -154,14 +152,14 @@ func spoil(t *testing.T, path string, n int) {
 	}
 }
 
-// When a round is over, nothing is left behind of what it needed.
+// TestTransferFilesGo checks that no temporary files remain after a round.
 func TestTransferFilesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		huge(f)
 		f.start()
-		f.finished(time.Hour) // one agent has heard of it
-		wait(time.Second)     // the other has, too
+		f.finished(time.Hour) // one agent has received the end of the run
+		wait(time.Second)     // until the other agent has received it
 		f.stop()
 		for _, a := range f.agents {
 			if _, err := os.Stat(a.path("model.part")); err == nil {
@@ -178,7 +176,7 @@ func TestTransferFilesGo(t *testing.T) {
 	})
 }
 
-// words keeps what a logger says.
+// words records the output of a logger.
 type words struct {
 	mu  sync.Mutex
 	all strings.Builder
@@ -196,12 +194,12 @@ func (w *words) has(text string) bool {
 	return strings.Contains(w.all.String(), text)
 }
 
-// A disk that is full while a transfer begins, on either side, delays it: the
-// log says so, and the round goes on when there is room.
+// TestDiskFullInTransfer checks that a full disk at the start of a transfer, on either side, is logged and delays the
+// round until space is free.
 func TestDiskFullInTransfer(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		victim int // 1 = the coordinator
+		victim int // index of the affected process; 1 is the coordinator
 		file   string
 		says   string
 	}{
@@ -235,8 +233,8 @@ func TestDiskFullInTransfer(t *testing.T) {
 	}
 }
 
-// The room for updates on their way is never more than allowed, until the disk
-// has them, and that is enough for all.
+// TestTransfersAreBounded checks that buffered updates never exceed the limit, and that all updates are nevertheless
+// received.
 func TestTransfersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 5, memory.Options{})

@@ -18,13 +18,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// parts counts how often the blobs' parts are published, by topic.
+// parts counts the publications of blob parts by topic.
 type parts struct {
 	mu     sync.Mutex
 	topics map[string]int
 }
 
-// note is the coordinator's moment.
+// note counts a message that the coordinator publishes.
 func (p *parts) note(m any) {
 	if m, ok := m.(mqtt.Message); ok && strings.Contains(m.Topic, "/m/") {
 		p.mu.Lock()
@@ -33,7 +33,7 @@ func (p *parts) note(m any) {
 	}
 }
 
-// erase deletes them, as a broker that loses its memory does.
+// erase deletes all parts, like a broker that loses its memory.
 func (p *parts) erase(f *federation) {
 	conn := f.broker.Connect("eraser", nil)
 	defer conn.Close()
@@ -49,15 +49,15 @@ func (p *parts) erase(f *federation) {
 	}
 }
 
-// The model, or the task, is deleted at the broker while agents pull it: they
-// say so, the coordinator publishes it again, and nobody misses the round.
+// TestGoneInTheMiddle deletes the model or the task at the broker while agents download it. They report this, the
+// coordinator publishes it again, and no agent misses the round.
 func TestGoneInTheMiddle(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after int // parts that come before
+		after int // number of parts before the deletion
 		setup func(*federation)
 	}{
-		{"small model", 3, func(f *federation) { // in memory, of more chunks than a window has
+		{"small model", 3, func(f *federation) { // received in memory, with more chunks than a window
 			large(f)
 			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}},
@@ -110,7 +110,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 	}
 }
 
-// wideTask has a task that is not inline.
+// wideTask configures a task that is too large for the announcement.
 func wideTask(f *federation) {
 	large(f)
 	f.cfg.Task.Name = strings.Repeat("x", 100)
@@ -125,7 +125,7 @@ func wideTask(f *federation) {
 	}
 }
 
-// wideRows makes rows with these columns. Only the first ones matter.
+// wideRows returns rows with the given columns, of which only the first three have an effect.
 func wideRows(seed uint64, columns []string) table {
 	rng := rand.New(rand.NewPCG(seed, 9))
 	var b strings.Builder
@@ -139,7 +139,7 @@ func wideRows(seed uint64, columns []string) table {
 	return table(b.String())
 }
 
-// publisher publishes the parts of a blob, and deletes them, at a real broker.
+// publisher publishes and deletes the parts of a blob at a real broker.
 type publisher struct {
 	t      *testing.T
 	conn   mqtt.Conn
@@ -155,7 +155,7 @@ func (p *publisher) publish(topic string, payload []byte, retained bool) {
 	}
 }
 
-// all publishes every part, and returns when the broker has them.
+// all publishes every part and waits until the broker has them.
 func (p *publisher) all() {
 	for part, payload := range p.parts {
 		p.publish(p.topics.BlobPart(p.ref.Hash.TopicLevel(), part), payload, true)
@@ -163,7 +163,7 @@ func (p *publisher) all() {
 	p.settle()
 }
 
-// deleteFrom deletes that part and those behind it, and returns when the broker has done so.
+// deleteFrom deletes all parts from first on and waits until the broker has done so.
 func (p *publisher) deleteFrom(first string) {
 	reached := false
 	for part := range p.parts {
@@ -174,7 +174,7 @@ func (p *publisher) deleteFrom(first string) {
 	p.settle()
 }
 
-// settle returns when the broker has taken all that was published.
+// settle waits until the broker has processed all publications.
 func (p *publisher) settle() {
 	marker := p.topics.CoordinatorToAgent("marker")
 	p.conn.Subscribe(mqtt.AtLeastOnce, marker)
@@ -186,7 +186,7 @@ func (p *publisher) settle() {
 	}
 }
 
-// dialUp returns a connection that is up.
+// dialUp returns an established connection.
 func dialUp(t *testing.T, url, id string) mqtt.Conn {
 	c, err := mqtt.Dial(t.Context(),
 		mqtt.Options{URL: url, ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
@@ -203,8 +203,8 @@ func dialUp(t *testing.T, url, id string) mqtt.Conn {
 	return nil
 }
 
-// The same between a puller and the embedded broker: deleted in the middle it
-// is gone; published again it comes, what came before not a second time.
+// TestGoneOnTheEmbeddedBroker deletes a blob at the embedded broker during a download. After it is published again,
+// only the missing parts are downloaded.
 func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -253,7 +253,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	}
 }
 
-// counted is a storage that outlives a pull.
+// counted is a chunk storage that persists across downloads and counts writes.
 type counted struct {
 	*transfer.MemoryChunkStorage
 	puts map[int]int
@@ -266,7 +266,7 @@ func (c *counted) PutChunk(k int, p []byte) error {
 	return c.MemoryChunkStorage.PutChunk(k, p)
 }
 
-// realPull is a host of a puller on a real connection.
+// realPull is the host of a puller over a real connection.
 type realPull struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics

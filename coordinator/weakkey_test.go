@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A device that gives a peer key of small order, with which nobody can seal, is not heard: its neighbours would have to
-// decline.
+// TestWeakPeerKey checks that a device with a peer key of small order is rejected, because its neighbours could not
+// encrypt messages to it.
 func TestWeakPeerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 4, nil)

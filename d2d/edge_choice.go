@@ -13,26 +13,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxNearRTT is the round-trip time below which differences are noise. Above it times count by their power of two, so
-// that the same edges come out of each measurement.
+// maxNearRTT is the round-trip time below which differences are regarded as noise. Longer times are classified by
+// powers of two, so that repeated measurements give the same edges.
 const maxNearRTT = 4 * time.Millisecond
 
-// candidateEdge is an edge that could be: both ends have measured it.
+// candidateEdge is a possible edge, which both ends have measured.
 type candidateEdge struct {
-	i, j             int // i < j, in id order
-	rttClass         int // the class of its round-trip time
+	i, j             int // indices in id order; i < j
+	rttClass         int // class of the round-trip time
 	locationDistance float64
-	tieBreak         uint64 // decides among equals
+	tieBreak         uint64 // pseudo-random order of equal candidates
 }
 
-// chooseNeighbors returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the
-// whole of it, from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own
-// choosing the nearest would not do, as few choices are mutual, and cliques come of those.
+// chooseNeighbors returns this agent's neighbours in the graph of the cell, in id order. All agents receive the same
+// beacons and compute the same graph, so both ends of an edge choose it. If each agent chose only its nearest peers,
+// cliques would form.
 //
-// Edges are taken from the nearest pair to the farthest, as long as both ends have room: first those that join two
-// parts that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two
-// neighbours), then those that fill what room there is. Pairs count by the class of their round-trip time, then by
-// their distance if all places are known, then by lot.
+// Edges are chosen from the nearest pair to the farthest, while both ends have room for neighbours. The first pass
+// chooses edges that join two components (Kruskal), so the graph is connected if all pairs are measured and each agent
+// accepts two neighbours. The second pass adds further edges. Pairs are ordered by the class of their round-trip time,
+// then by distance if all locations are known, then pseudo-randomly.
 func (s *NeighborScout) chooseNeighbors(alive []wire.AgentID) []wire.AgentID {
 	ids := append(slices.Clone(alive), s.cfg.OwnID)
 	slices.Sort(ids)
@@ -72,7 +72,7 @@ func (s *NeighborScout) chooseNeighbors(alive []wire.AgentID) []wire.AgentID {
 	return chosen
 }
 
-// componentRoot finds the part that an agent is in, with shorter ways for the next time.
+// componentRoot returns the root of an agent's component, with path compression.
 func componentRoot(part []int, k int) int {
 	for part[k] != k {
 		part[k] = part[part[k]]
@@ -81,8 +81,7 @@ func componentRoot(part []int, k int) int {
 	return k
 }
 
-// candidateEdges returns the pairs whose ends have each heard the other's present start and measured it, the nearest
-// first.
+// candidateEdges returns the pairs that have measured each other's current start, nearest first.
 func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidateEdge {
 	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.IsKnown })
 	var pairs []candidateEdge
@@ -111,7 +110,7 @@ func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon)
 	return pairs
 }
 
-// rttInBeacon returns the round-trip time that a row has for an agent; 0 if it is not known.
+// rttInBeacon returns the round-trip time to an agent according to a beacon; 0 if it is unknown.
 func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
 	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, compareEchoAgentID)
 	if !found || row.PeerEchoes[i].BootEpoch != boot {
@@ -120,8 +119,8 @@ func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Durati
 	return time.Duration(row.PeerEchoes[i].RTTMicros) * time.Microsecond
 }
 
-// edgeTieBreak is the same at all agents and has no order: edges by lot make a graph that mixes well, those by id would
-// make cliques.
+// edgeTieBreak returns a pseudo-random number that is equal at all agents. Random edges give a graph that mixes well;
+// ordering by id would create cliques.
 func edgeTieBreak(a, b wire.AgentID) uint64 {
 	h := sha256.Sum256([]byte(a + "\x00" + b))
 	return binary.LittleEndian.Uint64(h[:])

@@ -6,12 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxSampledParameters bounds the parameters in which a neighbour's steps are watched, evenly spaced.
+// maxSampledParameters is the maximum number of evenly spaced parameters in which a neighbour's response is measured.
 const maxSampledParameters = 256
 
-// edgeFlowStats is what one end of an edge has seen of the flows since the last answer. It tells a neighbour that lies
-// from one that is only far away: an agent that mixes moves towards this end by about the weight of the edge, as the
-// flow that it adds is the negative of the one here; one that says always the same does not.
+// edgeFlowStats holds one end's statistics of the flows since the last answer. They distinguish a malicious neighbour
+// from a distant one. An agent that mixes moves towards this end by about the weight of the edge. An agent that always
+// sends the same values does not move.
 type edgeFlowStats struct {
 	flowCount, clippedCount uint32
 	distanceSum             float64 // sum of ‖x_j − x_i‖
@@ -20,8 +20,8 @@ type edgeFlowStats struct {
 	lastTheirSample, lastDifference []float64 // x_j and d at the last flow
 }
 
-// clippedWeight is the weight with which an edge carries the flow between its two snapshots. It keeps watch where flows
-// are bounded.
+// clippedWeight returns the clipped weight of the flow between the edge's two snapshots. If the edge has a bound, it
+// also updates flowStats.
 func (e *mixingEdge[T]) clippedWeight() T {
 	if e.clipBound == 0 {
 		return e.mixingWeight
@@ -50,7 +50,7 @@ func (e *mixingEdge[T]) clippedWeight() T {
 	return w
 }
 
-// takeEdgeMeasurements returns what was seen of the edges since the last call, by id.
+// takeEdgeMeasurements returns the measurements of the edges since the last call, by id.
 func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 	var all []wire.MixingEdgeMeasurement
 	for _, e := range m.edges {
@@ -63,7 +63,7 @@ func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 		if w.squaredDifferenceSum > 0 {
 			s.MixingResponseRatio = w.neighborResponseSum / w.squaredDifferenceSum
 		}
-		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // it is not finite
+		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // NaN or infinity
 			s.MixingResponseRatio = 0
 		}
 		all = append(all, s)

@@ -7,11 +7,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ParameterDistance returns ‖b − a‖. The differences are taken and their squares added in float64, in index order and
-// each rounded on its own, so ParameterDistance(a, b) and ParameterDistance(b, a) are the same bits, on every
-// processor. It overflows to +Inf.
+// ParameterDistance returns ‖b − a‖. Differences and squares are computed in float64, summed in index order and rounded
+// individually. ParameterDistance(a, b) and ParameterDistance(b, a) are therefore bitwise equal on every processor. The
+// result may overflow to +Inf.
 //
-// It panics when the lengths differ.
+// It panics if the lengths differ.
 func ParameterDistance[T wire.Float](a, b []T) float64 {
 	if len(a) != len(b) {
 		panic(fmt.Sprintf("d2d: distance of vectors of %d and %d elements", len(a), len(b)))
@@ -24,11 +24,10 @@ func ParameterDistance[T wire.Float](a, b []T) float64 {
 	return math.Sqrt(sum)
 }
 
-// ClippedFlowWeight returns the weight with which an edge of bound tau carries a flow between two vectors at that
-// distance: w·min(1, tau/distance), so that the flow moves either end by at most w·tau (He, Karimireddy and Jaggi 2022,
-// with one bound for both ends). The two ends get the same weight from the same numbers, and so the sum of their
-// vectors stays what it was. tau 0 bounds nothing. Where T cannot hold the difference the weight is 0, and there is no
-// flow.
+// ClippedFlowWeight returns the weight of a flow between two vectors on an edge with bound tau: w·min(1, tau/distance).
+// The flow then moves either end by at most w·tau (He, Karimireddy and Jaggi 2022, with one bound for both ends). Both
+// ends compute the same weight, so the sum of their vectors is conserved. tau = 0 means no bound. If T cannot represent
+// the distance, the weight is 0.
 func ClippedFlowWeight[T wire.Float](weight T, tau, distance float64) T {
 	switch {
 	case tau == 0 || distance <= tau:
@@ -39,9 +38,9 @@ func ClippedFlowWeight[T wire.Float](weight T, tau, distance float64) T {
 	return T(float64(weight) * (tau / distance))
 }
 
-// ClipNodeFlowWeights sets the weights of the edges between node i and the nodes after it to those with which they
-// carry the flows of one step: dst[k] is [ClippedFlowWeight] of weights[k], rounded to T, for what their ends have
-// sent. dst and weights have one weight an edge, as for [MixAllNodes]. Rows may be made at the same time.
+// ClipNodeFlowWeights computes the clipped weights of the edges between node i and higher nodes for one step. dst[k] is
+// [ClippedFlowWeight] of weights[k], rounded to T, for the vectors sent by its ends. dst and weights have one weight
+// per edge, as in [MixAllNodes]. Different nodes may be processed concurrently.
 func ClipNodeFlowWeights[T wire.Float](dst []float64, i int, sent [][]T, links *Adjacency, weights []float64,
 	tau float64) {
 	for _, l := range links.entries[links.entryOffsets[i]:links.entryOffsets[i+1]] {

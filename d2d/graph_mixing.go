@@ -6,17 +6,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Adjacency lists, for each node, its neighbours in ascending order and the number of the edge that leads to each.
+// Adjacency lists, for each node, its neighbours in ascending order with the numbers of the connecting edges.
 type Adjacency struct {
-	entryOffsets []int32 // the links of node i are first[i] to first[i+1]
+	entryOffsets []int32 // entries of node i are entryOffsets[i] to entryOffsets[i+1]
 	entries      []adjacencyEntry
 	edgeCount    int
 }
 
 type adjacencyEntry struct{ node, edge int32 }
 
-// NewAdjacency takes the edges of a graph of n nodes as pairs (i, j) with i < j < n, in lexicographic order and none
-// twice. It panics when they are not: graph.Graph keeps its edges so.
+// NewAdjacency returns the adjacency lists of a graph of n nodes. The edges are pairs (i, j) with i < j < n, in
+// lexicographic order and without duplicates. It panics otherwise; graph.Graph stores its edges in this form.
 func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	l := &Adjacency{entryOffsets: make([]int32, n+1), entries: make([]adjacencyEntry, 2*len(edges)),
 		edgeCount: len(edges)}
@@ -32,7 +32,8 @@ func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	for i := range n {
 		l.entryOffsets[i+1] += l.entryOffsets[i]
 	}
-	// Node i meets its edges (h, i), h < i, before its edges (i, j), and both in ascending order: no sorting.
+	// For each node i, the edges (h, i) with h < i precede the edges (i, j), and both are ascending, so no sorting is
+	// needed.
 	next := append([]int32(nil), l.entryOffsets...)
 	for k, e := range edges {
 		i, j := int32(e[0]), int32(e[1])
@@ -43,16 +44,15 @@ func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	return l
 }
 
-// NodeCount is the number of nodes.
+// NodeCount returns the number of nodes.
 func (l *Adjacency) NodeCount() int { return len(l.entryOffsets) - 1 }
 
-// MixAllNodes is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j of i in
-// ascending order, to the bit what node i gets from copying x[i] and calling [AddParameterFlow] for each of them. sent
-// is x as its neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order,
-// rounded to T before it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same
-// length; dst shares no memory with the others: a simulator keeps two sets of rows and swaps them.
+// MixAllNodes performs one mixing step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j
+// of i in ascending order. The result is bitwise equal to copying x[i] and calling [AddParameterFlow] for each
+// neighbour. sent is x after a lossy codec, or x itself. weights has one w_ij per edge, rounded to T before use; edges
+// of weight 0 are skipped. dst, x and sent have n rows of the same length. dst must not share memory with the others.
 //
-// It panics when the shapes differ.
+// It panics if the shapes differ.
 func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
 	n := links.NodeCount()
 	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edgeCount {
@@ -64,7 +64,7 @@ func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []f
 	}
 }
 
-// MixNode is row i of [MixAllNodes]. Rows may be made at the same time.
+// MixNode computes row i of [MixAllNodes]. Different rows may be computed concurrently.
 func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
 	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
 		panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(dst),
@@ -74,8 +74,8 @@ func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weig
 	addNodeFlows(dst, i, sent, links.entries[links.entryOffsets[i]:links.entryOffsets[i+1]], weights)
 }
 
-// addNodeFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as
-// much as a flow; the order of the sums stays that of the neighbours.
+// addNodeFlows adds the flows of node i to dst. It processes up to four flows per pass, because a pass over dst costs
+// as much as a flow. The order of summation remains the order of the neighbours.
 func addNodeFlows[T wire.Float](dst []T, i int, x [][]T, to []adjacencyEntry, weights []float64) {
 	var w [4]T
 	var row [4][]T

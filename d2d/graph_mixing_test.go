@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// randomEdges draws the edges of a graph of n nodes, each with probability p, in order.
+// randomEdges returns random edges of a graph of n nodes, each with probability p, in order.
 func randomEdges(n int, p float64, rng *rand.Rand) (edges [][2]int) {
 	for i := range n {
 		for j := i + 1; j < n; j++ {
@@ -23,7 +23,7 @@ func randomEdges(n int, p float64, rng *rand.Rand) (edges [][2]int) {
 	return edges
 }
 
-// randomRows has values of very different sizes, so that every rounding shows.
+// randomRows returns rows with values of very different sizes, so that rounding differences show.
 func randomRows[T wire.Float](n, d int, rng *rand.Rand) [][]T {
 	rows := zeroRows[T](n, d)
 	for _, row := range rows {
@@ -42,7 +42,7 @@ func zeroRows[T wire.Float](n, d int) [][]T {
 	return rows
 }
 
-// naive is the definition, over a dense matrix of weights.
+// naive computes a mixing step from its definition with a dense weight matrix.
 func naive[T wire.Float](dst, x, sent [][]T, w [][]T) {
 	for i := range x {
 		for k := range x[i] {
@@ -64,7 +64,7 @@ func dense[T wire.Float](n int, edges [][2]int, weights []float64) [][]T {
 	return w
 }
 
-// randomWeights has some links down and some weights negative.
+// randomWeights returns random weights, including negative weights and 0 (link down).
 func randomWeights(m int, rng *rand.Rand) []float64 {
 	weights := make([]float64, m)
 	for e := range weights {
@@ -92,7 +92,7 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		naive(want, x, sent, dense[T](n, edges, weights))
 		sameBits(t, "the definition", got, want)
 
-		// The ends of the edges, each for itself, in any order of the nodes.
+		// Each end of each edge separately, with the nodes in any order.
 		for i := range x {
 			copy(want[i], x[i])
 		}
@@ -118,7 +118,7 @@ func sameBits[T wire.Float](t *testing.T, than string, got, want [][]T) {
 	}
 }
 
-// TestFlowIsAntisymmetric wants what one end gains to be what the other loses, to the bit.
+// TestFlowIsAntisymmetric checks that the gain of one end is exactly the loss of the other.
 func TestFlowIsAntisymmetric(t *testing.T) {
 	t.Run("float32", testFlowIsAntisymmetric[float32])
 	t.Run("float64", testFlowIsAntisymmetric[float64])
@@ -142,7 +142,7 @@ func testFlowIsAntisymmetric[T wire.Float](t *testing.T) {
 	}
 }
 
-// TestMixConservesTheSum wants the sum over all nodes kept, whatever links are up: to the rounding of T.
+// TestMixConservesTheSum checks that the sum over all nodes is conserved up to rounding for any set of active links.
 func TestMixConservesTheSum(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { testMixConservesTheSum[float32](t, 1e-5) })
 	t.Run("float64", func(t *testing.T) { testMixConservesTheSum[float64](t, 1e-13) })
@@ -218,8 +218,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// BenchmarkMix also runs, in turn, the loop that one would write by hand, over flat rows and one flow after the other;
-// x_naive is how many times faster MixAllNodes is. One op is a step of all nodes.
+// BenchmarkMix compares MixAllNodes with a naive loop over flat rows and single flows. x_naive is the speed-up of
+// MixAllNodes. One op is a step of all nodes.
 func BenchmarkMix(b *testing.B) {
 	for _, d := range []int{25, 1000} {
 		b.Run(fmt.Sprintf("float32/d%d", d), func(b *testing.B) { benchmarkMix[float32](b, d) })
@@ -249,7 +249,7 @@ func benchmarkMix[T wire.Float](b *testing.B, d int) {
 			}
 		}
 	}
-	const slice = 50 // both see the same machine
+	const slice = 50 // alternate, so that both run under the same conditions
 	var own, twin time.Duration
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -14,35 +14,35 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fate is what happens to messages and agents.
+// fate defines failures of messages and agents.
 type fate struct {
 	loss, dup float64
-	delay     time.Duration // most of a message; they overtake each other
-	late      bool          // every message takes at least one step's wait
-	compute   time.Duration // most of a local step
+	delay     time.Duration // maximum delay of a message; messages overtake each other
+	late      bool          // every message takes at least the wait of one step
+	compute   time.Duration // maximum duration of a local step
 	gradient  float64       // size of the random local steps
-	killAt    uint64        // the step at which node 0 dies; 0 = never
-	restart   time.Duration // after which it comes back with a new start; 0 = never
+	killAt    uint64        // step at which node 0 dies; 0 = never
+	restart   time.Duration // time until node 0 restarts; 0 = never
 	wait      time.Duration
 	steps     uint64
 	drain     time.Duration
 	open      bool // messages are not sealed
-	unproved  bool // sealed, without proofs of the sender
+	unproved  bool // sealed, but without sender proofs
 	codec     spec.Codec
-	clip      float64 // of all edges
-	still     bool    // node 0 says the same at every step
+	clip      float64 // clip bound of all edges
+	still     bool    // node 0 sends the same values at every step
 }
 
-// links are exchanges on one clock, and what is under way between them.
+// links simulates exchanges with a common clock and the messages between them.
 type links[T wire.Float] struct {
 	t      *testing.T
 	fate   fate
 	rng    *rand.Rand
 	now    time.Time
-	agenda []arrival // ascending; equal times in the order in which they were added
+	agenda []arrival // ascending; in insertion order for equal times
 	nodes  []*node[T]
-	seals  map[string][]byte // what was sealed, by key and nonce
-	keyed  byte              // keys made so far
+	seals  map[string][]byte // sealed texts by key and nonce
+	keyed  byte              // number of keys created so far
 }
 
 type arrival struct {
@@ -58,12 +58,12 @@ type node[T wire.Float] struct {
 	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
-	seen     []wire.MixingEdgeMeasurement // of its edges
-	set      time.Time                    // its timer
-	mostKept int                          // sealed snapshots
+	seen     []wire.MixingEdgeMeasurement // measurements of the node's edges
+	set      time.Time                    // time of the node's timer
+	mostKept int                          // maximum number of stored sealed snapshots
 }
 
-// newLinks has n nodes with d parameters each on the edges of weights.
+// newLinks returns n nodes with d parameters each, joined by the edges in weights.
 func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]int]float64, f fate) *links[T] {
 	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
@@ -93,7 +93,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	return l
 }
 
-// boot begins a start of a node's program.
+// boot starts or restarts the program of a node.
 func (l *links[T]) boot(a *node[T], x []T) {
 	a.trace = conservation.New[T](a.cfg.Self)
 	a.cfg.Trace = a.trace
@@ -112,7 +112,7 @@ func (l *links[T]) boot(a *node[T], x []T) {
 	l.after(0, func() { l.step(a, Start{}) })
 }
 
-// keys has one device key for an id, and new random bytes each time.
+// keys returns sealing keys with a fixed device key for each id and new random bytes.
 func (l *links[T]) keys(id wire.AgentID) *SealingKeys {
 	private, err := DeriveDeviceKey([]byte(id))
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *links[T]) upTo(d time.Duration) time.Duration {
 	return time.Duration(l.rng.Int64N(int64(d) + 1))
 }
 
-// run works until nothing is left to do, or most events have been seen.
+// run processes events until the agenda is empty or most events have been processed.
 func (l *links[T]) run(most int) {
 	for range most {
 		if len(l.agenda) == 0 {
@@ -153,7 +153,7 @@ func (l *links[T]) run(most int) {
 	}
 }
 
-// rest works until nothing is left to do.
+// rest processes events until the agenda is empty.
 func (l *links[T]) rest() {
 	l.t.Helper()
 	if l.run(1e6); len(l.agenda) > 0 {
@@ -191,7 +191,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 	}
 }
 
-// send carries a message to a neighbour, or does not.
+// send delivers a message to a neighbour, or loses, delays or duplicates it.
 func (l *links[T]) send(to wire.AgentID, payload []byte) {
 	a := l.nodes[slices.IndexFunc(l.nodes, func(a *node[T]) bool { return a.cfg.Self == to })]
 	copies := 1
@@ -211,7 +211,7 @@ func (l *links[T]) send(to wire.AgentID, payload []byte) {
 	}
 }
 
-// noteSeal checks that no key and nonce ever see two texts.
+// noteSeal checks that a key and nonce are never used for two different texts.
 func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	if err != nil {
@@ -233,7 +233,7 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	l.seals[key] = slices.Clone(payload)
 }
 
-// compute takes a local step, or dies of it.
+// compute performs a local step, or kills the node.
 func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
 		a.dead = true
@@ -243,7 +243,7 @@ func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 				for k := range a.cfg.Neighbors {
 					a.cfg.Neighbors[k].Boot = 0
 				}
-				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // what it has is of no use
+				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // its old parameters are lost
 			})
 		}
 		return
@@ -264,12 +264,11 @@ func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 	})
 }
 
-// isAlive returns the nodes that are.
 func (l *links[T]) alive() []*node[T] {
 	return slices.DeleteFunc(slices.Clone(l.nodes), func(a *node[T]) bool { return a.dead })
 }
 
-// spread is the root of Σ‖x_i − x̄‖² over the living.
+// spread returns the root of Σ‖x_i − x̄‖² over the living nodes.
 func (l *links[T]) spread() float64 {
 	var sum float64
 	alive := l.alive()
@@ -285,7 +284,7 @@ func (l *links[T]) spread() float64 {
 	return math.Sqrt(sum)
 }
 
-// drift is that of the agents that live; their local steps are as the links have recorded them.
+// drift returns the drift of the sum over the living nodes, corrected by their recorded local steps.
 func (l *links[T]) drift() float64 {
 	var all []conservation.BlockSums
 	for _, a := range l.alive() {

@@ -12,23 +12,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MessageExchangeConfig adds to MixingConfig the names, keys and codec of the messages.
+// MessageExchangeConfig adds the names, keys and codec of the messages to MixingConfig.
 type MessageExchangeConfig[T wire.Float] struct {
 	MixingConfig[T]
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *SealingKeys // nil = messages are not sealed, as on a trusted bench
-	// SenderProofs has each message prove which neighbour has sent it; all of the block do, or none. Without keys none
-	// can.
+	Keys  *SealingKeys // nil = messages are not sealed, as on a trusted test bench
+	// SenderProofs adds a proof of the sender to each message. All agents of a block must use the same value. It has no
+	// effect without Keys.
 	SenderProofs bool
-	Codec        spec.Codec // of snapshots; empty = raw
-	Rand         *rand.Rand // of a codec that rounds at random; else it may be nil
+	Codec        spec.Codec // codec of snapshots; empty = raw
+	Rand         *rand.Rand // used by codecs with random rounding; otherwise it may be nil
 }
 
-// messageExchange is a mixer with its messages: it seals and opens them, splits large
-// snapshots and joins their parts, and distributes the keys. Its host only
-// publishes, subscribes and takes local steps:
+// messageExchange combines a mixer with its messages. It seals and opens messages, splits large snapshots, joins their
+// parts, and distributes the keys. Its host only publishes, subscribes and computes local steps:
 //
 //	effects := exchange.Step(now, Start{})
 //	for {
@@ -43,29 +42,29 @@ type messageExchange[T wire.Float] struct {
 	ownSealer          *senderSealer
 	addsProofs         bool
 	sealedPartsByStep  map[uint64][][]byte // sealed snapshots by step
-	sealedControlCount uint64              // of sealed controls
-	greetingAt         time.Time           // when the greeting is due; zero while it is not
-	lastGreetingAt     time.Time           // of the last greeting
-	greetingInterval   time.Duration       // least time to the next one
+	sealedControlCount uint64              // number of sealed control messages
+	greetingAt         time.Time           // time of the next greeting; zero if none is scheduled
+	lastGreetingAt     time.Time
+	greetingInterval   time.Duration // minimum time between the last greeting and the next
 	codec              codec.Codec[T]
-	snapshotBytes      int    // of a snapshot, in bytes
-	packedSnapshot     []byte // the present snapshot
+	snapshotBytes      int    // size of an encoded snapshot in bytes
+	packedSnapshot     []byte // current snapshot after encoding
 	effects            []Effect
 }
 
-// neighborPeer is the other end of an edge.
+// neighborPeer is the agent at the other end of an edge.
 type neighborPeer struct {
 	id               wire.AgentID
 	sharedSecret     []byte        // shared by the two devices
-	knownPeerBoot    wire.Epoch    // the start that key belongs to
-	theirSealer      *senderSealer // nil until its greeting has come
-	hasOurSenderKey  bool          // it has this agent's key
-	senderProofKeys  proofKeys     // on this edge
+	knownPeerBoot    wire.Epoch    // start of the neighbour's program to which theirSealer belongs
+	theirSealer      *senderSealer // nil until the neighbour's greeting has arrived
+	hasOurSenderKey  bool          // whether the neighbour has this agent's key
+	senderProofKeys  proofKeys     // keys for sender proofs on this edge
 	partialSnapshots []*snapshotAssembly
-	spareBuffer      []byte // buffer of the last whole snapshot, for the next
+	spareBuffer      []byte // reusable buffer of the last complete snapshot
 }
 
-// snapshotAssembly is a snapshot whose parts have not all come.
+// snapshotAssembly is a snapshot with some parts missing.
 type snapshotAssembly struct {
 	step             uint64
 	snapshotBytes    []byte
@@ -73,11 +72,10 @@ type snapshotAssembly struct {
 	missingPartCount int
 }
 
-// MessageReceived is a message on a neighbour's topic. Step opens the payload in place.
+// MessageReceived is a message on a neighbour's topic. Step decrypts the payload in place.
 type MessageReceived struct{ Payload []byte }
 
-// PublishMessage asks the host to publish a message to the neighbours. TopicPart is the
-// last level of its topic.
+// PublishMessage makes the host publish a message to the neighbours. TopicPart is the last level of its topic.
 type PublishMessage struct {
 	TopicPart string
 	Payload   []byte
@@ -86,8 +84,8 @@ type PublishMessage struct {
 func (MessageReceived) event() {}
 func (PublishMessage) effect() {}
 
-// newMessageExchange returns an exchange that mixes x in place, as newMixer does. It fails on too many neighbours and
-// on bad keys.
+// newMessageExchange returns an exchange that mixes x in place, like newMixer. It returns an error for too many
+// neighbours or invalid keys.
 func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*messageExchange[T], error) {
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
 		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
@@ -125,17 +123,17 @@ func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*mes
 	return e, nil
 }
 
-// quantizeSnapshot packs a snapshot, and replaces it by what its receivers will have. One that is not finite they will
-// ignore.
+// quantizeSnapshot encodes a snapshot and replaces it by the values that its receivers will decode. Receivers ignore a
+// snapshot that is not finite.
 func (e *messageExchange[T]) quantizeSnapshot(x []T) {
 	e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], x, e.cfg.Rand)
 	_ = e.codec.Decode(x, e.packedSnapshot)
 }
 
-// Stats returns the counts so far.
+// Stats returns the current counters.
 func (e *messageExchange[T]) Stats() MixingStats { return e.mixer.Stats() }
 
-// Deadline returns when the machine wants a Tick, if it does.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (e *messageExchange[T]) Deadline() (time.Time, bool) {
 	at, ok := e.mixer.Deadline()
 	if !e.greetingAt.IsZero() && (!ok || e.greetingAt.Before(at)) {
@@ -144,8 +142,8 @@ func (e *messageExchange[T]) Deadline() (time.Time, bool) {
 	return at, ok
 }
 
-// Step takes one event (Start, LocalStepTaken, MessageReceived or Tick) and returns the effects to carry out, in order:
-// PublishMessage, computeLocalStep and mixingEnded.
+// Step processes one event (Start, LocalStepTaken, MessageReceived or Tick). It returns the effects to perform, in
+// order: PublishMessage, computeLocalStep and mixingEnded.
 func (e *messageExchange[T]) Step(now time.Time, ev Event) []Effect {
 	e.effects = nil
 	if m, ok := ev.(MessageReceived); ok {
@@ -162,7 +160,7 @@ func (e *messageExchange[T]) Step(now time.Time, ev Event) []Effect {
 	return e.effects
 }
 
-// performMixerEffects turns the mixer's effects into messages.
+// performMixerEffects converts the mixer's effects to messages.
 func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect) {
 	for _, ef := range effects {
 		switch ef := ef.(type) {
@@ -184,7 +182,7 @@ func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect
 				IsEdgeDrained:  ef.IsEdgeDrained})
 		case sendGreeting:
 			e.scheduleGreeting(now)
-		default: // compute, ended
+		default: // computeLocalStep and mixingEnded go to the host
 			e.effects = append(e.effects, ef)
 		}
 	}
@@ -194,7 +192,7 @@ func peerInstanceOf(to edgeReceiver) wire.PeerInstance {
 	return wire.PeerInstance{ID: to.NeighborID, BootEpoch: to.Boot}
 }
 
-// controlTopicPart is the part of greetings and controls; a snapshot's have their numbers, from 1.
+// controlTopicPart is the topic part of greetings and control messages. The parts of a snapshot are numbered from 1.
 const controlTopicPart = "0"
 
 func (e *messageExchange[T]) publishPayload(part string, payload []byte) {
@@ -207,7 +205,7 @@ func (e *messageExchange[T]) publishSnapshot(step uint64) {
 	}
 }
 
-// sealSnapshot makes the messages of a snapshot, which quantize has packed just now where it must.
+// sealSnapshot returns the sealed messages of a snapshot. If Quantize is set, it has already encoded the snapshot.
 func (e *messageExchange[T]) sealSnapshot(s sendSnapshot[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], s.Parameters, nil)
@@ -233,7 +231,7 @@ func (e *messageExchange[T]) sealSnapshot(s sendSnapshot[T]) [][]byte {
 	return messages
 }
 
-// peerByID returns the other end of an edge; nil if there is none.
+// peerByID returns the peer with the given id, or nil if it is not a neighbour.
 func (e *messageExchange[T]) peerByID(id wire.AgentID) *neighborPeer {
 	i := slices.IndexFunc(e.peers, func(p *neighborPeer) bool { return p.id == id })
 	if i < 0 {
@@ -263,8 +261,8 @@ func (e *messageExchange[T]) publishControlMessage(t wire.PeerMessageType, c wir
 	e.publishPayload(controlTopicPart, m)
 }
 
-// scheduleGreeting plans a greeting, at least the gap after the last one. Gaps are short at first: neighbours begin
-// within moments of each other, and one that has not subscribed yet misses the greeting.
+// scheduleGreeting schedules a greeting, at least greetingInterval after the last one. The interval is short at first,
+// because neighbours begin at about the same time, and an agent that has not subscribed yet misses the greeting.
 func (e *messageExchange[T]) scheduleGreeting(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
@@ -275,7 +273,7 @@ func (e *messageExchange[T]) scheduleGreeting(now time.Time) {
 	}
 }
 
-// sendDueGreeting publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
+// sendDueGreeting publishes a greeting if it is due. It schedules the next one while a key is missing at either end.
 func (e *messageExchange[T]) sendDueGreeting(now time.Time) {
 	if e.greetingAt.IsZero() || now.Before(e.greetingAt) {
 		return
@@ -286,7 +284,7 @@ func (e *messageExchange[T]) sendDueGreeting(now time.Time) {
 	for _, p := range e.peers {
 		k := wire.WrappedSenderKey{Receiver: wire.PeerInstance{ID: p.id, BootEpoch: p.knownPeerBoot},
 			HoldsNeighborKey: p.theirSealer != nil}
-		// no secret makes it fail
+		// the error is always nil for derived secrets
 		k.WrappedKey, _ = wrapSenderKey(e.cfg.Keys, p.sharedSecret, e.headerTemplate, k.Receiver)
 		g.WrappedKeys = append(g.WrappedKeys, k)
 		if (p.theirSealer == nil || !p.hasOurSenderKey) && e.mixer.waitsForNeighbor(p.id) {

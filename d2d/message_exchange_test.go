@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// pair is two neighbours that have exchanged keys, and all that a said so far.
+// pair returns two neighbours that have exchanged keys, and all messages of a so far.
 func pair(t *testing.T) (a, b *messageExchange[float64], said [][]byte) {
 	t.Helper()
 	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
@@ -34,7 +34,8 @@ func published(effects []Effect) (payloads [][]byte) {
 	return payloads
 }
 
-// TestTampering changes every byte of a sealed snapshot and of a greeting: none is taken, none crashes.
+// TestTampering changes every byte of a sealed snapshot and of a greeting. Each change must be rejected without a
+// panic.
 func TestTampering(t *testing.T) {
 	_, b, said := pair(t)
 	now := time.Unix(0, 0)
@@ -59,8 +60,8 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestOtherBlocks sends what belongs to another run or round: neither the messages of a pair that mixes openly, nor the
-// wrapped key of one that seals, with its head changed to this round's.
+// TestOtherBlocks replays messages of another run or round: unsealed messages, and a wrapped key with its header
+// changed to this round.
 func TestOtherBlocks(t *testing.T) {
 	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *messageExchange[float64],
 		said [][]byte) {
@@ -116,7 +117,7 @@ func TestOtherBlocks(t *testing.T) {
 	}
 }
 
-// TestSealed looks for the parameters in what the broker sees.
+// TestSealed checks that the parameters do not appear in published messages.
 func TestSealed(t *testing.T) {
 	a, _, said := pair(t)
 	plain := wire.AppendVector(nil, a.mixer.parameters)
@@ -127,8 +128,8 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherStart: parts of a snapshot that came from a start of the neighbour are gone when its next start
-// gives its key: the two are never joined.
+// TestPartsOfAnotherStart checks that snapshot parts from an earlier start of the neighbour are discarded when its next
+// start sends a key. Parts of different starts are never joined.
 func TestPartsOfAnotherStart(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
@@ -156,7 +157,7 @@ func TestPartsOfAnotherStart(t *testing.T) {
 	}
 }
 
-// FuzzMessage feeds neighbours' messages to an exchange.
+// FuzzMessage passes fuzzed messages of neighbours to an exchange.
 func FuzzMessage(f *testing.F) {
 	w := newLinks[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5})
 	a := w.nodes[0].ex
@@ -168,7 +169,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzNeighbor feeds an exchange what a neighbour with a valid key may say: whatever it is, sealed as it should be.
+// FuzzNeighbor passes arbitrary messages with valid seals to an exchange, as a malicious neighbour could send them.
 func FuzzNeighbor(f *testing.F) {
 	l := bothStarted(&testing.T{}, false)
 	a, b := l.nodes[0].ex, l.nodes[1].ex
@@ -203,8 +204,8 @@ func FuzzNeighbor(f *testing.F) {
 	})
 }
 
-// TestForbidden sends what no neighbour would, well formed but for one thing: each is ignored for that, and nothing of
-// it is taken.
+// TestForbidden sends messages with exactly one error each. Each must be ignored for the right reason and without side
+// effects.
 func TestForbidden(t *testing.T) {
 	now := time.Unix(0, 0)
 	open, sealed := bothStarted(t, true), bothStarted(t, false)
@@ -229,7 +230,7 @@ func TestForbidden(t *testing.T) {
 	keepsTwoIncomplete(t)
 }
 
-// keepsTwoIncomplete checks that of snapshots whose parts do not all come, two are kept.
+// keepsTwoIncomplete checks that at most two incomplete snapshots are kept.
 func keepsTwoIncomplete(t *testing.T) {
 	t.Helper()
 	now := time.Unix(0, 0)
@@ -247,7 +248,7 @@ func keepsTwoIncomplete(t *testing.T) {
 	}
 }
 
-// forbidden is a message to the second node of l, and why it is ignored.
+// forbidden is an invalid message to the second node of l, with the reason for ignoring it.
 type forbidden struct {
 	name    string
 	l       *links[float64]
@@ -255,13 +256,13 @@ type forbidden struct {
 	why     IgnoreReason
 }
 
-// noReason marks a message that is ignored and counted under no reason.
+// noReason marks a message that is ignored without counting a reason.
 const noReason IgnoreReason = 255
 
-// receiver is the second node, to which the messages go.
+// receiver is the second node, which receives the messages.
 var receiver = wire.PeerInstance{ID: "n001", BootEpoch: 1}
 
-// forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
+// forbiddenMessages returns invalid messages for two nodes with unsealed messages and for two with sealed messages.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
 	ask := wire.AppendPeerControl(nil, headOf(wire.PeerSnapshotRequest), &wire.PeerControlMessage{Receiver: receiver,
@@ -315,7 +316,7 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	}
 }
 
-// bothStarted returns two nodes that have started. The second has heard the start of the first.
+// bothStarted returns two started nodes. The second has received the greeting of the first.
 func bothStarted(t *testing.T, open bool) *links[float64] {
 	t.Helper()
 	now := time.Unix(0, 0)
@@ -327,12 +328,12 @@ func bothStarted(t *testing.T, open bool) *links[float64] {
 	return l
 }
 
-// headOf returns the head of a message of the first node.
+// headOf returns the header of a message of the first node.
 func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
 	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBootEpoch: 1}
 }
 
-// snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
+// snapshotOf returns the first node's snapshot of x after its first step. change, if not nil, modifies its headers.
 func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHeader), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
 	s := wire.SnapshotPartHeader{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: receiver,
@@ -347,7 +348,7 @@ func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHeade
 	return m
 }
 
-// sentBy changes the sender of a snapshot.
+// sentBy returns a change that replaces the sender of a snapshot.
 func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHeader) {
 	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHeader) { h.Sender, h.SenderBootEpoch = id, boot }
 }

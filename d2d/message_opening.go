@@ -7,14 +7,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// openMessage turns a message into the mixer's event; nil if it is none, yet.
+// openMessage decrypts a message and returns the resulting mixer event, or nil while more parts are needed.
 func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	switch {
 	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
 		return e.countIgnoredMessage(IgnoreMalformed)
 	case h.Sender == e.cfg.Self && h.SenderBootEpoch == e.cfg.Boot:
-		return nil // its own, as the broker gave it back
+		return nil // own message returned by the broker
 	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
 		return e.countIgnoredMessage(IgnoreOtherRound)
 	}
@@ -63,8 +63,9 @@ func (e *messageExchange[T]) countIgnoredMessage(why IgnoreReason) Event {
 	return nil
 }
 
-// openGreeting takes a neighbour's key, and gives it ours if it has not got it. The key opens only if the neighbour
-// itself has wrapped it, in the start that it names; for which start of this program does not matter here.
+// openGreeting stores a neighbour's key, and schedules a greeting if the neighbour lacks this agent's key. The key
+// opens only if the neighbour itself has wrapped it at the start given in the header. The receiver's boot epoch is not
+// checked here.
 func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire.PeerMessageHeader, rest []byte) Event {
 	g, err := wire.DecodeKeyGreeting(rest)
 	if err != nil {
@@ -91,7 +92,7 @@ func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire
 	return neighborGreeted{messageSender{h.Sender, h.SenderBootEpoch, k.Receiver.BootEpoch}}
 }
 
-// openSnapshotPart opens a part, and returns the snapshot when it is the last one.
+// openSnapshotPart decrypts a part of a snapshot. It returns the snapshot when all parts have arrived.
 func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessageHeader, payload, rest []byte) Event {
 	s, sealed, err := wire.DecodeSnapshotPart(rest)
 	if err != nil {
@@ -99,7 +100,7 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 	}
 	i := slices.IndexFunc(s.Receivers, func(to wire.SnapshotReceiver) bool { return to.ID == e.cfg.Self })
 	if i < 0 {
-		return nil // it has nothing new on this edge
+		return nil // the message contains no new snapshot for this edge
 	}
 	from, seq := messageSender{h.Sender, h.SenderBootEpoch, s.Receivers[i].BootEpoch}, s.Receivers[i].SnapshotSeq
 	switch {
@@ -134,8 +135,8 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 	return snapshotReceived[T]{from, seq, x}
 }
 
-// addSnapshotPart adds a part to its snapshot and returns that when it is whole. Two are
-// under way at most: the neighbour's q-th and the one after it.
+// addSnapshotPart adds a part to its snapshot and returns the snapshot if it is complete. At most two snapshots can be
+// incomplete: the neighbour's q-th and the next one.
 func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHeader, part []byte, size int) []byte {
 	from := int(s.PartIndex) * wire.MaxSnapshotPart
 	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
@@ -146,7 +147,7 @@ func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHeader, part []byte, s
 	}
 	i := slices.IndexFunc(p.partialSnapshots, func(a *snapshotAssembly) bool { return a.step == s.Step })
 	if i < 0 {
-		if len(p.partialSnapshots) == 2 { // the older one has become useless
+		if len(p.partialSnapshots) == 2 { // the older one is obsolete
 			p.partialSnapshots = p.partialSnapshots[1:]
 		}
 		data := p.spareBuffer

@@ -14,20 +14,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SealingKeys is what an agent seals with. All but DevicePrivateKey is fresh random bytes for
-// every exchange, so that no key and nonce ever meet twice: not after a
-// restart, in another attempt, or on a cloned device.
+// SealingKeys holds the keys with which an agent seals messages. All except DevicePrivateKey are fresh random bytes for
+// every exchange. No key and nonce are therefore used twice, even after a restart, in another attempt or on a cloned
+// device.
 //
-// Seals keep strangers out, and the broker. Each neighbour of a sender holds its key; which of them has sealed a
-// message, proofs tell.
+// Seals keep out the broker and agents that are not neighbours. All neighbours of a sender have its key, so only a
+// sender proof shows which of them has sealed a message.
 type SealingKeys struct {
-	DevicePrivateKey *ecdh.PrivateKey // X25519, of the device
-	SenderKey        [32]byte         // seals what this agent sends in this block
-	WrappingSalt     [16]byte         // of the keys that wrap SenderKey
+	DevicePrivateKey *ecdh.PrivateKey // X25519 private key of the device
+	SenderKey        [32]byte         // key for this agent's messages in this block
+	WrappingSalt     [16]byte         // salt of the keys that wrap SenderKey
 }
 
-// DeriveDeviceKey derives a device's X25519 key from the seed of its Ed25519 key: one secret to keep, two uses kept
-// apart.
+// DeriveDeviceKey derives a device's X25519 key from the seed of its Ed25519 key, so that the device stores one secret
+// for two separate uses.
 func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, seed, nil, "fl/v1/x25519", 32)
 	if err != nil {
@@ -36,7 +36,7 @@ func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(b)
 }
 
-// senderSealer holds one sender's key.
+// senderSealer holds the cipher of one sender's key.
 type senderSealer struct{ aead cipher.AEAD }
 
 func newSenderSealer(key []byte) (*senderSealer, error) {
@@ -47,7 +47,8 @@ func newSenderSealer(key []byte) (*senderSealer, error) {
 	return &senderSealer{aead}, nil
 }
 
-// sealNonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
+// sealNonce returns a nonce that is unique under a sender's key. Snapshots use the step and part as counter, control
+// messages their own counter.
 func sealNonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	n := make([]byte, chacha20poly1305.NonceSize)
 	n[0] = uint8(t)
@@ -56,7 +57,7 @@ func sealNonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	return n
 }
 
-// deriveSharedSecret is that of two devices, from the private key of one and the public key of the other.
+// deriveSharedSecret returns the X25519 shared secret of two devices.
 func deriveSharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 	theirs, err := ecdh.X25519().NewPublicKey(public)
 	if err != nil {
@@ -65,7 +66,7 @@ func deriveSharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error)
 	return private.ECDH(theirs)
 }
 
-// newWrappingSealer returns the key under which a sender's key travels from one start of a program to another.
+// newWrappingSealer returns the cipher that wraps a sender's key between the given starts of two programs.
 func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerInstance) (*senderSealer, error) {
 	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.Sender, h.SenderBootEpoch, to.ID, to.BootEpoch)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
@@ -87,7 +88,7 @@ func wrapSenderKey(k *SealingKeys, secret []byte, h wire.PeerMessageHeader,
 	return wrapped, nil
 }
 
-// unwrapSenderKey opens the key that a neighbour has sealed for self.
+// unwrapSenderKey opens a neighbour's key that is wrapped for self.
 func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInstance, salt,
 	wrapped []byte) (*senderSealer,
 	error) {

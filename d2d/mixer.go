@@ -9,15 +9,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mixer mixes one agent's parameters with its neighbours', step by step.
+// mixer mixes one agent's parameters with its neighbours' parameters, step by step.
 type mixer[T wire.Float] struct {
 	cfg         MixingConfig[T]
 	parameters  []T
-	edges       []*mixingEdge[T] // ascending by id
+	edges       []*mixingEdge[T] // edges in ascending order of id
 	state       mixerState
-	step        uint64    // the local step under way, from 1
+	step        uint64    // current local step, from 1
 	stateEndsAt time.Time // end of joining, waiting or draining
-	repeatAt    time.Time // when ask, in joining, or finish is repeated
+	repeatAt    time.Time // time of the next requests (joining) or finish messages (draining)
 	freeBuffers [][]T
 	effects     []Effect
 	stats       MixingStats
@@ -27,15 +27,15 @@ type mixerState uint8
 
 const (
 	stateNotStarted mixerState = iota
-	stateJoining               // waits for neighbours' snapshots to begin with
-	stateComputing             // the host takes the local step
-	stateWaiting               // for snapshots from the neighbours
-	stateDraining              // all steps are taken, flows may still come
+	stateJoining               // waits for neighbours' snapshots before the first step
+	stateComputing             // the host computes the local step
+	stateWaiting               // waits for snapshots from neighbours
+	stateDraining              // all steps are done, flows may still arrive
 	stateDone
 )
 
-// newMixer returns a mixer that mixes x in place. x belongs to the host while compute is under way, and to the mixer
-// from then until ended. newMixer panics if cfg is not valid.
+// newMixer returns a mixer that mixes x in place. The host owns x while it performs computeLocalStep; the mixer owns x
+// from then until mixingEnded. newMixer panics if cfg is invalid.
 func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: New: " + err.Error())
@@ -52,10 +52,10 @@ func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	return m
 }
 
-// Stats returns the counts so far.
+// Stats returns the current counters.
 func (m *mixer[T]) Stats() MixingStats { return m.stats }
 
-// Deadline returns when the machine wants a Tick, if it does.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (m *mixer[T]) Deadline() (time.Time, bool) {
 	var first time.Time
 	sooner := func(t time.Time) {
@@ -80,7 +80,7 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// Step takes one event and returns the effects to carry out, in order.
+// Step processes one event and returns the effects to perform, in order.
 func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	m.effects = nil
 	switch ev := ev.(type) {
@@ -131,13 +131,14 @@ func (m *mixer[T]) startMixing(now time.Time) {
 	m.beginLocalStep()
 }
 
-// minSnapshotsToJoin is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
+// minSnapshotsToJoin is the minimum number of snapshots whose median is used as start. With fewer, a single malicious
+// neighbour could choose it.
 const minSnapshotsToJoin = 3
 
-// joinFromSnapshots begins with the median, by coordinate, of the snapshots that neighbours have sent to this start of
-// the program: when all have come, or at least 3 have and no more come within the repeat interval. Without so many it
-// begins with what it has at the deadline, or at once where it has no 3 neighbours. Until then it asks every neighbour:
-// an ask makes the other end restart the edge, if the greeting has not.
+// joinFromSnapshots begins the block with the coordinate-wise median of the neighbours' snapshots. It waits until all
+// have arrived, or until at least 3 have and no more arrive within the repeat interval. With fewer than 3 snapshots at
+// the deadline, or fewer than 3 neighbours, it begins with its own parameters. While it waits, it sends requests, which
+// make the other end reset the edge if the greeting was lost.
 func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	var sent [][]T
 	for _, e := range m.edges {
@@ -167,7 +168,8 @@ func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	}
 }
 
-// setCoordinateMedians overwrites dst with the median of each coordinate: of an even number the mean of the middle two.
+// setCoordinateMedians sets dst to the coordinate-wise median. For an even number of vectors it is the mean of the
+// middle two values.
 func setCoordinateMedians[T wire.Float](dst []T, of [][]T) {
 	column := make([]T, len(of))
 	for i := range dst {
@@ -182,7 +184,6 @@ func setCoordinateMedians[T wire.Float](dst []T, of [][]T) {
 	}
 }
 
-// beginLocalStep begins a local step.
 func (m *mixer[T]) beginLocalStep() {
 	m.state = stateComputing
 	m.step++
@@ -192,7 +193,7 @@ func (m *mixer[T]) beginLocalStep() {
 	m.emitEffect(computeLocalStep{m.step})
 }
 
-// endLocalStep sends a snapshot of the half-step on every edge that can carry one.
+// endLocalStep sends a snapshot after the local step on every edge that is ready for one.
 func (m *mixer[T]) endLocalStep(now time.Time) {
 	if m.state != stateComputing {
 		return
@@ -218,7 +219,7 @@ func (m *mixer[T]) endLocalStep(now time.Time) {
 		e.seq++
 		e.theirParameters, e.theirNextParameters = e.theirNextParameters, nil
 		e.snapshotRequests, e.nextRequestAt = 0, now.Add(m.cfg.RepeatInterval)
-		if e.seq == 1 { // it was probably sent before this agent had subscribed
+		if e.seq == 1 { // the first snapshot was probably sent before this agent had subscribed
 			e.nextRequestAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
 		m.dropUnneededSnapshots(e)
@@ -234,7 +235,7 @@ func (m *mixer[T]) endLocalStep(now time.Time) {
 	m.emitEffect(sendSnapshot[T]{m.step, s.parameters, to})
 }
 
-// advanceState goes on until it must wait for the host or a neighbour.
+// advanceState advances the mixer until it must wait for the host or a neighbour.
 func (m *mixer[T]) advanceState(now time.Time) {
 	switch m.state {
 	case stateJoining:
@@ -249,7 +250,7 @@ func (m *mixer[T]) advanceState(now time.Time) {
 			return
 		}
 		m.state, m.stateEndsAt, m.repeatAt = stateDraining, now.Add(m.cfg.DrainTimeout), now.Add(m.cfg.RepeatInterval)
-		for _, e := range m.edges { // also on drained edges: the other end waits for it
+		for _, e := range m.edges { // also on drained edges: the other end waits for the message
 			m.emitFinish(e)
 		}
 		m.advanceDraining(now)
@@ -259,8 +260,8 @@ func (m *mixer[T]) advanceState(now time.Time) {
 	}
 }
 
-// mustWaitForNeighbors reports whether the step still waits for a neighbour. At the deadline it ends the wait, and
-// later steps no longer wait for neighbours that have been silent for Patience waits in a row.
+// mustWaitForNeighbors reports whether the step must still wait for a neighbour. At the deadline it ends the wait.
+// Later steps then no longer wait for neighbours that were silent in MaxSilentWaits consecutive waits.
 func (m *mixer[T]) mustWaitForNeighbors(now time.Time) bool {
 	late := func(e *mixingEdge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
 	if !slices.ContainsFunc(m.edges, late) {
@@ -279,7 +280,7 @@ func (m *mixer[T]) mustWaitForNeighbors(now time.Time) bool {
 	return false
 }
 
-// applyReadyFlows adds each flow whose two snapshots are here, in the order of the neighbours' ids.
+// applyReadyFlows applies each flow for which both snapshots are available, in the order of the neighbours' ids.
 func (m *mixer[T]) applyReadyFlows() {
 	for _, e := range m.edges {
 		if !e.hasBothSnapshots() {
@@ -302,7 +303,7 @@ func (m *mixer[T]) applyReadyFlows() {
 	}
 }
 
-// advanceDraining repeats finish until no flow can come or the time is over.
+// advanceDraining repeats finish messages until all edges are drained or the time is over.
 func (m *mixer[T]) advanceDraining(now time.Time) {
 	over := !now.Before(m.stateEndsAt)
 	if again := !now.Before(m.repeatAt); again && !over {
@@ -331,7 +332,6 @@ func (m *mixer[T]) emitFinish(e *mixingEdge[T]) {
 		IsEdgeDrained: e.isDrained()})
 }
 
-// requestLateSnapshots asks for the snapshots that are late.
 func (m *mixer[T]) requestLateSnapshots(now time.Time) {
 	if m.state == stateDone {
 		return

@@ -2,7 +2,8 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// edgeOfSender returns the edge that a message is on, or nil, with the reason counted.
+// edgeOfSender returns the edge that a message belongs to. If the message must be ignored, it counts the reason and
+// returns nil.
 func (m *mixer[T]) edgeOfSender(p messageSender) *mixingEdge[T] {
 	e := m.edgeToNeighbor(p.AgentID)
 	if e == nil {
@@ -21,8 +22,8 @@ func (m *mixer[T]) countIgnoredMessage(why IgnoreReason) *mixingEdge[T] {
 	return nil
 }
 
-// updateNeighborBoot takes note of the start of the other end's program. In a block with an
-// end, an edge is to one start of it: who comes back waits for the next block.
+// updateNeighborBoot records the start of the other end's program. In a finite block an edge belongs to a single start,
+// so a restarted neighbour waits for the next block.
 func (m *mixer[T]) updateNeighborBoot(e *mixingEdge[T], boot wire.Epoch) {
 	switch {
 	case e.theirBoot == 0:
@@ -35,8 +36,8 @@ func (m *mixer[T]) updateNeighborBoot(e *mixingEdge[T], boot wire.Epoch) {
 	}
 }
 
-// resetEdge begins an edge again at q = 1. What was watched stays, or a neighbour that lies could begin again before
-// each flow.
+// resetEdge restarts an edge at q = 1. The flow statistics are kept, because otherwise a malicious neighbour could
+// clear them by restarting before each flow.
 func (m *mixer[T]) resetEdge(e *mixingEdge[T]) {
 	m.stats.EdgeResets++
 	m.detachSnapshot(&e.previousSnapshot)
@@ -116,13 +117,13 @@ func (m *mixer[T]) handleNeighborFinished(ev neighborFinished) {
 	}
 }
 
-// recordTheirAppliedFlows takes note that the other end has applied its flows up to seq.
+// recordTheirAppliedFlows records that the other end has applied its flows up to seq.
 func (m *mixer[T]) recordTheirAppliedFlows(e *mixingEdge[T], seq uint64) {
 	e.theirAppliedFlows = max(e.theirAppliedFlows, seq)
 	m.dropUnneededSnapshots(e)
 }
 
-// dropUnneededSnapshots lets go of the own snapshots that neither end needs.
+// dropUnneededSnapshots releases the own snapshots that neither end needs.
 func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
 		m.detachSnapshot(&e.previousSnapshot)
@@ -132,7 +133,7 @@ func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	}
 }
 
-// detachSnapshot takes an edge off a snapshot.
+// detachSnapshot removes an edge's reference to a snapshot and releases the snapshot if it was the last one.
 func (m *mixer[T]) detachSnapshot(p **parameterSnapshot[T]) {
 	s := *p
 	if s == nil {
@@ -152,14 +153,13 @@ func (m *mixer[T]) recycleSnapshotBuffer(p *[]T) {
 	*p = nil
 }
 
-// copyParameters returns the parameters in a buffer of their own.
 func (m *mixer[T]) copyParameters() []T {
 	b := m.takeSnapshotBuffer()
 	copy(b, m.parameters)
 	return b
 }
 
-// takeSnapshotBuffer returns room for a snapshot, with whatever in it.
+// takeSnapshotBuffer returns a buffer for a snapshot. Its content is undefined.
 func (m *mixer[T]) takeSnapshotBuffer() []T {
 	n := len(m.freeBuffers)
 	if n == 0 {
@@ -179,14 +179,13 @@ func allFinite[T wire.Float](x []T) bool {
 	return true
 }
 
-// needsNeighborSnapshot tells whether a neighbour's snapshot q can be of use.
+// needsNeighborSnapshot reports whether a neighbour's snapshot q is still needed.
 func (m *mixer[T]) needsNeighborSnapshot(id wire.AgentID, seq uint64) bool {
 	e := m.edgeToNeighbor(id)
 	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||
 		seq > e.seq+1)
 }
 
-// waitsForNeighbor tells whether steps wait for a neighbour.
 func (m *mixer[T]) waitsForNeighbor(id wire.AgentID) bool {
 	e := m.edgeToNeighbor(id)
 	return e != nil && e.stepsWaitForIt && m.state != stateDone

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ring joins each of n nodes with the next and the one after it, by Metropolis weights.
+// ring returns Metropolis weights for a ring in which each of n nodes is joined with the next two.
 func ring(n int) map[[2]int]float64 {
 	w := map[[2]int]float64{}
 	for i := range n {
@@ -21,7 +21,7 @@ func ring(n int) map[[2]int]float64 {
 	return w
 }
 
-// TestLockStep holds mixing without loss and without deadlines against the synchronous step of a simulator, to the bit.
+// TestLockStep checks that mixing without loss and deadlines is bitwise equal to a synchronous simulator.
 func TestLockStep(t *testing.T) {
 	const n, d, steps = 20, 7, 50
 	weights := ring(n)
@@ -62,8 +62,8 @@ func TestLockStep(t *testing.T) {
 	}
 }
 
-// TestConservation loses, doubles, delays and reorders messages, sealed and open, whole and quantised, in one part and
-// in several, kills one agent, and holds the sum over the living.
+// TestConservation checks that the sum over the living agents is conserved. It loses, duplicates, delays and reorders
+// messages and kills one agent. Messages are sealed or unsealed, exact or quantised, in one part or in several.
 func TestConservation(t *testing.T) {
 	f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
 		wait: 100 * time.Millisecond, steps: 300, drain: 5 * time.Second}
@@ -76,7 +76,7 @@ func TestConservation(t *testing.T) {
 		"int4":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt4 },
 	} {
 		if name == "kill" && testing.Short() {
-			continue // as "sealed", and more steps
+			continue // equal to "sealed", but with more steps
 		}
 		t.Run(name, func(t *testing.T) {
 			f := f
@@ -91,7 +91,7 @@ func TestConservation(t *testing.T) {
 }
 
 func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
-	for range 50 { // in the middle, too
+	for range 50 { // also in the middle of a block
 		w.run(4000)
 		if d := w.drift(); d > most {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
@@ -123,7 +123,7 @@ func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 	}
 }
 
-// TestContraction sees the spread shrink though every message is late, or many are lost.
+// TestContraction checks that the spread shrinks even if every message is late or many are lost.
 func TestContraction(t *testing.T) {
 	for name, f := range map[string]fate{
 		"late": {delay: 200 * time.Millisecond, late: true},
@@ -145,8 +145,8 @@ func TestContraction(t *testing.T) {
 	}
 }
 
-// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters, and its edges begin
-// again. Its keys are new, and its neighbours take them.
+// TestEndless kills an agent in an endless block. The restarted agent begins from its neighbours' parameters, its edges
+// are reset, and its neighbours accept its new keys.
 func TestEndless(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
@@ -177,8 +177,8 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// TestSlowNeighbor waits for a silent neighbour to the deadline, as often as patience allows, and for one that is heard
-// again.
+// TestSlowNeighbor checks that steps wait for a silent neighbour until the deadline, at most MaxSilentWaits times, and
+// wait again after a message from it.
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
@@ -206,7 +206,7 @@ func TestSlowNeighbor(t *testing.T) {
 	if x[0] != 2.875 { // four flows ½(3 − x) from b
 		t.Errorf("x = %v", x)
 	}
-	step(snapshotReceived[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
+	step(snapshotReceived[float64]{from("c"), 1, []float64{5}}) // late: it belongs to x = 1
 	step(snapshotReceived[float64]{from("b"), 5, []float64{3}})
 	waits()
 	if want := 2.875 + 0.5*(3-2.875) + 0.25*(5-1); x[0] != want {
@@ -221,8 +221,8 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForTheOtherEnd ends a block on an edge whose flow is applied here: it is over when the other end has
-// applied it too, or else counts as unreconciled when the time is over.
+// TestDrainWaitsForTheOtherEnd ends a block on an edge whose flow is applied at this end. The block ends when the other
+// end has applied the flow too. Otherwise the edge is unreconciled at the deadline.
 func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		now, b := time.Unix(0, 0), messageSender{"b", 1, 1}
@@ -252,7 +252,7 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	}
 }
 
-// TestIgnored sends what no neighbour would.
+// TestIgnored sends invalid messages to a mixer.
 func TestIgnored(t *testing.T) {
 	m := newMixer(MixingConfig[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 3}},
 		BlockSteps: 2, MaxSilentWaits: 1,
@@ -291,10 +291,11 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// TestBeginsWithTheMedian: an agent that comes back begins where most of its neighbours are, whatever one of them says.
+// TestBeginsWithTheMedian checks that a returning agent begins near most of its neighbours, whatever a single neighbour
+// sends.
 func TestBeginsWithTheMedian(t *testing.T) {
 	for _, tt := range []struct {
-		said []float64 // by each neighbour; NaN: nothing
+		said []float64 // snapshot of each neighbour; NaN = none
 		want float64
 	}{
 		{[]float64{1, 1.2, 1e30}, 1.2},
@@ -302,7 +303,7 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		{[]float64{1, 1.5, math.MaxFloat64, 2}, 1.75},
 		{[]float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}, math.MaxFloat64},
 		{[]float64{1, 1e30, 1.2, math.NaN()}, 1.2},
-		{[]float64{1, 1e30, math.NaN()}, 7}, // too few: its own
+		{[]float64{1, 1e30, math.NaN()}, 7}, // too few snapshots: it keeps its own parameters
 		{[]float64{1e30, 1e30}, 7},
 	} {
 		cfg := MixingConfig[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3,

@@ -7,68 +7,71 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MixingBlockConfig says when a MixingBlock takes local steps, answers and is saved.
+// MixingBlockConfig configures the local steps, answers and saving of a MixingBlock.
 type MixingBlockConfig struct {
-	StepsPerMixing uint64 // m, the local steps between two mixings
-	// StepsUntilAnswer is H, the local steps from RoundAnswerRequested to AnswerRound in a block without an end.
+	StepsPerMixing uint64 // m, the local steps between two mixing steps
+	// StepsUntilAnswer is H, the local steps from RoundAnswerRequested to AnswerRound in an endless block.
 	StepsUntilAnswer uint64
-	// SaveInterval is how long a block without an end goes on until it is saved again.
+	// SaveInterval is the time after which an endless block is saved again.
 	SaveInterval time.Duration
 }
 
-// MixingBlock is an exchange and its local steps: it decides when they are taken, when the block answers a round, when
-// it is saved and when it rests. A block with an end answers once, after its last step; one without an end
-// (MixingConfig.BlockSteps is 0) answers each RoundAnswerRequested. A round of federated averaging is a block with an
-// end and without neighbours, whose StepsPerMixing is E_k and whose BlockSteps is 1. Its host loops as that of an
-// exchange, with the effects PublishMessage, TakeLocalSteps, BlockStarted, AnswerRound and SaveBlock, and the events
-// Start, LocalStepTaken, MessageReceived, Tick, RoundAnswerRequested, RestRequirementChanged and StopBlock. While
-// Resting() it keeps messages back.
+// MixingBlock combines a message exchange with local steps. It schedules the local steps, the answers to rounds, saving
+// and resting.
+//
+// A finite block answers once, after its last step. An endless block (MixingConfig.BlockSteps is 0) answers each
+// RoundAnswerRequested. A round of federated averaging is a finite block without neighbours, with StepsPerMixing E_k
+// and BlockSteps 1.
+//
+// The host performs the effects and passes the events as for an exchange. While IsResting reports true, the host must
+// hold back received messages.
 type MixingBlock[T wire.Float] struct {
 	cfg           MixingBlockConfig
 	exchange      *messageExchange[T]
 	endless       bool
 	answered      bool
-	issuedSteps   uint64 // local steps that were asked for
+	issuedSteps   uint64 // number of local steps requested so far
 	begun         bool
 	resting       bool
 	restRequested bool
-	answerPending bool        // a round waits for its answer
-	answerAtStep  uint64      // the local step after which it has it
-	savedAt       time.Time   // when the block was saved
-	reportedStats MixingStats // in answers so far
+	answerPending bool
+	answerAtStep  uint64      // local step after which the pending answer is given
+	savedAt       time.Time   // time of the last SaveBlock
+	reportedStats MixingStats // counters included in earlier answers
 	effects       []Effect
 }
 
-// RoundAnswerRequested says that a round asks a block without an end for what it has H local steps from now. A later
-// round's takes the place of an earlier one's.
+// RoundAnswerRequested asks an endless block to answer a round after H more local steps. A later request replaces an
+// earlier one.
 type RoundAnswerRequested struct{}
 
-// RestRequirementChanged says whether a block without an end has to rest. It rests between two mixings, and only when
-// no round waits for its answer.
+// RestRequirementChanged sets whether an endless block must rest. It rests between two mixing steps, and only if no
+// round waits for its answer.
 type RestRequirementChanged struct{ MustRest bool }
 
-// StopBlock says that the host ends the block.
+// StopBlock reports that the host stops the block.
 type StopBlock struct{}
 
 func (RoundAnswerRequested) event()   {}
 func (RestRequirementChanged) event() {}
 func (StopBlock) event()              {}
 
-// TakeLocalSteps asks for the local steps First to Last, counted from 1, on the parameters; then LocalStepTaken.
+// TakeLocalSteps requests local steps First to Last, counted from 1, on the parameters. The host answers with
+// LocalStepTaken.
 type TakeLocalSteps struct{ First, Last uint64 }
 
-// BlockStarted says that a block without an end has its first parameters: if it joined, the median of neighbours'
-// snapshots.
+// BlockStarted reports that an endless block has its initial parameters. JoinedFromSnapshots reports whether they are
+// the median of the neighbours' snapshots.
 type BlockStarted struct{ JoinedFromSnapshots bool }
 
-// AnswerRound asks the host to answer the round with the parameters as they are. The counts are of the steps since the
-// last answer, as are EdgeMeasurements: what this end has seen of the edges whose flows are bounded, by id.
+// AnswerRound makes the host answer the round with the current parameters. Stats and EdgeMeasurements cover the steps
+// since the last answer. EdgeMeasurements lists the edges with clipped flows, by id.
 type AnswerRound struct {
 	Stats            MixingStats
 	EdgeMeasurements []wire.MixingEdgeMeasurement
 }
 
-// SaveBlock asks the host to save the parameters and the number of steps taken, for a restart.
+// SaveBlock makes the host save the parameters and the number of local steps for a restart.
 type SaveBlock struct{}
 
 func (TakeLocalSteps) effect() {}
@@ -76,8 +79,8 @@ func (BlockStarted) effect()   {}
 func (AnswerRound) effect()    {}
 func (SaveBlock) effect()      {}
 
-// NewMixingBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the
-// neighbours' keys. It panics on a configuration that does not validate.
+// NewMixingBlock returns a MixingBlock that updates x in place. It returns an error for invalid keys of neighbours, and
+// panics if the configuration is invalid.
 func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeConfig[T], x []T) (*MixingBlock[T],
 	error) {
 	if cfg.StepsPerMixing == 0 {
@@ -90,16 +93,16 @@ func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeC
 	return &MixingBlock[T]{cfg: cfg, exchange: e, endless: mixing.BlockSteps == 0}, nil
 }
 
-// Stats returns the counts so far.
+// Stats returns the current counters.
 func (b *MixingBlock[T]) Stats() MixingStats { return b.exchange.Stats() }
 
-// HasFinished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
+// HasFinished reports whether the block has answered its round and has no neighbours that may still need answers.
 func (b *MixingBlock[T]) HasFinished() bool { return b.answered }
 
-// IsResting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
+// IsResting reports whether the block rests. Its neighbours then continue without it.
 func (b *MixingBlock[T]) IsResting() bool { return b.resting }
 
-// Deadline returns when the machine wants a Tick, if it does.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
 	if b.resting {
 		return time.Time{}, false
@@ -107,7 +110,7 @@ func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
 	return b.exchange.Deadline()
 }
 
-// Step takes one event and returns the effects to carry out, in order.
+// Step processes one event and returns the effects to perform, in order.
 func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
 	b.effects = nil
 	switch ev := ev.(type) {
@@ -145,16 +148,16 @@ func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect)
 		case computeLocalStep:
 			b.continueBetweenMixings(now)
 		case mixingEnded:
-			end = append(end, AnswerRound(e)) // which takes time: the neighbours hear the rest first
+			end = append(end, AnswerRound(e)) // answering takes time, so messages to neighbours go first
 			b.answered = len(b.exchange.peers) == 0
-		default: // Publish
+		default: // PublishMessage goes to the host
 			b.emitEffect(e)
 		}
 	}
 	b.effects = append(b.effects, end...)
 }
 
-// continueBetweenMixings is between two mixings: it answers, saves and rests, or takes the next steps.
+// continueBetweenMixings runs between two mixing steps. It answers, saves and rests, or requests the next local steps.
 func (b *MixingBlock[T]) continueBetweenMixings(now time.Time) {
 	if !b.endless {
 		b.requestLocalSteps()

@@ -9,62 +9,60 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Neighbor is one end of an edge: who is there, and the edge's weight.
+// Neighbor describes an edge: the agent at its other end, and its weight.
 type Neighbor struct {
 	ID           wire.AgentID
-	MixingWeight float64 // w_ij, the same at both ends
-	ClipBound    float64 // τ_ij, the same at both ends: see Clip; 0 = no bound
-	// Boot is the start of the neighbour's program that the edge is to, 0 while
-	// it is not known: then the first message decides.
+	MixingWeight float64 // edge weight w_ij, equal at both ends
+	ClipBound    float64 // clip bound τ_ij, equal at both ends: see ClippedFlowWeight; 0 = no bound
+	// Boot is the start of the neighbour's program to which the edge leads. 0 means unknown: then the first message
+	// decides.
 	Boot wire.Epoch
-	// PublicKey is its X25519 public key; nil where messages are not sealed.
+	// PublicKey is the neighbour's X25519 public key; nil if messages are not sealed.
 	PublicKey []byte
 }
 
-// MixingConfig says how an agent mixes. All durations are of the agent's own clock.
+// MixingConfig configures the mixing of an agent. All durations refer to the agent's own clock.
 type MixingConfig[T wire.Float] struct {
-	Boot      wire.Epoch // of this agent
-	Neighbors []Neighbor // ascending by ID, without this agent
-	// BlockSteps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
+	Boot      wire.Epoch // boot epoch of this agent
+	Neighbors []Neighbor // neighbours in ascending order of ID, without this agent
+	// BlockSteps is H, the number of steps of the block; 0 means an endless block (`server_every: 0`).
 	BlockSteps uint64
-	// JoinTimeout has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which
-	// it waits so long, before it begins with its own parameters; 0 = it begins with these.
+	// JoinTimeout is the time for which an agent that returns to an endless block waits for its neighbours' snapshots.
+	// It begins with their median, or after the timeout with its own parameters. 0 = begin with its own parameters.
 	JoinTimeout time.Duration
-	// SnapshotTimeout is how long a step waits for its neighbours' snapshots; 0 waits for
-	// as long as it takes.
+	// SnapshotTimeout is the maximum time for which a step waits for its neighbours' snapshots; 0 means no limit.
 	SnapshotTimeout time.Duration
-	// MaxSilentWaits is how many waits in a row a silent neighbour may spoil, until it
-	// is waited for no longer. It is waited for again once it is heard.
+	// MaxSilentWaits is the number of consecutive timeouts after which steps no longer wait for a silent neighbour.
+	// They wait for it again when a message from it arrives.
 	MaxSilentWaits int
-	// RepeatInterval is the time until a missing snapshot is asked for, again and again;
-	// after some times in vain it doubles, up to 16 times this.
+	// RepeatInterval is the interval at which a missing snapshot is requested. After some unsuccessful requests it
+	// doubles, up to 16 times this value.
 	RepeatInterval time.Duration
-	// DrainTimeout bounds the time after the last step in which late flows may still
-	// come. The first step waits as long, if that is longer than SnapshotTimeout:
-	// neighbours begin a block when its announcement reaches them.
+	// DrainTimeout is the maximum time after the last step in which late flows are accepted. The first step also waits
+	// at least this long, because neighbours begin a block when its announcement reaches them.
 	DrainTimeout time.Duration
-	// Quantize replaces a vector by what the wire will carry of it, in place, so
-	// that both ends compute a flow from the same numbers; nil where that is T itself.
+	// Quantize replaces a vector in place by the values that the receivers will decode, so that both ends compute a
+	// flow from the same numbers. It is nil if the encoding is exact.
 	Quantize func(x []T)
-	// Trace, if set, follows what changes the parameters: the laboratory checks with it that mixing conserves their
+	// Trace, if set, records all changes of the parameters. The laboratory uses it to check that mixing conserves their
 	// sum.
 	Trace ParameterTrace[T]
 }
 
-// ParameterTrace follows what changes the parameters of a block.
+// ParameterTrace records the changes of the parameters of a block.
 type ParameterTrace[T wire.Float] interface {
-	// MixingStarts is called with the start of the agent's program and the parameters x_0, and again if an agent that
-	// joins takes those of its neighbours. Mixing changes x in place.
+	// MixingStarts is called with the start of the agent's program and the initial parameters x_0. It is called again
+	// if a joining agent adopts the parameters of its neighbours. Mixing modifies x in place.
 	MixingStarts(boot wire.Epoch, x []T)
-	// StepBegins and StepEnds enclose each local step.
+	// StepBegins and StepEnds are called before and after each local step.
 	StepBegins()
 	StepEnds()
-	// FlowApplied is called for each flow weight·(theirs − own) of an edge to this start of a neighbour's program. A
-	// late one is applied after the step of its snapshots.
+	// FlowApplied is called for each flow weight·(theirs − own) on an edge to the given start of a neighbour's program.
+	// A late flow is applied after the step of its snapshots.
 	FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool)
 }
 
-// Validate reports every field that cannot work.
+// Validate returns an error that lists all invalid fields.
 func (c MixingConfig[T]) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -6,64 +6,63 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mixingEdge is this agent's end of an edge: stop and wait, with a sequence q of its
-// own. The q-th flow is w·(theirs − ours) of the two q-th snapshots. The
-// messages of the other end tell how far it is: its snapshot q+1, or its asking
-// for ours, means that it has applied flow q.
+// mixingEdge is this agent's end of an edge. It is a stop-and-wait protocol with sequence numbers q. The q-th flow is
+// w·(theirs − ours) of the two q-th snapshots. A snapshot q+1 from the other end, or a request for ours, implies that
+// the other end has applied flow q.
 type mixingEdge[T wire.Float] struct {
 	id           wire.AgentID
 	mixingWeight T
 	clipBound    float64    // τ; 0 = no bound
-	theirBoot    wire.Epoch // of the other end; 0 = not known
+	theirBoot    wire.Epoch // boot epoch of the other end; 0 = unknown
 
-	seq                 uint64                // q of the newest own snapshot; 0 = none yet
-	ownSnapshot         *parameterSnapshot[T] // the q-th
-	previousSnapshot    *parameterSnapshot[T] // the q−1-th, while the other end may miss it
-	theirParameters     []T                   // the other end's q-th
-	theirNextParameters []T                   // the other end's q+1-th
-	appliedFlows        uint64                // flows 1 to applied are in the parameters, q−1 or q
-	theirAppliedFlows   uint64                // the flows that the other end is known to have applied
+	seq                 uint64                // q of the latest own snapshot; 0 = none yet
+	ownSnapshot         *parameterSnapshot[T] // own snapshot q
+	previousSnapshot    *parameterSnapshot[T] // own snapshot q−1, while the other end may need it
+	theirParameters     []T                   // snapshot q of the other end
+	theirNextParameters []T                   // snapshot q+1 of the other end
+	appliedFlows        uint64                // last flow applied by this end, q−1 or q
+	theirAppliedFlows   uint64                // last flow known to be applied by the other end
 
-	nextRequestAt    time.Time // when theirs is missed
-	snapshotRequests int       // for it, so far
-	stepsWaitForIt   bool      // the steps wait for this edge
-	silentWaits      int       // waits in a row that it spoiled without a sign of life
+	nextRequestAt    time.Time // time at which theirParameters is requested again
+	snapshotRequests int       // number of requests for theirParameters
+	stepsWaitForIt   bool      // whether steps wait for this edge
+	silentWaits      int       // consecutive waits without a message from the other end
 
-	hasNeighborFinished bool   // the other end has said so,
-	theirLastSeq        uint64 // and this is the last that it issued
+	hasNeighborFinished bool
+	theirLastSeq        uint64 // last snapshot of the other end, if it has finished
 
-	flowStats edgeFlowStats // of the flows since the last answer, where they are bounded
+	flowStats edgeFlowStats // statistics of clipped flows since the last answer
 }
 
-// parameterSnapshot is the parameters at one moment, shared by the edges that carry it.
+// parameterSnapshot holds the parameters at one step. Several edges share it.
 type parameterSnapshot[T wire.Float] struct {
 	step       uint64
 	parameters []T
 	edgeCount  int
 }
 
-// canSendSnapshot tells that the edge can carry the next snapshot.
+// canSendSnapshot reports whether the edge is ready for the next snapshot.
 func (e *mixingEdge[T]) canSendSnapshot() bool { return e.theirBoot != 0 && e.appliedFlows == e.seq }
 
-// hasBothSnapshots tells that both ends' q-th snapshots are here, and their flow is not applied.
+// hasBothSnapshots reports whether snapshot q of both ends is available and the flow has not been applied.
 func (e *mixingEdge[T]) hasBothSnapshots() bool {
 	return e.theirParameters != nil && e.appliedFlows < e.seq
 }
 
-// lacksTheirSnapshot tells that the other end's q-th snapshot should come.
+// lacksTheirSnapshot reports whether snapshot q of the other end is expected and missing.
 func (e *mixingEdge[T]) lacksTheirSnapshot() bool {
 	return e.appliedFlows < e.seq && e.theirParameters == nil && (!e.hasNeighborFinished || e.theirLastSeq >= e.seq)
 }
 
-// lastCommonFlow is the last flow that both ends can apply, once both have finished.
+// lastCommonFlow returns the last flow that both ends can apply, if both have finished.
 func (e *mixingEdge[T]) lastCommonFlow() uint64 { return min(e.seq, e.theirLastSeq) }
 
-// isDrained tells that both ends have applied all that they can.
+// isDrained reports whether both ends have applied all flows that they can apply.
 func (e *mixingEdge[T]) isDrained() bool {
 	return e.hasNeighborFinished && e.appliedFlows >= e.lastCommonFlow() && e.theirAppliedFlows >= e.lastCommonFlow()
 }
 
-// isUnreconciled tells that one end may have applied a flow that the other has not.
+// isUnreconciled reports whether one end may have applied a flow that the other end has not.
 func (e *mixingEdge[T]) isUnreconciled() bool {
 	if e.hasNeighborFinished {
 		return !e.isDrained()

@@ -2,49 +2,49 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Event is Start, LocalStepTaken or Tick; MessageReceived of an exchange; RoundAnswerRequested, RestRequirementChanged
-// or StopBlock of a MixingBlock; inside the mixer snapshotReceived, snapshotRequested, neighborFinished or
-// neighborGreeted.
+// Event is an input of one of the state machines. Both the exchange and the MixingBlock accept Start, LocalStepTaken,
+// Tick and MessageReceived. A MixingBlock also accepts RoundAnswerRequested, RestRequirementChanged and StopBlock. The
+// mixer accepts snapshotReceived, snapshotRequested, neighborFinished and neighborGreeted.
 type Event interface{ event() }
 
-// Start begins the block: the parameters are x_0.
+// Start begins the block. The current parameters are x_0.
 type Start struct{}
 
-// LocalStepTaken says that the local step asked for by computeLocalStep is in the parameters.
+// LocalStepTaken reports that the local step requested by computeLocalStep has been applied to the parameters.
 type LocalStepTaken struct{}
 
-// messageSender tells where a message comes from and whom it is for.
+// messageSender identifies the sender of a message and the start of the program that it is addressed to.
 type messageSender struct {
 	AgentID      wire.AgentID
-	SenderBoot   wire.Epoch // the start of the sender's program
-	ReceiverBoot wire.Epoch // the start of this agent's program that the sender knows; 0 if none
+	SenderBoot   wire.Epoch // start of the sender's program
+	ReceiverBoot wire.Epoch // start of the receiver's program that the sender knows; 0 if none
 }
 
-// snapshotReceived is a neighbour's snapshot. X becomes the machine's.
+// snapshotReceived is a snapshot from a neighbour. The mixer takes ownership of Parameters.
 type snapshotReceived[T wire.Float] struct {
 	Sender      messageSender
-	SnapshotSeq uint64 // q on this edge
+	SnapshotSeq uint64 // sequence number q on this edge
 	Parameters  []T
 }
 
-// snapshotRequested says that a neighbour misses this agent's snapshot q.
+// snapshotRequested reports that a neighbour has not received this agent's snapshot q.
 type snapshotRequested struct {
 	Sender      messageSender
 	SnapshotSeq uint64
 }
 
-// neighborFinished says how far a neighbour's end of the edge went: it will issue
-// nothing after LastSeq, and has applied the flows up to AppliedFlowSeq.
+// neighborFinished reports the progress of a neighbour's end of the edge. The neighbour sends no snapshot after LastSeq
+// and has applied the flows up to AppliedFlowSeq.
 type neighborFinished struct {
 	Sender                  messageSender
 	LastSeq, AppliedFlowSeq uint64
-	IsEdgeDrained           bool // it needs no answer
+	IsEdgeDrained           bool // whether no answer is needed
 }
 
-// neighborGreeted says that a neighbour has started, perhaps anew.
+// neighborGreeted reports that a neighbour has started or restarted.
 type neighborGreeted struct{ Sender messageSender }
 
-// Tick says that the deadline may have passed.
+// Tick reports that the deadline may have passed.
 type Tick struct{}
 
 func (Start) event()               {}
@@ -55,51 +55,49 @@ func (neighborFinished) event()    {}
 func (neighborGreeted) event()     {}
 func (Tick) event()                {}
 
-// Effect is PublishMessage; TakeLocalSteps, BlockStarted, AnswerRound or SaveBlock of a MixingBlock; inside the mixer
-// computeLocalStep, sendSnapshot, resendSnapshot, releaseSnapshot, requestSnapshot, sendFinish, sendGreeting or
-// mixingEnded.
+// Effect is an output of one of the state machines. The host performs PublishMessage and, for a MixingBlock,
+// TakeLocalSteps, BlockStarted, AnswerRound and SaveBlock. The mixer returns computeLocalStep, sendSnapshot,
+// resendSnapshot, releaseSnapshot, requestSnapshot, sendFinish, sendGreeting and mixingEnded.
 type Effect interface{ effect() }
 
-// computeLocalStep asks for local step Step, from 1, on the parameters.
+// computeLocalStep requests local step number Step, from 1, on the parameters.
 type computeLocalStep struct{ Step uint64 }
 
 // edgeReceiver addresses a snapshot on one edge.
 type edgeReceiver struct {
 	NeighborID  wire.AgentID
-	Boot        wire.Epoch // 0 while it is not known
+	Boot        wire.Epoch // 0 if unknown
 	SnapshotSeq uint64
 }
 
-// sendSnapshot asks the host to publish a snapshot. The host seals it before it steps
-// the machine again, and keeps the sealed bytes under the number of the step
-// until releaseSnapshot.
+// sendSnapshot makes the host publish a snapshot. The host seals it before the next call of Step. It keeps the sealed
+// bytes under the step number until releaseSnapshot.
 type sendSnapshot[T wire.Float] struct {
 	Step       uint64
-	Parameters []T // borrowed
+	Parameters []T // borrowed; must not be kept
 	Receivers  []edgeReceiver
 }
 
-// resendSnapshot asks the host to publish the sealed bytes of a step again.
+// resendSnapshot makes the host publish the sealed bytes of a step again.
 type resendSnapshot struct{ Step uint64 }
 
-// releaseSnapshot says that the sealed bytes of a step are needed no longer.
+// releaseSnapshot reports that the sealed bytes of a step are no longer needed.
 type releaseSnapshot struct{ Step uint64 }
 
-// requestSnapshot asks a neighbour for a snapshot that is late.
+// requestSnapshot requests a late snapshot from a neighbour.
 type requestSnapshot struct{ Receiver edgeReceiver }
 
-// sendFinish tells a neighbour how far this end of the edge went.
+// sendFinish reports the progress of this end of the edge to a neighbour.
 type sendFinish struct {
-	Receiver       edgeReceiver // Seq is the last that was issued
+	Receiver       edgeReceiver // SnapshotSeq is the last snapshot sent
 	AppliedFlowSeq uint64
-	IsEdgeDrained  bool // it needs no answer
+	IsEdgeDrained  bool // whether no answer is needed
 }
 
-// sendGreeting tells a neighbour that this agent has started.
+// sendGreeting informs a neighbour that this agent has started.
 type sendGreeting struct{ Receiver edgeReceiver }
 
-// mixingEnded ends the block: the parameters are x_H. The machine goes on answering
-// its neighbours.
+// mixingEnded ends the block. The parameters are x_H. The mixer continues to answer its neighbours.
 type mixingEnded struct {
 	Stats            MixingStats
 	EdgeMeasurements []wire.MixingEdgeMeasurement
@@ -114,25 +112,24 @@ func (sendFinish) effect()       {}
 func (sendGreeting) effect()     {}
 func (mixingEnded) effect()      {}
 
-// MixingStats counts what a mixer did in its block.
+// MixingStats holds the counters of a mixer for its block.
 type MixingStats struct {
-	LocalSteps       uint64 // local steps
-	AppliedFlows     uint64 // flows applied
-	LateFlows        uint64 // of these, after the step of the snapshot
-	SkippedSnapshots uint64 // pairs of step and edge that issued no snapshot, since the edge was behind
-	TimedOutWaits    uint64 // steps whose wait ended at its deadline
-	// UnreconciledEdges counts the edges on which one end may have applied a flow
-	// that the other did not.
+	LocalSteps       uint64
+	AppliedFlows     uint64
+	LateFlows        uint64 // flows applied after the step of their snapshot
+	SkippedSnapshots uint64 // snapshots not sent on an edge because the edge was behind
+	TimedOutWaits    uint64 // steps whose wait ended at the deadline
+	// UnreconciledEdges counts the edges on which one end may have applied a flow that the other end has not.
 	UnreconciledEdges uint64
-	// it began with the median of neighbours' snapshots
+	// Whether the block began with the median of the neighbours' snapshots.
 	JoinedFromSnapshots bool
-	// edges that began again with a new start of the neighbour
+	// Edges that were reset because the neighbour restarted.
 	EdgeResets                          uint64
-	RequestedSnapshots, ResentSnapshots uint64                       // snapshots asked for, and sent again
-	IgnoredMessagesByReason             [lastIgnoreReason + 1]uint64 // messages, by reason
+	RequestedSnapshots, ResentSnapshots uint64
+	IgnoredMessagesByReason             [lastIgnoreReason + 1]uint64
 }
 
-// CountedSince returns what was counted after an earlier moment.
+// CountedSince returns the differences of the counters from an earlier state.
 func (s MixingStats) CountedSince(before MixingStats) MixingStats {
 	s.LocalSteps -= before.LocalSteps
 	s.AppliedFlows -= before.AppliedFlows
@@ -149,31 +146,31 @@ func (s MixingStats) CountedSince(before MixingStats) MixingStats {
 	return s
 }
 
-// IgnoreReason is why a message was ignored. It is a metric's label.
+// IgnoreReason is the reason why a message was ignored. It is a metric label.
 type IgnoreReason uint8
 
-// The reasons.
+// Reasons for ignoring a message.
 const (
-	IgnoreNotNeighbor    IgnoreReason = iota // not a neighbour
-	IgnoreWrongDimension                     // a vector of another length
+	IgnoreNotNeighbor    IgnoreReason = iota
+	IgnoreWrongDimension              // the vector has a different length
 	IgnoreNotFinite
-	IgnoreOtherBoot     // of, or for, another start of a program
-	IgnoreDuplicate     // a snapshot that is here already, or was applied
-	IgnoreSequenceAhead // ahead of what the edge can be at
-	IgnoreOtherRound    // of another run or round
-	IgnoreMalformed     // not a message
-	IgnoreUnsealFailed  // does not open
-	IgnoreNoKey         // the key to open it has not come yet
+	IgnoreOtherBoot     // from or for another start of a program
+	IgnoreDuplicate     // the snapshot was already received or applied
+	IgnoreSequenceAhead // the sequence number is too high for the edge
+	IgnoreOtherRound    // from another run or round
+	IgnoreMalformed     // the message cannot be decoded
+	IgnoreUnsealFailed  // the seal does not open
+	IgnoreNoKey         // the key to open the message has not arrived yet
 	lastIgnoreReason    = IgnoreNoKey
 )
 
-// String is the reason's name in metrics and logs.
+// String returns the name of the reason in metrics and logs.
 func (r IgnoreReason) String() string {
 	return [...]string{"stranger", "dimension", "not_finite", "boot", "duplicate", "sequence",
 		"round", "malformed", "seal", "no_key"}[r]
 }
 
-// IgnoreReasons returns all reasons, for closed label sets.
+// IgnoreReasons returns all reasons.
 func IgnoreReasons() []IgnoreReason {
 	all := make([]IgnoreReason, lastIgnoreReason+1)
 	for i := range all {

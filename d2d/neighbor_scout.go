@@ -10,42 +10,43 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ScoutConfig describes the agent that looks for neighbours.
+// ScoutConfig configures a NeighborScout.
 type ScoutConfig struct {
 	OwnID        wire.AgentID
-	Boot         wire.Epoch // of this agent
+	Boot         wire.Epoch // boot epoch of this agent
 	Location     wire.AgentLocation
-	MaxNeighbors int // most neighbours that this agent takes
-	// SignBeacon completes the message of a signed beacon; nil while this agent has nothing to prove its beacons with.
-	// Then they are not signed, and it hears others' that are not, either.
+	MaxNeighbors int // maximum number of neighbours of this agent
+	// SignBeacon signs a beacon message and returns it. It returns nil while the agent has no attestation; beacons are
+	// then unsigned, and unsigned beacons of others are accepted.
 	SignBeacon func(message []byte) []byte
-	// CheckBeaconProof returns why a beacon is not taken; proof is nil if it is not signed.
+	// CheckBeaconProof returns an error if a beacon must be rejected. proof is nil for an unsigned beacon.
 	CheckBeaconProof func(from wire.AgentID, proof *wire.BeaconProof) error
-	Rand             *rand.Rand // spreads the answers to a newcomer
+	Rand             *rand.Rand // randomises the delay of answers to newcomers
 }
 
-// The times of beacons.
+// Timing of beacons.
 const (
-	minBeaconInterval      = 10 * time.Second // in a small cell; the time grows with the cell
-	beaconDoublingAgents   = 16               // other agents that double it
-	maxNewcomerAnswerDelay = time.Second      // within which a newcomer is answered
-	maxMissedBeacons       = 3                // beacons in a row, after which their sender counts as gone
-	maxBeaconInterval      = 10 * time.Minute // time to the next one that a beacon may claim
-	maxChoicesPerBeacon    = 10               // choices of the edges between two beacons, at most
+	minBeaconInterval      = 10 * time.Second // interval in a small cell; it grows with the cell
+	beaconDoublingAgents   = 16               // number of other agents that doubles the interval
+	maxNewcomerAnswerDelay = time.Second      // maximum delay of the answer to a newcomer
+	maxMissedBeacons       = 3                // consecutive missed beacons after which the sender is considered gone
+	maxBeaconInterval      = 10 * time.Minute // maximum interval that a beacon may announce
+	maxChoicesPerBeacon    = 10               // maximum number of edge choices per beacon interval
 )
 
-// NeighborScout finds an agent's neighbours: it announces the agent to the others of its cell, measures the round-trip
-// time to each of them, and chooses the edges.
+// NeighborScout finds an agent's neighbours. It announces the agent to its cell, measures the round-trip time to each
+// other agent, and chooses the edges.
 //
-// There is one kind of message, the beacon, which the whole cell receives. It lists, for each other agent, the stamp of
-// its newest beacon and how long ago that came. An agent that finds its own stamp there knows the round-trip time: now
-// − stamp − held. A beacon that the broker has retained proves nothing; its sender counts after a live one.
+// The only message is the beacon, which the whole cell receives. It lists, for each other agent, the timestamp of its
+// latest beacon and the time since its arrival. An agent that finds its own timestamp there computes the round-trip
+// time: now − timestamp − hold time. A retained beacon has an unknown age, so it does not show that its sender is
+// alive.
 type NeighborScout struct {
 	cfg                 ScoutConfig
-	beaconClockStart    time.Time // at stamp zero of this agent
+	beaconClockStart    time.Time // time of timestamp 0 of this agent's beacons
 	otherAgentByID      map[wire.AgentID]*otherAgent
-	nextBeaconAt        time.Time // of the own beacon; zero while the link is down
-	nextEdgeChoiceAt    time.Time // when the edges are chosen again; zero while there is no news
+	nextBeaconAt        time.Time // time of the next own beacon; zero if disconnected
+	nextEdgeChoiceAt    time.Time // time of the next edge choice; zero without new beacons
 	lastOwnBeacon       wire.Beacon
 	lastChosenNeighbors []wire.AgentID
 	reportedNeighbors   []wire.AgentID
@@ -55,33 +56,34 @@ type NeighborScout struct {
 // otherAgent is another agent of the cell.
 type otherAgent struct {
 	boot             wire.Epoch
-	beaconReceivedAt time.Time // when its newest beacon came; zero if only a retained one has
-	aliveUntil       time.Time // when it stops being alive
+	beaconReceivedAt time.Time // arrival time of the latest live beacon; zero if none
+	aliveUntil       time.Time // time at which the agent is considered gone
 	lastBeacon       wire.Beacon
-	rtt              time.Duration // round-trip time; 0 = not known
-	reportedRTT      time.Duration // rtt in the own beacons; it changes when rtt has doubled or halved
+	rtt              time.Duration // round-trip time; 0 = unknown
+	reportedRTT      time.Duration // rtt in own beacons; changes when rtt has doubled or halved
 }
 
-// Events and effects of a NeighborScout; it takes Tick, too.
+// Events and effects of a NeighborScout, in addition to Tick.
 type (
 	// BrokerLinkChanged reports whether the broker is connected.
 	BrokerLinkChanged struct{ IsConnected bool }
-	// BeaconReceived is a message on an agent's beacon topic; it is empty if the agent has deleted its beacon.
+	// BeaconReceived is a message on an agent's beacon topic. An empty payload means that the agent has deleted its
+	// beacon.
 	BeaconReceived struct {
-		TopicOwner wire.AgentID // whose topic it is
+		TopicOwner wire.AgentID // agent to which the topic belongs
 		Payload    []byte
-		IsRetained bool // kept by the broker, of unknown age
+		IsRetained bool // retained by the broker, with unknown age
 	}
-	// AttestationReceived reports that this agent has got something to prove its beacons with.
+	// AttestationReceived reports that this agent can now sign its beacons.
 	AttestationReceived struct{}
-	// PublishBeacon asks the host to publish the agent's beacon, retained.
+	// PublishBeacon makes the host publish the agent's beacon as a retained message.
 	PublishBeacon struct{ Payload []byte }
-	// NeighborsChosen has the neighbours that the agent would mix with, in id order, when they have changed.
+	// NeighborsChosen reports a change of the chosen neighbours, in id order.
 	NeighborsChosen struct {
 		Neighbors            []wire.AgentID
-		AliveOtherAgentCount int // agents of the cell that are alive
+		AliveOtherAgentCount int // number of other agents of the cell that are alive
 	}
-	// BeaconRejected: a beacon was not used, and why.
+	// BeaconRejected reports a rejected beacon and the reason.
 	BeaconRejected struct {
 		TopicOwner wire.AgentID
 		Err        error
@@ -95,7 +97,7 @@ func (PublishBeacon) effect()      {}
 func (NeighborsChosen) effect()    {}
 func (BeaconRejected) effect()     {}
 
-// NewNeighborScout returns a NeighborScout that waits for its link. It panics if cfg is not valid.
+// NewNeighborScout returns a NeighborScout without a link. It panics if cfg is invalid.
 func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	if cfg.Boot == 0 || cfg.MaxNeighbors < 1 || cfg.MaxNeighbors > wire.MaxNeighbors || cfg.Rand == nil ||
 		cfg.SignBeacon == nil || cfg.CheckBeaconProof == nil {
@@ -105,7 +107,7 @@ func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	return &NeighborScout{cfg: cfg, otherAgentByID: map[wire.AgentID]*otherAgent{}}
 }
 
-// Deadline returns when the machine wants a Tick, if it does.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (s *NeighborScout) Deadline() (time.Time, bool) {
 	if !s.nextEdgeChoiceAt.IsZero() && s.nextEdgeChoiceAt.Before(s.nextBeaconAt) {
 		return s.nextEdgeChoiceAt, true
@@ -113,12 +115,12 @@ func (s *NeighborScout) Deadline() (time.Time, bool) {
 	return s.nextBeaconAt, !s.nextBeaconAt.IsZero()
 }
 
-// Step takes one event (BrokerLinkChanged, BeaconReceived, AttestationReceived or Tick) and returns the effects to
-// carry out, in order: PublishBeacon, NeighborsChosen and BeaconRejected.
+// Step processes one event (BrokerLinkChanged, BeaconReceived, AttestationReceived or Tick). It returns the effects to
+// perform, in order: PublishBeacon, NeighborsChosen and BeaconRejected.
 func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 	s.effects = nil
 	if s.beaconClockStart.IsZero() {
-		s.beaconClockStart = now.Add(-time.Second) // so that no stamp is 0
+		s.beaconClockStart = now.Add(-time.Second) // so that no timestamp is 0
 	}
 	switch ev := ev.(type) {
 	case BrokerLinkChanged:
@@ -147,14 +149,14 @@ func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 	return s.effects
 }
 
-// receiveBeacon takes another agent's beacon, or its deletion.
+// receiveBeacon processes another agent's beacon or its deletion.
 func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	if ev.TopicOwner == s.cfg.OwnID {
-		return nil // its own beacon, from now or an earlier start
+		return nil // own beacon, from this or an earlier start
 	}
 	if len(ev.Payload) == 0 {
 		if o := s.otherAgentByID[ev.TopicOwner]; o != nil {
-			o.aliveUntil = now // it leaves
+			o.aliveUntil = now // the agent has left
 		}
 		return nil
 	}
@@ -174,12 +176,12 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	}
 	switch {
 	case head.SenderBootEpoch < o.boot:
-		return nil // of an earlier start
+		return nil // from an earlier start
 	case head.SenderBootEpoch > o.boot:
 		*o = otherAgent{boot: head.SenderBootEpoch}
 	}
 	if ev.IsRetained || beacon.SentAtMicros <= o.lastBeacon.SentAtMicros {
-		return nil // of unknown age, or heard before
+		return nil // of unknown age, or a duplicate
 	}
 	if !o.isAlive(now) {
 		s.bringNextBeaconForward(now)
@@ -191,20 +193,20 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	return nil
 }
 
-// scheduleEdgeChoice has the edges chosen again soon.
 func (s *NeighborScout) scheduleEdgeChoice(now time.Time) {
 	if s.nextEdgeChoiceAt.IsZero() && !s.nextBeaconAt.IsZero() {
 		s.nextEdgeChoiceAt = now.Add(beaconInterval(len(s.otherAgentByID)) / maxChoicesPerBeacon)
 	}
 }
 
-// beaconInterval is the time between beacons in a cell with this many others. It grows with them, as a beacon does.
+// beaconInterval returns the interval between beacons in a cell with the given number of other agents. It grows with
+// that number, like the size of a beacon.
 func beaconInterval(others int) time.Duration {
 	return minBeaconInterval + minBeaconInterval*time.Duration(others)/beaconDoublingAgents
 }
 
-// ensureOtherAgent returns the entry of an agent, and makes one if there is none. In a full cell, entries of agents
-// that are no longer alive are removed.
+// ensureOtherAgent returns the entry of an agent, and creates it if necessary. In a full cell it first removes the
+// agents that are no longer alive.
 func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*otherAgent, error) {
 	o := s.otherAgentByID[id]
 	if o != nil {
@@ -223,7 +225,7 @@ func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*other
 
 func (o *otherAgent) isAlive(now time.Time) bool { return now.Before(o.aliveUntil) }
 
-// bringNextBeaconForward brings the next beacon forward, since a newcomer waits for its stamp.
+// bringNextBeaconForward schedules the next beacon earlier, because a newcomer needs its echo.
 func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(maxNewcomerAnswerDelay))))
 	if !s.nextBeaconAt.IsZero() && soon.Before(s.nextBeaconAt) {
@@ -231,8 +233,8 @@ func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	}
 }
 
-// updateRTT takes the round-trip time from the answer to an own beacon. It follows a shorter time at once and a longer
-// one slowly: the time above the shortest is spent in queues.
+// updateRTT updates the round-trip time from the echo of an own beacon. A shorter time is adopted immediately and a
+// longer one slowly, because delays above the minimum are caused by queues.
 func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	i, found := slices.BinarySearchFunc(o.lastBeacon.PeerEchoes, s.cfg.OwnID, compareEchoAgentID)
 	if !found || o.lastBeacon.PeerEchoes[i].BootEpoch != s.cfg.Boot {
@@ -242,11 +244,11 @@ func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	sent := s.beaconClockStart.Add(time.Duration(h.BeaconSentAtMicros) * time.Microsecond)
 	rtt := now.Sub(sent) - time.Duration(h.HoldMicros)*time.Microsecond
 	if h.BeaconSentAtMicros > uint64(now.Sub(s.beaconClockStart).Microseconds()) || rtt < 0 {
-		return // not an own stamp
+		return // not a timestamp of this agent
 	}
 	rtt = max(rtt, time.Microsecond)
 	if o.rtt == 0 {
-		s.bringNextBeaconForward(now) // the others need it for their choice
+		s.bringNextBeaconForward(now) // other agents need the new value for their choice
 	}
 	if o.rtt == 0 || rtt < o.rtt {
 		o.rtt = rtt
@@ -264,7 +266,7 @@ func compareEchoAgentID(h wire.BeaconEcho, id wire.AgentID) int {
 	return 0
 }
 
-// publishBeacon publishes the own beacon, and plans the next.
+// publishBeacon publishes the own beacon and schedules the next one.
 func (s *NeighborScout) publishBeacon(now time.Time) {
 	alive := s.aliveAgents(now)
 	s.nextBeaconAt = now.Add(beaconInterval(len(s.otherAgentByID)))
@@ -276,10 +278,11 @@ func (s *NeighborScout) publishBeacon(now time.Time) {
 		payload = wire.AppendBeacon(nil, head, &s.lastOwnBeacon)
 	}
 	s.effects = append(s.effects, PublishBeacon{payload})
-	s.scheduleEdgeChoice(now) // others may have become silent
+	s.scheduleEdgeChoice(now) // other agents may have become silent
 }
 
-// chooseEdges chooses the edges from the newest beacons. A choice made twice in a row is stable, and is reported.
+// chooseEdges chooses the edges from the latest beacons. A choice that is made twice in a row is stable and is
+// reported.
 func (s *NeighborScout) chooseEdges(now time.Time) {
 	s.nextEdgeChoiceAt = time.Time{}
 	alive := s.aliveAgents(now)
@@ -294,7 +297,7 @@ func (s *NeighborScout) chooseEdges(now time.Time) {
 	}
 }
 
-// aliveAgents returns, in id order, the agents of the cell that are alive.
+// aliveAgents returns the other agents of the cell that are alive, in id order.
 func (s *NeighborScout) aliveAgents(now time.Time) []wire.AgentID {
 	var ids []wire.AgentID
 	for _, id := range slices.Sorted(maps.Keys(s.otherAgentByID)) {
@@ -305,7 +308,7 @@ func (s *NeighborScout) aliveAgents(now time.Time) []wire.AgentID {
 	return ids
 }
 
-// buildOwnBeacon returns the own beacon: the agent's knowledge of the others.
+// buildOwnBeacon returns a beacon with the echoes of the other agents.
 func (s *NeighborScout) buildOwnBeacon(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
 		NextBeaconMillis: uint32(beaconInterval(len(s.otherAgentByID)).Milliseconds()),
@@ -325,5 +328,5 @@ func (s *NeighborScout) buildOwnBeacon(now time.Time, alive []wire.AgentID) wire
 	return b
 }
 
-// saturatedMicros returns a time in microseconds, at most the largest uint32 (71 minutes).
+// saturatedMicros returns a duration in microseconds, limited to the largest uint32 (71 minutes).
 func saturatedMicros(d time.Duration) uint32 { return uint32(min(d.Microseconds(), 1<<32-1)) }

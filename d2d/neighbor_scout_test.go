@@ -14,18 +14,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cell is scouts at one broker, which keeps their last beacons.
+// cell simulates scouts at one broker, which retains their last beacons.
 type cell struct {
 	t      *testing.T
 	rng    *rand.Rand
 	now    time.Time
 	ids    []wire.AgentID
-	scouts map[wire.AgentID]*NeighborScout // those alive
+	scouts map[wire.AgentID]*NeighborScout // scouts of the living agents
 	found  map[wire.AgentID][]wire.AgentID
-	news   int // Found effects
+	news   int // number of NeighborsChosen effects
 	kept   map[wire.AgentID][]byte
 	under  []delivery
-	link   func(id wire.AgentID) time.Duration // half the time to the broker and back, at most
+	link   func(id wire.AgentID) time.Duration // maximum one-way delay between an agent and the broker
 	loss   float64
 	degree int
 }
@@ -49,16 +49,16 @@ func newCell(t *testing.T, n, degree int) *cell {
 	return c
 }
 
-// hall is the cell.
+// hall is the cell of these tests.
 var hall = wire.BeaconCell{Federation: "plant", CellName: "hall"}
 
-// keyOf is a key of its own for each id.
+// keyOf returns a key that is different for each id.
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
 	seed := sha256.Sum256([]byte(id))
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// wordOf is the coordinator's word about an agent's key.
+// wordOf returns the coordinator's attestation of an agent's key.
 func wordOf(id wire.AgentID) wire.AgentKeyAttestation {
 	word := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(keyOf(id))}
 	word.CoordinatorSignature = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID),
@@ -67,14 +67,14 @@ func wordOf(id wire.AgentID) wire.AgentKeyAttestation {
 	return word
 }
 
-// signedBy signs beacons as an agent.
+// signedBy returns a function that signs beacons as the given agent.
 func signedBy(id wire.AgentID) func([]byte) []byte {
 	return func(message []byte) []byte {
 		return wire.SignBeacon(wire.Ed25519{}, message, hall, wordOf(id), keyOf(id))
 	}
 }
 
-// signed takes signed beacons only.
+// signed accepts only signed beacons.
 func signed(from wire.AgentID, proof *wire.BeaconProof) error {
 	if proof == nil || !proof.Attestation.Verify(wire.Ed25519{}, hall.Federation, from,
 		keyOf(wire.CoordinatorID).Public().(ed25519.PublicKey)) || !proof.Verify(wire.Ed25519{}, hall) {
@@ -83,14 +83,14 @@ func signed(from wire.AgentID, proof *wire.BeaconProof) error {
 	return nil
 }
 
-// open is an agent without a word.
+// open returns the configuration of an agent without an attestation.
 func open(id wire.AgentID, boot wire.Epoch, degree int, rng *rand.Rand) ScoutConfig {
 	return ScoutConfig{OwnID: id, Boot: boot, MaxNeighbors: degree, Rand: rng,
 		SignBeacon:       func([]byte) []byte { return nil },
 		CheckBeaconProof: func(wire.AgentID, *wire.BeaconProof) error { return nil }}
 }
 
-// boot starts an agent, or starts it again.
+// boot starts or restarts an agent.
 func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.AgentLocation) {
 	c.scouts[id] = NewNeighborScout(ScoutConfig{OwnID: id, Boot: boot, Location: place, MaxNeighbors: c.degree,
 		Rand:       c.rng,
@@ -135,7 +135,7 @@ func (c *cell) step(id wire.AgentID, ev Event) {
 	}
 }
 
-// run lets so much time pass.
+// run advances the clock by d.
 func (c *cell) run(d time.Duration) {
 	for end := c.now.Add(d); ; {
 		at, next := end, func() {}
@@ -163,7 +163,7 @@ func (c *cell) run(d time.Duration) {
 	}
 }
 
-// edges returns what both ends report, after a look at what all do.
+// edges returns the edges reported by both ends. It checks the reports of all agents.
 func (c *cell) edges() map[[2]wire.AgentID]bool {
 	edges := map[[2]wire.AgentID]bool{}
 	for id, to := range c.found {
@@ -180,7 +180,7 @@ func (c *cell) edges() map[[2]wire.AgentID]bool {
 	return edges
 }
 
-// parts counts the connected parts of the agents that are alive.
+// parts returns the number of connected components of the living agents.
 func (c *cell) parts() int {
 	part := map[wire.AgentID]wire.AgentID{}
 	var root func(id wire.AgentID) wire.AgentID
@@ -200,8 +200,8 @@ func (c *cell) parts() int {
 	return n
 }
 
-// Agents that start together soon have one graph: both ends of each edge choose it, it is connected, and all have as
-// many neighbours as they may.
+// TestScoutsAgree checks that agents that start together soon agree on one graph. Both ends choose each edge, the graph
+// is connected, and all agents have the maximum number of neighbours.
 func TestScoutsAgree(t *testing.T) {
 	for _, tt := range []struct{ n, degree, edges int }{{1, 4, 0}, {2, 4, 1}, {5, 2, 4}, {20, 4, 39}, {50, 6, 149}} {
 		if tt.n > 20 && testing.Short() {
@@ -221,7 +221,7 @@ func TestScoutsAgree(t *testing.T) {
 	}
 }
 
-// Beacons are lost, and those that come are late by up to 3 ms: the edges still agree.
+// TestScoutsWithLoss checks that the agents still agree if beacons are lost or up to 3 ms late.
 func TestScoutsWithLoss(t *testing.T) {
 	c := newCell(t, 12, 3)
 	c.loss, c.link = 0.2, func(wire.AgentID) time.Duration { return 3 * time.Millisecond }
@@ -240,7 +240,8 @@ func TestScoutsWithLoss(t *testing.T) {
 	}
 }
 
-// The near come first: those on a slow link have the edge that joins them, and others only if room is left.
+// TestScoutsChooseTheNear checks that near agents are preferred. Agents on a slow link get one edge that connects them,
+// and further edges only if their peers accept more neighbours.
 func TestScoutsChooseTheNear(t *testing.T) {
 	c := newCell(t, 10, 3)
 	slow := func(id wire.AgentID) bool { return id >= "n004" }
@@ -270,14 +271,15 @@ func TestScoutsChooseTheNear(t *testing.T) {
 	}
 }
 
-// With equal times, places decide: on a line of agents with two neighbours each, the line comes out.
+// TestScoutsChooseByPlace checks that locations decide if the round-trip times are equal. Agents on a line with two
+// neighbours each form the line.
 func TestScoutsChooseByPlace(t *testing.T) {
 	c := newCell(t, 8, 2)
 	c.bootAll(func(i int) wire.AgentLocation { return wire.AgentLocation{IsKnown: true, X: float64(i * 3 % 8)} })
 	c.run(time.Minute)
 	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
 	for e := range c.edges() {
-		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // the ends of the line have room for each other
+		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // the ends of the line may also be joined
 			t.Errorf("edge %v between places %d and %d", e, at(e[0]), at(e[1]))
 		}
 	}
@@ -286,7 +288,8 @@ func TestScoutsChooseByPlace(t *testing.T) {
 	}
 }
 
-// A silent agent is given up, and what the broker keeps of it does not bring it back, not for newcomers either.
+// TestScoutsForgetTheDead checks that a silent agent is removed, and that its retained beacon does not revive it, not
+// even for newcomers.
 func TestScoutsForgetTheDead(t *testing.T) {
 	c := newCell(t, 6, 2)
 	late := c.ids[5]
@@ -312,12 +315,12 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	if c.parts() != 1 || len(c.found[late]) == 0 {
 		t.Errorf("%d parts, the newcomer has %v", c.parts(), c.found[late])
 	}
-	c.boot(dead, 2, nowhere(2)) // and is there again
+	c.boot(dead, 2, nowhere(2)) // the agent restarts
 	c.run(time.Minute)
 	if len(c.found[dead]) == 0 || c.parts() != 1 {
 		t.Errorf("after its restart %s has %v, %d parts", dead, c.found[dead], c.parts())
 	}
-	for _, id := range c.ids { // one that says goodbye is given up at once
+	for _, id := range c.ids { // an agent that leaves is removed immediately
 		if id != dead {
 			c.step(id, BeaconReceived{TopicOwner: dead})
 		}
@@ -328,7 +331,7 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	}
 }
 
-// Messages of strangers are not used, and the reason is told.
+// TestScoutRefuses checks that invalid messages are rejected with a reason.
 func TestScoutRefuses(t *testing.T) {
 	s := NewNeighborScout(open("a", 1, 2, rand.New(rand.NewPCG(1, 1))))
 	now := time.Unix(0, 0)
@@ -376,12 +379,12 @@ func TestScoutRefuses(t *testing.T) {
 		id := wire.AgentID(fmt.Sprint("z", i))
 		effects := s.Step(now.Add(2*time.Second), BeaconReceived{TopicOwner: id, Payload: beacon(id)})
 		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
-		if full != (i == wire.MaxPeerEchoes-1) { // "b" is there already
+		if full != (i == wire.MaxPeerEchoes-1) { // "b" is already present
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
 	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{TopicOwner: "y", Payload: beacon("y")}) {
-		if u, ok := e.(BeaconRejected); ok { // all others are silent by now
+		if u, ok := e.(BeaconRejected); ok { // all other agents are silent by now
 			t.Error(u.Err)
 		}
 	}
@@ -390,7 +393,7 @@ func TestScoutRefuses(t *testing.T) {
 	}
 }
 
-// TestScoutTakesSigned: a beacon counts if its sender has signed it for this cell, and once.
+// TestScoutTakesSigned checks that a beacon is accepted if its sender has signed it for this cell, and only once.
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "b", SenderBootEpoch: 3},
@@ -432,7 +435,7 @@ func TestScoutTakesSigned(t *testing.T) {
 	}
 }
 
-// FuzzScout feeds a scout what comes on the beacons' topics, which strangers may write.
+// FuzzScout passes fuzzed messages on beacon topics, to which outsiders may write, to a scout.
 func FuzzScout(f *testing.F) {
 	c := newCell(&testing.T{}, 3, 2)
 	for i, id := range c.ids {

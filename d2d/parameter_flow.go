@@ -6,12 +6,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AddParameterFlow adds to dst the flow weight·(neighbour − own) of one edge, element by element, and so is one end's
-// part of a step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the
-// exact negative of what the other end adds from the same two vectors. dst may be own only where the later flows of the
-// step do not need the own vector any more: the flows of a step are taken from the vectors before the step.
+// AddParameterFlow adds the flow weight·(neighbour − own) of one edge to dst, element by element. Difference, product
+// and sum are each rounded to T, so the other end adds the exact negative of this flow. dst may be own only if no later
+// flow of the step needs own, because all flows of a step use the vectors before the step.
 //
-// It panics when the lengths differ.
+// It panics if the lengths differ.
 func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	if len(own) != len(dst) || len(neighbour) != len(dst) {
 		panic(fmt.Sprintf("d2d: flow of vectors of %d and %d elements into %d", len(own), len(neighbour), len(dst)))
@@ -21,7 +20,7 @@ func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	}
 }
 
-// addTwoParameterFlows is two calls of AddParameterFlow after each other, with one pass over dst.
+// addTwoParameterFlows is equivalent to two calls of AddParameterFlow, with one pass over dst.
 func addTwoParameterFlows[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	own, a, b = own[:len(dst)], a[:len(dst)], b[:len(dst)]
 	for k, sum := range dst {
@@ -32,7 +31,7 @@ func addTwoParameterFlows[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	}
 }
 
-// addFourParameterFlows is four calls of AddParameterFlow after each other, with one pass over dst.
+// addFourParameterFlows is equivalent to four calls of AddParameterFlow, with one pass over dst.
 func addFourParameterFlows[T wire.Float](dst []T, own []T, weights [4]T, a, b, c, d []T) {
 	own, a, b, c, d = own[:len(dst)], a[:len(dst)], b[:len(dst)], c[:len(dst)], d[:len(dst)]
 	u, v, w, z := weights[0], weights[1], weights[2], weights[3]

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 
-// blockScript plays a MixingBlock by commands.
+// blockScript runs the commands of a script on a MixingBlock.
 type blockScript struct {
 	t   *testing.T
 	b   *MixingBlock[float32]
@@ -23,11 +23,11 @@ type blockScript struct {
 	now time.Duration
 }
 
-// TestBlockTranscripts plays every script in testdata/block and compares all that the machine does with what is written
-// there. A script's lines are comments (#), commands, each perhaps after "at TIME", and, indented, what came of them.
+// TestBlockTranscripts runs every script in testdata/block and compares the effects with the expected ones. The lines
+// of a script are comments (#), commands, optionally after "at TIME", and indented expected effects.
 //
 //	new KEY=N…          every, within, steps (of mixing; 0 = no end), neighbours, join (s); times are 1 s,
-//	                    Keep is 10 m
+//	                    SaveInterval is 10 m
 //	start stepped wanted bar free stop tick
 //	snapshot ID Q       neighbour ID sends its snapshot q
 func TestBlockTranscripts(t *testing.T) {
@@ -61,7 +61,7 @@ func TestBlockTranscripts(t *testing.T) {
 
 func (s *blockScript) play(line string) {
 	if strings.HasPrefix(line, "    ") {
-		return // what came of it the last time
+		return // effects of the last command
 	}
 	fmt.Fprintln(&s.out, line)
 	words := strings.Fields(line)

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// proofKeys are the keys of one edge, which its two ends alone can derive: with them a message proves which of a
-// sender's neighbours, all of whom have the key that it seals with, has sent it.
+// proofKeys holds the MAC keys of one edge, which only its two ends can derive. All neighbours of a sender know its
+// sealing key, so only these keys prove the sender of a message.
 type proofKeys struct{ sendKey, receiveKey hash.Hash }
 
 func newProofKeys(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (p proofKeys, err error) {
@@ -25,14 +25,14 @@ func newProofKeys(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (
 	return proofKeys{key(h.Sender, other), key(other, h.Sender)}, err
 }
 
-// senderProof is HMAC-SHA256 of a message's SHA-256, cut to 16 bytes.
+// senderProof returns the HMAC-SHA256 of a message's SHA-256, truncated to 16 bytes.
 func senderProof(key hash.Hash, message [sha256.Size]byte) []byte {
 	key.Reset()
 	key.Write(message[:])
 	return key.Sum(nil)[:wire.PeerProofSize]
 }
 
-// appendSenderProofs appends a sealed message's proofs for those whom it is to.
+// appendSenderProofs appends one proof for each receiver to a sealed message.
 func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeReceiver) []byte {
 	if !e.addsProofs {
 		return message
@@ -46,8 +46,7 @@ func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeRecei
 
 var errInvalidSenderProof = errors.New("it proves no sender")
 
-// checkSenderProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without
-// them.
+// checkSenderProof verifies the i-th proof of a message. It returns the message and its sealed part without the proofs.
 func (e *messageExchange[T]) checkSenderProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,
 	err error) {
 	if !e.addsProofs {

@@ -8,8 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A neighbour has the key that another seals with, and could speak as that one to a third, who has it, too. With proofs
-// it cannot: neither with a message of its own, nor with one that the other has proved to it.
+// TestNeighborSpeaksForNobodyElse checks that sender proofs prevent impersonation. A neighbour has the key with which
+// another agent seals, and could send messages in that agent's name to a third one. With proofs it can neither send its
+// own message nor forward a message that was proved to it.
 func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, proofs := range []bool{true, false} {
@@ -18,7 +19,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		for _, from := range l.nodes {
 			from.ex.Step(now, Start{})
 		}
-		for range 2 { // that all have greeted, and have all keys
+		for range 2 { // repeat until all agents have greeted and have all keys
 			for _, from := range l.nodes {
 				from.ex.scheduleGreeting(now.Add(-time.Hour))
 				from.ex.greetingInterval = 0
@@ -38,7 +39,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 			make([]byte, 16),
 			forged)
 		forged = liar.appendSenderProofs(forged,
-			edgeReceiver{NeighborID: third.cfg.Self}) // as itself: it has no other key with the third
+			edgeReceiver{NeighborID: third.cfg.Self}) // the only key it shares with the third agent
 		before := third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed]
 		third.Step(now, MessageReceived{forged})
 		taken := third.mixer.edgeToNeighbor(a.cfg.Self).theirNextParameters != nil

@@ -10,44 +10,44 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// QualityReporter is a Source, or Rows, that tells what came of its readings: Rows for their task, with what their
-// source tells; a Source before there is one. Report may be called from any goroutine, and what it returns is the
-// caller's.
+// QualityReporter is a Source or a QueriedRows that reports the quality of its data. Rows also report the counts of
+// their source. QualityReport may be called concurrently, and the caller may modify the result.
 type QualityReporter interface{ QualityReport() QualityReport }
 
-// QualityReport counts what came and what was not used.
+// QualityReport contains the numbers of received and rejected values.
 type QualityReport struct {
-	Rows, BadRows int // rows, and those that could not be made or used
-	// LargestWrongShare is the largest one that is wrong, of the lines or of the values of an input:
-	// Config.MaxUnusableShare bounds it.
+	Rows, BadRows int // number of rows, and number of rows that could not be made or used
+	// LargestWrongShare is the largest share of wrong lines in the file, or of wrong values of one input.
+	// Config.MaxUnusableShare limits it.
 	LargestWrongShare float64
 	Columns           []ColumnReport
-	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.
+	// Troubles lists the current problems of the source; nil if it has none.
 	Troubles []SourceTrouble
 }
 
-// ColumnReport is a Report of a column, or of an input.
+// ColumnReport contains the counts of one column or input.
 type ColumnReport struct {
 	Name           string
-	ReceivedValues uint64 // values, used or not; in a ring, since the start
-	Used           uint64 // values that rows may be made of
-	NewestTime     int64  `json:"Newest"` // of their times, in nanoseconds since 1970
-	// Unused has values, and under grid.ReasonGap and grid.ReasonNoLabel the rows that were not made for lack of one.
+	ReceivedValues uint64 // number of values received; for a ring, since the program started
+	Used           uint64 // number of values accepted for rows
+	NewestTime     int64  `json:"Newest"` // time of the newest value, in nanoseconds since 1970
+	// Unused contains the number of rejected values by reason. For grid.ReasonGap and grid.ReasonNoLabel it is the
+	// number of rows that were dropped for lack of a value.
 	Unused          map[UnusedReason]uint64
-	LastUnusedWhere string // file and line, or topic or time, of the last value that was not used
-	// LastUnusedProblem describes that value and its fault. It contains data and never leaves the device.
+	LastUnusedWhere string // file and line, or topic or time, of the last rejected value
+	// LastUnusedProblem describes the last rejected value and its error. It contains data and never leaves the device.
 	LastUnusedProblem string `json:"Problem"`
-	// LastUnusedByReason has the last unused value by reason. It is nil if the source keeps no values by reason.
+	// LastUnusedByReason contains the last rejected value by reason. It is nil if the source does not store values by
+	// reason.
 	LastUnusedByReason map[UnusedReason]UnusedValue
 
-	RecentWrongShare float64 `json:"-"` // the share of the last values that is wrong
+	RecentWrongShare float64 `json:"-"` // share of wrong values among the most recent ones
 }
 
-// UnusedValue is the place of an unused value, or of a row that was not made, and a description of the value and its
-// fault.
+// UnusedValue describes a rejected value, or a row that was not made, with its place and its error.
 type UnusedValue struct{ Where, Problem string }
 
-// String returns the place and the description, as far as they are known.
+// String returns the place and the description, separated by a colon if both are known.
 func (e UnusedValue) String() string {
 	if e.Where == "" || e.Problem == "" {
 		return e.Where + e.Problem
@@ -55,8 +55,8 @@ func (e UnusedValue) String() string {
 	return e.Where + ": " + e.Problem
 }
 
-// LastUnusedValue returns the last unused value with the given reason. If the source keeps no values by reason, it
-// returns the last unused value.
+// LastUnusedValue returns the last value that was rejected for the given reason. If the source does not store values by
+// reason, it returns the last rejected value.
 func (c *ColumnReport) LastUnusedValue(why UnusedReason) UnusedValue {
 	if c.LastUnusedByReason == nil {
 		return UnusedValue{c.LastUnusedWhere, c.LastUnusedProblem}
@@ -64,10 +64,10 @@ func (c *ColumnReport) LastUnusedValue(why UnusedReason) UnusedValue {
 	return c.LastUnusedByReason[why]
 }
 
-// UnusedReasons are those for which a value is not used, or a row is not made.
+// UnusedReasons returns all reasons for rejecting a value or dropping a row.
 func UnusedReasons() []UnusedReason { return grid.UnusedReasons() }
 
-// String tells the counts, as "40 used, 1 late, 2 out_of_range".
+// String returns the counts, for example "40 used, 1 late, 2 out_of_range".
 func (c ColumnReport) String() string {
 	text := fmt.Sprintf("%d used", c.Used)
 	for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
@@ -76,7 +76,7 @@ func (c ColumnReport) String() string {
 	return text
 }
 
-// String tells the columns, with their counts.
+// String returns the names and counts of all columns.
 func (r QualityReport) String() string {
 	all := make([]string, len(r.Columns))
 	for i, c := range r.Columns {
@@ -85,20 +85,20 @@ func (r QualityReport) String() string {
 	return strings.Join(all, "; ")
 }
 
-// WrongValueSummary are values that cannot be used for a reason.
+// WrongValueSummary summarises the wrong values of a column.
 type WrongValueSummary struct {
-	MainReason             UnusedReason // that most of them have
+	MainReason             UnusedReason // most frequent reason
 	WrongCount, TotalCount uint64
-	RecentWrongShare       float64 // of the last ones: their share
+	RecentWrongShare       float64 // share of wrong values among the most recent ones
 }
 
-// CurrentShare is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
-// outweighed.
+// CurrentShare returns the share of wrong values: of all values or of the most recent ones, whichever is smaller. So a
+// column recovers soon after its problem is solved.
 func (b WrongValueSummary) CurrentShare() float64 {
 	return min(float64(b.WrongCount)/max(1, float64(b.TotalCount)), b.RecentWrongShare)
 }
 
-// SummarizeWrongValues are the values of a column that are none.
+// SummarizeWrongValues returns a summary of the wrong values of the column.
 func (c *ColumnReport) SummarizeWrongValues() WrongValueSummary {
 	b, most := WrongValueSummary{TotalCount: c.Used, RecentWrongShare: c.RecentWrongShare}, uint64(0)
 	for _, why := range UnusedReasons() {
@@ -114,7 +114,7 @@ func (c *ColumnReport) SummarizeWrongValues() WrongValueSummary {
 	return b
 }
 
-// EnsureColumn returns the report of a column, which it adds if there is none.
+// EnsureColumn returns the report of a column. It adds an empty report if the column has none.
 func (r *QualityReport) EnsureColumn(name string) *ColumnReport {
 	i := slices.IndexFunc(r.Columns, func(c ColumnReport) bool { return c.Name == name })
 	if i < 0 {
@@ -124,9 +124,9 @@ func (r *QualityReport) EnsureColumn(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// AddUnusedValueTroubles adds a trouble of the kind Unused for each column that has at least MinValuesForTrouble values
-// and more than half of them rejected for another reason than being missing. If names is not nil, it checks only these
-// columns.
+// AddUnusedValueTroubles adds a trouble of the kind TroubleUnusedValues for each column that has at least
+// MinValuesForTrouble values and rejected more than half of them for another reason than being missing. If names is not
+// nil, only these columns are checked.
 func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
@@ -136,7 +136,7 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 		all, left := c.Used, uint64(0)
 		for why, n := range c.Unused {
 			switch why {
-			case grid.ReasonGap, grid.ReasonNoLabel: // these count rows
+			case grid.ReasonGap, grid.ReasonNoLabel: // counts of rows, not of values
 				continue
 			case grid.ReasonMissing:
 			default:
@@ -155,10 +155,11 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 	}
 }
 
-// MinValuesForTrouble is the minimum number of values, including missing ones, for a trouble of the kind Unused.
+// MinValuesForTrouble is the minimum number of values, including missing ones, for a trouble of the kind
+// TroubleUnusedValues.
 const MinValuesForTrouble = 10
 
-// AddUnusedCount adds to the count of a reason.
+// AddUnusedCount adds n to the count of the given reason.
 func (c *ColumnReport) AddUnusedCount(why UnusedReason, n uint64) {
 	if c.Unused == nil {
 		c.Unused = map[UnusedReason]uint64{}
@@ -166,7 +167,7 @@ func (c *ColumnReport) AddUnusedCount(why UnusedReason, n uint64) {
 	c.Unused[why] += n
 }
 
-// SetLastUnusedValue sets the last value with the given reason.
+// SetLastUnusedValue sets the last value that was rejected for the given reason.
 func (c *ColumnReport) SetLastUnusedValue(why UnusedReason, e UnusedValue) {
 	if c.LastUnusedByReason == nil {
 		c.LastUnusedByReason = map[UnusedReason]UnusedValue{}
@@ -174,13 +175,13 @@ func (c *ColumnReport) SetLastUnusedValue(why UnusedReason, e UnusedValue) {
 	c.LastUnusedByReason[why] = e
 }
 
-// AtomicQualityReport is the last report, which may be asked for from any goroutine.
+// AtomicQualityReport stores the latest report. It may be used concurrently.
 type AtomicQualityReport struct{ last atomic.Pointer[QualityReport] }
 
-// SetQualityReport replaces the report.
+// SetQualityReport replaces the stored report.
 func (s *AtomicQualityReport) SetQualityReport(r QualityReport) { s.last.Store(&r) }
 
-// QualityReport implements Reporter.
+// QualityReport returns a copy of the stored report.
 func (s *AtomicQualityReport) QualityReport() QualityReport {
 	r := s.last.Load()
 	if r == nil {
@@ -195,29 +196,29 @@ func (s *AtomicQualityReport) QualityReport() QualityReport {
 	return all
 }
 
-// SourceTrouble is a reason why readings do not arrive, or are doubtful.
+// SourceTrouble is a problem that keeps readings from arriving or makes them doubtful.
 type SourceTrouble struct {
 	Kind TroubleKind
 	Text string
 }
 
-// TroubleKind is a kind of trouble. It is a metric's label.
+// TroubleKind is a kind of trouble. It is also a label value of a metric.
 type TroubleKind string
 
-// The kinds of trouble. A new kind also needs its entry in troubleKindInfos and a line in the tables of docs/DATA.md.
+// Kinds of trouble. A new kind also requires an entry in troubleKindInfos and a line in the tables of docs/DATA.md.
 const (
-	TroubleSilent  TroubleKind = "silent"  // no reading of an input has arrived for a while
-	TroubleBroker  TroubleKind = "broker"  // the site's broker is unreachable, or refuses a topic
+	TroubleSilent  TroubleKind = "silent"  // no reading of an input has arrived for some time
+	TroubleBroker  TroubleKind = "broker"  // the site's broker is unreachable or refuses a topic
 	TroubleCommand TroubleKind = "command" // a command has ended, or a pipe was closed
 	TroubleStorage TroubleKind = "storage" // the ring cannot be written or read
-	// TroubleUnusedValues means that more than half of the values of an input are late, duplicate or invalid, that a
-	// file or its end cannot be read, or that lines have fields that the header does not name.
+	// TroubleUnusedValues means that more than half of the values of an input are late, duplicate or invalid. It is
+	// also reported if a file or its end cannot be read, or if lines have more fields than the header.
 	TroubleUnusedValues TroubleKind = "unused"
-	TroubleOutlier      TroubleKind = "outlier"   // a few values of a column lie far from all others
-	TroubleOversized    TroubleKind = "oversized" // messages of a topic were dropped because of their size
+	TroubleOutlier      TroubleKind = "outlier"   // a few values of a column are far from all others
+	TroubleOversized    TroubleKind = "oversized" // messages of a topic were dropped because they were too large
 )
 
-// troubleKindInfo describes a kind.
+// troubleKindInfo contains the properties of a kind of trouble.
 type troubleKindInfo struct {
 	kind                TroubleKind
 	readingsStillArrive bool
@@ -251,9 +252,9 @@ func (k TroubleKind) info() troubleKindInfo {
 	return troubleKindInfo{}
 }
 
-// ReadingsStillArrive reports whether readings arrive in spite of the trouble, but some of them are rejected or
+// ReadingsStillArrive reports whether readings still arrive despite the trouble, although some of them are rejected or
 // suspicious.
 func (k TroubleKind) ReadingsStillArrive() bool { return k.info().readingsStillArrive }
 
-// Remedy returns what the user of the device can do.
+// Remedy returns the action that the user of the device can take.
 func (k TroubleKind) Remedy() string { return k.info().remedy }

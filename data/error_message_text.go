@@ -11,10 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// IsFinite reports whether a number is neither infinite nor NaN.
+// IsFinite reports whether v is neither infinite nor NaN.
 func IsFinite(v float64) bool { return v-v == 0 }
 
-// QuoteForMessage returns a text of the data for a message: quoted, in UTF-8, and with at most 32 characters.
+// QuoteForMessage prepares a text from the data for a message: it is quoted, converted to UTF-8 and shortened to at
+// most 32 characters.
 func QuoteForMessage(text string) string {
 	const most = 32
 	if len(text) > 1<<10 {
@@ -31,7 +32,7 @@ func QuoteForMessage(text string) string {
 	return strconv.Quote(text)
 }
 
-// DescribeCellProblem says for a person what is wrong with a cell, or a reading.
+// DescribeCellProblem returns a message that describes why a cell or a reading is rejected.
 func DescribeCellProblem(text string, why UnusedReason) string {
 	switch {
 	case why == grid.ReasonMalformed:
@@ -62,7 +63,7 @@ func DescribeCellProblem(text string, why UnusedReason) string {
 // Windows-1252, which includes all printable characters of Latin-1.
 var fallbackEncoding encoding.Encoding = charmap.Windows1252
 
-// UTF8Text returns the text in UTF-8. A text that is not valid UTF-8 is decoded with fallbackEncoding.
+// UTF8Text returns text in UTF-8. It decodes invalid UTF-8 with fallbackEncoding.
 func UTF8Text(text string) string {
 	if utf8.ValidString(text) {
 		return text

@@ -2,16 +2,16 @@ package data
 
 import "fmt"
 
-// FileError says what is wrong in a data file, and where.
+// FileError describes an error in a data file, with its place.
 type FileError struct {
 	File    string
-	Line    int    // from 1; 0 = the whole file
-	Column  string // "" = the whole line
+	Line    int    // line number from 1; 0 means the whole file
+	Column  string // column name; empty means the whole line
 	Problem string
-	// ReasonCode is why values of the column are not used, or, as a TroubleKind, why there are none; "" = another
-	// problem.
+	// ReasonCode is an UnusedReason, if values of the column were rejected, or a TroubleKind, if no values arrive. It
+	// is empty for other problems.
 	ReasonCode           string
-	BadCount, TotalCount uint64 // so many of so many values, or lines, are not used; 0 = that is not the problem
+	BadCount, TotalCount uint64 // number of rejected values or lines, and of all; 0 for other problems
 }
 
 func (e *FileError) Error() string {
@@ -25,7 +25,7 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Where names file and line.
+// Where returns the file and the line.
 func (e *FileError) Where() string {
 	if e.Line > 0 {
 		return fmt.Sprintf("%s: line %d", e.File, e.Line)

@@ -6,14 +6,15 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// HeldOutBoundary parts the rows that are trained on from later ones, which are held out. It is fixed once for a run,
-// so that a source that grows never moves a row from one side to the other: what comes later is held out.
+// HeldOutBoundary separates the training rows from later, held-out rows. It is fixed once per run, so that rows never
+// move from one side to the other when the source grows: new rows are held out.
 type HeldOutBoundary struct {
-	Time       time.Time // of the first row that is held out; zero where rows have no time
-	RowsBefore int       // before it when it was fixed; counts where rows have no time
+	Time       time.Time // time of the first held-out row; zero if rows have no time
+	RowsBefore int       // number of rows before the boundary when it was fixed; used if rows have no time
 }
 
-// HeldOutBoundary fixes a boundary before the last rows of a view: a share of them, at least one.
+// HeldOutBoundary returns the boundary that holds out the last rows of the snapshot. share is their share; at least one
+// row is held out.
 func (v RowSnapshot) HeldOutBoundary(share float64) HeldOutBoundary {
 	n := v.Rows.Len()
 	b := HeldOutBoundary{RowsBefore: n - max(1, int(share*float64(n)))}
@@ -23,8 +24,8 @@ func (v RowSnapshot) HeldOutBoundary(share float64) HeldOutBoundary {
 	return b
 }
 
-// SplitHeldOut returns the rows on both sides of a boundary. Rows before it whose targets were measured behind it are
-// on neither: no reading of a row that is held out was ever a target that is trained on.
+// SplitHeldOut returns the rows before and after a boundary. It omits rows before the boundary whose targets were
+// measured after it, so that no training target comes from held-out data.
 func (v RowSnapshot) SplitHeldOut(b HeldOutBoundary) (trained, held *learner.Samples[float32]) {
 	first, n := b.RowsBefore, b.RowsBefore
 	if v.Times != nil && !b.Time.IsZero() {

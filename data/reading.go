@@ -2,8 +2,8 @@ package data
 
 import "github.com/fedmesh/fedmesh/data/grid"
 
-// Reading is a value of an input at a time, of a source whose rows are made of readings.
+// Reading is the value of an input at one time. Rows are made from readings.
 type Reading = grid.Reading
 
-// UnusedReason is why a reading, or a value of a row, is not used; package grid has them all.
+// UnusedReason is the reason for rejecting a reading or a value of a row. Package grid defines all reasons.
 type UnusedReason = grid.UnusedReason

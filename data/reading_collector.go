@@ -8,16 +8,17 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// ReadingCollector is a Source that collects by itself, from Start to Close. Before Start it can only be probed.
+// ReadingCollector is a Source that collects readings in the background from Start to Close. Before Start only Probe
+// may be called.
 type ReadingCollector interface {
 	Source
-	// Start begins to collect. It fails only on what can never work.
+	// Start starts collecting. It returns only permanent errors.
 	Start(e CollectorEnv) error
 }
 
-// CollectorEnv is what a Collector gets of its program.
+// CollectorEnv contains the dependencies that a program passes to a ReadingCollector.
 type CollectorEnv struct {
-	RingFolder string // for the ring; its parent must exist, and be the program's alone
+	RingFolder string // folder of the ring; its parent must exist and belong to the program
 	Disk       store.Disk
 	RingLimits store.RingLimits
 	// ConnectBroker opens a session with the site's broker.

@@ -11,60 +11,61 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Source is where rows come from. Its methods, and those of the Rows that it opens, are called from one goroutine at a
-// time.
+// Source provides rows. Its methods, and the methods of the QueriedRows that it opens, must be called from one
+// goroutine at a time.
 type Source interface {
-	// OpenRows begins to follow the rows that are wanted. It reads nothing yet.
+	// OpenRows returns the rows for a query. It does not read any data.
 	OpenRows(w RowQuery) QueriedRows
-	// Probe returns why there is nothing to read now. It knows no task, so it does not look at columns.
+	// Probe returns an error if the source cannot be read at the moment. It does not check columns, because it does not
+	// know the task.
 	Probe() error
-	// Close ends what the source does by itself. Its views stay.
+	// Close stops background work of the source. Existing snapshots remain valid.
 	Close() error
 }
 
-// QueriedRows is a source for those who want certain columns of it.
+// QueriedRows provides the rows of a source for one query.
 type QueriedRows interface {
-	// Changed reports whether a snapshot would find anything else than the last one, which may have failed. It is
-	// cheap, and may say so where nothing has changed.
+	// Changed reports whether a new snapshot may differ from the last one, which may have failed. It is cheap and may
+	// return true although nothing has changed.
 	Changed() bool
-	// Snapshot returns the rows as they are now, at least one. The error is a *FileError if the
-	// user can correct a line; a later snapshot may succeed.
+	// Snapshot returns the current rows, at least one. The error is a *FileError if the user can correct a line. A
+	// later snapshot may succeed.
 	Snapshot() (RowSnapshot, error)
 }
 
-// RowQuery says which rows are wanted.
+// RowQuery selects the rows that a caller requires.
 type RowQuery struct {
 	Features []string
-	Target   string // empty = there is none, and rows have 0 in its place
-	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
-	// columns of the source, and a line is a row.
+	Target   string // target column or expression; empty means that all targets are 0
+	// Recipe, if set, defines how rows are made from readings; Features and Target are then its column expressions. If
+	// Recipe is nil, they are columns of the source and each line is a row.
 	Recipe *spec.RowRecipe
 	// Labels is the set of valid targets. Rows with any other target are skipped and counted as unknown_class.
 	Labels learner.LabelSet
-	// IsForPrediction asks for rows made of readings before their targets are known, for predictions: their targets are
-	// 0. Old ones may be left out. They are not prepared.
+	// IsForPrediction requests rows for predictions. They are made before their targets are known, and their targets
+	// are 0. Old rows may be missing. The rows are not prepared.
 	IsForPrediction bool
-	// ExternalTask, if set, is a task whose rows are those of the program that trains it; there are no columns then.
+	// ExternalTask, if set, is a task whose rows are provided by the program that trains it. It has no columns.
 	ExternalTask *wire.Task
-	// Prepare, if set, brings rows into the task's terms.
+	// Preparer, if set, prepares the rows for the task.
 	Preparer RowPreparer
 }
 
-// RowPreparer brings rows into a task's terms, in place.
+// RowPreparer prepares rows for a task, in place.
 type RowPreparer interface {
-	// Preparer does so with new rows, before they are part of a view, or refuses them. It gets each row once, in order,
-	// but those of a call that failed, and those before them that came with these, come again; first says that the
-	// rows before are void.
+	// PrepareSamples prepares new rows before they are part of a snapshot. It returns an error if it rejects them. Each
+	// row is passed once, in order. Rows of a failed call are passed again. first means that all previous rows are
+	// void.
 	PrepareSamples(fresh *learner.Samples[float32], first bool) error
-	// PrepareRowsAgain does the same with some of the rows that Prepare had, as they were: x is row-major, with y's
-	// targets. It may be called from several goroutines at once.
+	// PrepareRowsAgain prepares rows that were passed to PrepareSamples before. x is row-major, and y contains the
+	// targets. It may be called concurrently.
 	PrepareRowsAgain(x, y []float32)
 }
 
-// Columns are the features, and the target if there is one.
+// Columns returns the features, followed by the target if it is not empty.
 func (w *RowQuery) Columns() []string { return AppendTarget(w.Features, w.Target) }
 
-// AppendTarget returns the features, followed by the target if there is one.
+// AppendTarget returns a copy of features, followed by target if it is not empty.
 func AppendTarget(features []string, target string) []string {
 	all := slices.Clone(features)
 	if target != "" {
@@ -73,7 +74,7 @@ func AppendTarget(features []string, target string) []string {
 	return all
 }
 
-// Inputs are those that features and target are made of.
+// Inputs returns the names of the inputs that the features and the target require.
 func (w *RowQuery) Inputs() (all []string) {
 	for _, name := range w.Columns() {
 		c, err := spec.ParseColumnExpression(name)
@@ -84,23 +85,22 @@ func (w *RowQuery) Inputs() (all []string) {
 	return all
 }
 
-// RowSnapshot is the rows of a source at some moment. It never changes.
+// RowSnapshot contains the rows of a source at one moment. It never changes.
 type RowSnapshot struct {
-	Version uint64 // from 1; views of the same Rows with the same version have the same rows
+	Version uint64 // version from 1; snapshots of the same QueriedRows with equal versions have the same rows
 	Rows    *learner.Samples[float32]
-	// Times are when each row was taken; nil where rows have no time.
+	// Times contains the time of each row; nil if rows have no time.
 	Times *RowTimes
-	// TargetDelay is how much later than its row's time a target may have been measured, in nanoseconds.
+	// TargetDelay is the maximum time between a row and the measurement of its target, in nanoseconds.
 	TargetDelay int64
-	// ReplacementReason says why rows that were in the view before may be in it no more, with file and line; empty if
-	// rows were only added.
+	// ReplacementReason is the reason why rows of the previous snapshot may be missing, with file and line. It is empty
+	// if rows were only added.
 	ReplacementReason string
 
 	ReadErr func() error
 }
 
-// Err returns why rows of the view could not be read, if they are in a file and one could not. A later snapshot has
-// them again, in another view.
+// Err returns the first error of reading rows from a file, or nil. A later snapshot contains the rows again.
 func (v RowSnapshot) Err() error {
 	if v.ReadErr == nil {
 		return nil
@@ -108,50 +108,52 @@ func (v RowSnapshot) Err() error {
 	return v.ReadErr()
 }
 
-// The kinds.
+// Kinds of sources.
 const (
-	SourceCSV   SourceKind = "csv"   // a file with named columns, plain or (.gz) compressed
+	SourceCSV   SourceKind = "csv"   // a CSV file with named columns, plain or compressed (.gz)
 	SourceMQTT  SourceKind = "mqtt"  // topics of a broker of the site
-	SourceLines SourceKind = "lines" // of the standard input, a named pipe or a command
+	SourceLines SourceKind = "lines" // lines of the standard input, a named pipe or a command
 )
 
-// Config is the section of a configuration file that says where rows come from.
+// Config is the section of a configuration file that describes a source of rows.
 type Config struct {
-	Source     SourceKind `yaml:"source"`  // empty = csv
-	CSVPath    string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
-	LinesPath  string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
-	Command    []string   `yaml:"command"` // a program and its arguments, whose output is lines
-	LineFormat string     `yaml:"format"`  // of lines: json (if empty) or csv
-	// Delimiter is between the fields of CSV; empty = a comma. DecimalSeparator is in numbers; empty = a point.
+	Source     SourceKind `yaml:"source"`  // kind of the source; empty means csv
+	CSVPath    string     `yaml:"csv"`     // path of a file or folder, or a pattern such as log-*.csv
+	LinesPath  string     `yaml:"lines"`   // path of a named pipe, or "-" for the standard input
+	Command    []string   `yaml:"command"` // program and arguments; its output consists of lines
+	LineFormat string     `yaml:"format"`  // format of the lines: json (default) or csv
+	// Delimiter separates the fields of CSV; the default is a comma. DecimalSeparator is used in numbers; the default
+	// is a point.
 	Delimiter        string `yaml:"delimiter"`
 	DecimalSeparator string `yaml:"decimal"`
 	SkipRows         int    `yaml:"skip_rows"` // number of lines above the header
-	CommentPrefix    string `yaml:"comment"`   // prefix of lines of CSV to skip; empty = none
-	// ColumnByInput says where the inputs, and in CSV the task's columns, are: their columns or paths, for MQTT after
-	// the topic. A column of CSV that is not here has the name that the task gives it.
+	CommentPrefix    string `yaml:"comment"`   // prefix of CSV lines to skip; empty means none
+	// ColumnByInput contains the column or path of each input and, for CSV, of each column of the task. For MQTT the
+	// path follows the topic. A CSV column that is not listed has the name that the task uses.
 	ColumnByInput map[string]string `yaml:"columns"`
-	// TimeColumn is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
+	// TimeColumn is the column or path of the time. If it is empty, rows have no time, and readings have the time of
+	// their arrival.
 	TimeColumn string `yaml:"time"`
-	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
-	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
-	// MissingValuePolicy is what stands for a value that a row needs and does not have; empty = skip.
+	TimeFormat string `yaml:"time_format"` // format of times; empty means RFC 3339 or seconds since 1970
+	TimeZone   string `yaml:"time_zone"`   // time zone of times without one; empty means UTC
+	// MissingValuePolicy selects the replacement of missing values; the default is skip.
 	MissingValuePolicy grid.FillPolicy `yaml:"missing"`
 	MaxLastValueAge    time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
-	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
+	// MissingValues contains texts and numbers that mean a missing value, in addition to the standard ones.
 	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
-	// RangeByColumn is the valid range [minimum, maximum] of a column or an input, by its name in the task.
+	// RangeByColumn contains the valid range [minimum, maximum] of a column or an input, by its name in the task.
 	RangeByColumn        map[string][]float64 `yaml:"range"`
-	MaxUnusableShare     float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
-	RequiredTextByColumn map[string]string    `yaml:"where"`   // only rows whose columns have these texts
-	// The rows may be dealt, one by one, to ShareCount shares; ShareIndex is this one's, counted from 0.
+	MaxUnusableShare     float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 means 0.2
+	RequiredTextByColumn map[string]string    `yaml:"where"`   // required text by column; other rows are skipped
+	// The rows may be divided one by one among ShareCount shares. ShareIndex is the index of this share, from 0.
 	ShareIndex int `yaml:"share"`
 	ShareCount int `yaml:"shares"`
-	// RowFileFolder is where a file may be made of rows that are too many for memory; empty = the system's for
+	// RowFileFolder is the folder for files of rows that do not fit into memory; empty means the system's folder for
 	// temporary files.
 	RowFileFolder string `yaml:"-"`
 }
 
-// UnquotedYAMLText is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a
+// UnquotedYAMLText is a text in the configuration. Unlike a string, it requires no quotes in YAML if it looks like a
 // number.
 type UnquotedYAMLText string
 
@@ -161,7 +163,7 @@ func (w *UnquotedYAMLText) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MissingValueRules returns the definition of missing values for this section.
+// MissingValueRules returns the set of missing values of this section.
 func (c *Config) MissingValueRules() grid.MissingValues {
 	words := make([]string, len(c.MissingValues))
 	for i, w := range c.MissingValues {
@@ -170,10 +172,10 @@ func (c *Config) MissingValueRules() grid.MissingValues {
 	return grid.NewMissingValues(words)
 }
 
-// Kind returns the kind of the source; the default is csv.
+// Kind returns the kind of the source. The default is csv.
 func (c *Config) Kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
 
-// UnusableShareLimit is the largest share of rows that cannot be used.
+// UnusableShareLimit returns the maximum share of unusable rows.
 func (c *Config) UnusableShareLimit() float64 {
 	if c.MissingValuePolicy == grid.FillRefuse {
 		return 0
@@ -181,19 +183,19 @@ func (c *Config) UnusableShareLimit() float64 {
 	return cmp.Or(c.MaxUnusableShare, 0.2)
 }
 
-// FillRule returns how rows replace missing values.
+// FillRule returns the rule for replacing missing values.
 func (c *Config) FillRule() grid.FillRule {
 	return grid.FillRule{Policy: cmp.Or(c.MissingValuePolicy, grid.FillSkip), MaxLastValueAge: c.MaxLastValueAge}
 }
 
-// LoadRows returns the rows of a source as they are now.
+// LoadRows returns the current rows of a source.
 func LoadRows(s Source, w RowQuery) (*learner.Samples[float32], error) {
 	v, err := s.OpenRows(w).Snapshot()
 	return v.Rows, err
 }
 
-// MemorySource is a source in memory, for tests and the laboratory: a function that returns its rows, always the same.
-// The rows are whoever calls it's own.
+// MemorySource is a source in memory, for tests and simulations. It is a function that always returns the same rows.
+// The caller owns the returned rows.
 type MemorySource func(features []string, target string) (*learner.Samples[float32], error)
 
 // OpenRows implements Source.
@@ -213,10 +215,10 @@ type memoryQueriedRows struct {
 	snapshot RowSnapshot
 }
 
-// Changed implements Rows: only rows that could not be had may change.
+// Changed implements QueriedRows. It returns true until a snapshot has succeeded.
 func (r *memoryQueriedRows) Changed() bool { return r.snapshot.Rows == nil }
 
-// Snapshot implements Rows.
+// Snapshot implements QueriedRows.
 func (r *memoryQueriedRows) Snapshot() (RowSnapshot, error) {
 	if r.snapshot.Rows != nil {
 		return r.snapshot, nil
@@ -232,5 +234,5 @@ func (r *memoryQueriedRows) Snapshot() (RowSnapshot, error) {
 	return r.snapshot, nil
 }
 
-// SourceKind is a kind of source, by its word in a configuration file.
+// SourceKind is the kind of a source, as in the configuration file.
 type SourceKind string

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Metrics are the metrics of the events below.
+// Metrics lists the metrics that the events in this file change.
 var Metrics = []*observe.Metric{brokerConnected, brokerReconnects, refusedSubscriptions, brokerSelfTest, storageOK,
 	ClonesSeen}
 
@@ -21,11 +21,11 @@ var (
 		InitialSeries: observe.UnlabeledSeries, SkipsFirstAdd: true}
 )
 
-// BrokerLinkChanged: the connection to the broker was made, was lost, or could not be made.
+// BrokerLinkChanged reports that the broker connection was established, was lost, or could not be established.
 type BrokerLinkChanged struct {
 	IsConnected bool
-	Err         error     // why it is down
-	ReconnectAt time.Time // an agent stays disconnected by plan until then; zero = it does not
+	Err         error     // reason for the disconnection
+	ReconnectAt time.Time // end of a planned disconnection of an agent; zero if it is unplanned
 }
 
 // Describe implements observe.Event. The MQTT session logs the state of the connection itself.
@@ -46,14 +46,14 @@ func (e BrokerLinkChanged) Describe(d *observe.EventDescription) {
 var refusedSubscriptions = observe.Gauge("broker_subscriptions_refused",
 	"Number of subscriptions that the broker currently refuses. Each is retried within a minute.")
 
-// RefusedSubscriptionsChanged: the list of the subscriptions that the broker refuses has changed. The program tries
-// them again.
+// RefusedSubscriptionsChanged reports a change in the list of subscriptions that the broker refuses. The program
+// retries refused subscriptions.
 type RefusedSubscriptionsChanged struct {
 	Filters               []string
-	NeighborBrokerFilters []string // refused by the broker of the neighbours, if it is another one
+	NeighborBrokerFilters []string // filters that the neighbours' broker refuses, if it is a separate broker
 }
 
-// Describe implements observe.Event. An agent is ready without its neighbours.
+// Describe implements observe.Event. An agent is ready even if its neighbour subscriptions are refused.
 func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(refusedSubscriptions, float64(len(e.Filters)+len(e.NeighborBrokerFilters)))
 	if len(e.Filters)+len(e.NeighborBrokerFilters) == 0 {
@@ -81,7 +81,7 @@ var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
 		"swallowed: dropped silently; disconnected: connection closed.",
 	"result", observe.NamesAsStrings(mqtt.SelfTestResults()))
 
-// BrokerSelfTestEnded: the test of whether the broker carries the largest messages has ended.
+// BrokerSelfTestEnded reports the result of the test with messages of the maximum size.
 type BrokerSelfTestEnded struct{ mqtt.SelfTestReport }
 
 // Describe implements observe.Event.
@@ -101,10 +101,10 @@ var storageOK = &observe.Metric{Name: "storage_ok", Kind: observe.GaugeKind, Ini
 	InitialValue: 1,
 	Help:         "Whether writes to the state folder succeed (1) or fail and are retried (0)."}
 
-// StorageFailing: a write to the state folder has begun to fail. It is tried again, and nothing that needs it continues
-// meanwhile.
+// StorageFailing reports the first failure of a write to the state folder. The write is retried. Operations that depend
+// on it wait.
 type StorageFailing struct {
-	Operation string // an infinitive, such as "save the model"
+	Operation string // infinitive for messages, such as "save the model"
 	Err       error
 }
 
@@ -116,7 +116,7 @@ func (e StorageFailing) Describe(d *observe.EventDescription) {
 		"make state_dir writable, with free space: the write is tried again until it succeeds")
 }
 
-// StorageRecovered: the last write that failed has succeeded.
+// StorageRecovered reports that all failed writes have succeeded.
 type StorageRecovered struct{}
 
 // Describe implements observe.Event.
@@ -126,21 +126,21 @@ func (StorageRecovered) Describe(d *observe.EventDescription) {
 	d.ResolveCondition("storage")
 }
 
-// The directions of a message, as label values.
+// Label values for the direction of a message.
 const (
 	DirectionReceived = "received"
 	DirectionSent     = "sent"
 )
 
-// The reasons for dropping a message that only the session knows, as label values.
+// Label values for drop reasons that only the MQTT session can detect.
 const (
-	DropReasonOverflow  = "overflow"  // the mailbox was full; both hosts have it among their own reasons
-	DropReasonOversized = "oversized" // a received message
-	DropReasonUnsent    = "unsent"    // a sent message
+	DropReasonOverflow  = "overflow"  // the mailbox was full
+	DropReasonOversized = "oversized" // a received message was too large
+	DropReasonUnsent    = "unsent"    // the connection was lost before a message was sent
 )
 
-// NewDroppedMessagesMetric returns the metric of messages that a program has not used. reasons are the program's own
-// reasons for dropping a received message.
+// NewDroppedMessagesMetric returns the counter of dropped MQTT messages. reasons are the program's own reasons for
+// dropping a received message.
 func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 	series := [][]string{{DirectionSent, DropReasonUnsent}, {DirectionReceived, DropReasonOversized}}
 	for _, reason := range reasons {
@@ -152,6 +152,6 @@ func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 			"connection lost before sending."}
 }
 
-// ClonesSeen counts the clones that an agent, or the coordinator, has detected.
+// ClonesSeen counts detections of two devices with the same identity, by an agent or the coordinator.
 var ClonesSeen = observe.Counter("clones_seen_total",
 	"Detections of two devices with one identity. The log names them.")

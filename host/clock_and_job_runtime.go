@@ -7,28 +7,28 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// JobRuntime is the time in which a program lives, and what runs its jobs. RealTimeRuntime is the one of the programs;
-// package lab/world has another, in which nothing happens at once and no time passes but by plan.
+// JobRuntime provides the clock and starts jobs. Programs use RealTimeRuntime. Package lab/world has a deterministic
+// implementation with simulated time.
 type JobRuntime interface {
 	Now() time.Time
-	// Go runs a job beside its caller.
+	// Go runs job concurrently with its caller.
 	Go(job func())
 	NewWaiter() JobWaiter
-	// WithDeadline is context.WithDeadline in this time.
+	// WithDeadline is like context.WithDeadline, with the clock of this runtime.
 	WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc)
 }
 
-// JobWaiter is how one job waits, at a time. It is all that blocks in a program.
+// JobWaiter lets one job wait. Programs block only in its Wait method.
 type JobWaiter interface {
-	// Wait returns when Wake has been called since the last Wait, when an event comes, at the moment until if that is
-	// not zero, and when ctx ends, whichever is first; it may return without a reason. The event is nil in all other
-	// cases; open is false when events is closed. events may be nil.
+	// Wait blocks until Wake is called, an event arrives, the time until is reached or ctx ends. A call of Wake since
+	// the previous Wait counts too. A zero until means no timeout. Spurious returns are possible. e is nil unless an
+	// event arrived; open is false if events is closed. events may be nil.
 	Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (e mqtt.Event, open bool)
-	// Wake never blocks.
+	// Wake makes the current or the next Wait return. It never blocks.
 	Wake()
 }
 
-// RealTimeRuntime is the clock of the machine, and its goroutines.
+// RealTimeRuntime implements JobRuntime with the system clock and goroutines.
 type RealTimeRuntime struct{}
 
 // Now implements JobRuntime.
@@ -49,7 +49,7 @@ func (RealTimeRuntime) NewWaiter() JobWaiter {
 
 type realTimeWaiter struct {
 	wakeSignal chan struct{}
-	timer      *time.Timer // nil before the first wait that has an end
+	timer      *time.Timer // nil until the first wait with a timeout
 }
 
 func (w *realTimeWaiter) Wake() {

@@ -1,3 +1,3 @@
-// Package host holds what the programs around the machines have in common: the one goroutine that owns a program's
-// state, the jobs beside it, the order of events, and the seal on what it says.
+// Package host contains the parts that agents and coordinators share around their state machines: the event loop that
+// owns the state of a program, background jobs, event queues, and the signing and sealing of messages.
 package host

@@ -11,30 +11,31 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// ErrClosed says that the connection was closed by somebody else.
+// ErrClosed reports that the event channel of the connection was closed.
 var ErrClosed = errors.New("the connection was closed")
 
-// EventLoop is the goroutine that owns a program's state. Jobs work beside it and bring back functions, which it runs.
+// EventLoop is the goroutine that owns the state of a program. Jobs run concurrently with it and pass it functions to
+// call.
 type EventLoop struct {
 	JobRuntime
-	waiter     JobWaiter // the owner's own
+	waiter     JobWaiter // waiter of the owner goroutine
 	jobContext context.Context
 	cancelJobs context.CancelFunc
 
 	mu            sync.Mutex
 	pendingCalls  []*loopCall
-	livenessPings []*loopCall // of who asks for a sign of life
-	runningJobs   int         // that have not ended
+	livenessPings []*loopCall // pending calls of CheckAlive
+	runningJobs   int         // number of jobs that have not ended
 }
 
-// loopCall is for the owner, from who waits until it is taken.
+// loopCall is a function for the owner goroutine. callerWaiter is woken when the owner has taken the call.
 type loopCall struct {
 	callback     func()
 	callerWaiter JobWaiter
 	isTaken      bool
 }
 
-// NewEventLoop makes the owner of a program that is about to begin; in real time if rt is nil.
+// NewEventLoop returns an event loop with the runtime rt. If rt is nil, it uses RealTimeRuntime.
 func NewEventLoop(rt JobRuntime) *EventLoop {
 	if rt == nil {
 		rt = RealTimeRuntime{}
@@ -42,18 +43,19 @@ func NewEventLoop(rt JobRuntime) *EventLoop {
 	return &EventLoop{JobRuntime: rt, waiter: rt.NewWaiter()}
 }
 
-// AllowJobs lets jobs begin. Their context ends with ctx, or when CancelJobs is called.
+// AllowJobs creates the context of the jobs. It must be called before the first job starts. The context ends with ctx
+// or with CancelJobs.
 func (o *EventLoop) AllowJobs(ctx context.Context) {
 	o.jobContext, o.cancelJobs = context.WithCancel(ctx)
 }
 
-// Context ends with the program. Jobs end soon after.
+// Context returns the context of the jobs. It is cancelled when the program ends.
 func (o *EventLoop) Context() context.Context { return o.jobContext }
 
-// CancelJobs tells the jobs to end.
+// CancelJobs cancels the context of the jobs.
 func (o *EventLoop) CancelJobs() { o.cancelJobs() }
 
-// CancelAndAwaitJobs tells the jobs to end, and waits for them.
+// CancelAndAwaitJobs cancels the context of the jobs and waits until all jobs have returned.
 func (o *EventLoop) CancelAndAwaitJobs() {
 	o.cancelJobs()
 	o.AwaitJobsAfterEnd(func() bool {
@@ -63,23 +65,24 @@ func (o *EventLoop) CancelAndAwaitJobs() {
 	})
 }
 
-// AwaitJobsAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job
-// has it look.
+// AwaitJobsAfterEnd blocks the owner until done returns true, even after the job context has ended. done is called
+// again whenever a job ends.
 func (o *EventLoop) AwaitJobsAfterEnd(done func() bool) {
 	for !done() {
 		o.waiter.Wait(context.Background(), time.Time{}, nil)
 	}
 }
 
-// LoopHandlers is what the owner does. All of it runs in the owner's goroutine.
+// LoopHandlers contains the callbacks of an event loop. All of them run on the owner goroutine.
 type LoopHandlers struct {
-	BeforeWait   func() error        // before each wait; an error ends the program
-	OnMQTTEvent  func(mqtt.Event)    // of the connection
-	OnDeadline   func(now time.Time) // when the deadline passes
+	BeforeWait   func() error        // called before each wait; an error ends the loop
+	OnMQTTEvent  func(mqtt.Event)    // called for each event of the MQTT connection
+	OnDeadline   func(now time.Time) // called when the time of NextDeadline has passed
 	NextDeadline func() time.Time
 }
 
-// Run works until ctx ends, and returns nil then. Otherwise it returns the error of a Turn, or ErrClosed.
+// Run processes events and calls until ctx ends, and then returns nil. It returns the error of BeforeWait, or ErrClosed
+// if events is closed.
 func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHandlers) error {
 	for {
 		if err := p.BeforeWait(); err != nil {
@@ -94,7 +97,7 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 			}
 		}
 		switch now := o.Now(); {
-		case ctx.Err() != nil: // a job may have been cut short
+		case ctx.Err() != nil: // jobs may have been cancelled, so drop their results
 			return nil
 		case !open:
 			return ErrClosed
@@ -108,7 +111,8 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 	}
 }
 
-// dequeueCalls takes the words that wait: all pings, or one result.
+// dequeueCalls removes calls from the queue and wakes their callers. It stops after the first call that has a callback
+// and returns that callback.
 func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,7 +125,7 @@ func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	return result
 }
 
-// Go runs a job beside the owner.
+// Go runs job concurrently with the owner goroutine.
 func (o *EventLoop) Go(job func()) {
 	o.mu.Lock()
 	o.runningJobs++
@@ -135,24 +139,25 @@ func (o *EventLoop) Go(job func()) {
 	})
 }
 
-// GoThen runs work beside the owner, and then the function that it returns on the owner's goroutine.
+// GoThen runs work concurrently with the owner, and then calls the function that work returned on the owner goroutine.
 func (o *EventLoop) GoThen(work func() (then func())) { o.Go(func() { o.RunOnLoop(work()) }) }
 
-// RunOnLoop has the owner do something, unless the program ends.
+// RunOnLoop calls result on the owner goroutine. The call is dropped if the program ends first.
 func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.jobContext, result) }
 
-// RunOnLoopContext calls result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
+// RunOnLoopContext calls result on the owner goroutine. It returns an error that wraps ctx.Err() if the owner does not
+// take the call before ctx ends.
 func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
 	return o.enqueueAndAwaitCall(ctx, &o.pendingCalls, result)
 }
 
-// CheckAlive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that
-// it has not been met before ctx ended.
+// CheckAlive returns nil as soon as the owner goroutine responds, from its loop or from a pause. It returns an error if
+// the owner does not respond before ctx ends.
 func (o *EventLoop) CheckAlive(ctx context.Context) error {
 	return o.enqueueAndAwaitCall(ctx, &o.livenessPings, nil)
 }
 
-// enqueueAndAwaitCall waits until the owner has taken a word.
+// enqueueAndAwaitCall appends a call to list and waits until the owner has taken it or ctx ends.
 func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, result func()) error {
 	w := &loopCall{callback: result, callerWaiter: o.NewWaiter()}
 	o.mu.Lock()
@@ -176,13 +181,14 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 	}
 }
 
-// PauseLoop is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
+// PauseLoop pauses the owner for the duration d. It still responds to CheckAlive. It returns an error if the program
+// ends.
 func (o *EventLoop) PauseLoop(d time.Duration) error {
 	return o.pauseWithWaiter(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
 }
 
-// WaitUntil has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and
-// Wake, have it look. The error is that the program ends.
+// WaitUntil blocks the owner until done returns true. It still responds to CheckAlive. done is called again whenever a
+// job ends and after Wake. It returns an error if the program ends.
 func (o *EventLoop) WaitUntil(done func() bool) error {
 	for !done() {
 		o.dequeueCalls(&o.livenessPings)
@@ -194,10 +200,10 @@ func (o *EventLoop) WaitUntil(done func() bool) error {
 	return nil
 }
 
-// Wake has the owner take a turn, or look again.
+// Wake makes the owner run one iteration of its loop, or check its condition in WaitUntil again.
 func (o *EventLoop) Wake() { o.waiter.Wake() }
 
-// PauseJob is a wait of a job.
+// PauseJob pauses a job for the duration d. It returns an error if the program ends.
 func (o *EventLoop) PauseJob(d time.Duration) error {
 	return o.pauseWithWaiter(d, o.NewWaiter(), func() {})
 }

@@ -2,12 +2,12 @@ package host
 
 import "slices"
 
-// EventQueue gives a machine its events one at a time: one that comes of an effect waits until the effects before it
-// are done.
-type EventQueue[E any] struct{ events []E } // the one that the machine takes, and those that wait for it
+// EventQueue delivers events to a state machine one at a time. An event that occurs while another one is processed is
+// queued.
+type EventQueue[E any] struct{ events []E } // events[0] is being processed
 
-// ProcessWithFollowUps has take called with the event, and with those that come of it, in order. When take reports
-// false, what it does must not go on: it is called no more.
+// ProcessWithFollowUps calls take with ev and then with each queued event, in order. A nested call only queues ev. If
+// take returns false, no further event is processed.
 func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	q.events = append(q.events, ev)
 	if len(q.events) > 1 {
@@ -21,7 +21,7 @@ func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	}
 }
 
-// PushFront puts events before those that wait.
+// PushFront inserts events before the other queued events, after the event that is being processed.
 func (q *EventQueue[E]) PushFront(events ...E) {
 	q.events = slices.Insert(q.events, min(1, len(q.events)), events...)
 }

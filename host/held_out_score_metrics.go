@@ -7,10 +7,10 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// HeldOutScoreMetrics are the metrics of how well a model does on held-out rows.
+// HeldOutScoreMetrics contains the metrics of a model's score on held-out rows.
 type HeldOutScoreMetrics struct{ risk, r2, accuracy, samples *observe.Metric }
 
-// NewHeldOutScoreMetrics returns the metrics for a model, which is named in the help texts.
+// NewHeldOutScoreMetrics returns the metrics for a model. The argument is the name of the model in the help texts.
 func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	return HeldOutScoreMetrics{
 		risk: observe.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
@@ -22,12 +22,12 @@ func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	}
 }
 
-// List returns the metrics.
+// List returns all metrics of m.
 func (m HeldOutScoreMetrics) List() []*observe.Metric {
 	return []*observe.Metric{m.risk, m.r2, m.accuracy, m.samples}
 }
 
-// Describe sets the metrics to a score. Without a score (nil) they have no series.
+// Describe sets the metrics to the score s. If s is nil, it removes their series.
 func (m HeldOutScoreMetrics) Describe(d *observe.EventDescription, s *learner.Score) {
 	if s == nil {
 		for _, metric := range m.List() {
@@ -41,7 +41,7 @@ func (m HeldOutScoreMetrics) Describe(d *observe.EventDescription, s *learner.Sc
 	d.SetGauge(m.samples, float64(s.Samples))
 }
 
-// ScoreLogAttributes returns the log attributes r2 and accuracy, as far as the score has them. The score may be nil.
+// ScoreLogAttributes returns the log attributes r2 and accuracy if s contains them. s may be nil.
 func ScoreLogAttributes(s *learner.Score) (attributes []any) {
 	if s != nil && !math.IsNaN(s.R2) {
 		attributes = append(attributes, "r2", observe.RoundToFourDigits(s.R2))

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// program is one whose owner keeps what it does.
+// program is an event loop whose handlers record their calls.
 type program struct {
 	*host.EventLoop
 	events chan mqtt.Event
@@ -76,7 +76,7 @@ func TestOwner(t *testing.T) {
 	})
 }
 
-// A program ends with the error of a turn, or when its connection does; its jobs end before it.
+// TestOwnerEnds checks that Run returns the error of a handler or of a closed connection, after all jobs have ended.
 func TestOwnerEnds(t *testing.T) {
 	stopped := errors.New("stopped")
 	for _, tt := range []struct {
@@ -110,7 +110,7 @@ func TestOwnerEnds(t *testing.T) {
 	}
 }
 
-// While the owner waits for a disk it is alive, and hears nothing else.
+// TestPause checks that a paused owner still responds to CheckAlive and processes no events.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
@@ -126,7 +126,7 @@ func TestPause(t *testing.T) {
 		if err := p.CheckAlive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		p.events <- mqtt.LinkUp{} // taken after the wait
+		p.events <- mqtt.LinkUp{} // processed after the pause
 		synctest.Wait()
 		end()
 		if err := <-done; err != nil {
@@ -142,7 +142,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// An event that comes of an effect waits until the effects before it are done.
+// TestQueue checks that events emitted while another event is processed are delivered afterwards, in order.
 func TestQueue(t *testing.T) {
 	var q host.EventQueue[string]
 	var took []string
@@ -157,7 +157,7 @@ func TestQueue(t *testing.T) {
 		return e != "c"
 	}
 	q.ProcessWithFollowUps("a", take)
-	q.ProcessWithFollowUps("d", take) // after a stop nothing is taken
+	q.ProcessWithFollowUps("d", take) // no event is delivered after a stop
 	if want := []string{"a", "n", "b", "c"}; !slices.Equal(took, want) {
 		t.Errorf("took %q, want %q", took, want)
 	}
@@ -209,7 +209,8 @@ func TestWhyDropped(t *testing.T) {
 	}
 }
 
-// Jobs of a line run one after another, in order, and those that wait run when the program ends.
+// TestLine checks that jobs of a SerialJobQueue run one after another, in order, even if the program ends while some of
+// them wait.
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()

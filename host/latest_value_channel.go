@@ -1,7 +1,7 @@
 package host
 
-// ReplaceLatest puts a value into a channel with capacity 1. A value that has not been received yet is replaced. Only
-// one goroutine sends.
+// ReplaceLatest sends newest to a channel with capacity 1 and discards a value that has not been received yet. There
+// must be only one sender.
 func ReplaceLatest[T any](c chan T, newest T) {
 	select {
 	case <-c:
@@ -10,7 +10,7 @@ func ReplaceLatest[T any](c chan T, newest T) {
 	c <- newest
 }
 
-// TryReceive receives a value if one waits in the channel.
+// TryReceive receives a value from c without blocking. ok is false if no value is pending.
 func TryReceive[T any](c <-chan T) (x T, ok bool) {
 	select {
 	case x, ok = <-c:

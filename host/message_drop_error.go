@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MessageDropError is the error of a message that is not used. R is the program's reasons.
+// MessageDropError is the error for a message that was dropped. R is the type of the program's reasons.
 type MessageDropError[R ~string] struct {
 	Reason R
 	Err    error
@@ -15,13 +15,14 @@ type MessageDropError[R ~string] struct {
 
 func (e *MessageDropError[R]) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
 
-// NewMessageDropError makes a Dropped error.
+// NewMessageDropError returns a MessageDropError with a formatted cause.
 func NewMessageDropError[R ~string](reason R, format string, args ...any) error {
 	return &MessageDropError[R]{reason, fmt.Errorf(format, args...)}
 }
 
-// DropReasonOf returns the reason for which a message was dropped, and the cause. If err is not a Dropped, the message
-// could not be decoded: the reason is version for a message of another protocol version, else malformed.
+// DropReasonOf returns the reason for which a message was dropped, and the cause. An error that is not a
+// MessageDropError is a decoding error. The reason is then version for wire.ErrProtocolVersion, and malformed
+// otherwise.
 func DropReasonOf[R ~string](err error, malformed, version R) (R, error) {
 	if d := (*MessageDropError[R])(nil); errors.As(err, &d) {
 		return d.Reason, d.Err

@@ -3,37 +3,37 @@ package host
 import "sync"
 
 const (
-	// Beside the owner; a fixed number, so that a simulated host does the same on every machine.
+	// Maximum number of concurrent workers, not counting the owner; fixed, so that simulations are deterministic.
 	maxPoolWorkers    = 8
-	workItemsPerBatch = 16 // tasks that a job takes at a time
-	// Tasks that may wait; with more, the owner works too, and hears no further events meanwhile.
+	workItemsPerBatch = 16 // work items that a worker takes at a time
+	// Maximum queue length; above it, the owner processes work items too and receives no events meanwhile.
 	maxWaitingWorkItems = 1024
 )
 
-// OrderedWorkerPool does short tasks in several jobs beside the owner. Their results run in the owner's goroutine in
-// the order in which the tasks were given, whichever is done first.
+// OrderedWorkerPool runs short work items in several jobs. The owner goroutine calls their callbacks in the order of
+// submission.
 type OrderedWorkerPool struct {
 	owner *EventLoop
 
 	mu                 sync.Mutex
-	workItems          []*workItem // in the order in which they were given
-	begunItemCount     int         // of tasks, from the first one on
+	workItems          []*workItem // queue, in the order of submission
+	begunItemCount     int         // number of items, from the front of the queue, that have been started
 	runningWorkerCount int
 }
 
-// workItem is a part of a program that needs nothing of its owner, and what the owner does then.
+// workItem is work that may run on any goroutine, with a callback for the owner goroutine.
 type workItem struct {
 	work, onDone func()
 	isDone       bool
 }
 
-// NewOrderedWorkerPool makes a pool of an owner.
+// NewOrderedWorkerPool returns a pool whose callbacks run on the owner.
 func NewOrderedWorkerPool(owner *EventLoop) *OrderedWorkerPool {
 	return &OrderedWorkerPool{owner: owner}
 }
 
-// RunInOrder has work done beside the owner, and then its result run by the owner, who calls RunInOrder. Without work
-// only the order is kept: if nothing is under way, the result runs at once.
+// RunInOrder runs work in a job and then calls then on the owner goroutine, after the callbacks of all earlier items.
+// It must be called by the owner. If work is nil and the queue is empty, then is called at once.
 func (p *OrderedWorkerPool) RunInOrder(work, then func()) {
 	p.mu.Lock()
 	if work == nil && len(p.workItems) == 0 {
@@ -57,7 +57,7 @@ func (p *OrderedWorkerPool) RunInOrder(work, then func()) {
 	}
 }
 
-// runWorker works until all tasks have begun.
+// runWorker processes work items until all items in the queue have been started.
 func (p *OrderedWorkerPool) runWorker() {
 	for some := p.takeWorkItems(true); len(some) > 0; some = p.takeWorkItems(true) {
 		p.runWorkItems(some)
@@ -65,7 +65,8 @@ func (p *OrderedWorkerPool) runWorker() {
 	}
 }
 
-// takeWorkItems begins some tasks. A job ends if there are none.
+// takeWorkItems returns the next batch of work items and marks them as started. An empty batch ends the calling worker
+// if job is true.
 func (p *OrderedWorkerPool) takeWorkItems(job bool) []*workItem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +91,8 @@ func (p *OrderedWorkerPool) runWorkItems(some []*workItem) {
 	}
 }
 
-// runFinishedCallbacks runs the results of the tasks that are done, up to the first that is not.
+// runFinishedCallbacks calls the callbacks of finished items from the front of the queue. It stops at the first
+// unfinished item.
 func (p *OrderedWorkerPool) runFinishedCallbacks() {
 	for {
 		p.mu.Lock()

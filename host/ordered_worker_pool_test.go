@@ -12,8 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Tasks of a pool are done beside each other, and their results are run in the order of the tasks, those without work
-// among them.
+// TestPool checks that work items run concurrently and that their callbacks run in order, including items without work.
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
@@ -58,7 +57,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// The owner works too when more tasks wait than the pool takes, so that no more and no more come.
+// TestPoolFull checks that the owner also processes work items when the queue is full, so that the queue stays bounded.
 func TestPoolFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
@@ -71,7 +70,7 @@ func TestPoolFull(t *testing.T) {
 			pool.RunInOrder(block, func() { did = append(did, -1) })
 			synctest.Wait()
 		}
-		for k := range 5000 { // the jobs are all busy: the owner does them
+		for k := range 5000 { // all workers are busy, so the owner does the work
 			pool.RunInOrder(func() { begun++ }, func() { did = append(did, k) })
 			most = max(most, k+1-begun)
 		}
@@ -90,7 +89,7 @@ func TestPoolFull(t *testing.T) {
 	})
 }
 
-// BenchmarkPool verifies the signatures of a thousand hellos: by the owner itself, and by a pool.
+// BenchmarkPool measures the verification of 1,000 hello signatures, on the owner goroutine and in a pool.
 func BenchmarkPool(b *testing.B) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	signer := &host.Signer{Federation: "plant", Sender: "press", Key: key}

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// SerialJobQueue runs jobs beside the owner one after another, in the order in which they were given.
+// SerialJobQueue runs jobs one after another, concurrently with the owner goroutine, in the order of submission.
 type SerialJobQueue struct {
 	owner *EventLoop
 
 	mu             sync.Mutex
-	unfinishedJobs []func() // the first one is under way
+	unfinishedJobs []func() // the first job is running
 }
 
-// NewSerialJobQueue makes a line of the owner's jobs.
+// NewSerialJobQueue returns an empty queue for jobs of the event loop o.
 func NewSerialJobQueue(o *EventLoop) *SerialJobQueue { return &SerialJobQueue{owner: o} }
 
-// Enqueue has a job run after those before it. End waits for all of them.
+// Enqueue runs job after all jobs that were submitted earlier.
 func (l *SerialJobQueue) Enqueue(job func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -25,7 +25,7 @@ func (l *SerialJobQueue) Enqueue(job func()) {
 	}
 }
 
-// IsIdle reports whether all jobs are done.
+// IsIdle reports whether all jobs have finished.
 func (l *SerialJobQueue) IsIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,11 +39,11 @@ func (l *SerialJobQueue) runJobs(job func()) {
 	}
 }
 
-// finishAndNextJob takes away the job that is done. It returns the one after it, nil if there is none.
+// finishAndNextJob removes the finished job and returns the next one, or nil if the queue is empty.
 func (l *SerialJobQueue) finishAndNextJob() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// which lets go of what the job holds
+	// slices.Delete clears the removed element, so that the memory of the job can be freed
 	if l.unfinishedJobs = slices.Delete(l.unfinishedJobs, 0, 1); len(l.unfinishedJobs) == 0 {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Signer seals what a program says, with growing sequence numbers. It may be used from several goroutines, once its
-// fields are set.
+// Signer signs outgoing messages and numbers them with increasing sequence numbers. After its fields are set, it may be
+// used concurrently.
 type Signer struct {
 	Federation      wire.FederationName
 	Sender          wire.AgentID
@@ -17,28 +17,28 @@ type Signer struct {
 	SignatureScheme wire.SignatureScheme
 
 	sequence    atomic.Uint64
-	rootVersion atomic.Uint32 // 0 = wire.FirstRootVersion
+	rootVersion atomic.Uint32 // 0 means wire.FirstRootVersion
 }
 
-// SetRootVersion has messages say by which version of the root document they are.
+// SetRootVersion sets the version of the root document that outgoing messages refer to.
 func (s *Signer) SetRootVersion(v wire.RootVersion) { s.rootVersion.Store(uint32(v)) }
 
-// RootVersion is that version.
+// RootVersion returns the version of the root document that outgoing messages refer to.
 func (s *Signer) RootVersion() wire.RootVersion {
 	return max(wire.RootVersion(s.rootVersion.Load()), wire.FirstRootVersion)
 }
 
-// SignedEnvelope returns the envelope of a body.
+// SignedEnvelope returns a signed envelope with the given body.
 func (s *Signer) SignedEnvelope(t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, s.nextHeader(t, run, round), body, s.Key)
 }
 
-// SignedEnvelopeWithKey is Seal with another key than the sender's, of a message that belongs to no round.
+// SignedEnvelopeWithKey is like SignedEnvelope, but signs with key and sets no run or round.
 func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.MessageType, body []byte) []byte {
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, s.nextHeader(t, 0, 0), body, key)
 }
 
-// nextHeader is that of the next envelope.
+// nextHeader returns the header for the next envelope, with the next sequence number.
 func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.RoundID) wire.Header {
 	return wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
@@ -46,14 +46,14 @@ func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.Round
 	}
 }
 
-// SealRecipient is who opens what is sealed for it.
+// SealRecipient contains the keys for encrypting a message to one recipient.
 type SealRecipient struct {
-	AnnouncedKey wire.X25519PublicKey // while this is the coordinator's key
+	AnnouncedKey wire.X25519PublicKey // coordinator key for which Key was derived
 	Key          wire.SealKey
 }
 
-// SealedEnvelope returns the envelope of a body. It seals the body for r if wire.Type.Sealed reports true for t. Only
-// for other types may r be nil.
+// SealedEnvelope returns a signed envelope with the given body. It encrypts the body for r if messages of type t must
+// be sealed. r may be nil for other types.
 func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.RunID, round wire.RoundID,
 	body []byte) []byte {
 	if !t.MustBeSealed() {
@@ -63,7 +63,7 @@ func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.R
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
-// SkipSequencePast has the sequence numbers go on above that one.
+// SkipSequencePast makes the next sequence number greater than sequence.
 func (s *Signer) SkipSequencePast(sequence uint64) {
 	if now := s.sequence.Load(); now < sequence {
 		s.sequence.Add(sequence - now)

@@ -2,11 +2,11 @@ package host
 
 import "github.com/fedmesh/fedmesh/observe"
 
-// WriteFailures is the writes to a state folder that fail. Its zero value is ready for use.
+// WriteFailures tracks failing writes to a state folder. Its zero value is ready for use.
 type WriteFailures struct{ failing map[string]struct{} }
 
-// ReportWriteResult records the result of a write. It reports an event when the write begins to fail, and when no write
-// fails any longer.
+// QualityReport records the result of a write. It emits StorageFailing when the write starts to fail, and
+// StorageRecovered when the last failing write has succeeded.
 func (t *WriteFailures) QualityReport(o observe.Observer, purpose string, err error) {
 	_, failed := t.failing[purpose]
 	switch {

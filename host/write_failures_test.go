@@ -7,12 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// lastEvent is the last event since it was cleared.
+// lastEvent records the most recent event.
 type lastEvent struct{ observe.Event }
 
 func (l *lastEvent) Observe(e observe.Event) { l.Event = e }
 
-// TestWriteFailures: an event says that a write begins to fail, and that no write fails any longer.
+// TestWriteFailures checks that one event is emitted when a write starts to fail, and one when no write fails any
+// longer.
 func TestWriteFailures(t *testing.T) {
 	var x WriteFailures
 	full := errors.New("full")

@@ -11,48 +11,49 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Float is the type of parameters and samples: float32 in the daemons, float64 in the experiments.
+// Float is the element type of parameters and samples: float32 in the daemons, float64 in the experiments.
 type Float interface{ ~float32 | ~float64 }
 
-// The bounds of an architecture. They keep every size computed from a received one inside a 32-bit int.
+// Bounds of an architecture. All sizes computed from received values fit into a 32-bit int.
 const (
-	maxWidth        = 65536   // inputs, outputs and units of one hidden layer
-	maxHiddenLayers = 8       // hidden layers
-	maxParams       = 1 << 28 // 1 GiB of float32
+	maxWidth        = 65536   // maximum number of inputs, outputs, and units of one hidden layer
+	maxHiddenLayers = 8       // maximum number of hidden layers
+	maxParams       = 1 << 28 // maximum number of parameters: 1 GiB of float32
 )
 
-// TensorSpec is one named view of the flat parameter vector, row-major.
+// TensorSpec describes one named view of the flat parameter vector, row-major.
 type TensorSpec struct {
 	Name  string
 	Shape []int
 }
 
-// Architecture describes a model of any kind. Those that there are now are layers of weights in [out,in] order with an
-// activation between them; linear, logistic and softmax regression are the ones without hidden layers. The bilinear
-// network ln(1+exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
+// Architecture describes a model of any kind. The layered kinds have weights in [out,in] order with an activation
+// between layers. Without hidden layers they are linear, logistic or softmax regression. The bilinear network
+// ln(1+exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
 //
-//	Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: Identity, Risk: Logistic, Ridge: ρ}
+//	Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+//		Risk: spec.LossLogistic, Ridge: ρ}
 //
-// with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
-// saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
+// with W₂ before w₁ in its vector. At zero all its gradients are exactly zero, so that descent cannot leave that saddle
+// without noise. The printed (42) has the wrong sign of the ridge: its gradient is +ρw.
 type Architecture struct {
-	Kind   spec.ModelKind // empty = that of the layers: see spec.ModelKindFromLayers
+	Kind   spec.ModelKind // empty means the kind that follows from the layers: see spec.ModelKindFromLayers
 	Inputs int
-	// Convolution is the filter layers of a conv1d, below the hidden ones; else zero.
+	// Convolution describes the filter layers of a conv1d, below the hidden layers; otherwise zero.
 	Convolution spec.Convolution
-	HiddenUnits []int           // units of each hidden layer, from the input on
-	Outputs     int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
-	Activation  spec.Activation // of hidden and filter layers; may be empty without any
+	HiddenUnits []int           // number of units of each hidden layer, from the input on
+	Outputs     int             // number of classes for a softmax, otherwise 1; an autoencoder outputs its row error
+	Activation  spec.Activation // activation of hidden and filter layers; may be empty without such layers
 	Risk        spec.LossKind
-	HasBias     bool    // every layer has a bias
-	HuberDelta  float64 // δ of the huber risk; else 0
-	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
-	// ExternalTensors are those of the kind external, which has no other layers, one output and the squared risk; else
-	// nil.
+	HasBias     bool    // whether every layer has a bias
+	HuberDelta  float64 // δ of the Huber loss; otherwise 0
+	Ridge       float64 // ρ of (ρ/2)‖w‖² over all parameters, including biases (lecture (15)); its gradient is +ρw
+	// ExternalTensors are the tensors of an external model, which has no other layers, one output and the squared loss;
+	// otherwise nil.
 	ExternalTensors []TensorSpec
 }
 
-// Validate reports every field out of its bounds.
+// Validate returns an error for every field that is out of bounds.
 func (a Architecture) Validate() error {
 	if a.Kind == spec.ModelExternal {
 		return a.validateExternal()
@@ -111,20 +112,20 @@ func (a Architecture) Validate() error {
 	return nil
 }
 
-// resolvedKind is the word under which the objectives have the architecture.
+// resolvedKind returns the kind, or the kind that follows from the layers if Kind is empty.
 func (a Architecture) resolvedKind() spec.ModelKind {
 	return cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk))
 }
 
-// HasTarget reports whether the model has a target. One without has rows whose target counts for nothing.
+// HasTarget reports whether the model has a target. Without a target, the targets of rows are ignored.
 func (a Architecture) HasTarget() bool { return a.resolvedKind().HasTarget() }
 
-// LayerCount is the number of layers with weights.
+// LayerCount returns the number of layers with weights.
 func (a Architecture) LayerCount() int {
 	return len(a.Convolution.FiltersPerLayer) + len(a.HiddenUnits) + 1
 }
 
-// UnitsByLayer is the units of each layer of a model of layers, from the first hidden one to the last.
+// UnitsByLayer returns the number of units of each layer, from the first hidden layer to the last.
 func (a Architecture) UnitsByLayer() []int {
 	last := a.Outputs
 	if a.resolvedKind() == spec.ModelAutoencoder {
@@ -133,14 +134,13 @@ func (a Architecture) UnitsByLayer() []int {
 	return append(slices.Clone(a.HiddenUnits), last)
 }
 
-// Layout lists the tensors of a valid architecture in the order in which they fill the flat vector: see
-// [Objective.Layout].
+// Layout returns the tensors of a valid architecture in the order of the flat vector: see [Objective.Layout].
 func (a Architecture) Layout() []TensorSpec { return newObjective[float32](a).Layout() }
 
-// ParameterCount is d, the length of the flat vector of a valid architecture.
+// ParameterCount returns d, the length of the flat vector of a valid architecture.
 func (a Architecture) ParameterCount() int { return int(a.parameterCountInt64()) }
 
-// parameterCountInt64 is Params in 64 bits, where int has 32: at most 9 layers of 2³² weights.
+// parameterCountInt64 returns ParameterCount in 64 bits, to avoid overflow of a 32-bit int.
 func (a Architecture) parameterCountInt64() (n int64) {
 	for _, t := range a.Layout() {
 		n += t.elementCount()
@@ -148,7 +148,6 @@ func (a Architecture) parameterCountInt64() (n int64) {
 	return n
 }
 
-// elementCount is the number of elements of the tensor.
 func (t TensorSpec) elementCount() int64 {
 	n := int64(1)
 	for _, s := range t.Shape {
@@ -157,12 +156,12 @@ func (t TensorSpec) elementCount() int64 {
 	return n
 }
 
-// LastLayerName names the last layer in a list of names of tensors: the tensors behind the last activation.
+// LastLayerName denotes the last layer in a list of tensor names: the tensors after the last activation.
 const LastLayerName = "last"
 
-// TensorRanges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
-// "layer0.weight", or of a layer, "layer0", or LastLayerName. Names that there are not are left out: spec.Model.Check
-// has refused them.
+// TensorRanges returns the element ranges of the named tensors in the vector of a valid architecture. A name is that of
+// a tensor ("layer0.weight") or a layer ("layer0"), or LastLayerName. Unknown names are ignored, since spec.Model.Check
+// has rejected them.
 func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")

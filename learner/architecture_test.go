@@ -24,7 +24,7 @@ func TestValidateArchitecture(t *testing.T) {
 		Risk: spec.LossSquared}
 	for _, test := range []struct {
 		change func(*Architecture)
-		want   string // "" = valid
+		want   string // empty means valid
 	}{
 		{func(*Architecture) {}, ""},
 		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{4095} }, ""},

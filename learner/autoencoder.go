@@ -7,12 +7,12 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// autoencoder is a network that gives the features back, through a layer that is too narrow to pass them on as they
-// are. With features x in R^n and the last layer's sums z, a row's error is e = √(‖z − x‖²/n), and its risk e²/2, so
-// that it is a regression whose output is e and whose target is 0. The targets of rows count for nothing.
+// autoencoder is a network that reconstructs its features through a narrow layer. With features x in R^n and the last
+// layer's sums z, the error of a row is e = √(‖z − x‖²/n), and its risk e²/2. So it is a regression with the output e
+// and the target 0. The targets of rows are ignored.
 type autoencoder[T Float] struct {
 	*network[T]
-	rowErrors []T // of a block
+	rowErrors []T // errors of the rows of a block
 }
 
 func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
@@ -22,8 +22,8 @@ func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 	return &autoencoder[T]{network: newNetworkOfLayers[T](a, layersOfArchitecture(a))}, nil
 }
 
-// forward returns the errors of a block, and where delta is not nil fills it with the derivatives of the rows' risks by
-// the last layer's sums.
+// forward returns the errors of a block's rows. If delta is not nil, it fills delta with the derivatives of the rows'
+// risks with respect to the last layer's sums.
 func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 	if rows := len(b.Y); len(a.rowErrors) < rows {
 		a.rowErrors = make([]T, rows)
@@ -43,7 +43,7 @@ func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 	return a.rowErrors[:len(b.Y)]
 }
 
-// halfSquare is the risk of a row.
+// halfSquare returns the risk of a row with error e.
 func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 
 // AddRowRisks implements Objective.
@@ -66,16 +66,16 @@ func (a *autoencoder[T]) Backward(w []T, b Batch[T]) (sum float64) {
 	return sum
 }
 
-// MapLabels implements Objective: any will do, and becomes 0.
+// MapLabels implements Objective. It accepts any target and sets it to 0.
 func (a *autoencoder[T]) MapLabels(y []T, _ *LabelHistory) error {
 	clear(y)
 	return nil
 }
 
-// RowOutputs implements Objective: the error of each row.
+// RowOutputs implements Objective. It returns the error of each row.
 func (a *autoencoder[T]) RowOutputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
 
-// SumScores implements Objective: residuals are the rows' errors.
+// SumScores implements Objective. The residuals are the rows' errors.
 func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.allocateCounts(0)
@@ -88,7 +88,7 @@ func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return t
 }
 
-// RestandardizeParameters implements Objective: in the units of the data it gives back what it did before.
+// RestandardizeParameters implements Objective. The reconstruction in the units of the data does not change.
 func (a *autoencoder[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	last := a.layers[len(a.layers)-1]
 	moved = restandardizeInputs(w, a.layers[0], from, to)

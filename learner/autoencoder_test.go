@@ -15,8 +15,8 @@ func smallAutoencoder(bias bool) Architecture {
 		Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 }
 
-// TestAutoencoderIsARegressionOfItsRows holds its risk and gradient against those of a network that has each feature
-// for its target in turn, with the last layer's row of it: an independent way to the same sums.
+// TestAutoencoderIsARegressionOfItsRows compares the autoencoder's risk and gradient with those of networks that
+// predict each feature in turn, using the matching row of the last layer.
 func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	rng := newRNG(1)
 	a := smallAutoencoder(true)
@@ -26,7 +26,7 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	is := m.Gradient(grad, w, s.All())
 	one := a
 	one.Kind = spec.ModelMLP
-	below := one.ParameterCount() - (3 + 1) // all but the last layer of one unit
+	below := one.ParameterCount() - (3 + 1) // parameters below the last layer of one unit
 	for j := range a.Inputs {
 		y := make([]float64, s.Len())
 		for i := range y {
@@ -49,7 +49,8 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	compare(t, "gradient", grad, want, 1e-12)
 }
 
-// TestAutoencoderPassesOverTargets: they change neither risk, nor score, nor prediction, and none is refused.
+// TestAutoencoderPassesOverTargets checks that targets do not affect risk, score or prediction, and that none is
+// rejected.
 func TestAutoencoderPassesOverTargets(t *testing.T) {
 	rng := newRNG(2)
 	a := smallAutoencoder(false)
@@ -75,12 +76,13 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 	}
 }
 
-// TestAutoencoderPredictsItsError: in standard deviations, whatever the standardisation says of the target.
+// TestAutoencoderPredictsItsError checks that the error is in standard deviations, independent of the target's
+// standardisation.
 func TestAutoencoderPredictsItsError(t *testing.T) {
 	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.LossSquared,
 		Activation: spec.ActivationIdentity}
 	st := Standardization{Mean: []float64{10, -1, 5}, Scale: []float64{2, 0.5, 7}}
-	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0}) // it gives back the first feature, and 0 for the second
+	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0}) // it reconstructs the first feature, and 0 for the second
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,8 @@ func TestAutoencoderPredictsItsError(t *testing.T) {
 	}
 }
 
-// TestAutoencoderKeepsRows: rewritten for other units, it gives a row back as before, in the units of the data.
+// TestAutoencoderKeepsRows checks that after restandardisation the reconstruction in the units of the data is
+// unchanged.
 func TestAutoencoderKeepsRows(t *testing.T) {
 	for _, bias := range []bool{false, true} {
 		rng, a := newRNG(3), smallAutoencoder(bias)
@@ -122,7 +125,7 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 	}
 }
 
-// TestAutoencoderWants hidden layers and the squared risk.
+// TestAutoencoderWants checks that an autoencoder without hidden layers or with another loss is rejected.
 func TestAutoencoderWants(t *testing.T) {
 	for _, edit := range []func(*Architecture){
 		func(a *Architecture) { a.HiddenUnits = nil },

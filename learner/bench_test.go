@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// BenchmarkLocalSteps times local steps in float32 and, in the same run, the dumb loops of naiveStep on the same draws;
-// x_naive is how many times faster the package is. One op is one step.
+// BenchmarkLocalSteps measures local steps in float32 and compares them with plain loops (naiveStep) on the same draws.
+// x_naive is the speed-up. One operation is one step.
 func BenchmarkLocalSteps(b *testing.B) {
 	for _, bench := range []struct {
 		name string
@@ -37,7 +37,7 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 		Schedule: StepSizeSchedule{ConstantStepSize: 1e-3}}
 	w := make([]float32, a.ParameterCount())
 	model.InitParameters(w, rng)
-	// A quarter of the steps also runs on the twin, in alternating slices, so that both see the same machine.
+	// A quarter of the steps is repeated with plain loops, in alternation, so that both run under the same conditions.
 	const slice = 40
 	var own, twin time.Duration
 	var twinSteps int
@@ -68,8 +68,8 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	b.ReportMetric(float64(twin)/float64(twinSteps)/perOwn, "x_naive")
 }
 
-// BenchmarkRun times a round of 10 local steps of linear regression with 25 features, draws included, against the bare
-// arithmetic of such steps on the same rows in the same run. of_bare is the share of its speed.
+// BenchmarkRun measures a round of 10 local steps of linear regression with 25 features, including draws, and the bare
+// arithmetic of such steps on the same rows. of_bare is the relative speed.
 func BenchmarkRun(b *testing.B) {
 	b.Run("float32", benchmarkRun[float32])
 	b.Run("float64", benchmarkRun[float64])
@@ -107,7 +107,7 @@ func benchmarkRun[T Float](b *testing.B) {
 	b.ReportMetric(float64(bare)/float64(own), "of_bare")
 }
 
-// bareStep is a local step and nothing else.
+// bareStep performs only the arithmetic of a local step, as a lower bound of its time.
 func bareStep[T Float](w, x []T, y, mu T) {
 	var z T
 	for i := range w {

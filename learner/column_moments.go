@@ -2,25 +2,25 @@ package learner
 
 import "fmt"
 
-// minRelativeVariance is the square of a float32's relative precision, 2⁻²³. A column whose variance is at most this
-// share of its squared mean is treated as constant: rows are float32 numbers, and cannot show a smaller spread.
+// minRelativeVariance is the square of the relative precision of float32, 2⁻²³. A column whose variance is at most this
+// multiple of its squared mean is treated as constant, since float32 rows cannot show a smaller spread.
 const minRelativeVariance = 1.0 / (1 << 46)
 
-// ColumnMoments holds the count of rows, and of m columns, the features and then the target, the mean and the sum of
-// the squared deviations from it. It is all that a device reveals for a standardisation common to all devices.
-// Deviations keep their precision however far the mean is from 0, which sums of squares do not.
+// ColumnMoments contains the number of rows and, for each of m columns, the mean and the sum of squared deviations from
+// the mean. The columns are the features and then the target. A device reveals only these values for the common
+// standardisation. Unlike sums of squares, deviations remain precise if the mean is far from 0.
 type ColumnMoments struct {
 	RowCount          float64
 	Mean              []float64
 	SquaredDeviations []float64
 }
 
-// newColumnMoments returns the moments of no rows with that many features and a target.
+// newColumnMoments returns the moments of no rows, for the given number of features and a target.
 func newColumnMoments(features int) *ColumnMoments {
 	return &ColumnMoments{Mean: make([]float64, features+1), SquaredDeviations: make([]float64, features+1)}
 }
 
-// ComputeColumnMoments is the moments of all rows of s.
+// ComputeColumnMoments returns the moments of all rows of s.
 func ComputeColumnMoments[T Float](s *Samples[T]) *ColumnMoments {
 	m := newColumnMoments(s.FeatureCount())
 	all := s.All()
@@ -33,7 +33,6 @@ func ComputeColumnMoments[T Float](s *Samples[T]) *ColumnMoments {
 	return m
 }
 
-// addRowToColumnMoments adds one sample.
 func addRowToColumnMoments[T Float](m *ColumnMoments, x []T, y T) {
 	m.RowCount++
 	for j, v := range x {
@@ -42,22 +41,22 @@ func addRowToColumnMoments[T Float](m *ColumnMoments, x []T, y T) {
 	m.addValue(len(x), float64(y))
 }
 
-// addValue updates a column by Welford's algorithm. It leaves a constant column without any deviation.
+// addValue adds a value to a column by Welford's algorithm. The deviations of a constant column remain exactly 0.
 func (m *ColumnMoments) addValue(column int, v float64) {
 	d := v - m.Mean[column]
 	m.Mean[column] += d / m.RowCount
 	m.SquaredDeviations[column] += float64(d * (v - m.Mean[column]))
 }
 
-// mergeColumn adds other rows to a column, by their number, mean and sum of squared deviations (Chan, Golub and LeVeque
-// 1979). before is the number of rows of the column so far.
+// mergeColumn adds further rows to a column, given by their number, mean and sum of squared deviations (Chan, Golub and
+// LeVeque 1979). before is the number of rows so far.
 func (m *ColumnMoments) mergeColumn(column int, before, rows, mean, squares float64) {
 	d := mean - m.Mean[column]
 	m.Mean[column] += d * (rows / (before + rows))
 	m.SquaredDeviations[column] += squares + float64(d*d)*(before*(rows/(before+rows)))
 }
 
-// IsConstantColumn reports whether a column has no spread that float32 numbers can show.
+// IsConstantColumn reports whether the spread of a column is below the precision of float32.
 func (m *ColumnMoments) IsConstantColumn(column int) bool {
 	return m.SquaredDeviations[column]/m.RowCount <= minRelativeVariance*m.Mean[column]*m.Mean[column]
 }
@@ -69,8 +68,8 @@ func (m *ColumnMoments) Vector() []float64 {
 	return append(v, m.SquaredDeviations...)
 }
 
-// ColumnMomentsFromVector reads the output of [Moments.Vector]. It refuses vectors that belong to no data: a length
-// that is not 1+2m with m ≥ 2, a value that is not finite, n < 1, or a negative sum of squares. It copies v.
+// ColumnMomentsFromVector decodes the output of [ColumnMoments.Vector]. It returns an error for invalid vectors: a
+// length other than 1+2m with m ≥ 2, a value that is not finite, n < 1, or a negative sum of squares. It copies v.
 func ColumnMomentsFromVector(v []float64) (*ColumnMoments, error) {
 	columns := (len(v) - 1) / 2
 	if columns < 2 || len(v) != 1+2*columns {

@@ -61,7 +61,7 @@ func TestMomentsRefuseWhatNoDataHas(t *testing.T) {
 }
 
 func TestStandardize(t *testing.T) {
-	// Columns: 1…5 scaled, a constant that float64 cannot represent, an outlier; the target is 10 … 50.
+	// Columns: 1…5 to be scaled, a constant that float64 cannot represent, and an outlier. The target is 10 … 50.
 	x := []float64{1, 0.1, 0, 2, 0.1, 0, 3, 0.1, 0, 4, 0.1, 0, 5, 0.1, 1000}
 	y := []float64{10, 20, 30, 40, 50}
 	s := NewSamples(3, append([]float64(nil), x...), append([]float64(nil), y...))
@@ -94,7 +94,7 @@ func TestStandardizationLeavesLabels(t *testing.T) {
 	}
 }
 
-// TestLongConstantColumn: the rounding of many additions must not pass for spread, nor drown a true one.
+// TestLongConstantColumn checks that rounding errors of many additions neither appear as spread nor hide real spread.
 func TestLongConstantColumn(t *testing.T) {
 	m := newColumnMoments(2)
 	for i := range 300_000 {
@@ -135,9 +135,9 @@ func TestStandardizationRefuses(t *testing.T) {
 	}
 }
 
-// TestSpreadFarFromZero: a column is scaled by its spread however far its mean is from 0, as long as float32 rows can
-// show the spread; with one device, with a few whose moments are added up, and with many. A constant column is not
-// scaled.
+// TestSpreadFarFromZero checks that a column is scaled by its spread even if its mean is far from 0, as long as float32
+// can represent the spread. It tests one device, a few devices whose moments are summed, and many devices. A constant
+// column is not scaled.
 func TestSpreadFarFromZero(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -168,7 +168,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 			if tt.scaled {
 				want = tt.spread
 			}
-			// half a step of float32 is the rounding of each value
+			// half a step of float32 is the rounding error of each value
 			step := tt.mean / (1 << 23)
 			if math.Abs(st.Scale[0]-want) > step+0.01*want || !tt.scaled && st.Scale[0] != 1 {
 				t.Errorf("%s, %d devices: scale %v, want %v", tt.name, devices, st.Scale[0], want)

@@ -8,27 +8,28 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// minDevicesToOutvote is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
+// minDevicesToOutvote is the minimum number of devices for robust combination, which outvotes a malicious device.
+// Moments of fewer devices are summed.
 const minDevicesToOutvote = 5
 
-// maxCombinedElements bounds what CombineIntoStandardization holds at once: this many pairs of a mean and a variance,
-// 17 bytes each.
+// maxCombinedElements bounds the memory of CombineIntoStandardization: the number of pairs of a mean and a variance, 17
+// bytes each.
 const maxCombinedElements = 1 << 22
 
-// minDeviatingSigmas is how many common deviations a device's column lies from the common mean, as a root mean square,
-// to be named.
+// minDeviatingSigmas is the root mean square distance from the common mean, in common standard deviations, above which
+// a device is reported.
 const minDeviatingSigmas = 100
 
-// DeviatingDevice is a device whose rows of a column lie far from those of the others: another unit, a broken sensor,
-// or a lie.
+// DeviatingDevice is a device with a column far from those of the other devices, due to another unit, a broken sensor,
+// or manipulation.
 type DeviatingDevice struct {
-	DeviceIndex      int     // in the order in which the moments came
-	ColumnIndex      int     // its worst
+	DeviceIndex      int     // index in the order of the moments
+	ColumnIndex      int     // column with the largest distance
 	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
 }
 
-// CheckPlausible reports what no n rows of float32 can have as moments. [ColumnMomentsFromVector] has checked what no
-// rows of any numbers can have.
+// CheckPlausible returns an error if no n rows of float32 can have these moments. [ColumnMomentsFromVector] has already
+// checked general constraints.
 func (m *ColumnMoments) CheckPlausible(n uint64) error {
 	if m.RowCount != float64(n) {
 		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.RowCount, n)
@@ -41,17 +42,16 @@ func (m *ColumnMoments) CheckPlausible(n uint64) error {
 	return nil
 }
 
-// CombineIntoStandardization makes the common standardisation of many devices, of whom one may lie. Each device has one
-// vote: the mean of a column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k −
-// m)², the mean squares of the devices' rows around m. So each of the two lies between what honest devices say, as long
-// as they are the majority. Where the median is 0, that is where most devices have one constant, the variance is the
-// trimmed mean of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of
-// −1 and 1, is not scaled; a column of two other values cannot be recognised from the moments, and is scaled. The
-// target is treated as [Moments.Standardization] does. The moments of fewer than 5 devices are added up, which gives no
-// protection from a lying device.
+// CombineIntoStandardization computes the common standardisation of many devices and tolerates a malicious minority.
+// Each device has one vote. The mean of a column is the median m of the devices' means m_k. Its variance is the median
+// of s_k² + (m_k − m)², the mean squares of the devices' rows around m. If this median is 0, because the column is
+// constant on most devices, the variance is the trimmed mean over the other devices, so that their rows are scaled. A
+// column of 0 and 1, or of −1 and 1, is not scaled. Other two-valued columns cannot be recognised from the moments and
+// are scaled. The target is treated as by [ColumnMoments.Standardization]. The moments of fewer than 5 devices are
+// summed, without protection from a malicious device.
 //
-// each calls take for every device's moments, always in one order; CombineIntoStandardization calls it once for every
-// block of columns, so that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
+// each must call take with every device's moments, always in the same order. It is called once per block of columns, so
+// that 10⁴ devices of 10³ columns need 70 MB and three passes. An error of each is returned.
 func CombineIntoStandardization(devices, columns int, each func(take func(*ColumnMoments)) error, risk spec.LossKind,
 	clip float64) (Standardization,
 	[]DeviatingDevice, error) {
@@ -82,15 +82,15 @@ func (m *ColumnMoments) mergeMoments(o *ColumnMoments) {
 	m.RowCount += o.RowCount
 }
 
-// deviceColumnBlock is a block of columns of all devices, each column in one piece.
+// deviceColumnBlock contains a block of columns of all devices. The values of each column are contiguous.
 type deviceColumnBlock struct {
 	devices, width         int
-	firstColumn, endColumn int // the columns of the block under way
-	addedDevices           int // devices so far
+	firstColumn, endColumn int // columns [firstColumn, endColumn) of the current block
+	addedDevices           int // number of devices added so far
 	mean, variance         []float64
-	isBinaryByColumn       []bool // all rows are 0 or 1, or all are −1 or 1
+	isBinaryByColumn       []bool // whether all rows are 0 or 1, or all are −1 or 1
 
-	meanSquares, sorted []float64 // of the column under way
+	meanSquares, sorted []float64 // buffers for the current column
 }
 
 func newDeviceColumnBlock(devices, width int) *deviceColumnBlock {
@@ -102,7 +102,6 @@ func newDeviceColumnBlock(devices, width int) *deviceColumnBlock {
 	}
 }
 
-// combineAllColumns combines the columns block by block.
 func (b *deviceColumnBlock) combineAllColumns(each func(take func(*ColumnMoments)) error, st *Standardization,
 	worst []DeviatingDevice) error {
 	for b.firstColumn = 0; b.firstColumn < len(st.Mean); b.firstColumn = b.endColumn {
@@ -117,7 +116,7 @@ func (b *deviceColumnBlock) combineAllColumns(each func(take func(*ColumnMoments
 	return nil
 }
 
-// addDeviceMoments keeps the next device's part of the block.
+// addDeviceMoments adds the next device's part of the block.
 func (b *deviceColumnBlock) addDeviceMoments(m *ColumnMoments) {
 	at := b.addedDevices
 	for j := b.firstColumn; j < b.endColumn; j++ {
@@ -129,8 +128,8 @@ func (b *deviceColumnBlock) addDeviceMoments(m *ColumnMoments) {
 	b.addedDevices++
 }
 
-// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number,
-// and the squared deviations follow from the mean. They are 0 or at least ½.
+// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1. Then the sum is an integer, and
+// the squared deviations follow from the mean; they are 0 or at least ½.
 func (m *ColumnMoments) isBinaryColumn(j int) bool {
 	const rounded = 1e-9
 	n, mean, q := m.RowCount, m.Mean[j], m.SquaredDeviations[j]
@@ -142,7 +141,7 @@ func (m *ColumnMoments) isBinaryColumn(j int) bool {
 		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
 }
 
-// combineColumn sets the column's mean and scale, and keeps in worst which devices lie far off.
+// combineColumn sets the mean and the scale of a column, and updates the worst distance of each device.
 func (b *deviceColumnBlock) combineColumn(j int, st *Standardization, worst []DeviatingDevice) {
 	at := (j - b.firstColumn) * b.devices
 	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices],
@@ -177,7 +176,8 @@ func (b *deviceColumnBlock) combineColumn(j int, st *Standardization, worst []De
 	}
 }
 
-// median returns that of v, of an even number the mean of the middle two, and leaves v in order in b.sorted.
+// median returns the median of v, or the mean of the middle two for an even length. It stores the sorted values in
+// b.sorted.
 func (b *deviceColumnBlock) median(v []float64) float64 {
 	copy(b.sorted, v)
 	slices.Sort(b.sorted)
@@ -185,7 +185,8 @@ func (b *deviceColumnBlock) median(v []float64) float64 {
 	return b.sorted[(n-1)/2]/2 + b.sorted[n/2]/2
 }
 
-// trimmedMean is the mean of ordered values without a fifth of them at each end, and of three or more without one.
+// trimmedMean returns the mean of sorted values without a fifth at each end, but at least one value at each end if
+// there are three or more.
 func trimmedMean(v []float64) float64 {
 	if cut := max(1, len(v)/5); len(v) > 2*cut {
 		v = v[cut : len(v)-cut]

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// devicesOf are the moments of devices, each with its rows of one feature and a target of 0.
+// devicesOf returns the moments of devices, each with its rows of one feature and a target of 0.
 func devicesOf(rows ...[]float64) []*ColumnMoments {
 	var all []*ColumnMoments
 	for _, r := range rows {
@@ -28,7 +28,7 @@ func giving(all []*ColumnMoments) func(take func(*ColumnMoments)) error {
 	}
 }
 
-// combined is Combine for a regression without a clip.
+// combined returns the combined standardisation for a regression without clipping.
 func combined(t *testing.T, all []*ColumnMoments) (Standardization, []DeviatingDevice) {
 	t.Helper()
 	st, far, err := CombineIntoStandardization(len(all), len(all[0].Mean), giving(all), spec.LossSquared, 0)
@@ -41,7 +41,7 @@ func combined(t *testing.T, all []*ColumnMoments) (Standardization, []DeviatingD
 	return st, far
 }
 
-// dumbMedian is the definition.
+// dumbMedian computes the median by its definition.
 func dumbMedian(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	if n := len(s); n%2 == 0 {
@@ -50,14 +50,14 @@ func dumbMedian(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// TestCombineAgainstRows: Combine is what the rows themselves give, whatever the number of devices, their rows and the
-// elementCount of a block.
+// TestCombineAgainstRows compares the combined standardisation with one computed from the rows, for different numbers
+// of devices, rows and columns per block.
 func TestCombineAgainstRows(t *testing.T) {
 	rng := newRNG(41)
 	for range 50 {
 		devices, inputs := minDevicesToOutvote+rng.IntN(8), 1+rng.IntN(4)
 		var all []*ColumnMoments
-		rows := make([][][]float64, inputs+1) // by column and device
+		rows := make([][][]float64, inputs+1) // rows by column and device
 		for range devices {
 			n := 2 + rng.IntN(20)
 			s := NewSamples(inputs, make([]float64, n*inputs), make([]float64, n))
@@ -105,7 +105,7 @@ func TestCombineAgainstRows(t *testing.T) {
 	}
 }
 
-// TestCombineInBlocks: the number of columns that are held at once does not show.
+// TestCombineInBlocks checks that the result does not depend on the number of columns per block.
 func TestCombineInBlocks(t *testing.T) {
 	const devices, wide = 6, 7
 	var all []*ColumnMoments
@@ -135,7 +135,8 @@ func TestCombineInBlocks(t *testing.T) {
 	}
 }
 
-// TestOneLiarIsOutvoted: whatever one device of five or more says, mean and variance stay between what the honest say.
+// TestOneLiarIsOutvoted checks that one malicious device of five or more cannot move mean and variance outside the
+// range of the honest devices.
 func TestOneLiarIsOutvoted(t *testing.T) {
 	rng := newRNG(43)
 	lies := []float64{0, 1, -1, 1e-30, 1e6, -1e6, 1e30, -1e30, math.MaxFloat32, -math.MaxFloat32}
@@ -171,11 +172,11 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 	}
 }
 
-// TestColumnsThatFewDevicesVary: a column that is constant on most devices is scaled by those where it is not, and not
-// by the largest or the smallest of three or more.
+// TestColumnsThatFewDevicesVary checks that a column that is constant on most devices is scaled by the other devices,
+// but not by the largest or the smallest of three or more.
 func TestColumnsThatFewDevicesVary(t *testing.T) {
 	still := []float64{7, 7, 7}
-	pressure := []float64{100_007, 99_993} // 7 ± 1e5, and its like
+	pressure := []float64{100_007, 99_993} // 7 ± 1e5 and similar
 	for _, tt := range []struct {
 		name  string
 		rows  [][]float64
@@ -199,7 +200,8 @@ func TestColumnsThatFewDevicesVary(t *testing.T) {
 	}
 }
 
-// TestColumnsOfTwoValues are centred, and scaled only if they are not 0 and 1 or −1 and 1.
+// TestColumnsOfTwoValues checks that two-valued columns are centred, and scaled only if the values are not 0 and 1 or
+// −1 and 1.
 func TestColumnsOfTwoValues(t *testing.T) {
 	column := func(a, b float64, ones ...int) (rows [][]float64) {
 		for _, n := range ones {
@@ -232,7 +234,7 @@ func TestColumnsOfTwoValues(t *testing.T) {
 	}
 }
 
-// TestFewDevicesArePooled: with four devices the result is that of all rows together.
+// TestFewDevicesArePooled checks that with four devices the result equals the one from all rows together.
 func TestFewDevicesArePooled(t *testing.T) {
 	rows := [][]float64{{1, 2}, {3, 4, 5}, {6}, {7, 8, 30}}
 	got, far := combined(t, devicesOf(rows...))
@@ -290,7 +292,7 @@ func TestMomentsCheck(t *testing.T) {
 	}
 }
 
-// BenchmarkCombine is for 10⁴ devices of 10³ columns.
+// BenchmarkCombine combines the moments of 10⁴ devices with 10³ columns.
 func BenchmarkCombine(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := newColumnMoments(999)

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// kindCases are architectures of every kind, small enough for finite differences. A kind of the table without any fails
-// the suite.
+// kindCases returns small architectures of every kind of model, for tests by finite differences. A kind without a case
+// fails the tests.
 func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	t.Helper()
 	cases := map[spec.ModelKind][]Architecture{}
@@ -37,7 +37,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	return cases
 }
 
-// TestObjectives is the suite that every kind of model passes.
+// TestObjectives runs the common tests for every kind of model.
 func TestObjectives(t *testing.T) {
 	cases, table := kindCases(t), objectiveConstructorByKind[float64]()
 	words := slices.Sorted(slices.Values(spec.ModelKinds()))
@@ -60,7 +60,7 @@ func TestObjectives(t *testing.T) {
 	}
 }
 
-// hasLayout: the tensors fill the vector and each of them counts; their names differ.
+// hasLayout checks that the tensors fill the parameter vector, that each has an effect, and that their names differ.
 func hasLayout(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(1)
 	grad, seen, at := make([]float64, a.ParameterCount()), map[string]bool{}, 0
@@ -84,8 +84,8 @@ func hasLayout(t *testing.T, a Architecture) {
 	}
 }
 
-// beginsAlike: a seed gives the same parameters, whatever was in the vector and in both precisions, and leaves the
-// generator in the same state.
+// beginsAlike checks that a seed gives the same initial parameters for any previous content and in both precisions, and
+// leaves the generator in the same state.
 func beginsAlike(t *testing.T, a Architecture) {
 	single, double := newModel[float32](t, a), newModel[float64](t, a)
 	rng, same, other := newRNG(2), newRNG(2), newRNG(2)
@@ -104,21 +104,22 @@ func beginsAlike(t *testing.T, a Architecture) {
 		t.Errorf("the draws after it are %x, %x and %x", next, a, b)
 	}
 	if next == newRNG(2).Uint64() {
-		double.InitParameters(w, nil) // it draws nothing
+		double.InitParameters(w, nil) // These initial parameters need no random numbers.
 	}
 }
 
-// matchesDifferences: the gradient is that of central differences of the risk.
+// matchesDifferences compares the gradient with central differences of the risk.
 func matchesDifferences(t *testing.T, a Architecture) {
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(5)
 	for _, rows := range []int{1, 5, rowBlockSize + 3} {
 		if rows > 5 && a.ParameterCount() > 100 {
-			continue // the differences of wide ones take seconds
+			continue // Skip wide models, for which finite differences would take seconds.
 		}
 		b := randomSamples[float64](a, rows, rng).All()
 		w := randomVector[float64](a.ParameterCount(), 0.5, rng)
-		grad := randomVector[float64](len(w), 1, rng) // it is overwritten
+		// fill with other values, to check that every element is overwritten
+		grad := randomVector[float64](len(w), 1, rng)
 		m.Gradient(grad, w, b)
 		for i, v := range w {
 			w[i] = v + h
@@ -133,7 +134,7 @@ func matchesDifferences(t *testing.T, a Architecture) {
 	}
 }
 
-// meansRows: the risk of a batch is the mean of its rows' risks, and the gradient comes with the same number.
+// meansRows checks that the risk of a batch is the mean of its rows' risks, and that Gradient returns the same risk.
 func meansRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(6)
 	for _, rows := range sizes {
@@ -152,8 +153,8 @@ func meansRows(t *testing.T, a Architecture) {
 	}
 }
 
-// addsBlocks: Backward returns the risk of a block, and AddGradient adds the gradient that it saw, in proportion, to
-// any vector, also to the parameters themselves.
+// addsBlocks checks that Backward returns the risk of a block, and that AddGradient adds the scaled gradient to any
+// vector, including the parameters themselves.
 func addsBlocks[T Float](t *testing.T, a Architecture) {
 	o, rng, tolerance := newObjective[T](a), newRNG(7), 1e-12
 	if T(1)+T(1e-9) == 1 {
@@ -168,7 +169,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 		grad, dst := make([]T, len(w)), slices.Clone(w)
 		o.AddGradient(grad, b, 1)
 		o.Backward(dst, b)
-		o.AddGradient(dst, b, -0.25) // as a local step does
+		o.AddGradient(dst, b, -0.25) // Add the gradient to the parameters themselves, as a local step does.
 		for i := range w {
 			w[i] -= 0.25 * grad[i]
 		}
@@ -176,7 +177,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 	}
 }
 
-// scoresRows: the risk of a score is that of the model; the other numbers are shares.
+// scoresRows checks that the risk of a score equals the model's risk, and that the other values are shares.
 func scoresRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(8)
 	s, w := randomSamples[float64](a, 2*rowBlockSize+5, rng), randomVector[float64](a.ParameterCount(), 0.5, rng)
@@ -189,7 +190,8 @@ func scoresRows(t *testing.T, a Architecture) {
 		Accuracy: math.NaN()})
 }
 
-// keepsLabels: targets in the form of the risk stay as they are, and those that are not finite are refused.
+// keepsLabels checks that MapLabels does not change targets that already have the form of the loss, and that it rejects
+// non-finite targets.
 func keepsLabels(t *testing.T, a Architecture) {
 	s := randomSamples[float64](a, 20, newRNG(9))
 	before := slices.Clone(s.All().Y)
@@ -202,7 +204,7 @@ func keepsLabels(t *testing.T, a Architecture) {
 	}
 }
 
-// showsNaN: a parameter that is no number reaches the risk, in dead and saturated units too.
+// showsNaN checks that a NaN parameter makes the risk NaN, even in units that are inactive or saturated.
 func showsNaN(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(10)
 	b, w := randomSamples[float32](a, 3, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
@@ -215,7 +217,7 @@ func showsNaN(t *testing.T, a Architecture) {
 	}
 }
 
-// allocatesNothing: once a block of that size has been seen.
+// allocatesNothing checks that no memory is allocated after the first block of the same size.
 func allocatesNothing(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(11)
 	b, w := randomSamples[float32](a, rowBlockSize+2, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
@@ -225,7 +227,7 @@ func allocatesNothing(t *testing.T, a Architecture) {
 	}
 }
 
-// changesUnits: rewritten for other units of the data, a model with biases does as well as before.
+// changesUnits checks that a restandardised model with biases has the same quality as before.
 func changesUnits(t *testing.T, a Architecture) {
 	rng, n := newRNG(12), a.Inputs+1
 	from, to := Standardization{Mean: make([]float64, n), Scale: make([]float64, n)}, Standardization{}
@@ -236,10 +238,11 @@ func changesUnits(t *testing.T, a Architecture) {
 	from.keepLabelsUnscaled(a.Risk)
 	to.keepLabelsUnscaled(a.Risk)
 	alikeInChannels(a, from, to)
-	if !a.HasTarget() { // its risk is in the units of the features: TestAutoencoderKeepsRows
+	// Skip autoencoders, whose risk is in the units of the features: see TestAutoencoderKeepsRows.
+	if !a.HasTarget() {
 		return
 	}
-	a.Ridge = 0 // it knows no units
+	a.Ridge = 0 // Remove the ridge, since it depends on the units of the parameters.
 	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	same := slices.Clone(w)
 	if err := m.RestandardizeParameters(same, from, from); err != nil || !slices.Equal(same, w) {
@@ -266,7 +269,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	}
 }
 
-// TestKindsInDocs: docs/ALGORITHMS.md has a line for each kind.
+// TestKindsInDocs checks that docs/ALGORITHMS.md has a line for each kind.
 func TestKindsInDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/ALGORITHMS.md")
 	if err != nil {
@@ -279,8 +282,8 @@ func TestKindsInDocs(t *testing.T) {
 	}
 }
 
-// TestRiskTakesFewRowsAtOnce: the activations of a wide layer take less memory than the parameters, and the risk has
-// the bits of one row after another.
+// TestRiskTakesFewRowsAtOnce checks that the activations of a wide layer need less memory than the parameters, and that
+// the risk is bitwise identical to that of row-by-row evaluation.
 func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 	rng := newRNG(6)
 	for _, bias := range []bool{false, true} {

@@ -8,30 +8,30 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// conv1d is filter layers over time, and the layers of a network on what they find. A row is C channels of T steps
-// each, x[c·T + t]. A filter f of a layer has at step t = 0 … T − K the sum b_f + Σ_{c,k} W[f,c,k] x[c, t+k], and of
-// each P steps in turn the largest, a(max …), is kept for the next layer, whose channels are the filters; steps that do
-// not fill a pool are dropped. The activation a grows with the sum: it may come before the pool or after it.
+// conv1d is a model with filter layers over time, followed by fully connected layers. A row has C channels of T steps
+// each, x[c·T + t]. A filter f has the sum b_f + Σ_{c,k} W[f,c,k] x[c, t+k] at step t = 0 … T − K. Max pooling keeps
+// the largest of every P consecutive sums; incomplete pools are dropped. The filters are the channels of the next
+// layer. The activation is monotonic, so it may be applied before or after pooling.
 type conv1d[T Float] struct {
 	*network[T]
 	filters       []filterLayer
-	pooledOutputs [][]T     // per filter layer [rows,out,steps]: what it leaves
-	argmaxSteps   [][]int32 // of the same shape: the step whose sum that is
-	pooledDeltas  [][]T     // of the same shape: derivatives of a row's risk by the sums that are kept
+	pooledOutputs [][]T     // pooled outputs of each filter layer [rows,out,steps]
+	argmaxSteps   [][]int32 // step of the largest sum, in the same shape
+	pooledDeltas  [][]T     // derivatives of a row's risk with respect to the kept sums, in the same shape
 
-	patches, patchSums []T // of some steps of a row: [steps,width] of what filters see, and [steps,out]
+	patches, patchSums []T // buffers for some steps of a row: filter inputs [steps,width] and sums [steps,out]
 }
 
-// filterLayer is a filter layer: where the views of its weights [out,channels,kernel] and biases [out] begin, as of a
-// layer whose in is channels·kernel, and how many steps each channel has before and after it.
+// filterLayer is a filter layer. layer contains the offsets of its weights [out,channels,kernel] and biases [out], with
+// in = channels·kernel. inputSteps and outputSteps are the steps per channel before and after it.
 type filterLayer struct {
 	layer
 	channels, kernel, pool  int
 	inputSteps, outputSteps int
 }
 
-// tileElements is how much of what filters see of a row, and of their sums, lies in memory at once, but for one step at
-// least: it stays in a cache near the processor.
+// tileElements is the maximum number of filter inputs and sums of a row in memory at a time, so that they stay in the
+// CPU cache. A tile has at least one step.
 const tileElements = 4096
 
 func newConv1D[T Float](a Architecture) (Objective[T], error) {
@@ -65,19 +65,19 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	return c, nil
 }
 
-// outputsPerRow is how many numbers of a row the layer leaves.
+// outputsPerRow returns the number of outputs of the layer per row.
 func (f *filterLayer) outputsPerRow() int { return f.out * f.outputSteps }
 
-// convolvedSteps is how many steps have a sum: whole pools.
+// convolvedSteps returns the number of steps with a sum, which fill whole pools.
 func (f *filterLayer) convolvedSteps() int { return f.outputSteps * f.pool }
 
-// stepsPerTile is how many of them are looked at together.
+// stepsPerTile returns the number of convolved steps that are processed together.
 func (f *filterLayer) stepsPerTile() int {
 	return min(f.convolvedSteps(), max(1, tileElements/max(f.in, f.out)))
 }
 
-// Layout implements Objective: "layer0.weight" [filters,channels,kernel], "layer0.bias" [filterLayer], of each filter
-// layer, and then those of a network, the first of which has the inputs f·T' + t of filter f and step t.
+// Layout implements Objective. Each filter layer has "layer0.weight" [filters,channels,kernel] and "layer0.bias"
+// [filters]. The layers of a network follow; the first has the input f·T' + t for filter f and step t.
 func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	for i, f := range c.filters {
 		of := tensorLayoutFromLayer(i, []layer{f.layer})
@@ -87,7 +87,7 @@ func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	return append(all, tensorLayoutFromLayer(len(c.filters), c.layers)...)
 }
 
-// InitParameters implements Objective: filters are drawn as hidden layers are, from C·K inputs to F·K outputs.
+// InitParameters implements Objective. Filters are drawn like hidden layers, with C·K inputs and F·K outputs.
 func (c *conv1d[T]) InitParameters(w []T, rng *rand.Rand) {
 	for _, f := range c.filters {
 		drawGlorotWeights(w[f.weightOffset:][:f.in*f.out], f.in, f.out*f.kernel, rng)
@@ -95,7 +95,7 @@ func (c *conv1d[T]) InitParameters(w []T, rng *rand.Rand) {
 	c.network.InitParameters(w, rng)
 }
 
-// reserveScratch makes room for that many rows, in delta only where there will be derivatives.
+// reserveScratch allocates scratch memory for the given number of rows, including derivatives if requested.
 func (c *conv1d[T]) reserveScratch(rows int, derivatives bool) {
 	for i, f := range c.filters {
 		n := rows * f.outputsPerRow()
@@ -128,7 +128,7 @@ func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 	return c.network.forward(w, c.filterOutput(b))
 }
 
-// filterInput is what filter layer i takes in, [rows,channels,before].
+// filterInput returns the input of filter layer i, [rows,channels,steps].
 func (c *conv1d[T]) filterInput(i int, b Batch[T]) []T {
 	if i == 0 {
 		return b.X
@@ -136,13 +136,13 @@ func (c *conv1d[T]) filterInput(i int, b Batch[T]) []T {
 	return c.pooledOutputs[i-1]
 }
 
-// filterOutput is a block of what the last filter layer leaves.
+// filterOutput returns the output of the last filter layer as a batch.
 func (c *conv1d[T]) filterOutput(b Batch[T]) Batch[T] {
 	last := len(c.filters) - 1
 	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].outputsPerRow()], Y: b.Y}
 }
 
-// convolveAndMaxPool fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
+// convolveAndMaxPool writes the largest sum of each pool of a row x to out, [out,steps], and its step to from.
 func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int32) {
 	var bias []T
 	if f.biasOffset >= 0 {
@@ -164,7 +164,7 @@ func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int
 	}
 }
 
-// extractPatches returns what the filters see of a row x at n steps from t on, [n,channels·kernel].
+// extractPatches returns the filter inputs of a row x at the n steps from t on, [n,channels·kernel].
 func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 	patches := c.patches[:n*f.in]
 	for i := range n {
@@ -185,7 +185,8 @@ func (c *conv1d[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	return sum
 }
 
-// Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
+// Backward implements Objective. It leaves the derivatives with respect to the sums of every layer in the scratch
+// memory.
 func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	rows := len(b.Y)
 	z := c.forward(w, b)
@@ -210,8 +211,8 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	}
 }
 
-// backpropagateFilters adds to dst, [channels,before], the derivatives by what the layer takes in of a row, given those
-// by the sums that are kept.
+// backpropagateFilters adds the derivatives with respect to the layer's input of a row to dst, [channels,steps], given
+// the derivatives with respect to the kept sums.
 func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from []int32) {
 	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
@@ -251,7 +252,7 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	c.network.AddGradient(dst, c.filterOutput(b), scale)
 }
 
-// addFilterGradient adds to dst what a row x adds to the gradient by the filters.
+// addFilterGradient adds the contribution of a row x to the gradient of the filters.
 func (c *conv1d[T]) addFilterGradient(f *filterLayer, dst, x, delta []T, from []int32, scale T) {
 	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
@@ -281,8 +282,8 @@ func (c *conv1d[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(c.loss, s, c.rowsPerOutputPass, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 
-// RestandardizeParameters implements Objective. A filter meets each step of a channel with the same weights, so all of
-// them must be rescaled and moved alike.
+// RestandardizeParameters implements Objective. A filter uses the same weights at each step of a channel, so all steps
+// must have the same change of scale and mean.
 func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	f := &c.filters[0]
 	scales, moves := make([]float64, f.channels), make([]float64, f.channels)
@@ -317,12 +318,11 @@ func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (mo
 	return moved, nil
 }
 
-// nearlyEqual reports that two numbers are one, but for rounding.
+// nearlyEqual reports whether two numbers are equal except for rounding.
 func nearlyEqual(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
-// PoolChannelMoments returns moments in which all steps of a channel of a conv1d have those of the channel, so that a
-// standardisation leaves a window's shape as it is: as if each row were one of each of its steps. Those of other kinds
-// are m itself.
+// PoolChannelMoments returns moments in which all steps of a conv1d channel share the moments of the channel, so that
+// standardisation preserves the shape of a window. For other kinds it returns m.
 func (a Architecture) PoolChannelMoments(m *ColumnMoments) *ColumnMoments {
 	if a.Kind != spec.ModelConv1D {
 		return m

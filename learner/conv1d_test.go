@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// convolutions are shapes of one and two filter layers, with pools that fit and that drop steps, with hidden layers and
-// without, of each risk and activation, small enough for finite differences.
+// convolutions returns conv1d architectures that are small enough for finite differences: one and two filter layers,
+// pools that fit and that drop steps, with and without hidden layers, for each loss and activation.
 func convolutions() (all []Architecture) {
 	of := func(inputs int, v spec.Convolution, hidden ...int) Architecture {
 		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, HiddenUnits: hidden, Outputs: 1,
@@ -20,7 +20,7 @@ func convolutions() (all []Architecture) {
 	for i, a := range []Architecture{
 		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, FiltersPerLayer: []int{2}, PoolSteps: 1}),
 		of(12, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{3}, PoolSteps: 2}, 4),
-		// a step is dropped
+		// one step is dropped
 		of(8, spec.Convolution{InputChannels: 1, KernelSteps: 2, FiltersPerLayer: []int{3}, PoolSteps: 3}),
 		of(14, spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{2, 3}, PoolSteps: 1}, 3),
 		of(24, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{4, 5}, PoolSteps: 2}, 6, 4),
@@ -43,7 +43,7 @@ func convolutions() (all []Architecture) {
 	return all
 }
 
-// alikeInChannels gives the steps of a channel one mean and one scale.
+// alikeInChannels gives all steps of a channel the same mean and scale.
 func alikeInChannels(a Architecture, all ...Standardization) {
 	if a.Kind != spec.ModelConv1D {
 		return
@@ -56,9 +56,9 @@ func alikeInChannels(a Architecture, all ...Standardization) {
 	}
 }
 
-// TestConv1DByHand: two channels of five steps, one filter of two steps, pairs of which the larger sum is kept. The
-// sums x₀[t] − x₀[t+1] + 2 x₁[t+1] + 0.5 are 3.5, −0.5, 8.5, −5.5, so 3.5 and 8.5 are kept, of the steps 0 and 2, and
-// outputs = 2·3.5 − 8.5 + 0.25 = −1.25.
+// TestConv1DByHand checks two channels of five steps, one filter of two steps and pools of two. The sums x₀[t] −
+// x₀[t+1] + 2 x₁[t+1] + 0.5 are 3.5, −0.5, 8.5, −5.5. So 3.5 and 8.5 of the steps 0 and 2 are kept, and the output is
+// 2·3.5 − 8.5 + 0.25 = −1.25.
 func TestConv1DByHand(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, HasBias: true,
 		Risk: spec.LossSquared, Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2,
@@ -73,11 +73,11 @@ func TestConv1DByHand(t *testing.T) {
 	m, grad := newModel[float64](t, a), make([]float64, 8)
 	compare(t, "output", m.objective.RowOutputs(w, b), []float64{-1.25}, 0)
 	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
-	// outputs − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
+	// Derivatives: −2 by the output, −4 and 2 by the kept sums, and −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5) by the filter.
 	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
 }
 
-// slow is the outputs of a conv1d of a row, by sums over all indices.
+// slow computes the outputs of a conv1d for a row by sums over all indices.
 func slow(a Architecture, w, x []float64) []float64 {
 	act := func(v float64) float64 {
 		switch a.Activation {
@@ -136,7 +136,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 	return x
 }
 
-// TestConv1DSlowly holds outputs against plain sums, also where a row is looked at in several tiles, in the middle of a
+// TestConv1DSlowly compares outputs with plain sums, including rows that are processed in several tiles that split a
 // pool.
 func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, HasBias: true,
@@ -160,7 +160,7 @@ func TestConv1DSlowly(t *testing.T) {
 	matchDifferencesOf(t, long, 40)
 }
 
-// matchDifferencesOf holds this many elements of the gradient against central differences.
+// matchDifferencesOf compares the given number of elements of the gradient with central differences.
 func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 	t.Helper()
 	const h = 1e-6
@@ -182,8 +182,8 @@ func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 	}
 }
 
-// TestConv1DRestandardize: whatever the steps' means and scales are, a model that meets the same change of units at all
-// steps of a channel predicts as before; at another change it is left as it was, with an error.
+// TestConv1DRestandardize checks that predictions are unchanged if the change of units is the same at all steps of a
+// channel. Otherwise the model must be unchanged, with an error.
 func TestConv1DRestandardize(t *testing.T) {
 	rng := newRNG(23)
 	for _, a := range convolutions() {
@@ -234,8 +234,8 @@ func TestConv1DRestandardize(t *testing.T) {
 	}
 }
 
-// TestPooled: the steps of a channel get the mean and the deviation of all of them, with few devices and with many;
-// columns of 0 and 1 keep their unit, and the target's is its own.
+// TestPooled checks that the steps of a channel share the mean and deviation over all of them, with few and many
+// devices. Columns of 0 and 1 are not scaled, and the target is independent.
 func TestPooled(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.LossSquared, HasBias: true,
 		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{1}, PoolSteps: 1},
@@ -252,8 +252,8 @@ func TestPooled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, scale := 2./3, math.Sqrt(2./9) // of 0 and 1
-		if devices > 1 {                       // of which Combine leaves the scale
+		second, scale := 2./3, math.Sqrt(2./9) // standard deviation of 0 and 1
+		if devices > 1 {                       // many devices leave binary columns unscaled
 			scale = 1
 		}
 		compare(t, "means", st.Mean, []float64{3, 3, 3, second, second, second, 20}, 1e-12)
@@ -266,7 +266,7 @@ func TestPooled(t *testing.T) {
 	}
 }
 
-// TestConv1DWants: what does not fit is named with its key and what to do.
+// TestConv1DWants checks that errors of invalid shapes contain the key and a remedy.
 func TestConv1DWants(t *testing.T) {
 	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, HiddenUnits: []int{3}, Outputs: 1, Risk: spec.LossSquared,
 		Activation:  spec.ActivationTanh,
@@ -317,7 +317,7 @@ func TestConv1DWants(t *testing.T) {
 	}
 }
 
-// TestConv1DShowsNaN: a feature that is no number reaches the output, wherever in a pool its sums are.
+// TestConv1DShowsNaN checks that a NaN feature reaches the output at every position in a pool.
 func TestConv1DShowsNaN(t *testing.T) {
 	a, rng := convolutions()[8], newRNG(24)
 	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// validateExternal reports tensors that are not there, are named twice, or have no elements.
+// validateExternal returns an error for missing, duplicate or empty tensors.
 func (a Architecture) validateExternal() error {
 	var errs []error
 	seen, total := map[string]bool{}, int64(0)
@@ -31,8 +31,9 @@ func (a Architecture) validateExternal() error {
 	return errors.Join(errs...)
 }
 
-// externalObjective is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It
-// is in no table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
+// externalObjective is the objective of an external model, whose tensors only a program of the device's owner can
+// interpret. It is not in the table of kinds. Its initial parameters are zero, its risk is NaN, its outputs are 0, and
+// it takes no steps.
 type externalObjective[T Float] []TensorSpec
 
 func (e externalObjective[T]) Layout() []TensorSpec                       { return e }

@@ -1,12 +1,12 @@
 package learner
 
-// FirstNonFiniteIndex returns the index of the first element that is not finite, or −1. It tests four elements at a
-// time.
+// FirstNonFiniteIndex returns the index of the first element of v that is infinite or NaN, or −1 if all are finite.
 func FirstNonFiniteIndex[T Float](v []T) int {
 	at := 0
 	for rest := v; len(rest) >= 4; rest = rest[4:] {
 		x := (*[4]T)(rest)
-		if (x[0]-x[0])+(x[1]-x[1])+(x[2]-x[2])+(x[3]-x[3]) != 0 { // 0, or not a number
+		// The sum is 0 if all four elements are finite, otherwise NaN.
+		if (x[0]-x[0])+(x[1]-x[1])+(x[2]-x[2])+(x[3]-x[3]) != 0 {
 			break
 		}
 		at += 4
@@ -19,8 +19,8 @@ func FirstNonFiniteIndex[T Float](v []T) int {
 	return -1
 }
 
-// AddSquares returns sum + Σ v_j². The squared norm ‖v‖₂² is the same for every division of v into pieces, because the
-// elements are added one after another.
+// AddSquares returns sum + Σ v_j². It adds the elements one after another, so a vector may be processed in parts with
+// the same result.
 func AddSquares[T Float](sum float64, v []T) float64 {
 	for _, x := range v {
 		sum += float64(float64(x) * float64(x))

@@ -2,7 +2,7 @@ package learner
 
 import "testing"
 
-// TestAddSquares: the sum does not depend on the division of a vector into pieces.
+// TestAddSquares checks that the sum of squares is the same if a vector is processed in parts.
 func TestAddSquares(t *testing.T) {
 	v := []float32{0.1, -2, 3e-5, 7, 1e20, 1e-20}
 	whole := AddSquares(0, v)

@@ -2,24 +2,24 @@
 
 package learner
 
-// dot4 fills dst with wᵀx for four rows of w, one behind the other, of n ≥ 32 elements each. It adds in the
-// order of the dot product that a kernel has for one row (gonum's on amd64, dotLoop on arm64), so it gives the same
-// bits, and four sums grow while one would wait for its last addition.
+// dot4 computes the dot products of x with four consecutive rows of w, of n ≥ 32 elements each, and writes them to dst.
+// The result is bitwise identical to that of four separate dot products. Four independent sums are faster, since they
+// need not wait for each other.
 //
 //go:noescape
 func dot4(dst *[4]float32, w, x *float32, n int)
 
-// narrow4 is dot4 for n ≥ 4 elements, with the bits of dotLoop.
+// narrow4 computes the same as dot4 for n ≥ 4 elements. The result is bitwise identical to that of dotLoop.
 //
 //go:noescape
 func narrow4(dst *[4]float32, w, x *float32, n int)
 
-// axpy4 is y += c0 x0, then y += c1 x1 and so on, of n ≥ 4 elements, in one pass over y.
+// axpy4 computes y += c0·x0, then y += c1·x1, y += c2·x2 and y += c3·x3, for n ≥ 4 elements, in one pass over y.
 //
 //go:noescape
 func axpy4(y *float32, n int, c0, c1, c2, c3 float32, x0, x1, x2, x3 *float32)
 
-// useFourRowKernels takes what four rows at once are faster with.
+// useFourRowKernels installs the kernels that process four rows at once.
 func (k *vectorKernels[T]) useFourRowKernels() {
 	if k, ok := any(k).(*vectorKernels[float32]); ok {
 		k.dotFourRows = func(dst *[4]float32, w, x []float32) { dot4(dst, &w[:4*len(x)][0], &x[0], len(x)) }

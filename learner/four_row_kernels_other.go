@@ -2,5 +2,5 @@
 
 package learner
 
-// useFourRowKernels is there on amd64 and arm64.
+// useFourRowKernels does nothing, since only amd64 and arm64 have assembly kernels for four rows.
 func (k *vectorKernels[T]) useFourRowKernels() {}

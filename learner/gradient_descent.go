@@ -2,19 +2,21 @@ package learner
 
 import "fmt"
 
-// Descent is an agent's stochastic gradient descent: a model, what its steps draw and how long they are.
+// Descent performs an agent's stochastic gradient descent. It combines a model, the source of its draws, and the step
+// sizes.
 type Descent[T Float] struct {
-	Model              *Model[T]
-	Draws              StepDrawSource[T]
-	Schedule           StepSizeSchedule // must be valid: see StepSizeSchedule.Validate
-	Correction         StepCorrection[T]
-	NormalizesStepSize bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
+	Model      *Model[T]
+	Draws      StepDrawSource[T]
+	Schedule   StepSizeSchedule // must be valid: see StepSizeSchedule.Validate
+	Correction StepCorrection[T]
+	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it the limit is that of ch5 problem 5.1.
+	NormalizesStepSize bool
 }
 
-// DivergenceError says that a risk or a parameter stopped being finite.
+// DivergenceError means that a risk or a parameter is no longer finite.
 type DivergenceError struct {
-	Step    int    // local step of this run, from 1, at which it was seen
-	Problem string // "the risk is NaN", "parameter 17 is +Inf"
+	Step    int    // local step of this run, from 1, at which it was detected
+	Problem string // description, such as "the risk is NaN" or "parameter 17 is +Inf"
 }
 
 func (e *DivergenceError) Error() string {
@@ -22,18 +24,18 @@ func (e *DivergenceError) Error() string {
 		e.Problem)
 }
 
-// Run takes steps local steps in place on w, of length d (ch5 (5.9) with the step size of ch5 (5.26)):
+// Run takes local steps in place on w, of length d (ch5 (5.9) with the step size of ch5 (5.26)):
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
 //
-// where ĝ is that of [StepDraw], with what the [StepCorrection] adds. weight is K·p_k (1 for equal agents, or where the
-// server weights); the 1/E_k, with E_k = steps, is there if NormalizesStepSize is set. offset is the number of local
-// steps before this run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which
-// the agent straggles counts as taken.
+// where ĝ is the gradient of [StepDraw] plus the [StepCorrection]. weight is K·p_k (1 for equal agents, or if the
+// server applies the weights). The factor 1/E_k, with E_k = steps, applies only if NormalizesStepSize is set. offset is
+// the number of local steps before this run, for a decaying schedule. stop is polled before every step; nil means
+// never. A step at which the agent straggles counts as taken.
 //
-// It returns the number of steps taken, less than steps if stop said so, and an error if the settings cannot work or a
-// [*DivergenceError]. Every step that moves w checks its risk before; parameters that have become infinite without
-// showing in a risk are found at the end of the run. After an error w is of no use.
+// Run returns the number of steps taken, which is less than steps if stop returned true. It returns an error for
+// invalid settings, or a [*DivergenceError]. Every step that changes w first checks the risk; infinite parameters that
+// do not show in a risk are detected at the end. After an error w is invalid.
 func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop func() bool) (taken int, err error) {
 	if err := d.validate(steps, weight); err != nil {
 		return 0, err
@@ -59,8 +61,8 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 	return taken, nil
 }
 
-// GradientAt overwrites grad with ĝ(w) of one draw, for gradient exchange (lecture (13)–(14), (33)–(34)): zero if the
-// agent straggles. Both vectors have length d and do not overlap.
+// GradientAt writes ĝ(w) of one draw to grad, for gradient exchange (lecture (13)–(14), (33)–(34)). It writes zero if
+// the agent straggles. Both vectors have length d and must not overlap.
 func (d *Descent[T]) GradientAt(grad, w []T) {
 	m := d.Model
 	draw := d.Draws.Next(m)

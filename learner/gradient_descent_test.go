@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// line is y = 2 + 3x and a wobble, as a model with a bias: parameters [slope, intercept].
+// line returns a descent on y = 2 + 3x plus a deviation, as a model with a bias: parameters [slope, intercept].
 func line(t *testing.T, batch int, schedule StepSizeSchedule) *Descent[float64] {
 	t.Helper()
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, HasBias: true, Risk: spec.LossSquared})
@@ -39,8 +39,8 @@ func TestExactGradientReachesLeastSquares(t *testing.T) {
 	compare(t, "w", w, []float64{3, 2}, 1e-12)
 }
 
-// TestGoldenTrajectory holds exact gradient descent on the line against iterates computed by hand arithmetic of
-// φ − μ(Aφ − b) with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
+// TestGoldenTrajectory compares exact gradient descent on the line with iterates of φ − μ(Aφ − b) computed by hand,
+// with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
 func TestGoldenTrajectory(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 	w := make([]float64, 2)
@@ -48,7 +48,7 @@ func TestGoldenTrajectory(t *testing.T) {
 		run(t, d, w, 1, 1, uint64(step), nil)
 		compare(t, "w", w, want, 1e-10)
 	}
-	// All steps in one run are the same steps.
+	// One run of all steps gives the same result.
 	again := make([]float64, 2)
 	run(t, d, again, 4, 1, 0, nil)
 	compare(t, "w in one run", again, w, 0)
@@ -58,7 +58,7 @@ func TestNormalizeAndWeight(t *testing.T) {
 	for _, test := range []struct {
 		normalize    bool
 		steps        int
-		weight, want float64 // the step size that should have been used
+		weight, want float64 // expected step size
 	}{
 		{false, 5, 1, 0.1}, {true, 5, 1, 0.02}, {true, 5, 2.5, 0.05}, {false, 5, 0.5, 0.05}, {true, 1, 1, 0.1},
 	} {
@@ -90,7 +90,8 @@ func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
 	}
 }
 
-// The schedule counts local steps from 1: step t is that of TestGoldenTrajectory with μ_t = 2/(μ_sc (γ + t)).
+// TestScheduleCountsFromOne checks that local steps count from 1: step t is that of TestGoldenTrajectory with μ_t =
+// 2/(μ_sc (γ + t)).
 func TestScheduleCountsFromOne(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{StrongConvexity: 0.5, DecayOffset: 7})
 	got, slope, intercept := make([]float64, 2), 0.0, 0.0
@@ -103,7 +104,7 @@ func TestScheduleCountsFromOne(t *testing.T) {
 }
 
 func TestFreshBatchEveryStep(t *testing.T) {
-	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells
+	// With μ = 1 and one sample (x, y) with x = ±1, a step lands exactly on that sample: w = y/x. The path of w reveals
 	// which samples were drawn.
 	for _, batch := range []int{1, 2} {
 		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
@@ -163,7 +164,8 @@ func TestStopBetweenSteps(t *testing.T) {
 func TestDivergence(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 1e100})
 	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil)
-	// |w| grows by 1e100 a step: the risk holds w², beyond 1e308 from two steps on, and is seen at the third.
+	// |w| grows by a factor of 1e100 per step. The risk contains w², which exceeds 1e308 after two steps and is
+	// detected at the third.
 	check := func(err error, step int, want string) {
 		t.Helper()
 		var diverged *DivergenceError
@@ -173,7 +175,7 @@ func TestDivergence(t *testing.T) {
 	}
 	check(err, 3, "diverged at local step 3: the risk is +Inf; use a smaller step size, or check the scale of the data")
 
-	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
+	// A saturated margin hides an infinite parameter from the risk; the check at the end of the run detects it.
 	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
 	big := &StepSampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
 	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{ConstantStepSize: 1e30}}

@@ -6,15 +6,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// linearModel is linear or logistic regression: the output z = hᵀw + b of a layer of one unit, with the bias b, if
-// there is one, at the end of the vector.
+// linearModel implements linear and logistic regression with the output z = hᵀw + b for features h. The optional bias b
+// is the last element of the parameter vector.
 type linearModel[T Float] struct {
 	layer             layer
 	risk              spec.LossKind
 	loss              Loss[T]
 	kernels           vectorKernels[T]
-	outputs           []T // of a block: the outputs,
-	outputDerivatives []T // and the derivatives of the rows' risks by them
+	outputs           []T // output of the model for each row in a block
+	outputDerivatives []T // derivatives of the rows' risks with respect to outputs
 	hasSquaredLoss    bool
 }
 
@@ -27,17 +27,17 @@ func newLinearModel[T Float](a Architecture) (Objective[T], error) {
 // Layout implements Objective: "layer0.weight" [1, inputs], and "layer0.bias" [1] if there is a bias.
 func (l *linearModel[T]) Layout() []TensorSpec { return tensorLayout(l.layer) }
 
-// InitParameters implements Objective: the start is zero.
+// InitParameters implements Objective. The initial parameters are zero.
 func (l *linearModel[T]) InitParameters([]T, *rand.Rand) {}
 
-// reserveScratch makes room for n rows.
+// reserveScratch allocates scratch memory for n rows.
 func (l *linearModel[T]) reserveScratch(n int) {
 	if n > len(l.outputs) {
 		l.outputs, l.outputDerivatives = make([]T, n), make([]T, n)
 	}
 }
 
-// forward returns the outputs of a block, which stay in the scratch memory.
+// forward returns the outputs of a block, which remain in the scratch memory.
 func (l *linearModel[T]) forward(w []T, b Batch[T]) []T {
 	l.reserveScratch(len(b.Y))
 	var bias T
@@ -85,11 +85,11 @@ func (l *linearModel[T]) RestandardizeParameters(w []T, from, to Standardization
 	return restandardizeLayers(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
-// hasShortRows reports that rows are too short for assembly.
+// hasShortRows reports whether rows are so short that assembly kernels would not be faster.
 func (l *linearModel[T]) hasShortRows() bool { return l.layer.in < minAssemblyLength }
 
-// takeShortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls
-// and the views of other steps would cost four times the arithmetic. It gives the same bits.
+// takeShortRowStep takes a local step on one short row, for example in a linear regression with 25 features. It is much
+// faster than the general step of [Model.takeStep], and the result is bitwise identical.
 func (l *linearModel[T]) takeShortRowStep(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
 	if l.layer.biasOffset >= 0 {

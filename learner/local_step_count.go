@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// StepCountPolicy chooses E_k, the number of local steps, from a device's speed: as many as the budget pays for, within
-// bounds.
+// StepCountPolicy determines the number of local steps E_k from a device's speed: as many as fit into the time budget,
+// within bounds.
 type StepCountPolicy struct {
 	MinSteps, MaxSteps int
-	TimeBudget         time.Duration // of computing in one round
+	TimeBudget         time.Duration // computing time per round
 }
 
-// StepCountReason says what decided the number of local steps.
+// StepCountReason is the reason for the chosen number of local steps.
 type StepCountReason uint8
 
-// The reasons.
+// Reasons for the chosen number of local steps.
 const (
 	StepCountByBudget  StepCountReason = iota // the budget divided by the time per step
-	StepCountByMinimum                        // the budget pays for fewer than Min
-	StepCountByMaximum                        // the budget pays for more than Max
-	StepTimeUnmeasured                        // no speed is known yet: Min
-	StepCountReduced                          // the device is to be spared: a share of what it could take
+	StepCountByMinimum                        // the budget allows fewer than MinSteps
+	StepCountByMaximum                        // the budget allows more than MaxSteps
+	StepTimeUnmeasured                        // the speed is unknown; MinSteps are taken
+	StepCountReduced                          // the number was reduced to spare the device
 )
 
-// StepCountReasons returns all reasons, for closed label sets.
+// StepCountReasons returns all reasons, for metric labels.
 func StepCountReasons() []StepCountReason {
 	return []StepCountReason{StepCountByBudget, StepCountByMinimum, StepCountByMaximum, StepTimeUnmeasured,
 		StepCountReduced}
 }
 
-// String is the reason as metrics and logs name it.
+// String returns the name of the reason in metrics and logs.
 func (r StepCountReason) String() string {
 	switch r {
 	case StepCountByBudget:
@@ -48,7 +48,7 @@ func (r StepCountReason) String() string {
 	return fmt.Sprintf("SizingReason(%d)", uint8(r))
 }
 
-// Validate reports every field out of its bounds.
+// Validate returns an error for every field that is out of bounds.
 func (s StepCountPolicy) Validate() error {
 	var errs []error
 	if s.MinSteps < 1 {
@@ -64,13 +64,13 @@ func (s StepCountPolicy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// LocalStepCount is E_k = clamp(⌊budget ÷ perStep⌋, Min, Max) and what decided it. A perStep of 0 is one not measured
-// yet.
+// LocalStepCount returns E_k = clamp(⌊budget ÷ perStep⌋, MinSteps, MaxSteps) and the reason for it. A perStep of 0
+// means not yet measured.
 func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reason StepCountReason) {
 	if perStep <= 0 {
 		return s.MinSteps, StepTimeUnmeasured
 	}
-	switch n := int64(s.TimeBudget / perStep); { // 64 bits: a long budget of short steps exceeds a 32-bit int
+	switch n := int64(s.TimeBudget / perStep); { // 64 bits, since a long budget of short steps exceeds a 32-bit int
 	case n < int64(s.MinSteps):
 		return s.MinSteps, StepCountByMinimum
 	case n > int64(s.MaxSteps):
@@ -80,14 +80,15 @@ func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reaso
 	}
 }
 
-// newestMeasurementShare is the share of the newest run in the estimate: a change of speed is followed in a few rounds,
-// one odd round moves it by a quarter.
+// newestMeasurementShare is the weight of the newest run in the estimate. The estimate follows a change of speed within
+// a few rounds, and a single unusual round changes it by at most a quarter of the difference.
 const newestMeasurementShare = 0.25
 
-// StepTimeEstimator is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
+// StepTimeEstimator estimates the time per local step by an exponential moving average. Its zero value has no
+// measurement.
 type StepTimeEstimator struct{ nanosecondsPerStep float64 }
 
-// AddMeasurement takes in a run of steps that took that long. A run without steps or time says nothing and is ignored.
+// AddMeasurement adds the duration of a run of steps. It ignores a run without steps or without duration.
 func (p *StepTimeEstimator) AddMeasurement(steps int, took time.Duration) {
 	if steps <= 0 || took <= 0 {
 		return
@@ -100,7 +101,7 @@ func (p *StepTimeEstimator) AddMeasurement(steps int, took time.Duration) {
 	p.nanosecondsPerStep += newestMeasurementShare * (seen - p.nanosecondsPerStep)
 }
 
-// EstimatedTimePerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
+// EstimatedTimePerStep returns the estimate, at least 1 ns; 0 means no measurement.
 func (p *StepTimeEstimator) EstimatedTimePerStep() time.Duration {
 	if p.nanosecondsPerStep == 0 {
 		return 0
@@ -108,7 +109,7 @@ func (p *StepTimeEstimator) EstimatedTimePerStep() time.Duration {
 	return max(1, time.Duration(p.nanosecondsPerStep))
 }
 
-// ReduceStepCount takes a share of the steps that LocalStepCount gave, 0 to 1, but no fewer than Min.
+// ReduceStepCount returns the given share, 0 to 1, of the steps from LocalStepCount, but at least MinSteps.
 func (s StepCountPolicy) ReduceStepCount(steps int, reason StepCountReason, share float64) (int, StepCountReason) {
 	if eased := max(s.MinSteps, int(float64(steps)*share)); eased < steps {
 		return eased, StepCountReduced

@@ -60,10 +60,10 @@ func TestPace(t *testing.T) {
 		took  time.Duration
 		want  time.Duration
 	}{
-		{0, time.Second, 0}, // says nothing
+		{0, time.Second, 0}, // a measurement without steps or time is ignored
 		{5, 0, 0},
 		{5, -time.Second, 0},
-		{10, time.Second, 100 * time.Millisecond}, // the first is the estimate
+		{10, time.Second, 100 * time.Millisecond}, // the first measurement is the estimate
 		{10, 2 * time.Second, 125 * time.Millisecond},
 		{0, time.Hour, 125 * time.Millisecond},
 		{4, 100 * time.Millisecond, 100 * time.Millisecond},

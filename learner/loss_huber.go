@@ -2,8 +2,8 @@ package learner
 
 import "math"
 
-// huberLoss is ½r² of a residual r = z − γ up to δ, and δ(|r| − δ/2) beyond (Huber 1964): rows far off pull with the
-// slope δ and no more.
+// huberLoss implements the Huber loss of the residual r = z − γ: ½r² for |r| ≤ δ and δ(|r| − δ/2) beyond (Huber 1964).
+// An outlier's derivative is at most δ.
 type huberLoss[T Float] struct {
 	regressionLoss[T]
 	delta float64

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// logisticLoss is ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
+// logisticLoss implements ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
 type logisticLoss[T Float] struct{}
 
 func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 	margin := float64(y) * float64(z[0])
 	e := math.Exp(-math.Abs(margin))
 	if delta != nil {
-		wrong := 1 / (1 + e) // the probability of the other class
+		wrong := 1 / (1 + e) // probability of the other class
 		if margin > 0 {
 			wrong *= e
 		}
@@ -24,7 +24,7 @@ func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 // LabelSet implements Loss.
 func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{IsBinary: true} }
 
-// MapLabels takes 0 and 1, which become −1 and 1, or −1 and 1.
+// MapLabels accepts 0 and 1, which become −1 and 1, or −1 and 1.
 func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
 		row, other := seen.rowCount+i+1, 0
@@ -50,7 +50,7 @@ func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	return nil
 }
 
-// Predict is 1 for an output above 0, else −1.
+// Predict returns 1 for an output above 0, otherwise −1.
 func (logisticLoss[T]) Predict(z []T) T {
 	if z[0] > 0 {
 		return 1
@@ -58,7 +58,7 @@ func (logisticLoss[T]) Predict(z []T) T {
 	return -1
 }
 
-// ClassProbabilities are −1 and 1.
+// ClassProbabilities appends the probabilities of −1 and 1.
 func (logisticLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	p := 1 / (1 + math.Exp(-float64(z[0])))
 	return append(dst, 1-p, p)

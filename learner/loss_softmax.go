@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// softmaxLoss is ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy.
+// softmaxLoss implements the cross-entropy ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1.
 type softmaxLoss[T Float] struct{}
 
 func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
-	// before the conversion: what it makes of NaN differs between processors
+	// checked before the conversion, whose result for NaN depends on the processor
 	if known := y >= 0 && y < T(len(z)); !known {
 		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
 	}
 	class := int(y)
 	top := float64(z[0])
 	for _, v := range z[1:] {
-		top = max(top, float64(v)) // the builtin keeps a NaN, which must reach the risk
+		top = max(top, float64(v)) // the builtin max keeps a NaN, which must reach the risk
 	}
 	sum := 0.0
 	for _, v := range z {
@@ -29,13 +29,14 @@ func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 		}
 		delta[class]--
 	}
-	return math.Log(sum) + (top - float64(z[class])) // in this order: ln sum must not drown in a large top
+	// in this order, so that ln sum keeps its precision beside a large top
+	return math.Log(sum) + (top - float64(z[class]))
 }
 
 // LabelSet implements Loss.
 func (softmaxLoss[T]) LabelSet(outputs int) LabelSet { return LabelSet{ClassCount: outputs} }
 
-// MapLabels takes whole numbers from 0 to outputs − 1.
+// MapLabels accepts the integers from 0 to outputs − 1.
 func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
@@ -46,7 +47,7 @@ func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	return nil
 }
 
-// Predict is the class with the largest output, the first of equals.
+// Predict returns the class with the largest output, or the first of several.
 func (softmaxLoss[T]) Predict(z []T) T {
 	best := 0
 	for c, v := range z {
@@ -57,7 +58,7 @@ func (softmaxLoss[T]) Predict(z []T) T {
 	return T(best)
 }
 
-// ClassProbabilities are 0 to outputs − 1.
+// ClassProbabilities appends the probabilities of the classes 0 to outputs − 1.
 func (softmaxLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	from, top, sum := len(dst), float64(slices.Max(z)), 0.0
 	for _, v := range z {

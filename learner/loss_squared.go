@@ -1,6 +1,7 @@
 package learner
 
-// squaredLoss is ½(γ − z)² (lecture (36)–(37)). linear.step writes it out for short rows.
+// squaredLoss implements the loss ½(γ − z)² of output z for the target γ (lecture (36)–(37)).
+// linearModel.takeShortRowStep contains an inlined copy.
 type squaredLoss[T Float] struct{ regressionLoss[T] }
 
 func (squaredLoss[T]) Risk(delta, z []T, y T) float64 {
@@ -11,7 +12,7 @@ func (squaredLoss[T]) Risk(delta, z []T, y T) float64 {
 	return 0.5 * miss * miss
 }
 
-// unhalvedSquaredLoss is (γ − z)², a row of the regression (1/M)‖Xz − Y‖² of feddec.
+// unhalvedSquaredLoss implements the loss (γ − z)² of output z for the target γ, without the factor ½, as in feddec.
 type unhalvedSquaredLoss[T Float] struct{ regressionLoss[T] }
 
 func (unhalvedSquaredLoss[T]) Risk(delta, z []T, y T) float64 {

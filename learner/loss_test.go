@@ -64,7 +64,7 @@ func TestSoftmaxRefusesUnmappedLabels(t *testing.T) {
 	}
 }
 
-// lossCases are the architectures and labels with which each loss is tried; one without them fails the suite.
+// lossCases contains the architecture and the labels for testing each loss. A loss without an entry fails the tests.
 var lossCases = map[spec.LossKind]struct {
 	a      Architecture
 	labels []float64
@@ -95,7 +95,8 @@ func eachLoss(t *testing.T, try func(t *testing.T, l Loss[float64], outputs int,
 	}
 }
 
-// TestLossDerivatives: central differences agree, and risks are not negative; asking for derivatives changes no risk.
+// TestLossDerivatives compares derivatives with central differences. Risks must not be negative or depend on whether
+// derivatives are requested.
 func TestLossDerivatives(t *testing.T) {
 	const h = 1e-6
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
@@ -123,7 +124,7 @@ func TestLossDerivatives(t *testing.T) {
 	})
 }
 
-// TestLossInfimum: the risk has the infimum 0 for each target, so that ratios of risks mean something.
+// TestLossInfimum checks that the smallest risk is 0 for each target, so that ratios of risks are meaningful.
 func TestLossInfimum(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		for _, y := range labels {
@@ -148,7 +149,7 @@ func TestLossInfimum(t *testing.T) {
 	})
 }
 
-// TestLossUnits: if the target is standardised, the risk is in the square of the target's unit.
+// TestLossUnits checks that the risk is in the square of the target's unit if the target is standardised.
 func TestLossUnits(t *testing.T) {
 	for risk, make := range lossConstructorByKind[float64]() {
 		if !risk.StandardizesTarget() {
@@ -163,7 +164,7 @@ func TestLossUnits(t *testing.T) {
 	}
 }
 
-// TestLossOfNaN: it reaches the risk, so that a step that has left the numbers is noticed.
+// TestLossOfNaN checks that a NaN output makes the risk NaN, so that divergence is detected.
 func TestLossOfNaN(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		z := make([]float64, outputs)
@@ -174,7 +175,8 @@ func TestLossOfNaN(t *testing.T) {
 	})
 }
 
-// TestLossLabels: labels in the loss's form stay as they are, and the prediction of a sure output is its label.
+// TestLossLabels checks that labels in the loss's form are unchanged, and that the prediction of a confident output is
+// its label.
 func TestLossLabels(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		y := append([]float64(nil), labels...)
@@ -194,7 +196,7 @@ func TestLossLabels(t *testing.T) {
 	})
 }
 
-// TestHuberByHand: a parabola up to δ, a line beyond, on both sides.
+// TestHuberByHand checks the Huber loss on both sides: the parabola up to δ and the line beyond.
 func TestHuberByHand(t *testing.T) {
 	l := huberLoss[float64]{delta: 2}
 	for _, tt := range []struct{ z, y, risk, slope float64 }{

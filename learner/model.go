@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// Model is an architecture at work: the mean risk of its [Objective] over any number of rows, with the ridge, and its
-// gradient. The parameters stay with the caller, as one flat vector; the model owns only scratch memory, which grows
-// with the largest batch up to 32 rows.
+// Model computes the mean risk of an [Objective] over any number of rows, with the ridge, and its gradient. The caller
+// owns the parameters, as one flat vector. The model owns only scratch memory, which grows with the largest batch up to
+// 32 rows.
 type Model[T Float] struct {
 	arch               Architecture
 	parameterCount     int
 	objective          Objective[T]
-	reportedRiskFactor float64         // of risks that are reported
-	rowStepper         *linearModel[T] // the objective, if it takes steps on one row by itself: see linear.step
+	reportedRiskFactor float64         // factor of reported risks
+	rowStepper         *linearModel[T] // the objective, if it has a fast path for one short row: see takeShortRowStep
 	kernels            vectorKernels[T]
-	gradientScratch    []T // for steps on more rows than one block
+	gradientScratch    []T // gradient buffer for steps on more rows than one block
 }
 
-// NewModel prepares a model; the error is that of [Architecture.Validate].
+// NewModel returns a model of the architecture. It returns the same errors as [Architecture.Validate].
 func NewModel[T Float](a Architecture) (*Model[T], error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
@@ -33,12 +33,11 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 	return m, nil
 }
 
-// Architecture is what the model was made of.
+// Architecture returns the architecture of the model.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
 
-// SetReportedRiskUnits makes Risk and Score report risks in the units of the data, for samples that are standardised by
-// st, if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of
-// that scale.
+// SetReportedRiskUnits makes Risk and Score report risks in the units of the data for samples standardised by st. Risks
+// of a regression are multiplied by the square of the target's scale. δ of the Huber loss is in units of that scale.
 func (m *Model[T]) SetReportedRiskUnits(st Standardization) {
 	if m.arch.Risk.StandardizesTarget() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
@@ -46,16 +45,16 @@ func (m *Model[T]) SetReportedRiskUnits(st Standardization) {
 	}
 }
 
-// InitParameters sets w, of length d, to the start: see [Objective.Init].
+// InitParameters sets w, of length d, to the initial parameters: see [Objective.InitParameters].
 func (m *Model[T]) InitParameters(w []T, rng *rand.Rand) {
 	m.checkVectorLength("w", w)
 	clear(w)
 	m.objective.InitParameters(w, rng)
 }
 
-// Gradient overwrites grad with the gradient at w of the mean risk over the batch, +ρw included, and returns that risk,
-// (ρ/2)‖w‖² included. The gradients of blocks of 32 rows are added in their order, the ridge's last. grad and w have
-// parameterCount d and do not overlap. An empty batch has risk NaN.
+// Gradient writes the gradient at w of the mean risk over the batch, including +ρw, to grad. It returns that risk,
+// including (ρ/2)‖w‖². The gradients of blocks of 32 rows are added in order, the ridge last. grad and w have length d
+// and must not overlap. The risk of an empty batch is NaN.
 func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	m.checkVectorLength("grad", grad)
 	m.checkBatchDimensions(w, b)
@@ -73,7 +72,7 @@ func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	return sum/float64(n) + m.ridgePenalty(w)
 }
 
-// Risk is the mean risk at w over the batch, (ρ/2)‖w‖² included. An empty batch has risk NaN.
+// Risk returns the mean risk at w over the batch, including (ρ/2)‖w‖². The risk of an empty batch is NaN.
 func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	m.checkBatchDimensions(w, b)
 	sum, n := 0.0, b.Len()
@@ -83,7 +82,7 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	return m.reportedRiskFactor * (sum/float64(n) + m.ridgePenalty(w))
 }
 
-// Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
+// Score returns the score of w on all samples of s. Its risk includes (ρ/2)‖w‖². Without samples all values are NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.checkBatchDimensions(w, s.All())
 	score := scoreFromSums(m.objective.SumScores(w, s), m.arch, s)
@@ -91,7 +90,8 @@ func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	return score
 }
 
-// SumScores counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
+// SumScores returns the score sums of w on all samples of s. The risk has the same units as in Score, without the
+// ridge.
 func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	m.checkBatchDimensions(w, s.All())
 	t := m.objective.SumScores(w, s)
@@ -99,7 +99,7 @@ func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return t
 }
 
-// ridgePenalty is (ρ/2)‖w‖².
+// ridgePenalty returns (ρ/2)‖w‖².
 func (m *Model[T]) ridgePenalty(w []T) float64 {
 	if m.arch.Ridge == 0 {
 		return 0

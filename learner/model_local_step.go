@@ -1,8 +1,8 @@
 package learner
 
-// takeStep takes one step φ ← φ − μ·Scale·(∇Q(φ; Batch) + Noise + what by adds) in place on w, of length d, and returns
-// the mean risk of the batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not
-// finite.
+// takeStep takes one local step φ ← φ − μ·GradientScale·(∇Q(φ; Batch) + Noise + Correction) and updates w in place. It
+// returns the mean risk of the batch before the step, possibly without the ridge. If that risk is not finite, w is
+// unchanged.
 func (m *Model[T]) takeStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	x := d.Batch.X
 	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.isEmpty() {
@@ -11,7 +11,7 @@ func (m *Model[T]) takeStep(w []T, d *StepDraw[T], mu float64, by *StepCorrectio
 	return m.rowStepper.takeShortRowStep(w, x, d.Batch.Y[0], mu*d.GradientScale, m.arch.Ridge)
 }
 
-// takeGeneralStep is step for any kind, number of rows, noise and correction.
+// takeGeneralStep performs takeStep for any kind of model, number of rows, noise and correction.
 func (m *Model[T]) takeGeneralStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	mu *= d.GradientScale
 	m.checkBatchDimensions(w, d.Batch)
@@ -24,7 +24,7 @@ func (m *Model[T]) takeGeneralStep(w []T, d *StepDraw[T], mu float64, by *StepCo
 	return risk
 }
 
-// addNoiseAndCorrection adds scale times the vectors of a draw and of a correction to dst.
+// addNoiseAndCorrection adds the noise of a draw and the control variate of a correction, multiplied by scale, to dst.
 func (m *Model[T]) addNoiseAndCorrection(scale T, d *StepDraw[T], by *StepCorrection[T], dst []T) {
 	if d.Noise != nil {
 		m.checkVectorLength("noise", d.Noise)
@@ -46,7 +46,8 @@ func (m *Model[T]) takeBatchStep(w []T, b Batch[T], mu float64, by *StepCorrecti
 		}
 		risk := m.Gradient(m.gradientScratch, w, b)
 		if isFinite(risk) {
-			by.applyRidgeAndProximal(w, mu, 0, &m.kernels) // the gradient has the ridge
+			// Pass the ridge 0, since the gradient already includes the ridge.
+			by.applyRidgeAndProximal(w, mu, 0, &m.kernels)
 			m.kernels.axpy(T(-mu), m.gradientScratch, w)
 		}
 		return risk

@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestShortStepIsTheBlockStep: what step writes out for rows of short linear models is the general step, to the bit.
+// TestShortStepIsTheBlockStep checks that the fast local step on one short row gives bitwise the same result as the
+// general step.
 func TestShortStepIsTheBlockStep(t *testing.T) {
 	for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossLogistic, spec.LossFullSquared, spec.LossHuber} {
 		for _, inputs := range []int{1, 2, 3, 4, 7, 25, minAssemblyLength - 1} {
@@ -48,7 +49,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 var bilinear = Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 	Risk: spec.LossLogistic, Ridge: 0.1}
 
-// TestBilinearRisk holds the network against (40) written out: ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
+// TestBilinearRisk compares the network with the explicit formula (40): ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
 func TestBilinearRisk(t *testing.T) {
 	m := newModel[float64](t, bilinear)
 	w := randomVector[float64](18, 1, newRNG(51))
@@ -70,7 +71,8 @@ func TestBilinearRisk(t *testing.T) {
 	compare(t, "gradient at zero, the saddle", grad, make([]float64, 18), 0)
 }
 
-// TestSaddleIsLeftByNoiseOnly: at w = 0, the saddle of 2nd-order (40), every stochastic gradient is exactly zero.
+// TestSaddleIsLeftByNoiseOnly checks that every stochastic gradient without noise is exactly zero at w = 0, the saddle
+// of 2nd-order (40).
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
 		{Law: spec.NoiseLaplace, Variance: 0.01}} {
@@ -90,8 +92,8 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	}
 }
 
-// TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that
-// readTableRows the generator in the order that StepSampler documents.
+// TestComposedStepsMatchTwin checks steps with mini-batches, noise and random skipping, alone and together, against
+// plain loops with the same random numbers.
 func TestComposedStepsMatchTwin(t *testing.T) {
 	for _, a := range []Architecture{bilinear,
 		{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, HasBias: true, Ridge: 0.2}} {
@@ -123,7 +125,7 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 	}
 }
 
-// naiveSampler is the dumb twin of StepSampler and of what a step makes of it.
+// naiveSampler is a simple reference implementation of StepSampler and of the stochastic gradient.
 type naiveSampler struct {
 	a        Architecture
 	data     *Samples[float64]
@@ -132,7 +134,7 @@ type naiveSampler struct {
 	noise    spec.GradientNoise
 }
 
-// draw is ĝ(w): scale·(∇Q(w) + v).
+// draw returns ĝ(w): scale·(∇Q(w) + v).
 func (n naiveSampler) draw(w []float64, rng *rand.Rand) []float64 {
 	scale := 1.0
 	if n.response == 0.5 {

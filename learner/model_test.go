@@ -13,7 +13,7 @@ func describe(a Architecture) string {
 	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.HiddenUnits, a.HasBias, a.Ridge)
 }
 
-// sizes covers one row, a part of a block, whole blocks and a rest.
+// sizes contains the tested numbers of rows: one row, a part of a block, one block, and blocks with a remainder.
 var sizes = []int{1, 7, rowBlockSize, 2*rowBlockSize + 5}
 
 func TestGradientMatchesNaiveTwin(t *testing.T) {
@@ -25,7 +25,7 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 	}
 }
 
-// wideArchitectures have rows long enough for the assembly kernels.
+// wideArchitectures returns architectures with rows long enough for the assembly kernels.
 func wideArchitectures() []Architecture {
 	return []Architecture{
 		{Inputs: 67, Outputs: 1, HasBias: true, Ridge: 0.1, Risk: spec.LossSquared},
@@ -41,7 +41,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 	rng := newRNG(3)
 	m := newModel[T](t, a)
 	w := randomVector[T](a.ParameterCount(), 0.3, rng)
-	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // grad starts as rubbish: it is overwritten
+	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // grad must be overwritten
 	for _, n := range sizes {
 		batch := randomSamples[T](a, n, rng).All()
 		risk, wantRisk := m.Gradient(grad, w, batch), naive[T]{a}.meanGradient(want, w, batch)
@@ -52,7 +52,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 	}
 }
 
-// outputs are those of one row.
+// outputs returns the outputs of one row.
 func outputs[T Float](m *Model[T], w, x []T) []T {
 	row := Batch[T]{X: x, Y: make([]T, 1)}
 	if l, ok := m.objective.(*linearModel[T]); ok {
@@ -61,7 +61,7 @@ func outputs[T Float](m *Model[T], w, x []T) []T {
 	return m.objective.(*network[T]).forward(w, row)
 }
 
-// compare demands |got − want| ≤ tolerance·(1 + |want|) in every element.
+// compare requires |got − want| ≤ tolerance·(1 + |want|) for every element.
 func compare[T Float](t *testing.T, what string, got, want []T, tolerance float64) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -99,7 +99,8 @@ func TestOutputByHand(t *testing.T) {
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
-	if got := outputs(m, w, []float32{1, 1}); got[0] != 5*4+7 { // the second unit is off
+	// The second hidden unit is inactive, so only the first contributes.
+	if got := outputs(m, w, []float32{1, 1}); got[0] != 5*4+7 {
 		t.Errorf("output %v, want 27", got[0])
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// naive is the dumb twin of Model: its own reading of the layout, matrices by plain loops, one sample at a time, no
-// scratch memory, exponentials without any care for large margins.
+// naive is a simple reference implementation of Model. It uses plain loops, processes one sample at a time, and ignores
+// overflow of exponentials.
 type naive[T Float] struct{ a Architecture }
 
 func (n naive[T]) widths() []int {
@@ -34,7 +34,7 @@ func (n naive[T]) views(flat []T) (weights [][][]T, biases [][]T) {
 	return weights, biases
 }
 
-// gradient adds the gradient of one sample's risk to grad, divided by count, and returns the risk.
+// gradient adds the gradient of one sample's risk, divided by count, to grad, and returns the risk.
 func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 	weights, biases := n.views(w)
 	values := [][]T{x}
@@ -104,7 +104,7 @@ func (n naive[T]) loss(z []T, y T) (risk float64, delta []T) {
 	return risk, delta
 }
 
-// meanGradient is what Model.Gradient promises.
+// meanGradient computes the gradient of the mean risk, as Model.Gradient does.
 func (n naive[T]) meanGradient(grad, w []T, b Batch[T]) float64 {
 	for i := range grad {
 		grad[i] = T(n.a.Ridge) * w[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// naiveStep is the competitor of the benchmarks: what one writes by hand for exactly these models (relu, with a bias,
-// or linear without one), without allocation, in plain loops with one gradient vector.
+// naiveStep is the reference of the benchmarks: hand-written plain loops for exactly these models (relu with a bias, or
+// linear without one). It uses one gradient vector and does not allocate.
 func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int, mu float32, rng *rand.Rand) {
 	if a.Risk == spec.LossSquared {
 		return naiveLinearStep(a)

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// network is layers of units with an activation between them, or without hidden layers softmax regression: the
-// bilinear network of 2nd-order (40)–(41) is one too, see [Architecture].
+// network is a model of fully connected layers with an activation between them, or softmax regression without hidden
+// layers. It includes the bilinear network of 2nd-order (40)–(41): see [Architecture].
 type network[T Float] struct {
 	layers     []layer
 	activation spec.Activation
@@ -17,9 +17,9 @@ type network[T Float] struct {
 	loss       Loss[T]
 	kernels    vectorKernels[T]
 
-	rowsPerOutputPass int   // rows that run at once where only the outputs are wanted, see [rowsPerForwardPass]
-	layerActivations  [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
-	layerDeltas       [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
+	rowsPerOutputPass int   // number of rows per pass if only the outputs are needed: see [rowsPerForwardPass]
+	layerActivations  [][]T // activations of each layer [rows,out]; raw outputs of the last layer
+	layerDeltas       [][]T // derivatives of a row's risk with respect to each layer's sums [rows,out]
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
@@ -33,9 +33,9 @@ func newNetworkOfLayers[T Float](a Architecture, layers []layer) *network[T] {
 		layerDeltas: make([][]T, len(layers))}
 }
 
-// rowsPerForwardPass is how many rows of a block run at once where nothing is kept of them but their outputs: as many
-// as have activations that stay in a cache, or take an eighth of the memory of the parameters. Those of 32 rows of a
-// wide layer with one input would take 16 times the model.
+// rowsPerForwardPass returns the number of rows per pass if only their outputs are needed. Their activations must fit
+// into a cache, or into an eighth of the memory of the parameters. For a wide layer with one input, the activations of
+// 32 rows would need 16 times the memory of the model.
 func rowsPerForwardPass(layers []layer) int {
 	params, units := 0, 0
 	for _, l := range layers {
@@ -45,12 +45,12 @@ func rowsPerForwardPass(layers []layer) int {
 	return cacheableRows(params, units)
 }
 
-// cacheableRows is rowsPerForwardPass of layers with so many weights and units.
+// cacheableRows returns rowsPerForwardPass for layers with the given numbers of weights and units.
 func cacheableRows(params, units int) int {
 	return min(max(max(params/8, 1<<16)/units, 1), rowBlockSize)
 }
 
-// checkLayers reports layers or a risk that are not of the kind.
+// checkLayers returns an error if the layers or the loss do not match the kind.
 func checkLayers(a Architecture) error {
 	if of := spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
 		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
@@ -59,16 +59,16 @@ func checkLayers(a Architecture) error {
 	return nil
 }
 
-// layer says where the views of one layer begin in the flat vector: weights [out,in], then perhaps biases [out].
+// layer contains the offsets of a layer in the flat vector: weights [out,in], then optional biases [out].
 type layer struct {
 	in, out                  int
-	weightOffset, biasOffset int // bias is −1 if there is none
+	weightOffset, biasOffset int // biasOffset is −1 without a bias
 }
 
-// layersOfArchitecture lays out the layers of an architecture, one after the other.
+// layersOfArchitecture returns the layers of an architecture, laid out consecutively.
 func layersOfArchitecture(a Architecture) []layer { return layersFromOffset(0, a.Inputs, a) }
 
-// layersFromOffset lays them out from an offset on, for so many inputs.
+// layersFromOffset returns the layers laid out from an offset on, for the given number of inputs.
 func layersFromOffset(offset, in int, a Architecture) (layers []layer) {
 	for _, out := range a.UnitsByLayer() {
 		l := layer{in: in, out: out, weightOffset: offset, biasOffset: -1}
@@ -83,10 +83,10 @@ func layersFromOffset(offset, in int, a Architecture) (layers []layer) {
 	return layers
 }
 
-// tensorLayout names the tensors of layers.
+// tensorLayout returns the named tensors of the layers.
 func tensorLayout(layers ...layer) (all []TensorSpec) { return tensorLayoutFromLayer(0, layers) }
 
-// tensorLayoutFromLayer names them where there are so many layers below.
+// tensorLayoutFromLayer returns the named tensors of the layers, numbered from first on.
 func tensorLayoutFromLayer(first int, layers []layer) (all []TensorSpec) {
 	for i, l := range layers {
 		i += first
@@ -102,8 +102,8 @@ func tensorLayoutFromLayer(first int, layers []layer) (all []TensorSpec) {
 // so on.
 func (n *network[T]) Layout() []TensorSpec { return tensorLayout(n.layers...) }
 
-// InitParameters implements Objective: zero, but for the weights of hidden layers, which are drawn from Glorot's
-// uniform distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
+// InitParameters implements Objective. Weights of hidden layers are drawn from Glorot's uniform distribution,
+// ±√(6/(in+out)), since equal hidden units would remain equal. All other parameters are zero.
 func (n *network[T]) InitParameters(w []T, rng *rand.Rand) {
 	for _, l := range n.layers[:len(n.layers)-1] {
 		drawGlorotWeights(w[l.weightOffset:][:l.in*l.out], l.in, l.out, rng)
@@ -118,7 +118,7 @@ func drawGlorotWeights[T Float](w []T, in, out int, rng *rand.Rand) {
 	}
 }
 
-// reserveScratch makes room in scratch for that many rows.
+// reserveScratch allocates scratch memory for the given number of rows.
 func (n *network[T]) reserveScratch(scratch [][]T, rows int) {
 	for i, l := range n.layers {
 		if len(scratch[i]) < rows*l.out {
@@ -127,8 +127,8 @@ func (n *network[T]) reserveScratch(scratch [][]T, rows int) {
 	}
 }
 
-// forward runs a block through the network and returns the raw outputs, [rows,outputs]. They and the activations stay
-// in the scratch memory.
+// forward runs a block through the network and returns the raw outputs, [rows,outputs]. The outputs and activations
+// remain in the scratch memory.
 func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	rows, x := len(b.Y), b.X
 	n.reserveScratch(n.layerActivations, rows)
@@ -156,7 +156,8 @@ func (n *network[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	return sum
 }
 
-// Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
+// Backward implements Objective. It leaves the derivatives with respect to the sums of every layer in the scratch
+// memory.
 func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 	z := n.forward(w, b)
 	n.reserveScratch(n.layerDeltas, len(b.Y))
@@ -165,7 +166,7 @@ func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 	return sum
 }
 
-// backpropagateLayers takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
+// backpropagateLayers propagates the derivatives with respect to the last layer's sums to the layers below.
 func (n *network[T]) backpropagateLayers(w []T, rows int) {
 	for i := len(n.layers) - 1; i > 0; i-- {
 		n.computeInputDerivatives(n.layerDeltas[i-1], w, i, rows)
@@ -173,7 +174,7 @@ func (n *network[T]) backpropagateLayers(w []T, rows int) {
 	}
 }
 
-// computeInputDerivatives fills dst, [rows,in], with the derivatives by what layer i takes in.
+// computeInputDerivatives fills dst, [rows,in], with the derivatives with respect to the input of layer i.
 func (n *network[T]) computeInputDerivatives(dst, w []T, i, rows int) {
 	l, above := n.layers[i], n.layerDeltas[i]
 	clear(dst[:rows*l.in])
@@ -218,7 +219,7 @@ func (n *network[T]) RestandardizeParameters(w []T, from, to Standardization) (b
 	return restandardizeLayers(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to), nil
 }
 
-// applyActivation applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
+// applyActivation applies the activation in place. A NaN remains NaN, so that it reaches the risk.
 func applyActivation[T Float](a spec.Activation, v []T) {
 	switch a {
 	case spec.ActivationTanh:
@@ -232,9 +233,8 @@ func applyActivation[T Float](a spec.Activation, v []T) {
 	}
 }
 
-// multiplyByActivationDerivative multiplies delta by the derivative of the activation, given its values act; relu has
-// slope 0 at
-// 0.
+// multiplyByActivationDerivative multiplies delta by the derivative of the activation, given the activation's values
+// act. relu has slope 0 at 0.
 func multiplyByActivationDerivative[T Float](a spec.Activation, delta, act []T) {
 	switch a {
 	case spec.ActivationTanh:

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNotFinite: the first of the numbers that are not finite is found wherever it stands.
+// TestNotFinite checks that the first non-finite element is found at every position.
 func TestNotFinite(t *testing.T) {
 	for n := range 11 {
 		if i := FirstNonFiniteIndex(make([]float32, n)); i != -1 {
@@ -15,7 +15,7 @@ func TestNotFinite(t *testing.T) {
 			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 				v := make([]float64, n)
 				for i := range v {
-					v[i] = math.MaxFloat64 // four of them overflow
+					v[i] = math.MaxFloat64 // Four such elements are finite, but their sum overflows.
 				}
 				v[at], v[n-1] = bad, bad
 				if i := FirstNonFiniteIndex(v); i != at {

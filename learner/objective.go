@@ -6,45 +6,45 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Objective is a kind of model and its risk: which vectors there are, which one training begins with, and what the risk
-// Q of a row is at w and how it changes with w. A [Model] makes everything else of it: means over any number of rows,
-// the ridge, local steps, corrections.
+// Objective is a kind of model with its loss Q. It defines the parameter vector, its initial values, and the loss of a
+// row with its gradient. [Model] adds the mean over rows, the ridge penalty, and local steps.
 //
-// docs/ARCHITECTURE.md lists the steps to add a kind of model. Its entry in objectiveConstructorByKind and its cases in
-// conformance_test.go put it through the suite that all kinds pass.
+// docs/ARCHITECTURE.md explains how to add a kind of model. Each kind needs an entry in objectiveConstructorByKind and
+// cases in conformance_test.go, which apply the common tests to it.
 //
-// Vectors w and dst have length d, the elements of Layout. A block b has 1 to 32 rows of [Architecture].Inputs
-// features, and a target each, which a kind without a target passes over.
+// The vectors w and dst have length d, the number of elements of Layout. A block b has 1 to 32 rows of
+// [Architecture].Inputs features, each with a target.
 type Objective[T Float] interface {
-	// Layout lists the tensors in the order in which they fill the vector, with no element between them or left over. A
-	// name is "layer.tensor", or "layer" alone: Frozen names either.
+	// Layout returns the tensors in their order in the parameter vector, without gaps. Their names have the form
+	// "layer.tensor" or "layer". Options such as frozen may refer to either form.
 	Layout() []TensorSpec
-	// InitParameters sets w, which is zero, to the start of training. What it draws from rng depends on the layout
-	// alone, and comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
+	// InitParameters sets w, which must be zero, to the initial parameters. The numbers drawn from rng depend only on
+	// the layout. rng may be nil if the initial parameters are zero.
 	InitParameters(w []T, rng *rand.Rand)
-	// AddRowRisks returns sum + Q(w) + Q(w) + … over the rows of a block, added in their order. A NaN in w reaches it.
+	// AddRowRisks returns sum plus the losses of all rows in the block b, added in order. A NaN in w makes the result
+	// NaN.
 	AddRowRisks(sum float64, w []T, b Batch[T]) float64
-	// Backward returns Risk(0, w, b), to the bit, and keeps of the block what AddGradient needs.
+	// Backward returns the same value as AddRowRisks(0, w, b) and stores the derivatives that AddGradient needs.
 	Backward(w []T, b Batch[T]) float64
-	// AddGradient adds scale·Σ ∇Q to dst, where b is the block that Backward was called with last and the gradient is
-	// that at its w. It reads no parameters: dst may be w itself, so that a local step needs no vector of its own.
+	// AddGradient adds scale times the gradient Σ ∇Q of the block of the last Backward call to dst. It reads no
+	// parameters, so dst may be w itself, and a local step needs no additional vector.
 	AddGradient(dst []T, b Batch[T], scale float64)
-	// MapLabels checks targets that come after those seen, and brings them into the form of the risk, in place: see
-	// [Loss.MapLabels].
+	// MapLabels validates targets and converts them in place to the form that the loss uses: see [Loss.MapLabels]. seen
+	// describes the preceding targets.
 	MapLabels(y []T, seen *LabelHistory) error
-	// RowOutputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
-	// until the next call of any method.
+	// RowOutputs returns the outputs of the model for the rows of a block, [rows,outputs]. The result is valid until
+	// the next call of any method.
 	RowOutputs(w []T, b Batch[T]) []T
-	// SumScores returns how well w does on all samples.
+	// SumScores returns the sums from which the quality of the parameters w on the samples s is computed.
 	SumScores(w []T, s *Samples[T]) ScoreSums
-	// RestandardizeParameters rewrites w for samples that are standardised by to in place of from, as far as there are
-	// biases to take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An
-	// error says why no w does what it did before; w counts for nothing then.
+	// RestandardizeParameters converts the parameters w from samples standardised by from to samples standardised by
+	// to. moved reports whether the means change, which requires biases. If no equivalent w exists, it returns an error
+	// and w is invalid.
 	RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error)
 }
 
-// objectiveConstructorByKind is the table of the kinds. The fields of an architecture that gets there are within their
-// bounds; an error is of what the kind cannot do with them.
+// objectiveConstructorByKind returns the table of the kinds. The fields of the architecture have been checked against
+// their bounds. An error means that the kind does not support a combination of fields.
 func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
 	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
 		spec.ModelLinear:   newLinearModel[T],
@@ -57,7 +57,7 @@ func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture)
 	}
 }
 
-// newObjective returns what a valid architecture describes.
+// newObjective returns the objective of a valid architecture.
 func newObjective[T Float](a Architecture) Objective[T] {
 	if a.Kind == spec.ModelExternal {
 		return externalObjective[T](a.ExternalTensors)

@@ -2,18 +2,18 @@ package learner
 
 import "slices"
 
-// ParameterSplit divides the flat vector of a model, of length d, into the tensors that all agents share and those that
-// are an agent's own, each part in the order of the layout.
+// ParameterSplit divides the parameter vector of a model into the tensors that all agents share and the tensors that
+// each agent keeps for itself.
 type ParameterSplit struct {
-	SharedLayout, OwnLayout []TensorSpec // in the order of their vectors
+	SharedLayout, OwnLayout []TensorSpec // tensors of each part, in the order of the part's vector
 
-	ownRanges       []ElementRange // ascending
+	ownRanges       []ElementRange // ranges of the agent's own elements in the parameter vector, ascending
 	parameterCount  int
-	ownElementCount int // of own elements
+	ownElementCount int // number of elements that an agent keeps for itself
 }
 
-// NewParameterSplit returns the parts of a valid architecture whose own tensors have these names; see
-// [Architecture.TensorRanges].
+// NewParameterSplit returns the division of a valid architecture's parameters in which the named tensors are the
+// agent's own: see [Architecture.TensorRanges].
 func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
 	p := &ParameterSplit{ownRanges: a.TensorRanges(own)}
 	for _, t := range a.Layout() {
@@ -29,13 +29,13 @@ func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
 	return p
 }
 
-// OwnElementCount is the number of elements of an agent's own tensors.
+// OwnElementCount returns the number of elements of an agent's own tensors.
 func (p *ParameterSplit) OwnElementCount() int { return p.ownElementCount }
 
-// SharedElementCount is the number of elements of the tensors that all agents share.
+// SharedElementCount returns the number of elements of the shared tensors.
 func (p *ParameterSplit) SharedElementCount() int { return p.parameterCount - p.ownElementCount }
 
-// JoinParameters writes to dst, of length d, the shared and the own elements, of their numbers.
+// JoinParameters merges the shared and the own elements into dst, of length d.
 func JoinParameters[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 	at := 0
 	for _, r := range p.ownRanges {
@@ -45,12 +45,12 @@ func JoinParameters[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 	copy(dst[at:], shared)
 }
 
-// SplitParameters writes the elements of w, of length d, to shared and own. Either may be nil, and is left out then;
-// shared may be the beginning of w itself.
+// SplitParameters copies the elements of w to shared and own. Either may be nil if it is not needed. shared may be the
+// beginning of w itself.
 func SplitParameters[T Float](shared, own []T, p *ParameterSplit, w []T) {
 	at, from := 0, 0
 	for _, r := range p.ownRanges {
-		if own != nil { // before shared, which may overwrite them
+		if own != nil { // Copy own first, since writing shared may overwrite these elements.
 			own = own[copy(own, w[r.From:r.To]):]
 		}
 		if shared != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestParts: shared and own tensors, in the order of the layout, make up the vector again.
+// TestParts checks that shared and own tensors, in the order of the layout, can be joined to the original vector.
 func TestParts(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 2, Activation: spec.ActivationTanh,
 		Risk:    spec.LossSoftmax,

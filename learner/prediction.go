@@ -2,28 +2,28 @@ package learner
 
 import "fmt"
 
-// Prediction is what a model says of one row.
+// Prediction is a model's prediction for one row.
 type Prediction struct {
-	// Value is a regression's number, in the units of the data; of classes the one with the largest probability, the
-	// first of equals; of an autoencoder the error with which it gives the row back, in standard deviations.
+	// Value is the predicted number in the units of the data, the most probable class (the first of several), or an
+	// autoencoder's reconstruction error in standard deviations.
 	Value float64
-	// ClassProbabilities are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the
-	// label 1, and class 0 the label 0 or −1. They are valid until the next prediction.
+	// ClassProbabilities contains the probabilities of the classes 0, 1, …; empty for a regression. With two classes,
+	// class 1 is the label 1, and class 0 the label 0 or −1. The slice is valid until the next prediction.
 	ClassProbabilities []float64
 }
 
-// Predictor predicts from rows in the units of the data. It serves one goroutine at a time.
+// Predictor predicts from rows in the units of the data. It must not be used concurrently.
 type Predictor[T Float] struct {
 	model              *Model[T]
 	loss               Loss[T]
 	w, x               []T
-	dummyTarget        [1]T // none: objectives count rows by their targets
+	dummyTarget        [1]T // placeholder target, since objectives count rows by their targets
 	classProbabilities []float64
 	standardization    Standardization
 }
 
-// NewPredictor makes the predictor of a model at w, which was trained on rows that st standardised; st without columns
-// leaves them as they are. It keeps w. An error is of a length of w, or of st.
+// NewPredictor returns the predictor of a model with parameters w that was trained on rows standardised by st. An empty
+// st means no standardisation. It keeps w. It returns an error if w or st has a wrong length.
 func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predictor[T], error) {
 	m, err := NewModel[T](a)
 	if err != nil {
@@ -43,8 +43,8 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), standardization: st}, nil
 }
 
-// Predict returns the prediction of a row of features, which it does not change. It computes on them as training does:
-// standardised, and clipped, in the same rounding.
+// Predict returns the prediction for a row of features, which it does not change. It standardises and clips the row
+// exactly as in training.
 func (p *Predictor[T]) Predict(row []T) Prediction {
 	if copy(p.x, row); len(row) != len(p.x) {
 		panic(fmt.Sprintf("learner: a row of %d features for a model of %d inputs", len(row), len(p.x)))
@@ -70,7 +70,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	return Prediction{Value: float64(best), ClassProbabilities: p.classProbabilities}
 }
 
-// ClassCount is how many classes a model of a valid architecture tells apart; 0 for a regression.
+// ClassCount returns the number of classes of a valid architecture; 0 for a regression.
 func (a Architecture) ClassCount() int {
 	return len(newLoss[float32](a).ClassProbabilities(nil, make([]float32, a.Outputs)))
 }

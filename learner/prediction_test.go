@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestPredictor: predictions from rows in the units of the data are those of the model on the standardised rows, as
-// training has them, to the bit: brought back for a regression whose target has a scale, and hits for classes.
+// TestPredictor checks that predictions from raw rows are bitwise identical to those of the model on standardised rows.
+// Regression values are converted to the units of the data.
 func TestPredictor(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
@@ -93,7 +93,7 @@ func TestNewPredictorRefuses(t *testing.T) {
 	}
 }
 
-// The demo's model, of 25 features.
+// BenchmarkPredict measures predictions of a model with 25 features.
 func BenchmarkPredict(b *testing.B) {
 	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, HasBias: true}
 	st := Standardization{Mean: make([]float64, 26), Scale: slices.Repeat([]float64{2}, 26), Clip: 5}

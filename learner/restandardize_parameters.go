@@ -8,16 +8,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// ErrNoBias is the error of Restandardize when the model has no biases to take up a change of means.
+// ErrNoBias means that the means have changed but the model has no biases to absorb the change.
 var ErrNoBias = errors.New("a model without biases cannot take up other means")
 
-// RestandardizeParameters rewrites w, of length d, for samples that are standardised by to in place of from: on the
-// same data in their own units it predicts what it did before, but where a feature is clipped by one of the two. With x
-// = (raw − m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and
-// its bias takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's.
-// Of a conv1d s'/s and (m' − m)/s must be the same for all steps of a channel, since its filters slide over them: else
-// it is an error. Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w
-// as it was.
+// RestandardizeParameters converts w, of length d, from samples standardised by from to samples standardised by to. On
+// the same raw data the predictions do not change, except where a feature is clipped.
+//
+// With x = (raw − m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j
+// s'_j/s_j, and its bias increases by Σ W_j (m'_j − m_j)/s_j. The last layer of a regression becomes (W s + m − m')/s'
+// with the target's values. For a conv1d, s'/s and (m' − m)/s must be the same for all steps of a channel.
+//
+// Without biases the means are not converted, and the error is ErrNoBias. After any other error w is unchanged.
 func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) error {
 	if len(from.Mean) != m.arch.Inputs+1 || len(to.Mean) != len(from.Mean) {
 		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean),
@@ -41,7 +42,8 @@ func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) erro
 	return nil
 }
 
-// restandardizeLayers is Objective.Restandardize of layers, of which these are the first and the last.
+// restandardizeLayers implements Objective.RestandardizeParameters for fully connected layers, given the first and the
+// last one.
 func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
 	moved = restandardizeInputs(w, first, from, to)
 	if !risk.StandardizesTarget() {
@@ -50,7 +52,7 @@ func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, 
 	return restandardizeOutput(w, last, 0, first.in, from, to) || moved
 }
 
-// restandardizeInputs has a first layer take features in other units.
+// restandardizeInputs converts the first layer to newly standardised features.
 func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) (moved bool) {
 	for o := range first.out {
 		row, shift := w[first.weightOffset+o*first.in:][:first.in], 0.0
@@ -63,7 +65,7 @@ func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) 
 	return moved
 }
 
-// restandardizeOutput has a unit of the last layer give a column in other units.
+// restandardizeOutput converts a unit of the last layer to a newly standardised column.
 func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
 	scale := from.Scale[column] / to.Scale[column]
 	row := w[last.weightOffset+unit*last.in:][:last.in]
@@ -76,7 +78,7 @@ func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to 
 	return addToBias(w, last, unit, (from.Mean[column]-to.Mean[column])/to.Scale[column])
 }
 
-// addToBias adds to the bias of a unit, if there is one, and reports whether there is anything to add.
+// addToBias adds by to the bias of a unit if the layer has biases. It reports whether by is not 0.
 func addToBias[T Float](w []T, l layer, unit int, by float64) bool {
 	if l.biasOffset >= 0 {
 		w[l.biasOffset+unit] = T(float64(w[l.biasOffset+unit]) + by)

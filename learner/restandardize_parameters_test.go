@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRestandardize: a rewritten model predicts what it did before, in the units of the data.
+// TestRestandardize checks that a restandardised model gives the same predictions in the units of the data.
 func TestRestandardize(t *testing.T) {
 	rng := newRNG(51)
 	some := func(n int) (st Standardization) {

@@ -7,56 +7,60 @@ import (
 )
 
 const (
-	// maxBoundsRows is how many rows, spread evenly over all, give the median and the MAD of a column.
+	// maxBoundsRows is the maximum number of rows, spread evenly over the samples, from which the median and the median
+	// absolute deviation (MAD) of a column are computed.
 	maxBoundsRows = 4096
-	// outlierMADFactor is the largest distance from the median of a value that is no outlier, in units of 1.4826 MAD.
-	// For normal values this unit is σ. Of exponential values, 3 in 10⁷ are further away.
+	// outlierMADFactor is the distance from the median, in units of 1.4826 MAD, beyond which a value is an outlier. For
+	// normally distributed values this unit is the standard deviation.
 	outlierMADFactor = 20
-	// sigmaPerMAD times the median absolute deviation (MAD) is σ of normal values.
+	// sigmaPerMAD is the ratio of the standard deviation to the median absolute deviation (MAD) for normally
+	// distributed values.
 	sigmaPerMAD = 1.4826
 
-	// Outliers are few. Values outside of the bounds are no outliers if they are more than this share of all, or more
-	// than the smaller share with more than maxDistinctOutliers distinct values: an appliance that is on at times
-	// has such values.
+	// Outliers must be rare. Values outside the bounds are not outliers if their share exceeds maxOutlierShare, or if
+	// it exceeds maxDistinctOutlierShare with more than maxDistinctOutliers distinct values. An appliance that is on at
+	// times has such values.
 	maxOutlierShare, maxDistinctOutlierShare = 0.1, 0.005
 	maxDistinctOutliers                      = 8
 
-	// The next three apply if more than half of the values of a column are equal.
+	// The following constants apply to columns in which more than half of the values are equal.
 
-	// isolatedOutlierFactor times the largest distance of the other values from the median is the smallest distance of
-	// an outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
+	// isolatedOutlierFactor is the multiple of the largest distance of the other values from the median beyond which a
+	// value is an outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
 	isolatedOutlierFactor = 30
 	// oppositeSideOutlierFactor replaces isolatedOutlierFactor if all other values lie on the other side of the median.
 	// −9999 is 10 times as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
 	oppositeSideOutlierFactor = 5
-	// minBoundSteps times the smallest distance is not an outlier. Rain of 60 mm is 600 steps of a gauge with steps of
-	// 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
+	// minBoundSteps is the multiple of the smallest distance up to which a value is not an outlier. Rain of 60 mm is
+	// 600 steps of a gauge with steps of 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
 	minBoundSteps = 750
 )
 
-// sentinels are usual codes for a missing value. They are outliers even if they are more than 10 % of all values.
+// sentinels are common codes for a missing value. They are outliers even if they are more than 10 % of all values of a
+// column.
 var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, math.MinInt16, math.MaxInt16,
-	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32} // the powers of two are float32
+	// powers of two: nearest float32 values
+	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32}
 
 // OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are
-// outliers, unless they are more than 10 % of all and not only sentinels such as −9999, or more than 0.5 % with more
-// than 8 distinct values. The interval is then the whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
+// outliers, unless they are more than 10 % of all values and not only sentinels such as −9999, or more than 0.5 % with
+// more than 8 distinct values. In these cases the interval is unbounded: a power of 2,000 W beside a standby of 0.5 W
+// is valid.
 //
 // If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
-// from the distinct other values and their distances from the median. The width of the interval on one side of
-// the median is 30 times the largest distance, or 5 times if all these values lie on the other side. It is at least 750
-// times the smallest distance. Outliers among these values do not count: the values are added in the order of their
-// distances, and the first one outside of the bounds that the previous ones have is left out with all that follow. Of n
-// values, at most (n − 1)/10, rounded up, can be left out. So a rare event is no outlier if its size is similar to that
-// of other events, or if there are no others.
+// from the distances of the other distinct values from the median. On each side, the bound is 30 times the largest
+// distance, or 5 times if all these values lie on the other side, but at least 750 times the smallest distance. The
+// values are added in the order of their distances. The first value outside the bounds of the previous ones ends the
+// list. At most (n − 1)/10 of n values, rounded up, can be left out. So a rare event is no outlier if other events have
+// a similar size, or if there are no others.
 //
-// If all values of a column are equal, the interval is the whole line.
+// If all values of a column are equal, the interval is unbounded.
 type OutlierBounds struct{ Low, Median, High float64 }
 
-// IsOutlier reports whether v is an outlier.
+// IsOutlier reports whether v lies outside the bounds.
 func (b OutlierBounds) IsOutlier(v float64) bool { return v < b.Low || v > b.High }
 
-// medianIfOutlier returns v, or the median in the place of an outlier.
+// medianIfOutlier returns v, or the median of the column if v is an outlier.
 func (b OutlierBounds) medianIfOutlier(v float64) float64 {
 	if b.IsOutlier(v) {
 		return b.Median
@@ -65,7 +69,7 @@ func (b OutlierBounds) medianIfOutlier(v float64) float64 {
 }
 
 // FindOutlierBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows
-// that are spread evenly over s.
+// spread evenly over s.
 func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	const piece = 64
 	columns := make([][]float64, s.FeatureCount()+1)
@@ -86,7 +90,7 @@ func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	return bounds
 }
 
-// outlierBoundsOf returns the bounds of a column. It reorders the values.
+// outlierBoundsOf returns the bounds of a column with the given values, which it reorders.
 func outlierBoundsOf(values []float64) OutlierBounds {
 	if len(values) == 0 {
 		return OutlierBounds{math.Inf(-1), 0, math.Inf(1)}
@@ -113,7 +117,8 @@ func outlierBoundsOf(values []float64) OutlierBounds {
 	return b
 }
 
-// outlierBoundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It changes the values.
+// outlierBoundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It modifies the
+// values.
 func outlierBoundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	values = slices.DeleteFunc(slices.Compact(values), func(v float64) bool { return v == median })
 	if len(values) == 0 {
@@ -129,8 +134,8 @@ func outlierBoundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	return boundsFromDeviatingValues(values, median)
 }
 
-// boundsFromDeviatingValues returns the bounds that follow from values that differ from the median. The values are in
-// the order of their distances from the median and contain no outliers.
+// boundsFromDeviatingValues returns the bounds that follow from values other than the median. The values must be sorted
+// by their distance from the median and contain no outliers.
 func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	least, largest := minBoundSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
 	low, high := max(oppositeSideOutlierFactor*largest, least), max(oppositeSideOutlierFactor*largest, least)
@@ -143,18 +148,18 @@ func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	return OutlierBounds{median - low, median, median + high}
 }
 
-// ColumnOutliers describes the values of a column outside of its bounds.
+// ColumnOutliers describes the values of a column that lie outside its bounds.
 type ColumnOutliers struct {
-	ColumnIndex   int // the target is the last
+	ColumnIndex   int // index of the column; the target is last
 	OutlierCount  int
-	WorstOutlier  float64 // the outlier with the largest distance from the bounds
-	LowestInlier  float64 // the least of the other values
-	HighestInlier float64 // the largest of them
+	WorstOutlier  float64 // outlier with the largest distance from the bounds
+	LowestInlier  float64 // smallest value that is not an outlier
+	HighestInlier float64 // largest value that is not an outlier
 	bounds        OutlierBounds
 	worstDistance float64
 }
 
-// FindOutliers returns the columns of s that have values outside of their bounds. It reads all rows.
+// FindOutliers returns the columns of s that have outliers. It reads all rows.
 func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 	bounds := FindOutlierBounds(s)
 	found := make([]ColumnOutliers, len(bounds))
@@ -186,9 +191,8 @@ func (o *ColumnOutliers) addValue(v float64) {
 	}
 }
 
-// RobustColumnMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two
-// readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of
-// ComputeColumnMoments, to the bit.
+// RobustColumnMoments returns the moments of all rows of s after each outlier is replaced by the median of its column.
+// Otherwise two readings of −9999 among 1,500 of 0.5 would determine the scale.
 func RobustColumnMoments[T Float](s *Samples[T]) *ColumnMoments {
 	bounds := FindOutlierBounds(s)
 	m := newColumnMoments(s.FeatureCount())

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRobustMoments: two values of −9999 among 1,500 leave the scale of their column as it is without them, and values
-// without outliers have the exact moments, to the bit.
+// TestRobustMoments checks that two values of −9999 among 1,500 do not change the scale of their column. Columns
+// without outliers must have bitwise exact moments.
 func TestRobustMoments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const rows = 1500
@@ -43,8 +43,8 @@ func TestRobustMoments(t *testing.T) {
 	}
 }
 
-// TestRobustBoundsMostlyEqual tests columns with a MAD of 0. Values such as −9999 are outliers, honest rare events are
-// not, and the moments of a column without outliers are exact, to the bit.
+// TestRobustBoundsMostlyEqual checks columns with a MAD of 0. Values such as −9999 are outliers, and valid rare events
+// are not. The moments of a column without outliers are bitwise exact.
 func TestRobustBoundsMostlyEqual(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const rows = 1500
@@ -68,8 +68,8 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		column []float64
-		more   []float64 // honest values in the place of others
-		wrong  []float64 // outliers in the place of others
+		more   []float64 // valid values that replace some values of the column
+		wrong  []float64 // outliers that replace some values of the column
 	}{
 		{"rain", rain, nil, []float64{-9999, -9999}},
 		{"rain", rain, []float64{60}, []float64{-999}},
@@ -127,7 +127,7 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 	}
 }
 
-// TestRobustBounds tests the interval of a few values, and that exponential values have no outliers.
+// TestRobustBounds checks the interval of a few values, and that exponentially distributed values have no outliers.
 func TestRobustBounds(t *testing.T) {
 	for name, values := range map[string][]float64{"none": nil, "one": {3}, "constant": {2, 2, 2, 2}} {
 		if b := outlierBoundsOf(slices.Clone(values)); b.IsOutlier(1e30) || b.IsOutlier(-1e30) {
@@ -167,21 +167,21 @@ func TestRobustBounds(t *testing.T) {
 			t.Errorf("%s: %+v, want %v and %v", name, b, tt.low, tt.high)
 		}
 	}
-	values := []float64{1, 2, 3, 4, 5} // median 3, MAD 1
+	values := []float64{1, 2, 3, 4, 5} // values with the median 3 and the median absolute deviation 1
 	if b := outlierBoundsOf(values); math.Abs(b.Low-(3-20*1.4826)) > 1e-12 || math.Abs(b.High-(3+20*1.4826)) > 1e-12 {
 		t.Errorf("%+v", b)
 	}
 }
 
-// withZeros returns the values and more zeros than there are values.
+// withZeros returns the values followed by zeros, so that more than half of all values are 0.
 func withZeros(values ...float64) []float64 { return append(values, make([]float64, len(values)+1)...) }
 
-// TestRobustBoundsOfTwoModes tests columns of an appliance with a noisy standby: its power when it is on is no outlier,
-// and a few readings of −9999 or of a short glitch are.
+// TestRobustBoundsOfTwoModes checks columns of an appliance with a noisy standby. Its power when it is on is no
+// outlier; a few readings of −9999 or of a short glitch are.
 func TestRobustBoundsOfTwoModes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for name, tt := range map[string]struct {
-		on       int // number of values of about 2,000 W, of 1,500
+		on       int // number of values of about 2,000 W among 1,500
 		watts    func() float32
 		outliers int
 	}{

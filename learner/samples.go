@@ -5,19 +5,19 @@ import (
 	"math/rand/v2"
 )
 
-// Batch is a row-major view of n samples: X has length n·Inputs, Y length n. Of samples that are not in memory both are
-// nil; see [Samples.All].
+// Batch is a row-major view of n samples: X has length n·Inputs, Y length n. Both are nil for samples that are not in
+// memory: see [Samples.All].
 type Batch[T Float] struct {
 	X, Y []T
 
-	tableReader *bufferedTableReader[T] // over samples that are not in memory
+	tableReader *bufferedTableReader[T] // reader of samples that are not in memory
 }
 
-// rowBlockSize is the number of rows that an objective gets together: enough that a row of weights is used from the
-// nearest cache many times, and few enough that the scratch memory stays small beside the model.
+// rowBlockSize is the number of rows that an objective processes together. It is large enough to reuse weights from the
+// nearest cache, and small enough to keep the scratch memory small compared with the model.
 const rowBlockSize = 32
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (b Batch[T]) Len() int {
 	if b.tableReader != nil {
 		return b.tableReader.samples.sampleCount
@@ -25,11 +25,11 @@ func (b Batch[T]) Len() int {
 	return len(b.Y)
 }
 
-// rowBlock is the view of at most rowBlockSize rows of b, from row from on.
+// rowBlock returns a view of at most rowBlockSize rows of b, from row from on.
 func (b Batch[T]) rowBlock(from int) Batch[T] { return b.RowRange(from, rowBlockSize) }
 
-// RowRange is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid
-// until the next call.
+// RowRange returns a view of at most the given number of rows of b, from row from on. For samples that are not in
+// memory it is valid until the next call.
 func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 	if b.tableReader != nil {
 		return b.tableReader.readRows(from, rows)
@@ -41,16 +41,17 @@ func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 	return Batch[T]{X: b.X[from*inputs : to*inputs], Y: b.Y[from:to]}
 }
 
-// Samples is an agent's local data set: rows of features h, each with a target γ. They are in memory, or in a
+// Samples is an agent's local data set: rows of features h, each with a target γ. The rows are in memory or in a
 // [StoredTable].
 type Samples[T Float] struct {
 	featureCount, sampleCount int
 	x, y                      []T
-	table                     StoredTable[T] // the rows of this one from row from on; nil if they are in memory
+	table                     StoredTable[T] // table with the rows, from firstTableRow on; nil if they are in memory
 	firstTableRow             int
 }
 
-// NewSamples wraps rows: x is row-major [len(y), inputs]. It keeps the slices, and panics if their lengths disagree.
+// NewSamples returns samples that wrap rows: x is row-major [len(y), inputs]. It keeps the slices, and panics if their
+// lengths are inconsistent.
 func NewSamples[T Float](inputs int, x, y []T) *Samples[T] {
 	if inputs < 1 || len(x) != len(y)*inputs {
 		panic(fmt.Sprintf("learner: %d features for %d samples of %d inputs", len(x), len(y), inputs))
@@ -58,13 +59,13 @@ func NewSamples[T Float](inputs int, x, y []T) *Samples[T] {
 	return &Samples[T]{featureCount: inputs, sampleCount: len(y), x: x, y: y}
 }
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (s *Samples[T]) Len() int { return s.sampleCount }
 
-// FeatureCount is the number of features of each.
+// FeatureCount returns the number of features per sample.
 func (s *Samples[T]) FeatureCount() int { return s.featureCount }
 
-// Row is sample i, from 0: a view of its features, and its target. Of a table it is a copy.
+// Row returns a view of the features of sample i, counted from 0, and its target. For a table it returns a copy.
 func (s *Samples[T]) Row(i int) (x []T, y T) {
 	if s.table != nil {
 		x, targets := make([]T, s.featureCount), []T{0}
@@ -74,7 +75,7 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 	return s.x[i*s.featureCount:][:s.featureCount:s.featureCount], s.y[i]
 }
 
-// HasSameRows reports whether two are the same rows of the same memory, or of the same table.
+// HasSameRows reports whether both contain the same rows of the same memory or table.
 func (s *Samples[T]) HasSameRows(o *Samples[T]) bool {
 	if s.sampleCount != o.sampleCount || s.featureCount != o.featureCount || s.table != o.table ||
 		s.firstTableRow != o.firstTableRow {
@@ -83,7 +84,7 @@ func (s *Samples[T]) HasSameRows(o *Samples[T]) bool {
 	return s.table != nil || s.sampleCount == 0 || &s.y[0] == &o.y[0]
 }
 
-// FirstSamples is a view of the first n samples, of all if there are no more.
+// FirstSamples returns a view of the first n samples, or of all if there are fewer.
 func (s *Samples[T]) FirstSamples(n int) *Samples[T] {
 	n = min(n, s.sampleCount)
 	v := *s
@@ -93,7 +94,7 @@ func (s *Samples[T]) FirstSamples(n int) *Samples[T] {
 	return &v
 }
 
-// SkipFirstSamples is a view of the samples after the first n, of none if there are no more.
+// SkipFirstSamples returns a view of the samples after the first n; it is empty if there are at most n.
 func (s *Samples[T]) SkipFirstSamples(n int) *Samples[T] {
 	n = min(n, s.sampleCount)
 	v := *s
@@ -104,7 +105,8 @@ func (s *Samples[T]) SkipFirstSamples(n int) *Samples[T] {
 	return &v
 }
 
-// All is a view of every sample, for one goroutine. Of a table its rows are read in pieces, when Part asks for them.
+// All returns a view of every sample. It must not be used concurrently. The rows of a table are read in pieces by
+// RowRange.
 func (s *Samples[T]) All() Batch[T] {
 	if s.table != nil {
 		return Batch[T]{tableReader: &bufferedTableReader[T]{samples: s}}
@@ -112,8 +114,8 @@ func (s *Samples[T]) All() Batch[T] {
 	return Batch[T]{X: s.x, Y: s.y}
 }
 
-// DrawBatch fills dst with copies of n samples drawn uniformly with replacement, independently of every earlier draw
-// (2nd-order (7)). It reuses dst's memory. It panics if there are no samples.
+// DrawBatch fills dst with copies of n samples drawn uniformly with replacement, independently of earlier draws
+// (2nd-order (7)). It reuses dst's memory. It panics without samples.
 func (s *Samples[T]) DrawBatch(dst *Batch[T], n int, rng *rand.Rand) {
 	dst.X = resizeSlice(dst.X, n*s.featureCount)
 	dst.Y = resizeSlice(dst.Y, n)
@@ -122,8 +124,8 @@ func (s *Samples[T]) DrawBatch(dst *Batch[T], n int, rng *rand.Rand) {
 	}
 }
 
-// RandomSubset is s if it has at most n samples; else it is n copies in memory, one of each n-th part, drawn uniformly
-// from it.
+// RandomSubset returns s if it has at most n samples. Otherwise it returns n copies in memory, one drawn uniformly from
+// each n-th part.
 func (s *Samples[T]) RandomSubset(n int, rng *rand.Rand) *Samples[T] {
 	if s.sampleCount <= n {
 		return s
@@ -136,7 +138,7 @@ func (s *Samples[T]) RandomSubset(n int, rng *rand.Rand) *Samples[T] {
 	return NewSamples(s.featureCount, b.X, b.Y)
 }
 
-// partStart is where part i of so many parts of n begins.
+// partStart returns the start of part i if n elements are divided into the given number of parts.
 func partStart(i, parts, n int) int { return int(uint64(i) * uint64(n) / uint64(parts)) }
 
 // copyRow copies sample k into row i of dst.

@@ -2,17 +2,17 @@ package learner
 
 import "math"
 
-// Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
+// Score describes the quality of a model on a set of samples. A value that the loss does not define is NaN.
 type Score struct {
-	Risk float64 // as Model.Risk: the mean, ridge included
-	// of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary, or there are
-	// none
+	Risk float64 // mean risk including the ridge, as returned by Model.Risk
+	// R2 is the score R² = 1 − SSE/SST of a regression, where SSE and SST are the sums of squared residuals and of
+	// squared deviations from the mean target. It is NaN if all targets are equal.
 	R2       float64
-	Accuracy float64 // logistic and softmax: the share of samples whose class is the predicted one
+	Accuracy float64 // share of correctly classified samples, for logistic and softmax
 	Samples  int
 }
 
-// scoreFromSums is the score that a tally of samples amounts to. Without samples everything is NaN.
+// scoreFromSums returns the score of the given sums. Without samples all values are NaN.
 func scoreFromSums[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.RiskSum / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
@@ -26,7 +26,7 @@ func scoreFromSums[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	return score
 }
 
-// totalSumOfSquares is the sum of the targets' squared differences from their mean.
+// totalSumOfSquares returns the sum of squared deviations of the targets from their mean.
 func totalSumOfSquares[T Float](all Batch[T]) float64 {
 	mean, sum, n := 0.0, 0.0, all.Len()
 	for from := 0; from < n; from += rowBlockSize {

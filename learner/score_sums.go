@@ -2,29 +2,29 @@ package learner
 
 import "math"
 
-// ResidualBins is the number of bins of a histogram of residuals: see [ResidualBinIndex].
+// ResidualBins is the number of bins of a residual histogram: see [ResidualBinIndex].
 const ResidualBins = 64
 
-// MaxConfusionClasses is the number of classes up to which a tally says which were taken for which.
+// MaxConfusionClasses is the maximum number of classes for which ScoreSums contains a confusion matrix.
 const MaxConfusionClasses = 64
 
-// ScoreSums is how well parameters do on samples, as sums: those of several devices add up to that of all their
-// samples.
+// ScoreSums describes the quality of a model on a set of samples by sums. The sums of several devices can be added to
+// obtain the sums over all their samples.
 type ScoreSums struct {
 	Samples int
-	RiskSum float64 // Σ Q, without the ridge
-	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
-	// |z − y| by [ResidualBinIndex].
+	RiskSum float64 // sum of the losses Q of all samples, without the ridge penalty
+	// Sums over the samples of a regression, in the units of the trained targets: Σ (z − y)², Σ y and Σ y² for outputs
+	// z and targets y. ResidualHistogram counts the values |z − y| by [ResidualBinIndex].
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
-	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxConfusionClasses
-	// classes.
+	// Counts of a classification: correctly classified samples, and the confusion matrix [actual,predicted] for up to
+	// MaxConfusionClasses classes.
 	CorrectSamples  int
 	ConfusionMatrix []uint32
 }
 
-// ResidualBinIndex is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last
-// one for 2^5.75 and more. A residual that is no number has the last.
+// ResidualBinIndex returns the histogram bin of a residual r: bin 0 for |r| < 2^−9.75, then four bins per factor of
+// two. The last bin contains |r| ≥ 2^5.75 and NaN.
 func ResidualBinIndex(r float64) int {
 	r = math.Abs(r)
 	switch i := math.Floor(4*math.Log2(r)) + 40; {
@@ -36,8 +36,7 @@ func ResidualBinIndex(r float64) int {
 	return 0
 }
 
-// ResidualBinUpperEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last
-// one is +Inf.
+// ResidualBinUpperEnd returns the upper end of histogram bin i, or +Inf for the last bin.
 func ResidualBinUpperEnd(i int) float64 {
 	if i >= ResidualBins-1 {
 		return math.Inf(1)
@@ -45,7 +44,8 @@ func ResidualBinUpperEnd(i int) float64 {
 	return math.Exp2(float64(i-39) / 4)
 }
 
-// tallyScores is the tally of a model with outputs, which forward returns for so many rows at once.
+// tallyScores returns the score sums of a model. forward computes the outputs of a batch and is called with at most the
+// given number of rows.
 func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
 	t, all, classes := ScoreSums{Samples: s.Len()}, s.All(), 0
 	for from := 0; from < s.Len(); from += rows {
@@ -69,7 +69,7 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 	return t
 }
 
-// allocateCounts makes room for the counts; a regression has no classes.
+// allocateCounts allocates the histogram of a regression (0 classes) or the confusion matrix.
 func (t *ScoreSums) allocateCounts(classes int) {
 	switch {
 	case classes == 0:
@@ -95,7 +95,7 @@ func (t *ScoreSums) countClassification(classes, actual, predicted int) {
 	}
 }
 
-// classOfLabel is the class that a label stands for: −1 and 1 are 0 and 1 where there is one output.
+// classOfLabel returns the class of a label. With one output, the labels −1 and 1 are the classes 0 and 1.
 func classOfLabel[T Float](outputs int, label T) int {
 	if outputs == 1 {
 		return (int(label) + 1) / 2

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// checkScore compares scores, NaN with NaN.
+// checkScore fails the test if two scores differ. NaN counts as equal to NaN.
 func checkScore(t *testing.T, got, want Score) {
 	t.Helper()
 	same := func(a, b float64) bool { return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-12 }
@@ -73,8 +73,8 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 	}
 }
 
-// A tally counts each sample in the bin, or the cell, of its output, and the tallies of two parts add up to that of
-// the whole.
+// TestTally checks that each sample is counted in the bin or cell of its output, and that the sums of two parts add up
+// to those of the whole.
 func TestTally(t *testing.T) {
 	for _, a := range architectures() {
 		rng := newRNG(41)

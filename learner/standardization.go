@@ -9,16 +9,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Standardization maps each column to (x − mean)/scale, the features clipped to ±Clip. Mean and Scale have length
-// features+1; the last is the target.
+// Standardization maps each column to (x − mean)/scale, with features clipped to ±Clip. Mean and Scale have length
+// features+1; the last element is the target's.
 type Standardization struct {
 	Mean, Scale []float64
-	Clip        float64 // 0 = no clipping
+	Clip        float64 // 0 means no clipping
 }
 
-// Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets
-// scale 1. The target of a regression is treated as a feature, and labels are left as they are. The moments must have
-// rows.
+// Standardization returns the standardisation by the mean and standard deviation of each column. A constant column has
+// scale 1. A regression's target is treated like a feature; class labels are unchanged. The moments must have rows.
 func (m *ColumnMoments) Standardization(risk spec.LossKind, clip float64) Standardization {
 	columns := len(m.Mean)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
@@ -32,25 +31,25 @@ func (m *ColumnMoments) Standardization(risk spec.LossKind, clip float64) Standa
 	return st
 }
 
-// KeepTargetUnscaled keeps a target from being centred and scaled: that of rows without one.
+// KeepTargetUnscaled sets the mean and scale of the target to 0 and 1, for rows without a target.
 func (st *Standardization) KeepTargetUnscaled() {
 	last := len(st.Mean) - 1
 	st.Mean[last], st.Scale[last] = 0, 1
 }
 
-// keepLabelsUnscaled keeps labels from being centred and scaled.
+// keepLabelsUnscaled sets the mean and scale of class labels to 0 and 1.
 func (st *Standardization) keepLabelsUnscaled(risk spec.LossKind) {
 	if !risk.StandardizesTarget() {
 		st.KeepTargetUnscaled()
 	}
 }
 
-// Same reports whether two standardisations map rows to the same.
+// Same reports whether two standardisations are equal.
 func (st Standardization) Same(other Standardization) bool {
 	return slices.Equal(st.Mean, other.Mean) && slices.Equal(st.Scale, other.Scale) && st.Clip == other.Clip
 }
 
-// Validate reports what makes a received standardisation unusable.
+// Validate returns an error for every invalid value of a received standardisation.
 func (st Standardization) Validate() error {
 	var errs []error
 	if len(st.Mean) < 2 || len(st.Mean) != len(st.Scale) {
@@ -75,8 +74,8 @@ func (st Standardization) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Standardize applies a valid standardisation in place to samples in memory. The error says that it is for another
-// number of features.
+// Standardize applies a valid standardisation in place to samples in memory. It returns an error if the numbers of
+// features differ.
 func (s *Samples[T]) Standardize(st Standardization) error {
 	if len(st.Mean) != s.featureCount+1 {
 		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.featureCount)
@@ -85,7 +84,6 @@ func (s *Samples[T]) Standardize(st Standardization) error {
 	return nil
 }
 
-// standardizeRows applies a standardisation to rows in place.
 func standardizeRows[T Float](st Standardization, inputs int, x, y []T) {
 	for i, target := range y {
 		standardizeRowFeatures(st, x[i*inputs:][:inputs])
@@ -93,11 +91,10 @@ func standardizeRows[T Float](st Standardization, inputs int, x, y []T) {
 	}
 }
 
-// MapAndStandardizeAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were
-// applied to what these have done; st without columns leaves them as they are. It may be called from several goroutines
-// at once.
+// MapAndStandardizeAgain repeats [Samples.MapLabels] and [Samples.Standardize] in place for rows that have passed them
+// before. An empty st means no standardisation. It is safe for concurrent use.
 func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
-	_ = m.objective.MapLabels(y, &LabelHistory{}) // they were found good, with all others
+	_ = m.objective.MapLabels(y, &LabelHistory{}) // the labels were valid in the first pass
 	if len(st.Mean) > 0 {
 		standardizeRows(st, m.arch.Inputs, x, y)
 	}
@@ -114,7 +111,7 @@ func standardizeRowFeatures[T Float](st Standardization, x []T) {
 	}
 }
 
-// RestoreTarget brings a standardised target, or the prediction of one, back to the units of the data.
+// RestoreTarget converts a standardised target, or its prediction, to the units of the data.
 func (st Standardization) RestoreTarget(y float64) float64 {
 	last := len(st.Mean) - 1
 	return y*st.Scale[last] + st.Mean[last]

@@ -1,31 +1,32 @@
 package learner
 
-// StepCorrection is what changes every local step beside the gradient of the risk, of all algorithms and kinds of
-// model. Its zero value changes nothing. What it adds to the gradient stands inside the bracket of 2nd-order (42): it
-// is scaled by 1/δ_k and skipped with the rest. No reported risk has it.
+// StepCorrection contains terms that are added to the gradient of the loss in each local step. The zero value has no
+// effect. If an agent computes a step with probability δ_k, the terms are scaled by 1/δ_k like the gradient. Reported
+// risks do not include them.
 type StepCorrection[T Float] struct {
-	// ProximalWeight is ρ_p of the term ρ_p (φ − Anchor) that is added (FedProx: Li et al. 2020, (2)).
+	// ProximalWeight is the factor ρ_p of the term ρ_p (φ − Anchor), which pulls the parameters φ to the base model
+	// (FedProx: Li et al. 2020, (2)).
 	ProximalWeight float64
-	Anchor         []T // w_{i−1}, of length d; not changed
-	// ControlVariate, of length d, is added; nil = nothing. With c − c_k of SCAFFOLD a step is that of Karimireddy et
-	// al. 2020.
+	Anchor         []T // base model w_{i−1}, of length d; not modified
+	// ControlVariate is a vector of length d that is added to the gradient; nil means none. With the value c − c_k, the
+	// step is that of SCAFFOLD (Karimireddy et al. 2020).
 	ControlVariate []T
-	// FrozenRanges are the tensors whose elements no step changes.
+	// FrozenRanges are the ranges of parameters that no step changes.
 	FrozenRanges []ElementRange
 
 	savedFrozenElements []T
 }
 
-// ElementRange is the elements From to To − 1 of the flat vector.
+// ElementRange is the range of elements From to To − 1 of a parameter vector.
 type ElementRange struct{ From, To int }
 
-// isEmpty reports that there is nothing to correct.
+// isEmpty reports whether the correction changes nothing.
 func (c *StepCorrection[T]) isEmpty() bool {
 	return c.ProximalWeight == 0 && c.ControlVariate == nil && len(c.FrozenRanges) == 0
 }
 
-// applyRidgeAndProximal takes the parts of a step of size mu that are linear in w: the ridge ρ and the proximal term,
-// both at the w before it.
+// applyRidgeAndProximal applies the ridge ρ and the proximal term of a step of size mu to w. Both use the values of w
+// before the step.
 func (c *StepCorrection[T]) applyRidgeAndProximal(w []T, mu, ridge float64, k *vectorKernels[T]) {
 	switch {
 	case c.ProximalWeight != 0:
@@ -38,7 +39,7 @@ func (c *StepCorrection[T]) applyRidgeAndProximal(w []T, mu, ridge float64, k *v
 	}
 }
 
-// saveFrozenElements remembers the frozen elements of w before a step, and restore puts them back after it.
+// saveFrozenElements saves the frozen elements of w before a step. restoreFrozenElements restores them.
 func (c *StepCorrection[T]) saveFrozenElements(w []T) {
 	c.savedFrozenElements = c.savedFrozenElements[:0]
 	for _, r := range c.FrozenRanges {
@@ -53,7 +54,7 @@ func (c *StepCorrection[T]) restoreFrozenElements(w []T) {
 	}
 }
 
-// clearFrozenGradient takes the frozen elements out of a gradient.
+// clearFrozenGradient sets the frozen elements of a gradient to zero.
 func (c *StepCorrection[T]) clearFrozenGradient(grad []T) {
 	for _, r := range c.FrozenRanges {
 		clear(grad[r.From:r.To])

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestProximalStep: each local step is φ − μ(ĝ(φ) + ρ_p(φ − w_{i−1})), with the gradient at the φ before it; for one
-// row and for many, with and without a ridge, and scaled by 1/δ.
+// TestProximalStep checks that each local step is φ − μ(ĝ(φ) + ρ_p(φ − w_{i−1})) with the gradient at the previous φ.
+// It tests one and many rows, with and without a ridge, and scaling by 1/δ.
 func TestProximalStep(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
@@ -39,7 +39,8 @@ func TestProximalStep(t *testing.T) {
 	}
 }
 
-// TestPlus: the vector is added to each gradient, of one row and of many, and scaled with it; in gradient exchange too.
+// TestPlus checks that the control variate is added to each gradient and scaled with it, for one and many rows, and for
+// gradient exchange.
 func TestPlus(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
@@ -68,12 +69,12 @@ func TestPlus(t *testing.T) {
 	}
 }
 
-// fixed are draws that are all the same.
+// fixed is a StepDrawSource that always returns the same random inputs.
 type fixed[T Float] struct{ draw *StepDraw[T] }
 
 func (f fixed[T]) Next(*Model[T]) *StepDraw[T] { return f.draw }
 
-// TestProximalIsInNoRisk: the risk that a step reports, and its divergence check, are those of the data.
+// TestProximalIsInNoRisk checks that the risk of a step, and its divergence check, do not include the proximal term.
 func TestProximalIsInNoRisk(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	m, s := newModel[float64](t, a), randomSamples[float64](a, 4, newRNG(61))
@@ -84,7 +85,8 @@ func TestProximalIsInNoRisk(t *testing.T) {
 	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
 }
 
-// TestFrozen: frozen tensors keep their bits, whatever else is in a step, and the others move as they would.
+// TestFrozen checks that frozen tensors are bitwise unchanged in every kind of step, and that the other tensors change
+// as usual.
 func TestFrozen(t *testing.T) {
 	a := Architecture{Inputs: 4, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk:    spec.LossSquared,

@@ -8,22 +8,21 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// GradientConfig is how an agent makes its stochastic gradient: the constructions of 2nd-order, any of them together.
-// The zero value is the exact gradient.
+// GradientConfig configures an agent's stochastic gradient: any combination of the constructions of 2nd-order. The zero
+// value means the exact gradient.
 type GradientConfig struct {
-	BatchSize int // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all stored rows
-	// LocalStepProbability is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step,
-	// as
-	// 2nd-order (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of
-	// its gradient: whoever picks the participants leaves it out, and then nothing is scaled.
+	BatchSize int // B_k samples, drawn for every step (2nd-order (7)); 0 means all stored rows
+	// LocalStepProbability is δ_k, the probability that the agent responds at a local step; 0 and 1 mean always. As in
+	// 2nd-order (9), which is indexed by e, it applies per local step, and the step is scaled by 1/δ_k. An agent that
+	// misses whole rounds is handled by the selection of participants, without scaling.
 	LocalStepProbability float64
 	Noise                spec.GradientNoise
 }
 
-// maxBatch bounds the memory that a received batch size can claim.
+// maxBatch bounds the memory for a received batch size.
 const maxBatch = 65536
 
-// Validate reports every setting that cannot work.
+// Validate returns an error for every invalid setting.
 func (c GradientConfig) Validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > maxBatch {
@@ -40,28 +39,29 @@ func (c GradientConfig) Validate() error {
 	return errors.Join(append(errs, noise.Err())...)
 }
 
-// StepSampler is the [StepDrawSource] of an agent. With nothing but Data it gives the exact gradient.
+// StepSampler is the [StepDrawSource] of an agent. With only Data set, it yields the exact gradient.
 //
-// Every step takes from Rand, in this order and whatever came out before:
+// Every step draws from Rand in this order, regardless of the values:
 //
 //  1. the response, one Float64, if LocalStepProbability is neither 0 nor 1;
-//  2. the samples: an IntN(rows) for each row of a mini-batch, or the stream's own draws; nothing if BatchSize is 0;
+//  2. the samples: an IntN(rows) for each row of a mini-batch, or the stream's own draws; none if BatchSize is 0;
 //  3. the noise, coordinate by coordinate: a NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if it has a variance.
 //
-// A straggling step draws its samples and its noise too, so that agents that differ in LocalStepProbability alone see
-// the same ones.
+// A straggling step also draws its samples and its noise. So agents that differ only in LocalStepProbability draw the
+// same samples and noise.
 type StepSampler[T Float] struct {
 	GradientConfig
-	Data   *Samples[T]     // stored rows, from which samples are drawn uniformly with replacement; or
-	Stream SampleStream[T] // fresh samples
-	Rand   *rand.Rand      // may be nil if nothing is drawn
+	Data   *Samples[T]     // stored rows, drawn uniformly with replacement; nil with Stream
+	Stream SampleStream[T] // source of new samples; nil with Data
+	Rand   *rand.Rand      // may be nil if no random numbers are needed
 
 	draw  StepDraw[T]
 	batch Batch[T]
 	noise []T
 }
 
-// Validate reports what cannot work with m, or that there are no samples. A [Descent] expects a valid StepSampler.
+// Validate returns an error if the sampler is incompatible with m or has no samples. A [Descent] requires a valid
+// StepSampler.
 func (s *StepSampler[T]) Validate(m *Model[T]) error {
 	switch {
 	case (s.Data == nil) == (s.Stream == nil):
@@ -76,7 +76,7 @@ func (s *StepSampler[T]) Validate(m *Model[T]) error {
 	return s.GradientConfig.Validate()
 }
 
-// Next is the next draw, in the order that is written above.
+// Next returns the next draw, in the order described at StepSampler.
 func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	d := &s.draw
 	d.GradientScale = 1
@@ -106,11 +106,11 @@ func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	return d
 }
 
-// nextBatch is the batch of one step, of stored rows. Every step has its own: ch5 (5.66), where lecture (85) has no
-// index of the step.
+// nextBatch returns the batch of one step from stored rows. Every step has its own batch: ch5 (5.66), while lecture
+// (85) has no index of the step.
 func (s *StepSampler[T]) nextBatch() Batch[T] {
 	if s.BatchSize == 0 {
-		if p := s.batch.tableReader; p == nil || p.samples != s.Data { // else its memory is used again
+		if p := s.batch.tableReader; p == nil || p.samples != s.Data { // otherwise the buffer is reused
 			s.batch = s.Data.All()
 		}
 		return s.batch
@@ -119,7 +119,6 @@ func (s *StepSampler[T]) nextBatch() Batch[T] {
 	return s.batch
 }
 
-// fillBatchFromStream fills the batch of one step from the stream.
 func (s *StepSampler[T]) fillBatchFromStream(inputs int) {
 	if len(s.batch.Y) != s.BatchSize || len(s.batch.X) != s.BatchSize*inputs {
 		s.batch.X, s.batch.Y = resizeSlice(s.batch.X, s.BatchSize*inputs), resizeSlice(s.batch.Y, s.BatchSize)

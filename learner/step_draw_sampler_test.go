@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestDrawnGradientIsUnbiased: over many draws ĝ has the exact gradient as its mean and the variance of its parts:
-// (σ_b² + σ_v² + g²)/δ − g² per coordinate, with σ_b² that of a mini-batch.
+// TestDrawnGradientIsUnbiased checks that over many draws the mean of ĝ is the exact gradient. Its variance per
+// coordinate must be (σ_b² + σ_v² + g²)/δ − g², where σ_b² is the variance of a mini-batch.
 func TestDrawnGradientIsUnbiased(t *testing.T) {
 	a := Architecture{Inputs: 3, Outputs: 1, Ridge: 0.2, Risk: spec.LossSquared}
 	data := randomSamples[float64](a, 30, newRNG(60))
@@ -62,7 +62,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 	}
 }
 
-// TestNoiseLaws tells the laws by the fourth moment: 3σ⁴ and 6σ⁴; coordinates do not correlate.
+// TestNoiseLaws distinguishes the laws by the fourth moment, 3σ⁴ and 6σ⁴, and checks that coordinates are uncorrelated.
 func TestNoiseLaws(t *testing.T) {
 	for _, law := range []spec.NoiseLaw{spec.NoiseGaussian, spec.NoiseLaplace} {
 		const variance = 0.7
@@ -85,7 +85,7 @@ func TestNoiseLaws(t *testing.T) {
 	}
 }
 
-// TestResponseLeavesOtherDrawsAlone: agents that differ in δ alone see the same samples and noise.
+// TestResponseLeavesOtherDrawsAlone checks that agents that differ only in δ draw the same samples and noise.
 func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	m := newModel[float64](t, a)
@@ -138,7 +138,7 @@ func TestValidateSampler(t *testing.T) {
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
 	for _, test := range []struct {
 		change func(*StepSampler[float64])
-		want   string // "" = valid
+		want   string // empty means valid
 	}{
 		{func(*StepSampler[float64]) {}, ""},
 		{func(s *StepSampler[float64]) {

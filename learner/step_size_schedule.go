@@ -7,19 +7,19 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StepSizeSchedule gives the step size before the factor of an agent: either constant, or
+// StepSizeSchedule computes the step size before the factor of an agent: either constant, or
 //
 //	η_t = 2/(μ_sc(γ+t))
 //
-// (feddec Thm 1). The constant one has only ConstantStepSize.
+// (feddec Thm 1). For the constant schedule only ConstantStepSize is set.
 type StepSizeSchedule struct {
-	ConstantStepSize float64 // μ of the constant schedule
-	StrongConvexity  float64 // μ_sc
-	DecayOffset      float64 // γ
+	ConstantStepSize float64 // constant step size μ
+	StrongConvexity  float64 // strong convexity constant μ_sc
+	DecayOffset      float64 // decay offset γ
 }
 
-// NewStepSizeSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the
-// number of local steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
+// NewStepSizeSchedule returns the schedule of a complete step size configuration. serverEvery is H, the number of local
+// steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
 func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 	switch {
 	case !s.IsDiminishing:
@@ -31,7 +31,7 @@ func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 		DecayOffset: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
 }
 
-// Validate reports every field that is missing, out of bounds or of the other schedule.
+// Validate returns an error for every field that is missing, out of bounds, or set for the other schedule.
 func (s StepSizeSchedule) Validate() error {
 	var errs []error
 	positive := func(field string, v float64) {
@@ -52,8 +52,8 @@ func (s StepSizeSchedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// StepSizeAt is the step size of local step t of a valid schedule. t counts local steps across rounds, from 1 (feddec
-// Alg. 1).
+// StepSizeAt returns the step size of local step t of a valid schedule. t counts local steps across rounds, from 1
+// (feddec Alg. 1).
 func (s StepSizeSchedule) StepSizeAt(t uint64) float64 {
 	if s.ConstantStepSize > 0 {
 		return s.ConstantStepSize

@@ -1,33 +1,31 @@
 package learner
 
-// StoredTable is rows that are not in memory, such as those of a file. It may be read by several goroutines at once.
+// StoredTable is a table whose rows are not in memory but, for example, in a file. It must be safe for concurrent use.
 type StoredTable[T Float] interface {
-	// ReadRows fills x, row-major, and y with the len(y) rows from row from on, which the table has. Of rows that
-	// cannot be read the features are NaN, which reaches every risk and gradient, and the targets 0: the owner of the
-	// table knows why.
+	// ReadRows reads len(y) rows, starting at row from, into x (row-major) and y. It sets the features of unreadable
+	// rows to NaN, which makes every risk NaN, and their targets to 0.
 	ReadRows(x, y []T, from int)
 }
 
-// NewTableSamples is the first n rows of a table.
+// NewTableSamples returns the first n rows of a table as samples.
 func NewTableSamples[T Float](inputs, n int, table StoredTable[T]) *Samples[T] {
 	return &Samples[T]{featureCount: inputs, sampleCount: n, table: table}
 }
 
-// readTableRows reads rows of a table.
 func (s *Samples[T]) readTableRows(x, y []T, from int) { s.table.ReadRows(x, y, s.firstTableRow+from) }
 
-// bufferedTableReader goes over the rows of a table, which it reads in pieces.
+// bufferedTableReader reads the rows of a table in pieces.
 type bufferedTableReader[T Float] struct {
 	samples          *Samples[T]
-	firstBufferedRow int // the row that the piece begins with
+	firstBufferedRow int // index of the first buffered row
 	bufferedBatch    Batch[T]
 }
 
-// pieceElements is how much is read at once: enough that the calls of the system do not count, and little beside the
-// smallest model's process.
+// pieceElements is the number of elements that are read at a time. It is large enough that system calls take little
+// time, and small enough to need little memory.
 const pieceElements = 16 << 10
 
-// readRows is Batch.Part.
+// readRows reads rows from the table, for Batch.RowRange.
 func (p *bufferedTableReader[T]) readRows(from, rows int) Batch[T] {
 	inputs, to := p.samples.featureCount, min(from+rows, p.samples.sampleCount)
 	if from < p.firstBufferedRow || to > p.firstBufferedRow+len(p.bufferedBatch.Y) {

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// memoryTable is a table of rows in memory, as they come from a file: those of a part are raw. After lost, no row can
-// be read.
+// memoryTable is a table of rows in memory that behaves like a file: a part of the rows is raw. After lost is set, no
+// row can be read.
 type memoryTable struct {
 	inputs int
 	x, y   []float32
@@ -31,9 +31,9 @@ func (m *memoryTable) ReadRows(x, y []float32, from int) {
 	}
 }
 
-// TestTableEqualsMemory: all that is computed of rows in a table has the bits of the same rows in memory.
+// TestTableEqualsMemory checks that all results for rows in a table are bitwise identical to those in memory.
 func TestTableEqualsMemory(t *testing.T) {
-	const rows = 9000 // more than a piece of narrow rows
+	const rows = 9000 // number of rows, more than the reader buffers at a time
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 40, Outputs: 1, Risk: spec.LossLogistic, Ridge: 0.1},
@@ -45,7 +45,7 @@ func TestTableEqualsMemory(t *testing.T) {
 			raw := randomSamples[float32](a, n, newRNG(1))
 			if a.Risk == spec.LossLogistic {
 				for i, y := range raw.y {
-					raw.y[i] = max(y, 0) // 0 and 1, which become −1 and 1
+					raw.y[i] = max(y, 0) // Use the labels 0 and 1, which MapLabels converts to −1 and 1.
 				}
 			}
 			st := ComputeColumnMoments(raw).Standardization(a.Risk, 1.5)
@@ -65,7 +65,7 @@ func TestTableEqualsMemory(t *testing.T) {
 	}
 }
 
-// same holds samples of a table to those in memory.
+// same checks that a model gives the same results for samples of a table and samples in memory.
 func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	t.Helper()
 	equal := func(what string, a, b []float32) {
@@ -125,7 +125,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	}
 }
 
-// TestLostTable: rows that cannot be read end in an error of the steps, and in no model.
+// TestLostTable checks that unreadable rows make local steps return an error.
 func TestLostTable(t *testing.T) {
 	for _, a := range architectures() {
 		m, s := newModel[float32](t, a), randomSamples[float32](a, 100, newRNG(1))

@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// tanh puts tanh(v_i) in place of each v_i.
+// tanh replaces each v_i by tanh(v_i).
 func tanh[T Float](v []T) {
 	if v, ok := any(v).([]float32); ok {
 		tanh32(v)
@@ -13,10 +13,11 @@ func tanh[T Float](v []T) {
 	}
 }
 
-// tanh32 gives the bits of float32(math.Tanh(float64(x))), small numbers in assembly where there is some.
+// tanh32 replaces each element x by float32(math.Tanh(float64(x))). It uses assembly for small values if available; the
+// result is bitwise identical.
 func tanh32(v []float32) { tanhPureGo(v[tanhPrefixInAssembly(v):]) }
 
-// The terms of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
+// Coefficients of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
 const (
 	tanh3  = -1. / 3
 	tanh5  = 2. / 15
@@ -26,12 +27,13 @@ const (
 	tanh13 = 21844. / 6081075
 )
 
-// tanhPureGo is tanh32 in Go. Wide layers begin with small weights, and most of their sums stay small. There the series
-// is faster than math.Tanh: it has no call and no division. Its error, of 4e-16 of the value at 1/8, is so far below
-// float32's that no float32 rounds to another one.
+// tanhPureGo implements tanh32 in Go. It uses a series for small values, which are common in wide layers with small
+// initial weights, since the series is faster than math.Tanh. The error of the series is too small to change the
+// rounding to float32.
 func tanhPureGo(v []float32) {
 	for i, x := range v {
-		if !usesTanhSeries(x) || x == 0 { // of −0 the series makes 0
+		// Use the series only for non-zero values, since it would turn −0 into 0.
+		if !usesTanhSeries(x) || x == 0 {
 			v[i] = float32(math.Tanh(float64(x)))
 			continue
 		}
@@ -46,5 +48,5 @@ func tanhPureGo(v []float32) {
 	}
 }
 
-// usesTanhSeries reports whether the series is used for a number.
+// usesTanhSeries reports whether x is small enough to compute tanh(x) by the series.
 func usesTanhSeries(x float32) bool { return x > -1./8 && x < 1./8 }

@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasTanhAssembly says whether the processor has what tanhSmall needs: AVX2, or NEON, which every arm64 has.
+// hasTanhAssembly reports whether the processor supports tanhSmall, which needs AVX2 or NEON (present on every arm64).
 var hasTanhAssembly = runtime.GOARCH == "arm64" || cpu.X86.HasAVX2
 
 var tanhTerms = [...]float64{tanh13, tanh11, tanh9, tanh7, tanh5, tanh3}
 
-// tanhBlock is how many elements tanhSmall takes at a time.
+// tanhBlock is the number of elements that tanhSmall processes at a time.
 const tanhBlock = 8
 
-// tanhPrefixInAssembly is tanhPureGo for the first elements, with the same bits, and returns how many those are.
+// tanhPrefixInAssembly replaces small values at the beginning of v by their tanh, and returns the number of values
+// replaced. The result is bitwise identical to that of tanhPureGo.
 func tanhPrefixInAssembly(v []float32) int {
 	if !hasTanhAssembly {
 		return 0
@@ -26,7 +27,8 @@ func tanhPrefixInAssembly(v []float32) int {
 	for at := 0; at < n; at += tanhBlock {
 		if at += tanhSmall(&v[at], n-at, &tanhTerms); at < n {
 			for i, x := range v[at:][:tanhBlock] {
-				if !usesTanhSeries(x) { // what was small is still small
+				// Replace only the larger values here, since tanhSmall has already replaced the small ones.
+				if !usesTanhSeries(x) {
 					v[at+i] = float32(math.Tanh(float64(x)))
 				}
 			}
@@ -35,9 +37,9 @@ func tanhPrefixInAssembly(v []float32) int {
 	return n
 }
 
-// tanhSmall takes small numbers, of n elements, a multiple of tanhBlock that is not 0, up to the end of the first block
-// that has others, which it leaves. It returns where that block begins; n if there is none. It multiplies and adds
-// apart: a fused operation rounds once.
+// tanhSmall replaces small values in n elements by their tanh; n is a non-zero multiple of tanhBlock. It stops before
+// the first block that contains a larger value and returns the index of that block, or n. It multiplies and adds
+// separately, since a fused operation would round differently.
 //
 //go:noescape
 func tanhSmall(v *float32, n int, terms *[6]float64) (at int)

@@ -2,5 +2,5 @@
 
 package learner
 
-// tanhPrefixInAssembly leaves all elements to tanhPureGo.
+// tanhPrefixInAssembly returns 0, since this platform has no assembly for tanh; tanhPureGo processes all elements.
 func tanhPrefixInAssembly([]float32) int { return 0 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTanhOfTheSeries compares with math.Tanh all float32 of the last octave of the series, where its error is largest,
-// and some of the next one, where it would be too large.
+// TestTanhOfTheSeries compares all float32 of the last octave of the series, where its error is largest, with
+// math.Tanh, and some of the next octave, where the error would be too large.
 func TestTanhOfTheSeries(t *testing.T) {
 	const octave = 1 << 23
 	v := make([]float32, 0, octave+octave/8)
@@ -20,7 +20,7 @@ func TestTanhOfTheSeries(t *testing.T) {
 	againstMath(t, v)
 }
 
-// TestTanh compares every 1,021st float32 with math.Tanh; and once, with a stride of 1, all that are positive.
+// TestTanh compares every 1,021st float32 with math.Tanh. A stride of 1 has been used once for all positive values.
 func TestTanh(t *testing.T) {
 	v := make([]float32, 0, 1<<32/1021+1)
 	for i := uint64(0); i < 1<<32; i += 1021 {
@@ -29,7 +29,7 @@ func TestTanh(t *testing.T) {
 	againstMath(t, v)
 }
 
-// againstMath compares the tangents, and those of the twin in Go, with math.Tanh.
+// againstMath checks tanh and its version in Go against math.Tanh.
 func againstMath(t *testing.T, in []float32) {
 	t.Helper()
 	for in := range slices.Chunk(in, 1<<12) {
@@ -46,14 +46,14 @@ func againstMath(t *testing.T, in []float32) {
 	}
 }
 
-// TestTanhOfBlocks puts each number that a block must treat apart at each place of a vector of small ones, of all
-// lengths around a block's and wherever in memory, and wants the bits of the twin and nothing else changed.
+// TestTanhOfBlocks places each special value at each position of a vector of small ones, for all lengths around the
+// block size and all memory alignments. The result must be bitwise identical to the Go version, without other changes.
 func TestTanhOfBlocks(t *testing.T) {
 	const guard = 7
 	apart := []float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
 		math.Float32frombits(0x007FFFFF), 1. / 8, -1. / 8, math.Nextafter32(1./8, 0), math.Nextafter32(-1./8, 0), 3, -3,
 		math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
-	for n := range 26 { // blocks are of 8
+	for n := range 26 { // Test lengths of up to three blocks of 8 elements.
 		for shift := range 4 {
 			for at := range max(n, 1) {
 				for _, x := range apart {
@@ -78,7 +78,7 @@ func TestTanhOfBlocks(t *testing.T) {
 	}
 }
 
-// FuzzTanh holds tanh32 against its twin.
+// FuzzTanh compares tanh32 with its version in Go.
 func FuzzTanh(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
 	f.Add(make([]byte, 4*20), uint8(1)) // zeros
@@ -110,7 +110,7 @@ func sameFloats(t *testing.T, got, want []float32) {
 	}
 }
 
-// BenchmarkTanh times small numbers, in assembly where there is some, and in Go.
+// BenchmarkTanh measures small values, in assembly if available, and in Go.
 func BenchmarkTanh(b *testing.B) {
 	in := randomVector[float32](4096, 0.03, newRNG(1))
 	v := make([]float32, len(in))

@@ -18,7 +18,7 @@ func newModel[T Float](t testing.TB, a Architecture) *Model[T] {
 	return m
 }
 
-// randomSamples draws standard normal features and targets that suit the risk.
+// randomSamples draws standard normal features and targets that are valid for the loss.
 func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	x, y := make([]T, n*a.Inputs), make([]T, n)
 	for i := range x {
@@ -40,7 +40,7 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	return NewSamples(a.Inputs, x, y)
 }
 
-// randomVector draws a normal vector of that standard deviation.
+// randomVector draws a normal vector with the given standard deviation.
 func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 	v := make([]T, n)
 	for i := range v {
@@ -49,7 +49,8 @@ func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 	return v
 }
 
-// architectures is every risk × depth × activation × bias × ridge, small enough for finite differences.
+// architectures returns all combinations of loss, depth, activation, bias and ridge, small enough for finite
+// differences.
 func architectures() []Architecture {
 	var all []Architecture
 	for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossLogistic, spec.LossSoftmax, spec.LossFullSquared} {

@@ -7,25 +7,26 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// vectorKernels holds the inner loops for one element type. They are looked up once per model: a type switch inside
-// would cost as much as a short loop. dots and rows take all rows of a block at once for the same reason.
+// vectorKernels contains the inner loops for one element type. They are selected once per model, since selecting them
+// at each call would take as long as a short loop.
 type vectorKernels[T Float] struct {
-	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
+	// dotEachRow sets dst[s·stride] = bias + wᵀx_s for each row x_s of x.
 	dotEachRow func(dst []T, stride int, bias T, w, x []T)
-	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
+	// addScaledRows adds all rows x_s, each multiplied by c_s = scale·a[s·stride], to y. It returns the sum of the
+	// factors c_s.
 	addScaledRows func(y []T, scale T, a []T, stride int, x []T) (sum T)
-	axpy          func(alpha T, x, y []T)    // y += alpha x; y may be x
-	squaredNorm   func(x []T) (norm float64) // ‖x‖², accumulated in float64
+	axpy          func(alpha T, x, y []T)    // adds alpha·x to y; y may be x
+	squaredNorm   func(x []T) (norm float64) // squared norm ‖x‖², accumulated in float64
 
-	// Four rows at once, of at least minAssemblyLength elements, with the bits of the above; nil where there is no
-	// assembly.
-	dotFourRows       func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
-	dotFourNarrowRows func(dst *[4]T, w, x []T)     // dot4 for fewer elements, but at least 4
-	axpyFourRows      func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
+	// Kernels for four rows of at least minAssemblyLength elements, with results that are bitwise identical to the
+	// loops above; nil without assembly.
+	dotFourRows       func(dst *[4]T, w, x []T)     // sets dst to the dot products of x with four rows of w
+	dotFourNarrowRows func(dst *[4]T, w, x []T)     // same as dotFourRows for short rows of at least 4 elements
+	axpyFourRows      func(y []T, c [4]T, x [4][]T) // adds c_0·x_0, c_1·x_1, c_2·x_2 and c_3·x_3 to y
 }
 
-// forwardLayer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without
-// biases it is nil.
+// forwardLayer computes the sums bias_o + w_oᵀx_s of a layer for each row x_s of x and each unit o, and writes them to
+// dst, [rows,out]. bias may be nil.
 func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	if in < minAssemblyLength {
 		k.forwardNarrowLayer(dst, w, bias, x, in, out)
@@ -53,12 +54,13 @@ func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	}
 }
 
-// forwardNarrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so
-// far apart that each number would have a cache line of its own.
+// forwardNarrowLayer implements forwardLayer for few inputs. It fills dst sequentially, since the rows of a wide layer
+// are too far apart to share cache lines.
 func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) {
 	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
 		z, o := dst[:out], 0
-		if in == 1 && x[0] != 0 { // gonum takes 0·w for 0, also where w is not finite
+		// The element x[0] must not be 0, since gonum computes 0·w as 0 even if w is not finite.
+		if in == 1 && x[0] != 0 {
 			clear(z)
 			k.axpy(x[0], w[:out], z)
 			o = out
@@ -76,7 +78,8 @@ func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) 
 	}
 }
 
-// addNonzeroRows is rows, by four of those that count: of a relu layer's, half have c_s = 0.
+// addNonzeroRows implements addScaledRows with groups of four rows with c_s ≠ 0. For a relu layer, about half of the
+// c_s are 0.
 func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
 	n := len(y)
 	if k.axpyFourRows == nil || n < minAssemblyLength || len(x) < 4*n {
@@ -102,11 +105,12 @@ func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x [
 	return sum
 }
 
-// minAssemblyLength is the length at which gonum's assembly beats the loops here, call overhead included.
+// minAssemblyLength is the number of elements from which gonum's assembly, including the call, is faster than a loop in
+// Go.
 const minAssemblyLength = 32
 
-// newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
-// unrolled loops here, which do not wait for one accumulator.
+// newVectorKernels returns gonum's kernels if gonum has assembly for the architecture, and otherwise unrolled loops,
+// which are faster than gonum's plain loops.
 func newVectorKernels[T Float](arch string) vectorKernels[T] {
 	k := vectorKernels[T]{dotEachRow: dotEachRowLoop[T], addScaledRows: addScaledRowsLoop[T], axpy: axpyLoop[T],
 		squaredNorm: squaredNormLoop[T]}
@@ -119,7 +123,7 @@ func newVectorKernels[T Float](arch string) vectorKernels[T] {
 	return k
 }
 
-// useGonumAssembly takes all that gonum has in assembly for the type.
+// useGonumAssembly installs gonum's assembly kernels for the element type.
 func (k *vectorKernels[T]) useGonumAssembly() {
 	switch k := any(k).(type) {
 	case *vectorKernels[float32]:
@@ -135,7 +139,7 @@ func (k *vectorKernels[T]) useGonumAssembly() {
 
 func newLoopKernels[T Float]() vectorKernels[T] { return newVectorKernels[T](runtime.GOARCH) }
 
-// newGonumKernels is all but sumq, from gonum's dot and axpy.
+// newGonumKernels returns kernels from gonum's dot and axpy, except squaredNorm.
 func newGonumKernels[T Float](dot func(n int, x []T, incX int, y []T, incY int) T,
 	axpy func(n int, alpha T, x []T, incX int, y []T, incY int)) vectorKernels[T] {
 	return vectorKernels[T]{
@@ -167,7 +171,7 @@ func newGonumKernels[T Float](dot func(n int, x []T, incX int, y []T, incY int) 
 	}
 }
 
-// The conversions T(a*b) below round each product, so that no compiler may fuse it with the addition.
+// The conversions T(a*b) below round each product, so that compilers cannot fuse it with the addition.
 
 func dotEachRowLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	for at := 0; len(x) >= len(w); at += stride {
@@ -190,7 +194,7 @@ func dotLoop[T Float](x, y []T) T {
 	y = y[:len(x)]
 	var a, b, c, d T
 	i := len(x) & 3
-	switch i { // what is left over comes first, so that its additions do not wait for all the others
+	switch i { // Add the remaining elements first, so that these additions need not wait for the others.
 	case 3:
 		c = T(x[2] * y[2])
 		fallthrough

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestKernels holds the loops of each kernel against the definition, around the lengths where they change hands. The
-// kernel of a foreign processor is the portable one, so both run here.
+// TestKernels compares each kernel with its definition, around the lengths where implementations change. Kernels of
+// other processors are portable, so both variants run here.
 func TestKernels(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm"} {
 		t.Run(arch, func(t *testing.T) {
 			testKernel(t, newVectorKernels[float32](arch), 1e-5)
 			testKernel(t, newVectorKernels[float64](arch), 1e-13)
-			type own float32 // a named type gets the portable loops
+			type own float32 // A named type uses the portable loops instead of assembly.
 			testKernel(t, newVectorKernels[own](arch), 1e-5)
 		})
 	}
@@ -54,7 +54,7 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 	}
 }
 
-// TestFourRows: what takes four rows at once gives the bits of what takes one, wherever in memory the rows are.
+// TestFourRows checks that kernels for four rows are bitwise identical to those for one row, at all memory alignments.
 func TestFourRows(t *testing.T) {
 	k, rng := newLoopKernels[float32](), newRNG(9)
 	if k.dotFourRows == nil || k.axpyFourRows == nil {
@@ -94,7 +94,7 @@ func TestFourRows(t *testing.T) {
 	}
 }
 
-// TestFourRowsOfNaN: it stays in its row.
+// TestFourRowsOfNaN checks that a NaN in one of four rows affects only the result of that row.
 func TestFourRowsOfNaN(t *testing.T) {
 	k := newLoopKernels[float32]()
 	for _, n := range []int{7, 40} {
@@ -107,7 +107,8 @@ func TestFourRowsOfNaN(t *testing.T) {
 	}
 }
 
-// TestNarrowLayer: one input gives the bits of a product and a sum, whichever kernel it is and whatever is not finite.
+// TestNarrowLayer checks that with one input the result is bitwise a product and a sum, for every kernel and non-finite
+// values.
 func TestNarrowLayer(t *testing.T) {
 	minusZero, inf := float32(math.Copysign(0, -1)), float32(math.Inf(1))
 	w := append([]float32{0, minusZero, 1, -1, inf, -inf, float32(math.NaN())},
@@ -117,7 +118,8 @@ func TestNarrowLayer(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm"} {
 		k := newVectorKernels[float32](arch)
 		for _, b := range [][]float32{nil, bias} {
-			got := slices.Repeat([]float32{7}, len(x)*len(w)) // it is overwritten
+			// fill with other values, to check that every element is overwritten
+			got := slices.Repeat([]float32{7}, len(x)*len(w))
 			k.forwardLayer(got, w, b, x, 1, len(w))
 			for i := range got {
 				want := float32(x[i/len(w)]*w[i%len(w)]) + 0

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 )
 
-// The agents of a process share its metrics: values add up, whoever has got them.
+// TestCollected checks that the agents of a process share its metrics, and that their values are added up.
 func TestCollected(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
@@ -28,7 +28,7 @@ func TestCollected(t *testing.T) {
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
 			{Kind: data.TroubleOutlier}}}
 	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first})
-	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first}) // another agent's
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first}) // values of another agent
 	apply(a.Events, taskdata.SourceReportReceived{QualityReport: second, PreviousReport: first})
 	text := exposition(t, reg)
 	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,
@@ -45,7 +45,7 @@ func TestCollected(t *testing.T) {
 	}
 }
 
-// A file may have thousands of columns, and gets no thousands of series.
+// TestInputsAreBounded checks that a file with thousands of columns does not create thousands of series.
 func TestInputsAreBounded(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")

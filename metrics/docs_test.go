@@ -38,7 +38,7 @@ Conventions:
 - Histograms have classic and native buckets.
 `
 
-// TestDocs compares docs/METRICS.md with what the programs register.
+// TestDocs compares docs/METRICS.md with the metrics that the programs register.
 func TestDocs(t *testing.T) {
 	var doc strings.Builder
 	doc.WriteString(docsHead)
@@ -83,7 +83,7 @@ func rowsOf(t *testing.T, p program) []string {
 		}
 		for i, label := range labels {
 			labels[i] = "`" + label + "`"
-			if !strings.HasSuffix(name, "_info") && label != "input" { // whose values depend on the build or the task
+			if !strings.HasSuffix(name, "_info") && label != "input" { // their values depend on the build or the task
 				slices.Sort(values[label])
 				labels[i] += ": " + strings.Join(values[label], ", ")
 			}

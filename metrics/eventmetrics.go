@@ -11,30 +11,30 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// EventMetrics keeps the metrics of a program from the samples in the descriptions of events. Several goroutines may
-// use it at once.
+// EventMetrics maintains the metrics of a program from the samples in event descriptions. It is safe for concurrent
+// use.
 type EventMetrics struct {
 	now                func() time.Time
 	registeredByMetric map[*observe.Metric]*registeredMetric
 }
 
-// registeredMetric is a registered metric. The vectors and the single series that are not of its kind are nil.
+// registeredMetric is a registered metric. Vectors and series of other metric kinds are nil.
 type registeredMetric struct {
 	counters   *prometheus.CounterVec
 	gauges     *prometheus.GaugeVec
 	histograms *prometheus.HistogramVec
 
-	// the series of a metric without labels that exists from the start
+	// Series of a metric without labels that exists from the start.
 	unlabeledCounter   prometheus.Counter
 	unlabeledGauge     prometheus.Gauge
 	unlabeledHistogram prometheus.Observer
 
-	mu                   sync.Mutex      // of what follows, and of the series of a state set
-	isFirstSampleSkipped bool            // of a metric with SkipsFirstAdd
-	keptLabelValues      map[string]bool // of a metric with MaxLabelValues
+	mu                   sync.Mutex      // protects the fields below, and the series of a state set
+	isFirstSampleSkipped bool            // used if the metric has SkipsFirstAdd
+	keptLabelValues      map[string]bool // used if the metric has MaxLabelValues
 }
 
-// NewEventMetrics registers metrics, with the series that exist from the start. now is the clock for timestamps.
+// NewEventMetrics registers metrics and creates their initial series. now is the clock for timestamps.
 func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metric) *EventMetrics {
 	e := &EventMetrics{now: now, registeredByMetric: map[*observe.Metric]*registeredMetric{}}
 	for _, m := range slices.Concat(lists...) {
@@ -69,8 +69,8 @@ func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metr
 	return e
 }
 
-// ApplySamples changes the metrics by the samples of an event. It ignores samples of metrics that are not registered: a
-// test of each program wants all of them to be.
+// ApplySamples updates the metrics with the samples of an event. It ignores samples of unregistered metrics; a test of
+// each program checks that all metrics are registered.
 func (e *EventMetrics) ApplySamples(samples []observe.MetricSample) {
 	for i := range samples {
 		s := &samples[i]
@@ -121,7 +121,7 @@ func (k *registeredMetric) applySample(s *observe.MetricSample, now func() time.
 	}
 }
 
-// setGauge sets a gauge. A gauge without series at the start loses the series if x is not finite: a NaN would spoil
+// setGauge sets a gauge. If x is not finite, a gauge without initial series loses its series, because NaN would disturb
 // alerts and means over the fleet.
 func (k *registeredMetric) setGauge(x float64, labels []string) {
 	switch {
@@ -134,7 +134,7 @@ func (k *registeredMetric) setGauge(x float64, labels []string) {
 	}
 }
 
-// isFirstSample reports whether this is its first call.
+// isFirstSample reports whether it is called for the first time.
 func (k *registeredMetric) isFirstSample() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +143,8 @@ func (k *registeredMetric) isFirstSample() bool {
 	return first
 }
 
-// boundedLabelValue returns the label value for a name from outside the program.
+// boundedLabelValue returns the label value for an external name. It returns OtherLabelValues if the metric has too
+// many values.
 func (k *registeredMetric) boundedLabelValue(name string, most int) string {
 	name = SanitizeLabelValue(name)
 	k.mu.Lock()

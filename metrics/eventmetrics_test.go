@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestEventMetrics applies descriptions to one metric of each kind, and compares its series.
+// TestEventMetrics applies event descriptions to one metric of each kind and compares its series.
 func TestEventMetrics(t *testing.T) {
 	counter := observe.CounterByLabel("joins_total", "h", "result", []string{"ok", "refused"})
 	again := &observe.Metric{Name: "again_total", Help: "h", InitialSeries: observe.UnlabeledSeries,
@@ -32,7 +32,7 @@ func TestEventMetrics(t *testing.T) {
 		what   string
 		event  func(d *observe.EventDescription)
 		series string
-		want   string // "" = there is no such series
+		want   string // "" = the series does not exist
 	}{
 		{"a series before the first event", func(*observe.EventDescription) {}, `a_joins_total{result="refused"}`, "0"},
 		{"an initial value", func(*observe.EventDescription) {}, "a_ok", "1"},

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// TestEveryEventChangesAMetric plays the stories event by event.
+// TestEveryEventChangesAMetric applies the scripts event by event.
 func TestEveryEventChangesAMetric(t *testing.T) {
 	for _, p := range programs {
 		reg, o := p.start()
@@ -32,8 +32,8 @@ func TestEveryEventChangesAMetric(t *testing.T) {
 	}
 }
 
-// TestMetricsAreListed wants each metric that an event of a story changes to be in the list of its package, and each
-// metric of a list to be changed by an event of a story.
+// TestMetricsAreListed checks that each metric changed by an event of a script is in the list of its package, and that
+// each listed metric is changed by an event.
 func TestMetricsAreListed(t *testing.T) {
 	listed, changed := map[*observe.Metric]bool{}, map[*observe.Metric]bool{}
 	for _, m := range slices.Concat(host.Metrics, agent.Metrics, external.Metrics, agentround.Metrics,

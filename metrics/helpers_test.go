@@ -18,13 +18,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 
-// unlabeledHistogram is what Agent and Coordinator have in common.
+// observer contains the common methods of AgentMetrics and CoordinatorMetrics.
 type observer struct {
 	tell    func(event observe.Event)
 	Traffic func(t mqtt.ObservedMessage, kind mqtt.TopicKind)
 }
 
-// program is one of the two with its own metrics only, and a story for it.
+// program is one of the two programs with its own metrics and a script of events.
 type program struct {
 	name   string
 	make   func(prometheus.Registerer) observer
@@ -45,7 +45,7 @@ var programs = []program{
 	}, coordinatorScript},
 }
 
-// applySample changes the metrics by what an event says.
+// apply updates the metrics with an event.
 func apply(m *metrics.EventMetrics, e observe.Event) {
 	var d observe.EventDescription
 	e.Describe(&d)
@@ -59,7 +59,7 @@ func (p program) start() (*prometheus.Registry, observer) {
 	return reg, p.make(reg)
 }
 
-// played is the program after its whole story and some traffic.
+// played returns the registry of the program after its whole script and some traffic.
 func (p program) played() *prometheus.Registry {
 	reg, o := p.start()
 	for _, event := range p.script {
@@ -83,7 +83,7 @@ var traffic = []struct {
 	{mqtt.ObservedMessage{PayloadBytes: 900, IsDropped: true}, mqtt.KindUpdate},
 }
 
-// exposition is what a scrape gets in the text format.
+// exposition returns a scrape in the text format.
 func exposition(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -94,7 +94,7 @@ func exposition(t *testing.T, reg *prometheus.Registry) string {
 	return w.Body.String()
 }
 
-// seriesOf maps the series of a scrape to their values, as text.
+// seriesOf returns the series of a scrape with their values as text.
 func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]string {
 	t.Helper()
 	series := map[string]string{}

@@ -32,7 +32,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSetsAreClosed feeds every value of every label and wants no new series.
+// TestSetsAreClosed applies every value of every label and checks that no new series appear.
 func TestSetsAreClosed(t *testing.T) {
 	events := map[string][]observe.Event{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
 	for _, p := range programs {
@@ -66,7 +66,8 @@ func TestSetsAreClosed(t *testing.T) {
 	}
 }
 
-// labelled tells counters by reason; the others depend on amounts and on order.
+// labelled reports whether a series is a counter with labels. Other metrics depend on amounts and on the order of
+// events.
 func labelled(name string) bool {
 	return strings.Contains(name, "_total{")
 }
@@ -186,7 +187,7 @@ func everyCoordinatorLabel() []observe.Event {
 	return events
 }
 
-// TestListsAreComplete wants the value after the last one of each list to have no name.
+// TestListsAreComplete checks that the value after the last one of each list has no name.
 func TestListsAreComplete(t *testing.T) {
 	kinds, topics, reasons := wire.RoundKinds(), mqtt.TopicKinds(), learner.StepCountReasons()
 	for _, tt := range []struct{ list, next, nameless string }{
@@ -209,8 +210,8 @@ func TestListsAreComplete(t *testing.T) {
 	}
 }
 
-// TestSeriesDoNotGrowWithTheFleet counts all series of the coordinator's
-// process, those of the runtime included, for two fleets.
+// TestSeriesDoNotGrowWithTheFleet compares the number of series of the coordinator's process, including the runtime's,
+// for two fleets.
 func TestSeriesDoNotGrowWithTheFleet(t *testing.T) {
 	small, large := seriesOfFleet(t, 10), seriesOfFleet(t, 10_000)
 	if small != large || large >= 520 {

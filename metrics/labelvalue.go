@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// mostLabelBytes bounds the bytes of a name that become a label value.
+// mostLabelBytes is the maximum number of bytes of a name in a label value.
 const mostLabelBytes = 128
 
-// SanitizeLabelValue returns a name from outside the program, such as a column of a file, as the value of a label. It
-// replaces invalid UTF-8, on which client_golang panics, and unprintable characters, on which scrapers fail, by Go's
-// escapes, and shortens long names. Different names may have the same label value.
+// SanitizeLabelValue converts an external name, such as a column of a file, to a label value. It replaces invalid
+// UTF-8, which makes client_golang panic, and unprintable characters, which make scrapers fail, by Go escapes. Long
+// names are shortened. Different names may give the same label value.
 func SanitizeLabelValue(name string) string {
 	shortened := len(name) > mostLabelBytes
 	if shortened {
 		cut := mostLabelBytes
-		for i := range utf8.UTFMax { // not within a character
+		for i := range utf8.UTFMax { // do not cut within a character
 			if utf8.RuneStart(name[mostLabelBytes-i]) {
 				cut -= i
 				break

@@ -14,13 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 )
 
-// externalNames are names from outside, with the label value of each.
+// externalNames maps external names to their label values.
 var externalNames = []struct{ name, want string }{
 	{"temp", "temp"},
 	{"", ""},
 	{" ", " "},
 	{"Temp (\xb0C)", `Temp (\xb0C)`}, // Latin-1
-	{`Temp (\xb0C)`, `Temp (\xb0C)`}, // which is a name, too, with the same value
+	{`Temp (\xb0C)`, `Temp (\xb0C)`}, // a valid name with the same label value
 	{"Temp (°C) 温度", "Temp (°C) 温度"},   // UTF-8
 	{"\xff\xfet\x00", `\xff\xfet\x00`}, // UTF-16
 	{"a\x00b", `a\x00b`},
@@ -48,8 +48,8 @@ func TestLabelValue(t *testing.T) {
 	}
 }
 
-// TestExternalNames counts inputs of any name. The counts of names with the same label value add up, and the text that
-// scrapers read has each value as it is.
+// TestExternalNames counts inputs of any name. The counts of names with equal label values are added up, and the
+// scraped text contains each label value unchanged.
 func TestExternalNames(t *testing.T) {
 	want := map[string]float64{}
 	var first, second data.QualityReport

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestExposition compares a scrape after a whole story with a golden file.
+// TestExposition compares a scrape after the whole script with a golden file.
 func TestExposition(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -25,8 +25,8 @@ func TestExposition(t *testing.T) {
 	}
 }
 
-// TestLint holds names and helps against the rules of Prometheus, build
-// information, runtime and process metrics included.
+// TestLint checks names and help texts against the rules of Prometheus, including the build, runtime and process
+// metrics.
 func TestLint(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestHistogramsHaveNativeBuckets looks at what the text format does not show.
+// TestHistogramsHaveNativeBuckets checks native buckets, which the text format does not show.
 func TestHistogramsHaveNativeBuckets(t *testing.T) {
 	for _, p := range programs {
 		families, err := p.played().Gather()
@@ -71,8 +71,8 @@ func TestHistogramsHaveNativeBuckets(t *testing.T) {
 	}
 }
 
-// TestMetricsAppearInTheStory wants the stories to show every registered
-// metric, since the golden files and the documentation are made from them.
+// TestMetricsAppearInTheStory checks that the scripts produce every registered metric, because the golden files and the
+// documentation are generated from them.
 func TestMetricsAppearInTheStory(t *testing.T) {
 	for _, p := range programs {
 		reg := p.played()
@@ -93,8 +93,8 @@ func TestMetricsAppearInTheStory(t *testing.T) {
 	}
 }
 
-// TestStartsWithAllLabels wants every series with a label to be there before
-// the first event, and false values of what is not known not to be.
+// TestStartsWithAllLabels checks that all series with labels exist before the first event, and that unknown values have
+// no series.
 func TestStartsWithAllLabels(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestStartsWithAllLabels(t *testing.T) {
 	}
 }
 
-// TestFederations: the registry of the process has the series of each federation of a device, and the reports of each
-// are of its own.
+// TestFederations checks that the registry of the process contains the series of all federations of a device, and that
+// each federation reports only its own.
 func TestFederations(t *testing.T) {
 	process := metrics.NewRegistry("agentd")
 	own := map[string]*prometheus.Registry{}

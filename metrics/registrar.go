@@ -4,20 +4,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Registrar makes the metrics of one program. It panics where two have one
-// name, as only a mistake in this package can make them.
+// Registrar creates and registers the metrics of one program. It panics if two metrics have the same name, which is a
+// programming error.
 type Registrar struct {
 	Reg         prometheus.Registerer
-	Namespace   string // namespace
+	Namespace   string // prefix of all metric names
 	ConstLabels prometheus.Labels
 }
 
-// NewCounter makes a counter that begins with 0.
+// NewCounter returns a counter with the initial value 0.
 func (r Registrar) NewCounter(name, help string) prometheus.Counter {
 	return r.NewCounterVec(name, help).WithLabelValues()
 }
 
-// NewCounterVec makes a counter without series; the caller names the label values.
+// NewCounterVec returns a counter vector without series. The caller creates the series.
 func (r Registrar) NewCounterVec(name, help string, labels ...string) *prometheus.CounterVec {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.Namespace, Name: name, Help: help,
 		ConstLabels: r.ConstLabels}, labels)
@@ -25,12 +25,12 @@ func (r Registrar) NewCounterVec(name, help string, labels ...string) *prometheu
 	return vec
 }
 
-// NewGauge makes a gauge whose value is known from the start, when it is 0.
+// NewGauge returns a gauge with the initial value 0.
 func (r Registrar) NewGauge(name, help string) prometheus.Gauge {
 	return r.NewGaugeVec(name, help).WithLabelValues()
 }
 
-// NewGaugeVec makes gauges with these labels, none of which exists yet.
+// NewGaugeVec returns a gauge vector without series.
 func (r Registrar) NewGaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
 	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: r.Namespace, Name: name, Help: help,
 		ConstLabels: r.ConstLabels}, labels)
@@ -38,8 +38,7 @@ func (r Registrar) NewGaugeVec(name, help string, labels ...string) *prometheus.
 	return vec
 }
 
-// NewHistogramVec have classic buckets and, for scrapers that ask for them, native
-// ones about 10 % wide.
+// NewHistogramVec returns a histogram vector with classic buckets and native buckets about 10 % wide.
 func (r Registrar) NewHistogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: r.Namespace, Name: name, Help: help, ConstLabels: r.ConstLabels,

@@ -8,9 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry returns a registry of a program's own, with the metrics of the Go
-// runtime and of the process, and {program}_build_info. (The collector of
-// client_golang for the latter links text/template, megabytes on a device.)
+// NewRegistry returns a new registry with the metrics of the Go runtime and of the process, and {program}_build_info.
+// It does not use client_golang's build info collector, which links text/template and adds megabytes to the binary.
 func NewRegistry(program string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -24,8 +23,8 @@ func NewRegistry(program string) *prometheus.Registry {
 	return reg
 }
 
-// DualRegisterer registers in two registries: in the process's, which has the metrics of all federations of a device,
-// and in one of a federation's own, which its reports are made of.
+// DualRegisterer registers metrics in two registries: the registry of the process, with the metrics of all federations
+// of a device, and the registry of one federation, for its reports.
 type DualRegisterer struct {
 	prometheus.Registerer
 	SecondRegisterer prometheus.Registerer
@@ -37,7 +36,6 @@ func (b DualRegisterer) MustRegister(all ...prometheus.Collector) {
 	b.SecondRegisterer.MustRegister(all...)
 }
 
-// buildVersionOf reads what the go command stamped into the binary.
 func buildVersionOf(info *debug.BuildInfo) (version, revision string) {
 	version, revision = "unknown", "unknown"
 	if info == nil {

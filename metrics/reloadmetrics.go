@@ -8,14 +8,14 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// ReloadMetrics has the metrics of whether a program runs with the configuration in its file.
+// ReloadMetrics holds the metrics about reloads of the configuration file.
 type ReloadMetrics struct {
 	now                 func() time.Time
 	lastReloadSucceeded prometheus.Gauge
 	lastSuccessAt       prometheus.Gauge
 }
 
-// NewReloadMetrics registers the metrics of reloads. Starting the process counts as a successful one.
+// NewReloadMetrics registers the metrics of reloads. The start of the process is recorded as a successful reload.
 func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
 	l := &ReloadMetrics{
 		now: now,
@@ -25,11 +25,11 @@ func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
 		lastSuccessAt: r.NewGauge("config_last_reload_success_timestamp_seconds",
 			"Time of the last successful load of the configuration."),
 	}
-	l.RecordReload(true) // or there would be no process
+	l.RecordReload(true) // the process would not have started with an invalid configuration
 	return l
 }
 
-// RecordReload records a reload of the configuration. Several goroutines may call it.
+// RecordReload records a reload of the configuration. It is safe for concurrent use.
 func (l *ReloadMetrics) RecordReload(good bool) {
 	if !good {
 		l.lastReloadSucceeded.Set(0)

@@ -10,13 +10,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportedSeries is what an ID in a wire.AgentMetricsReport stands for: the sum over those series
-// of an agent's metric that have these labels, and do not count for a reading
-// before it.
+// ReportedSeries defines the meaning of an ID in a wire.AgentMetricsReport. Its value is the sum of the series of the
+// metric Metric with the labels Labels. A series is counted only for the first matching entry of the table.
 type ReportedSeries struct {
 	ID        uint8
 	Metric    string
-	Labels    string // in the exposition format; empty = all series
+	Labels    string // labels in the exposition format; empty = all series
 	IsCounter bool
 }
 
@@ -77,7 +76,7 @@ var ReportedSeriesTable = []ReportedSeries{
 	{53, "agentd_data_doubts", "", false},
 }
 
-// ReportedSeriesByID returns the reading of an ID; ok is false if this build does not know it.
+// ReportedSeriesByID returns the series with the given ID. It reports false if this build does not know the ID.
 func ReportedSeriesByID(id uint8) (ReportedSeries, bool) {
 	if id == 0 || int(id) > len(ReportedSeriesTable) {
 		return ReportedSeries{}, false
@@ -85,14 +84,14 @@ func ReportedSeriesByID(id uint8) (ReportedSeries, bool) {
 	return ReportedSeriesTable[id-1], true
 }
 
-// MetricNameByID returns the agent's metric that a reading is of, empty if this build does not know it.
+// MetricNameByID returns the name of the agent's metric with the given ID, or "" if this build does not know it.
 func MetricNameByID(id uint8) string {
 	r, _ := ReportedSeriesByID(id)
 	return r.Metric
 }
 
-// ReportedSeriesID finds the ID of a reading. It panics if there is none, as only a mistake
-// in this package can make it.
+// ReportedSeriesID returns the ID of a series. It panics if the series is not in the table, which is a programming
+// error.
 func ReportedSeriesID(metric, labels string) uint8 {
 	for _, r := range ReportedSeriesTable {
 		if r.Metric == metric && r.Labels == labels {
@@ -102,10 +101,10 @@ func ReportedSeriesID(metric, labels string) uint8 {
 	panic("metrics: no reading of " + metric + "{" + labels + "}")
 }
 
-// GatherReportMetrics returns the readings that an agent reports, from the metrics of its process. A value that is not
-// known or not finite has none.
+// GatherReportMetrics returns the metrics that an agent reports, from the metrics of its process. Values that are
+// unknown or not finite are omitted.
 func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
-	families, _ := g.Gather() // what could be gathered is reported
+	families, _ := g.Gather() // after an error the gathered part is reported
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -125,7 +124,7 @@ func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
 	return all
 }
 
-// labelsMatch tells whether a series has these labels.
+// labelsMatch reports whether a series has all the given labels.
 func labelsMatch[L interface {
 	GetName() string
 	GetValue() string
@@ -136,7 +135,7 @@ func labelsMatch[L interface {
 	return strings.Trim(labels, ",") == ""
 }
 
-// MetricType is the metric's type in the exposition format.
+// MetricType returns the type of the metric in the exposition format.
 func (r ReportedSeries) MetricType() string {
 	if r.IsCounter {
 		return "counter"

@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// watched is a coordinator's metrics with a clock that the test sets.
+// watched contains a coordinator's metrics and a clock that the test sets.
 type watched struct {
 	*coordinatormetrics.CoordinatorMetrics
 	t   *testing.T
@@ -45,7 +45,7 @@ func (w *watched) get(path string) *httptest.ResponseRecorder {
 	return got
 }
 
-// fleet returns the fleet's series that have a value other than 0.
+// fleet returns the fleet series with a value other than 0.
 func (w *watched) fleet() map[string]string {
 	all := map[string]string{}
 	for name, value := range seriesOf(w.t, w.reg) {
@@ -69,14 +69,15 @@ func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) 
 			Metrics: readingsOf(pairs...)}})
 }
 
-// TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
+// TestFolding checks that counters are added up across restarts of agents, and that the distribution of gauges is
+// exported.
 func TestFolding(t *testing.T) {
 	w := newWatched(t)
-	w.report("a", 1, 7, 0.5, 12, 1, 13, 10) // rounds accepted before anyone looked
+	w.report("a", 1, 7, 0.5, 12, 1, 13, 10) // rounds accepted before the first report
 	w.report("b", 4, 7, 0.25, 12, 1, 13, 3)
 	w.report("c", 1, 12, 0)
 	w.report("a", 1, 7, 2, 12, 1, 13, 12)
-	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // it was restarted
+	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // the agent was restarted
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
 	want := map[string]string{
 		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1",
@@ -88,17 +89,18 @@ func TestFolding(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	w.now = w.now.Add(3*time.Minute + time.Second)
-	want = map[string]string{"agents_known": "3", `rounds_total{result="accepted"}`: "3"} // counts stay, gauges do not
+	// Counters remain, gauges do not.
+	want = map[string]string{"agents_known": "3", `rounds_total{result="accepted"}`: "3"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("when all are stale: got %v, want %v", got, want)
 	}
 }
 
-// TestForgotten: an agent that is taken out of the list is none that has fallen silent.
+// TestForgotten checks that an agent removed from the list is not counted as silent.
 func TestForgotten(t *testing.T) {
 	w := newWatched(t)
 	w.report("a", 1, 12, 1, 13, 10)
-	w.report("b", 1, 12, 7, 13, 10) // which is no word for fit
+	w.report("b", 1, 12, 7, 13, 10) // an unknown value of fitness
 	w.report("a", 1, 12, 1, 13, 12)
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
@@ -114,7 +116,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestSilentAgentIs503 until it reports again; Prometheus then has up == 0 for it.
+// TestSilentAgentIs503 checks that the status is 503 for a silent agent until it reports again. Prometheus then has up
+// == 0 for it.
 func TestSilentAgentIs503(t *testing.T) {
 	w := newWatched(t)
 	const path = "/agents/press-01/metrics"
@@ -146,7 +149,7 @@ agentd_rounds_total{result="refused"} 1
 	}
 }
 
-// TestTargets holds the list for Prometheus against the form of http_sd.
+// TestTargets checks that the list for Prometheus has the form of http_sd.
 func TestTargets(t *testing.T) {
 	w := newWatched(t)
 	if got := w.get("/sd/agents"); got.Body.String() != "[]\n" ||
@@ -189,8 +192,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestReadings plays an agent's story and wants every reading to be of a metric
-// that is there, and the exposition of all to be what Prometheus parses.
+// TestReadings checks that every reported series belongs to an existing metric of the agent, and that Prometheus can
+// parse the exposition of all series.
 func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
@@ -224,7 +227,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestReadingsAreDocumented holds the table of the protocol against the code.
+// TestReadingsAreDocumented compares the table of the protocol with the code.
 func TestReadingsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/PROTOCOL.md")
 	if err != nil {

@@ -47,11 +47,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// half is the story of an agent: it connects, is accepted in one
-// round, loses the broker, and fails in the next rounds. Each event changes a
-// metric.
 var half, warm = 0.5, 65.0
 
+// agentScript contains the events of an agent that connects, is accepted in one round, loses the broker, and fails in
+// the next rounds. Each event changes a metric.
 var agentScript = []observe.Event{
 	host.BrokerLinkChanged{IsConnected: true},
 	host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/d/a1"},
@@ -142,8 +141,8 @@ var agentScript = []observe.Event{
 	agentround.TaskFitnessChecked{UnfitReason: wire.DeclineTooFewRows},
 }
 
-// coordinatorScript is the story of a run: a statistics round, one published
-// training round, an abandoned one, and the end. Each event changes a metric.
+// coordinatorScript contains the events of a run: a statistics round, a published training round, an abandoned round,
+// and the end. Each event changes a metric.
 var coordinatorScript = []observe.Event{
 	coordinatord.MLflowHistoryLogged{}, coordinatord.MLflowHistoryLogged{Err: errors.New("no route to host")},
 	coordinator.AgentListChanged{ListedAgents: 3},
@@ -239,7 +238,7 @@ var coordinatorScript = []observe.Event{
 		EligibleAgents: 2},
 	round.AgentLeft{Agent: "a1", Reason: round.LeftConnectionLost, EligibleAgents: 1},
 	round.AgentReadmitted{Agent: "a2", Round: 4, ReadmittedEarly: true, EligibleAgents: 1},
-	aggregation.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
+	aggregation.ModelReady{ // no real task has both R2 and accuracy, but all metrics must appear
 		Round: 4, Version: 2, Bytes: 4096, AggregationDuration: time.Second,
 		HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
@@ -263,7 +262,8 @@ var coordinatorScript = []observe.Event{
 	host.BrokerLinkChanged{Err: errors.New("reset by peer")},
 }
 
-// resultOfBoth is a result with figures of numbers and of classes, which no task has, so that all metrics are seen.
+// resultOfBoth returns an evaluation with metrics of regression and of classification, which no real task has, so that
+// all metrics appear.
 func resultOfBoth() evaluation.Result {
 	r2, accuracy, f1 := 0.5, 0.75, 0.625
 	risks := evaluation.AgentMetricDistribution{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25,
@@ -283,7 +283,7 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 	}
 }
 
-// reportOf is an agent's report in which each count is rounds, and each gauge x.
+// reportOf returns an agent's report in which each counter is rounds and each gauge is x.
 func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReportReceived {
 	m := wire.AgentMetricsReport{IntervalSeconds: 300, SoftwareVersion: software}
 	for _, r := range metrics.ReportedSeriesTable {

@@ -15,11 +15,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Handler serves /metrics, /-/healthy and /-/ready, to GET and HEAD.
+// Handler serves GET and HEAD requests for /metrics, /-/healthy and /-/ready.
 //
-// Healthy means only that the process answers: restarting a program because the network is down makes things worse.
-// Ready calls ready, which several goroutines may call at once and which must not block; its error is the answer, with
-// status 503.
+// Healthy only means that the process answers, because a restart does not help if the network is down. If ready returns
+// an error, the answer is the error, with status 503. ready must be safe for concurrent use and must not block.
 func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", serveTextMetrics(reg))
@@ -36,8 +35,8 @@ func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	return mux
 }
 
-// serveTextMetrics answers with all metrics in the text format, which every Prometheus reads. promhttp offers two more,
-// which no Prometheus needs, and links 200 kB for them.
+// serveTextMetrics serves all metrics in the text format, which every Prometheus supports. It does not use promhttp,
+// whose other formats are not needed and add 200 kB to the binary.
 func serveTextMetrics(reg prometheus.Gatherer) http.Handler {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +56,7 @@ func serveTextMetrics(reg prometheus.Gatherer) http.Handler {
 		}
 		for _, f := range families {
 			if _, err := expfmt.MetricFamilyToText(out, f); err != nil {
-				return // the client is gone
+				return // the client has disconnected
 			}
 		}
 	})
@@ -67,19 +66,19 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n") // the client may be gone
+	_, _ = io.WriteString(w, text+"\n") // the client may have disconnected
 }
 
-// Server is an HTTP server that answers until it is closed.
+// Server is a running HTTP server.
 type Server struct {
 	http     *http.Server
 	listener net.Listener
-	stopped  chan struct{} // closed when the listener is done
-	err      error         // why, to be read after stopped
+	stopped  chan struct{} // closed when serving has ended
+	err      error         // reason for the end; read after stopped is closed
 }
 
-// StartServer serves h at host:port. Without a host it listens on loopback only;
-// 0.0.0.0 or [::] is every interface. Port 0 takes a free one, see Addr.
+// StartServer serves h at host:port. Without a host it listens only on loopback; 0.0.0.0 and [::] mean all interfaces.
+// Port 0 selects a free port, see Addr.
 func StartServer(addr string, h http.Handler) (*Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -94,7 +93,7 @@ func StartServer(addr string, h http.Handler) (*Server, error) {
 			addr, err)
 	}
 	s := &Server{
-		// A scrape is small and quick: a slower client occupies a connection for nothing.
+		// A scrape is short. Timeouts keep slow clients from occupying connections.
 		http: &http.Server{
 			Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
@@ -110,7 +109,7 @@ func StartServer(addr string, h http.Handler) (*Server, error) {
 	return s, nil
 }
 
-// URL is where the metrics are; empty for the nil Server, which serves nothing.
+// URL returns the URL of the metrics. It returns "" for a nil Server.
 func (s *Server) URL() string {
 	if s == nil {
 		return ""
@@ -118,7 +117,8 @@ func (s *Server) URL() string {
 	return "http://" + s.Addr().String() + "/metrics"
 }
 
-// Alive returns nil while the server works, and always for the nil Server; otherwise the reason why it has stopped.
+// Alive returns nil while the server is running, and otherwise the reason why it has stopped. For a nil Server it
+// always returns nil.
 func (s *Server) Alive(context.Context) error {
 	if s == nil {
 		return nil
@@ -131,11 +131,11 @@ func (s *Server) Alive(context.Context) error {
 	}
 }
 
-// Addr is where the server listens.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Close stops listening and waits for requests that are under way until ctx is
-// done, then cuts them off. It returns why, also if serving had failed before.
+// Close stops listening and waits for active requests until ctx is done. It then aborts them and returns an error. It
+// also returns an earlier serving error.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {

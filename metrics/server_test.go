@@ -84,7 +84,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestText: whoever takes gzip gets the same text, packed; metrics that cannot be gathered are an error, not a part.
+// TestText checks that a client that accepts gzip gets the same text compressed. If metrics cannot be gathered, the
+// answer is an error, not a partial text.
 func TestText(t *testing.T) {
 	reg := NewRegistry("agentd")
 	get := func(encoding string) *httptest.ResponseRecorder {
@@ -117,7 +118,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// broken is a collector whose metric cannot be read.
+// broken is a collector whose metric cannot be collected.
 type broken struct{ desc *prometheus.Desc }
 
 func (b broken) Describe(to chan<- *prometheus.Desc) { to <- b.desc }
@@ -148,7 +149,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestClose: requests under way are waited for until the context is done.
+// TestClose checks that Close waits for active requests until the context is done.
 func TestClose(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	s, err := StartServer("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -182,7 +183,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCloseTellsAnEarlierFailure: a listener that died is not passed over.
+// TestCloseTellsAnEarlierFailure checks that Close returns the error of a listener that failed earlier.
 func TestCloseTellsAnEarlierFailure(t *testing.T) {
 	s, err := StartServer("127.0.0.1:0", http.NotFoundHandler())
 	if err != nil {

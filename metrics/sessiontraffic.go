@@ -22,18 +22,18 @@ func trafficMetric(name, help string) *observe.Metric {
 	return m
 }
 
-// TrafficMetrics are the metrics that SessionTrafficCounter needs, beside those of dropped messages.
+// TrafficMetrics lists the metrics of SessionTrafficCounter, except the metric of dropped messages.
 var TrafficMetrics = []*observe.Metric{mqttMessages, payloadBytes}
 
-// SessionTrafficCounter counts the messages of a program's sessions with brokers. They are no events: a session reports
-// each message from a goroutine of its own.
+// SessionTrafficCounter counts the messages of a program's sessions with brokers. These messages are not events,
+// because a session reports each message from its own goroutine.
 type SessionTrafficCounter struct {
 	Metrics         *EventMetrics
-	DroppedMessages *observe.Metric // made by host.NewDroppedMessagesMetric
+	DroppedMessages *observe.Metric // created by host.NewDroppedMessagesMetric
 }
 
-// CountMessage counts a message. A received message that was dropped has used the network; a message that was not sent
-// has not. Several goroutines may call it.
+// CountMessage counts a message. A dropped incoming message is counted as traffic, because it has used the network; an
+// unsent message is not. CountMessage is safe for concurrent use.
 func (t SessionTrafficCounter) CountMessage(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	var d observe.EventDescription
 	direction := host.DirectionSent

@@ -24,7 +24,7 @@ func wantSeries(t *testing.T, series map[string]string, want map[string]string) 
 	}
 }
 
-// TestUnknownValuesHaveNoSeries: what was known and is not any more goes.
+// TestUnknownValuesHaveNoSeries checks that a series is removed when its value becomes unknown.
 func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	reg, o := programs[1].start()
 	o.tell(aggregation.ModelReady{HeldOutScore: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
@@ -46,8 +46,8 @@ func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
 }
 
-// TestMeansNeedAllUpdates: each update weighs the same, rounds do not mix, and
-// a restart in the middle of a round leaves its means unknown.
+// TestMeansNeedAllUpdates checks that all updates have the same weight, that rounds are separate, and that a restart
+// during a round makes its means unknown.
 func TestMeansNeedAllUpdates(t *testing.T) {
 	reg, o := programs[1].start()
 	end := func(r wire.RoundID, accepted int, before, after, norm string) {
@@ -65,15 +65,14 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 	o.tell(acceptedUpdate("a", 2, 9, 5, 4, 1))
 	end(2, 1, "5", "4", "1")
 	o.tell(acceptedUpdate("a", 3, 9, 7, 6, 1))
-	end(3, 2, "", "", "") // one was accepted before the restart
+	end(3, 2, "", "", "") // one update was accepted before the restart
 	end(4, 1, "", "", "")
 	o.tell(acceptedUpdate("a", 5, 9, 8, 7, 1))
 	o.tell(round.UpdateAccepted{Agent: "b", Round: 5, Norm: 1e9, Update: wire.Update{Kind: wire.KindStatistics}})
 	end(5, 1, "8", "7", "1")
 }
 
-// TestTraffic: a received message that is dropped has cost bytes, one that
-// was not sent has not.
+// TestTraffic checks that a dropped incoming message is counted as traffic, but an unsent message is not.
 func TestTraffic(t *testing.T) {
 	for _, p := range programs {
 		wantSeries(t, seriesOf(t, p.played()), map[string]string{
@@ -90,8 +89,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficFromManyGoroutines counts beside the observer and a scrape; run
-// it with -race.
+// TestTrafficFromManyGoroutines counts traffic concurrently with events and a scrape; run it with -race.
 func TestTrafficFromManyGoroutines(t *testing.T) {
 	const goroutines, each = 4, 250
 	for _, p := range programs {

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Decode reads a file that Encode has written, and checks that it is whole: that
-// its tensors are those of a model, and that these have the hash that it tells. Vector is a copy.
+// Decode decodes a file that was written by Encode. It verifies that the tensors form a model and match the hash in the
+// metadata. The returned parameters are a copy.
 func Decode(file []byte) (*Model, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil {
@@ -81,7 +81,8 @@ func (m *Model) decodeMetadata(meta map[string]string) error {
 	return m.decodeRecipe(meta)
 }
 
-// encodeTensorOrder tells the order of an external model's tensors in its vector, which is not that of the file.
+// encodeTensorOrder stores the order of an external model's tensors in its parameter vector, because the file sorts
+// them differently.
 func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	var names []string
 	for _, t := range tensors {
@@ -92,7 +93,7 @@ func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) err
 	return err
 }
 
-// decodeExternalTensors takes the tensors of an external model.
+// decodeExternalTensors reads the parameters of an external model from its tensors.
 func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]string) error {
 	var names []string
 	if err := json.Unmarshal([]byte(meta["tensors"]), &names); err != nil {
@@ -114,7 +115,7 @@ func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]st
 	return a.Validate()
 }
 
-// decodeTensors takes the model's shape from its tensors.
+// decodeTensors reads the architecture and the parameters of a model from its tensors.
 func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) error {
 	by := make(map[string]store.Tensor, len(tensors))
 	for _, t := range tensors {
@@ -125,7 +126,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 		return err
 	}
 	if a.Risk == spec.LossHuber {
-		a.HuberDelta = 1 // whatever it was, predictions are the same
+		a.HuberDelta = 1 // any value, because δ does not affect predictions
 	}
 	if err := a.Validate(); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	return nil
 }
 
-// decodeArchitecture returns the model's architecture, by its tensors; it has not been checked.
+// decodeArchitecture derives the architecture of the model from its tensors. It does not validate the result.
 func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
 	_, biased := by["layer0.bias"]
 	a := learner.Architecture{Inputs: len(m.Features), HasBias: biased, Risk: spec.LossKind(meta["risk"]),
@@ -192,7 +193,7 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 	return a, nil
 }
 
-// decodeConvolution returns the filter layers: those whose weights have three axes.
+// decodeConvolution derives the filter layers, which are the layers with three-dimensional weights.
 func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
 	if c.PoolSteps, err = strconv.Atoi(pool); err != nil {
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
@@ -209,5 +210,5 @@ func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolut
 	}
 }
 
-// weightTensorName is the name of the weights of a layer.
+// weightTensorName returns the name of the weight tensor of a layer.
 func weightTensorName(layer int) string { return fmt.Sprintf("layer%d.weight", layer) }

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// external is a model that a program trains, whose tensors stand in another order in the file: it sorts them.
+// external returns an external model whose tensors have another order in the file, which sorts them.
 func external() *modelfile.Model {
 	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared,
 		ExternalTensors: []learner.TensorSpec{
@@ -23,7 +23,7 @@ func external() *modelfile.Model {
 	return m
 }
 
-// TestExternal: the model of a program is read as it was written, though nobody here predicts with it.
+// TestExternal checks that an external model is decoded unchanged, although we cannot predict with it.
 func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)

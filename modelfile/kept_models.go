@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	activeModelFile  = "model.safetensors" // in the state folder: other programs read it, too
+	activeModelFile  = "model.safetensors" // in the state folder, because other programs also read it
 	keptModelDir     = "models"
 	pinFile          = "pinned"
 	pinRecordVersion = 1
 )
 
-// ActiveModelPath is where an agent's model in use is.
+// ActiveModelPath returns the path of the agent's active model.
 func ActiveModelPath(stateDir string) string { return filepath.Join(stateDir, activeModelFile) }
 
-// ModelLockDir is the folder that whoever changes an agent's models locks for that long. It is not the state folder,
-// whose lock the daemon holds as long as it runs: so a command may change them at any time.
+// ModelLockDir returns the folder that must be locked to change an agent's models. It is not the state folder, which
+// the daemon locks while it runs, so that a command can change the models at any time.
 func ModelLockDir(stateDir string) string { return filepath.Join(stateDir, keptModelDir) }
 
-// KeptModels is the models that an agent has taken, the last few, and which is in use. They are numbered in the order
-// in which they were taken. The one in use is a file of its own, replaced atomically; unless the device's owner has
-// pinned another one, it is the newest.
+// KeptModels contains the last models that an agent has installed, and the active model. Models are numbered in the
+// order of installation. The active model is a separate file that is replaced atomically. It is the newest model,
+// unless the device's owner has pinned another one.
 type KeptModels struct {
 	disk     store.Disk
 	stateDir string
 	models   *store.ModelFolder
 }
 
-// KeptModel describes a model that is kept.
+// KeptModel describes an installed model.
 type KeptModel struct {
 	InstallNumber uint64
 	FileBytes     int64
@@ -43,13 +43,13 @@ type KeptModel struct {
 	IsInUse       bool
 }
 
-// Name names the model as the coordinator's commands do: RUN/VERSION.
+// Name returns the name of the model as RUN/VERSION, as used in the coordinator's commands.
 func (k *KeptModel) Name() string { return k.Metadata["run"] + "/" + k.Metadata["version"] }
 
-// ErrNoEarlierModel is the error of Rollback when there is no model from before the one in use.
+// ErrNoEarlierModel is returned by Rollback if no model is older than the active one.
 var ErrNoEarlierModel = errors.New("there is no earlier model")
 
-// OpenKeptModels opens the models in a state folder, and makes their folder.
+// OpenKeptModels opens the models in a state folder. It creates their folder if necessary.
 func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
 	models, err := disk.OpenModelFolder(ModelLockDir(stateDir))
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
 	return &KeptModels{disk, stateDir, models}, nil
 }
 
-// ActiveModel returns the model in use, or store.ErrNoModel.
+// ActiveModel returns the active model, or store.ErrNoModel.
 func (k *KeptModels) ActiveModel() (*Model, error) {
 	path := ActiveModelPath(k.stateDir)
 	file, err := k.disk.ReadFile(path)
@@ -75,8 +75,8 @@ func (k *KeptModels) ActiveModel() (*Model, error) {
 	return m, nil
 }
 
-// List returns the models that are kept, the oldest first. When some are damaged the error names them, and the others
-// are still returned.
+// List returns the installed models, oldest first. If some are damaged, it returns the others and an error that names
+// the damaged ones.
 func (k *KeptModels) List() ([]KeptModel, error) {
 	infos, err := k.models.List()
 	file, missing := k.disk.ReadFile(ActiveModelPath(k.stateDir))
@@ -92,7 +92,7 @@ func (k *KeptModels) List() ([]KeptModel, error) {
 	return all, err
 }
 
-// Find returns a model that is kept; nil if it is not there.
+// Find returns the installed model with the given name, or nil.
 func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	number, err := k.installNumberOf(name)
 	if number == 0 || err != nil {
@@ -105,7 +105,7 @@ func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	return Decode(file)
 }
 
-// installNumberOf returns the newest number of a model; 0 if it is not there.
+// installNumberOf returns the newest installation number of a model, or 0 if it is not installed.
 func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	if !name.IsSet() {
 		return 0, nil
@@ -119,8 +119,8 @@ func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	return 0, err
 }
 
-// Install keeps a model, puts it into use, and removes the oldest so that keep are left, and the model spare if it is
-// there.
+// Install stores and activates a model. It then removes the oldest models, so that only keep models and the model spare
+// remain.
 func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	file, err := m.Encode()
 	if err != nil {
@@ -140,11 +140,11 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	if err := k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644); err != nil {
 		return err
 	}
-	stays, _ := k.installNumberOf(spare) // of damaged ones nobody knows
+	stays, _ := k.installNumberOf(spare) // ignore damaged models
 	return k.models.Prune(keep, number, stays)
 }
 
-// Activate puts the model of that number into use, and pins it; number 0 puts the newest into use, and ends the pin.
+// Activate activates and pins the model with the given number. Number 0 activates the newest model and removes the pin.
 func (k *KeptModels) Activate(number uint64) error {
 	pin := filepath.Join(ModelLockDir(k.stateDir), pinFile)
 	if number == 0 {
@@ -166,7 +166,7 @@ func (k *KeptModels) Activate(number uint64) error {
 	if _, err := k.models.Get(number); err != nil {
 		return err
 	}
-	// before: else the daemon may take another one
+	// pin first, or the daemon could install another model in between
 	if err := k.disk.SaveRecord(pin, pinRecordVersion, nil); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (k *KeptModels) writeActiveModel(number uint64) error {
 	return k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644)
 }
 
-// Rollback puts the model from before the one in use into use, pins it, and returns its number.
+// Rollback activates and pins the model before the active one. It returns the number of that model.
 func (k *KeptModels) Rollback() (uint64, error) {
 	all, err := k.List()
 	at := slices.IndexFunc(all, func(m KeptModel) bool { return m.IsInUse })
@@ -191,7 +191,7 @@ func (k *KeptModels) Rollback() (uint64, error) {
 	return all[at-1].InstallNumber, k.Activate(all[at-1].InstallNumber)
 }
 
-// IsPinned reports whether the device's owner has said which model is in use.
+// IsPinned reports whether the device's owner has pinned the active model.
 func (k *KeptModels) IsPinned() bool {
 	_, err := k.disk.Lstat(filepath.Join(ModelLockDir(k.stateDir), pinFile))
 	return err == nil

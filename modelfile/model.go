@@ -17,29 +17,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FormatVersion is the version of the metadata. Keys may be added to it.
+// FormatVersion is the version of the metadata format. New keys may be added without changing it.
 const FormatVersion = 1
 
-// Model is a model, where it comes from, and what it is used with.
+// Model contains the parameters of a model, its origin, and the information required for predictions.
 type Model struct {
 	TaskName        string
-	Run             wire.RunID        // 0 in files that were written before it was told
-	Version         wire.ModelVersion // in the run
-	ParameterDigest wire.Digest       // of Vector: the model's address in the federation
-	ParentModel     string            // the model with which its run began; empty = an initial one
+	Run             wire.RunID        // run number; 0 in old files without it
+	Version         wire.ModelVersion // version of the model within the run
+	ParameterDigest wire.Digest       // hash of ParameterBytes, the address of the model in the federation
+	ParentModel     string            // model with which the run started; empty for a new model
 	Features        []string
-	Target          string          // empty of an autoencoder
-	Recipe          *spec.RowRecipe // how rows are made of readings; nil if they are not
+	Target          string          // target column; empty for an autoencoder
+	Recipe          *spec.RowRecipe // rules for making rows from readings; nil without readings
 
-	Architecture    learner.Architecture // without ridge and δ, which only training needs
+	Architecture    learner.Architecture // architecture without ridge and δ, which only training requires
 	Standardization learner.Standardization
-	ParameterBytes  []byte // float32, as over the wire
-	// PersonalTensors names the tensors of the architecture that each device keeps for itself. A coordinator's file
-	// lacks these tensors, in Vector too, and cannot predict; a device's file has all tensors.
+	ParameterBytes  []byte // parameters as float32, in the network encoding
+	// PersonalTensors names the tensors that each device keeps for itself. A coordinator's file does not contain them
+	// and cannot be used for predictions; a device's file contains all tensors.
 	PersonalTensors []string
 }
 
-// NewModel describes a model of a task, whose vector goes over the wire as data, with that hash.
+// NewModel returns the model of a task with parameters in the network encoding and their hash.
 func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
 	st := &t.Standardization
 	var recipe *spec.RowRecipe
@@ -53,14 +53,14 @@ func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Diges
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
-// PredictionTarget is the target of a model, with its unit and horizon.
+// PredictionTarget describes the target of a model.
 type PredictionTarget struct {
-	TargetColumn string        // the column; empty of an autoencoder
-	Unit         string        // of predictions; empty if the task names none
-	Horizon      time.Duration // from the row's time to the time that a prediction is for
+	TargetColumn string        // target column; empty for an autoencoder
+	Unit         string        // unit of predictions; empty if the task defines none
+	Horizon      time.Duration // time from the row to the predicted target
 }
 
-// PredictionTarget returns the target of the model, its unit and its horizon.
+// PredictionTarget returns the target of the model with its unit and horizon.
 func (m *Model) PredictionTarget() PredictionTarget {
 	g := PredictionTarget{TargetColumn: m.Target}
 	if m.Recipe == nil || m.Target == "" {
@@ -68,7 +68,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	}
 	c, err := spec.ParseColumnExpression(m.Target)
 	if err != nil {
-		return g // a file of somebody else
+		return g // the file was written by another program
 	}
 	if c.Operation == spec.OperationHorizon {
 		g.Horizon = c.LagOrWindow
@@ -82,14 +82,14 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	return g
 }
 
-// Encode returns the file. The model is valid, and its vector has the length of its architecture without what is
-// personal.
+// Encode returns the model file. The model must be valid. Its parameters must have the length of its architecture
+// without personal tensors.
 func (m *Model) Encode() ([]byte, error) {
 	pieces, err := m.EncodePieces()
 	return slices.Concat(pieces...), err
 }
 
-// EncodePieces returns the file in pieces, in memory of the vector's own but for the first.
+// EncodePieces returns the model file in pieces. All pieces except the first share memory with the parameters.
 func (m *Model) EncodePieces() ([][]byte, error) {
 	a := m.Architecture
 	meta := map[string]string{
@@ -146,10 +146,10 @@ func (m *Model) EncodePieces() ([][]byte, error) {
 	return store.EncodeSafetensorsPieces(tensors, meta)
 }
 
-// IsExternal reports whether only the program that has trained the model knows how to predict with it.
+// IsExternal reports whether only the program that trained the model can use it for predictions.
 func (m *Model) IsExternal() bool { return m.Architecture.Kind == spec.ModelExternal }
 
-// Predictor returns what predicts with the model. An external one has none.
+// Predictor returns a predictor for the model. It returns an error for an external model.
 func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 	if m.IsExternal() {
 		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
@@ -167,18 +167,18 @@ func (m *Model) Parameters() ([]float32, error) {
 	return w, wire.DecodeVector(w, m.ParameterBytes)
 }
 
-// IsSameModel reports whether two models are one.
+// IsSameModel reports whether both models have the same reference.
 func (m *Model) IsSameModel(other *Model) bool {
 	return other != nil && m.ModelRef() == other.ModelRef()
 }
 
-// ModelRef names the model for programs.
+// ModelRef returns the reference that identifies the model.
 func (m *Model) ModelRef() wire.ModelRef {
 	return wire.ModelRef{Run: m.Run, Version: m.Version, ParametersDigest: m.ParameterDigest}
 }
 
-// IsComparableWith reports whether both predict one target from the same columns, so that they may be compared;
-// external ones, whether they have the same tensors.
+// IsComparableWith reports whether both models predict the same target from the same columns, so that their scores can
+// be compared. External models must also have the same tensors.
 func (m *Model) IsComparableWith(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
@@ -188,5 +188,5 @@ func (m *Model) IsComparableWith(other *Model) bool {
 		})
 }
 
-// DisplayName names the model for a person: RUN/VERSION, as the coordinator's commands do.
+// DisplayName returns the name of the model as RUN/VERSION, as used in the coordinator's commands.
 func (m *Model) DisplayName() string { return m.ModelRef().String() }

@@ -25,7 +25,7 @@ import (
 )
 
 // models returns at least one model of each kind and each loss. The scale of a standardised target is not 1. A loss
-// without an entry of its own gets a model without hidden layers.
+// without its own entry gets a model without hidden layers.
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
 		a.Inputs, a.HasBias = 3, a.Risk != spec.LossHuber
@@ -86,7 +86,7 @@ func models() map[string]*modelfile.Model {
 			Activation:  spec.ActivationTanh,
 			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{4}, PoolSteps: 2}},
 			true),
-		// drops a step
+		// drops one step
 		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.LossSoftmax, Outputs: 3, HiddenUnits: []int{4},
 			Activation: spec.ActivationReLU,
 			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{5, 4},
@@ -100,7 +100,7 @@ func models() map[string]*modelfile.Model {
 	return all
 }
 
-// hasLoss reports whether a model has the loss.
+// hasLoss reports whether one of the models has the given loss.
 func hasLoss(all map[string]*modelfile.Model, loss spec.LossKind) bool {
 	for _, m := range all {
 		if m.Architecture.Risk == loss {
@@ -110,7 +110,7 @@ func hasLoss(all map[string]*modelfile.Model, loss spec.LossKind) bool {
 	return false
 }
 
-// TestModelsHaveEveryKind: the other tests cover every kind of model that agents train.
+// TestModelsHaveEveryKind checks that the other tests cover every kind of model that agents train.
 func TestModelsHaveEveryKind(t *testing.T) {
 	tested := map[spec.ModelKind]bool{}
 	for _, m := range models() {
@@ -124,10 +124,10 @@ func TestModelsHaveEveryKind(t *testing.T) {
 	}
 }
 
-// width is the number of features of a conv1d: two channels of six steps.
+// width is the number of features of a conv1d model: two channels of six steps.
 const width = 12
 
-// windows are the columns of a conv1d, made of readings.
+// windows returns the columns of a conv1d model, which are made from readings.
 func windows() (all []string) {
 	for _, input := range []string{"temp", "pm"} {
 		for lag := width/2 - 1; lag > 0; lag-- {
@@ -138,7 +138,7 @@ func windows() (all []string) {
 	return all
 }
 
-// channels gives each step of a channel the mean and the scale of one of the first two columns.
+// channels expands the standardisation of the first two columns to all steps of two channels.
 func channels(st learner.Standardization) learner.Standardization {
 	wide := learner.Standardization{Clip: st.Clip}
 	for j := range width {
@@ -168,7 +168,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestPersonal: a file without the tensors that are each device's own has the others, and predicts nothing.
+// TestPersonal checks that a file without personal tensors contains the other tensors and cannot predict.
 func TestPersonal(t *testing.T) {
 	m := *models()["tanh"]
 	parts := m.Architecture.NewParameterSplit([]string{"layer1"})
@@ -197,7 +197,7 @@ func TestPersonal(t *testing.T) {
 	}
 }
 
-// TestEarlier: a file from before the keys run, hash and kind is read.
+// TestEarlier checks that an old file without the keys run, hash and kind can be decoded.
 func TestEarlier(t *testing.T) {
 	m := models()["linear"]
 	tensors, meta, err := store.DecodeSafetensors(encode(t, m))
@@ -289,7 +289,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNumpy runs the lines of docs/MODEL.md, and compares them with our predictions.
+// TestNumpy runs the code from docs/MODEL.md and compares its results with our predictions.
 func TestNumpy(t *testing.T) {
 	python := testkit.NumpyPython(t)
 	page, err := os.ReadFile("../docs/MODEL.md")
@@ -313,7 +313,7 @@ func TestNumpy(t *testing.T) {
 	}
 	for name, m := range models() {
 		if m.Architecture.Kind == spec.ModelConv1D {
-			continue // these lines are of layers of units, as the page says; TestPython has the others
+			continue // the code is only valid for dense layers; TestPython covers conv1d
 		}
 		path := filepath.Join(t.TempDir(), "model.safetensors")
 		if err := os.WriteFile(path, encode(t, m), 0o600); err != nil {
@@ -355,7 +355,7 @@ func TestNumpy(t *testing.T) {
 	}
 }
 
-// TestGoal: the target of a model, its unit and its horizon.
+// TestGoal checks the target of a model with its unit and horizon.
 func TestGoal(t *testing.T) {
 	recipe := &spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 		{Name: "pm25", Unit: "µg/m³", Transform: spec.TransformLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
@@ -368,7 +368,7 @@ func TestGoal(t *testing.T) {
 		"temp in 30m": {recipe, modelfile.PredictionTarget{Unit: "°C", Horizon: 30 * time.Minute}},
 		"temp":        {recipe, modelfile.PredictionTarget{Unit: "°C"}},
 		"count in 1h": {recipe, modelfile.PredictionTarget{Horizon: time.Hour}},
-		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // a column of a file
+		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // column of a file
 		"":            {recipe, modelfile.PredictionTarget{}},
 	} {
 		tt.want.TargetColumn = target

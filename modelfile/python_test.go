@@ -15,15 +15,14 @@ import (
 
 var update = flag.Bool("update", false, "write the files that the Python package is tested with")
 
-// predictions are what the models say of rows.
+// predictions contains the predictions of all models for the same rows.
 type predictions struct {
-	Rows    [][]float32            `json:"rows"` // a model takes as many columns of it as it has features
+	Rows    [][]float32            `json:"rows"` // a model uses the first columns, as many as it has features
 	Values  map[string][]float64   `json:"values"`
-	Classes map[string][][]float64 `json:"classes"` // of models of classes
+	Classes map[string][][]float64 `json:"classes"` // class probabilities, for classification models
 }
 
-// TestPython holds the files with which packaging/python tests that it predicts as we do against what we write and
-// predict.
+// TestPython checks that the golden files of packaging/python match our current files and predictions.
 func TestPython(t *testing.T) {
 	const folder = "../packaging/python/tests/golden"
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -33,7 +32,7 @@ func TestPython(t *testing.T) {
 		now.Rows = append(now.Rows, []float32{float32(10 + 8*a), float32(-3 + 0.2*b), float32(c)})
 	}
 	for i := range now.Rows {
-		for j := len(now.Rows[i]); j < width; j++ { // of the two channels that the standardisation of a conv1d has
+		for j := len(now.Rows[i]); j < width; j++ { // units of the two channels of a conv1d standardisation
 			mean, scale := 10., 4.
 			if j >= width/2 {
 				mean, scale = -3, 0.1
@@ -83,7 +82,7 @@ func (p *predictions) add(t *testing.T, name string, m *modelfile.Model) {
 	}
 }
 
-// compare wants the predictions of a file, but for the last bits, which depend on the processor.
+// compare checks p against the predictions in a file, except for the last bits, which depend on the processor.
 func (p *predictions) compare(t *testing.T, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// recipeGridMetadata and recipeInputMetadata are a recipe as the keys "grid" and "inputs" have it: in the words of
-// coordinator.yaml.
+// recipeGridMetadata and recipeInputMetadata are the JSON forms of a recipe under the keys "grid" and "inputs". They
+// use the same names as coordinator.yaml.
 type recipeGridMetadata struct {
 	Step     string `json:"step"`
 	Lateness string `json:"lateness"`
@@ -29,7 +29,7 @@ type recipeInputMetadata struct {
 	Jump          float64             `json:"jump,omitempty"`
 }
 
-// encodeRecipe adds how rows are made of readings.
+// encodeRecipe adds a recipe to the metadata.
 func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
 	var inputs []recipeInputMetadata
 	for _, in := range r.Inputs {
@@ -54,7 +54,7 @@ func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
 	return nil
 }
 
-// decodeRecipe returns how the rows of the model are made of readings; nil if they are not.
+// decodeRecipe reads the recipe from the metadata. It sets no recipe if the keys are missing.
 func (m *Model) decodeRecipe(meta map[string]string) error {
 	if meta["inputs"] == "" && meta["grid"] == "" {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzTunnel has a proxy answer anything. It is read up to a bound, and what is no answer in HTTP is none.
+// FuzzTunnel checks that any answer of a proxy is read up to a limit, and that an invalid HTTP answer is rejected.
 func FuzzTunnel(f *testing.F) {
 	for _, answer := range []string{"HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 407 Proxy\r\n\r\n",
 		"HTTP/1.1 200 OK\r\n\r\nmore", "HTTP/1.0 200\r\nContent-Length: 5\r\n\r\n", "SSH-2.0\r\n"} {
@@ -25,7 +25,7 @@ func FuzzTunnel(f *testing.F) {
 	})
 }
 
-// answering is a connection whose other end says what it has to say, and hangs up.
+// answering is a connection whose other end sends a fixed answer and closes.
 type answering struct {
 	net.Conn
 	answer *bytes.Reader

@@ -12,48 +12,47 @@ import (
 )
 
 const (
-	// maxUnacknowledgedPackets is how many packets may wait for the broker's acknowledgement.
+	// maxUnacknowledgedPackets is the maximum number of packets that await the broker's acknowledgement.
 	maxUnacknowledgedPackets = 8
-	// flushTimeout bounds how long Close sends what waits to be sent.
+	// flushTimeout is the maximum time that Close spends sending the outbox.
 	flushTimeout = 3 * time.Second
-	// disconnectQuiesceMillis is how many milliseconds paho may take to send DISCONNECT, and to wait for the end.
+	// disconnectQuiesceMillis is the time in milliseconds that paho has to send DISCONNECT and to wait for the close.
 	disconnectQuiesceMillis = 250 + uint(brokerCloseTimeout/time.Millisecond)
 )
 
-// brokerLink is one connection, from CONNECT to its end, with a paho client of its
-// own. Paho's reconnecting is not used: it discards subscriptions, resends
-// refused messages without end, has no jitter and cannot be interrupted.
+// brokerLink is one connection to the broker, with its own paho client. It does not use paho's reconnection, which
+// discards subscriptions, resends refused messages forever, has no jitter and cannot be interrupted.
 type brokerLink struct {
 	options  *Options
 	client   paho.Client
 	mailbox  *EventMailbox
 	outbox   *outbox
-	onSuback func(l *brokerLink, asked []subscription, codes map[string]byte) // after a SUBACK
-	// is called for each oversized message
+	onSuback func(l *brokerLink, asked []subscription, codes map[string]byte) // called after each SUBACK
+	// onOversizedMessage is called for each oversized message.
 	onOversizedMessage func(ObservedMessage)
 
 	unconfirmedSends unconfirmedSends
 
-	conn    atomic.Pointer[linkConn] // nil until dialed
-	dialErr error                    // why there is no conn; read after connecting
+	conn    atomic.Pointer[linkConn] // network connection; nil until dialled
+	dialErr error                    // reason why conn is nil; read after connecting
 
-	pendingAcks chan pendingAck // the window
-	flushed     chan struct{}   // closed when there is nothing more to send or acknowledge
+	pendingAcks chan pendingAck // sent packets that await an acknowledgement
+	flushed     chan struct{}   // closed when all packets are sent and acknowledged
 	ended       chan struct{}   // closed when the link has ended
 	endOnce     sync.Once
-	endErr      error // why it ended; read after lost
+	endErr      error // reason for the end; valid after ended is closed
 }
 
-// pendingAck is a packet that the broker has to acknowledge.
+// pendingAck describes a packet that awaits the broker's acknowledgement.
 type pendingAck struct {
 	token            paho.Token
-	subscriptions    []subscription // of a SUBSCRIBE
-	publishedMessage *Message       // of a PUBLISH
-	sendNumber       int            // under way
+	subscriptions    []subscription // subscriptions in a SUBSCRIBE packet
+	publishedMessage *Message       // message in a PUBLISH packet
+	sendNumber       int            // number of the message in unconfirmedSends
 }
 
-// start begins to send the contents of the outbox. After a loss the sender may hang in paho until the write timeout, so
-// nothing waits for it.
+// startSending starts the goroutines that send the outbox and await acknowledgements. The caller does not wait for
+// them, because after a lost connection paho may block until the write timeout.
 func (l *brokerLink) startSending() {
 	go l.sendOutbox()
 	go l.awaitAcks()
@@ -77,14 +76,14 @@ func (l *brokerLink) queueSubscriptionChange(c outboxCommand) {
 	}
 }
 
-// abort ends the link for a reason, without DISCONNECT.
+// abort closes the connection for the given reason, without DISCONNECT.
 func (l *brokerLink) abort(reason error) {
 	if conn := l.conn.Load(); conn != nil {
 		conn.abort(reason)
 	}
 }
 
-// recordEnd records that the link has ended. After a loss paho calls it, once its workers have stopped.
+// recordEnd records that the link has ended. Paho calls it after a lost connection, when its workers have stopped.
 func (l *brokerLink) recordEnd(err error) {
 	l.endOnce.Do(func() {
 		l.endErr = err
@@ -92,8 +91,7 @@ func (l *brokerLink) recordEnd(err error) {
 	})
 }
 
-// flushAndDisconnect sends what waits in the outbox, for a bounded time, and disconnects for
-// a reason.
+// flushAndDisconnect sends the rest of the outbox, within flushTimeout, and disconnects.
 func (l *brokerLink) flushAndDisconnect(reason error) {
 	l.outbox.closeForNewCommands()
 	timer := time.NewTimer(flushTimeout)
@@ -107,7 +105,7 @@ func (l *brokerLink) flushAndDisconnect(reason error) {
 	l.recordEnd(reason)
 }
 
-// sendOutbox works through the outbox, in order.
+// sendOutbox sends the commands of the outbox in order.
 func (l *brokerLink) sendOutbox() {
 	defer close(l.pendingAcks)
 	for {
@@ -132,7 +130,7 @@ func (l *brokerLink) sendOutbox() {
 	}
 }
 
-// sendCommand sends a command and returns the packet that the broker has to acknowledge. It may block for the write
+// sendCommand sends a command and returns the packet that the broker has to acknowledge. It may block until the write
 // timeout.
 func (l *brokerLink) sendCommand(c outboxCommand) (pendingAck, error) {
 	var p pendingAck
@@ -151,7 +149,7 @@ func (l *brokerLink) sendCommand(c outboxCommand) (pendingAck, error) {
 	return p, l.awaitPacketWritten(p.token)
 }
 
-// publishQoS0 writes a message of QoS 0; for QoS 1 it returns the packet that the broker has to acknowledge.
+// publish sends a message. For QoS 1 it returns the packet that the broker has to acknowledge.
 func (l *brokerLink) publish(m *Message) (pendingAck, error) {
 	p := pendingAck{publishedMessage: m, sendNumber: l.unconfirmedSends.recordSend(m)}
 	if m.QoS == AtMostOnce {
@@ -167,7 +165,7 @@ func (l *brokerLink) publish(m *Message) (pendingAck, error) {
 	return p, nil
 }
 
-// awaitPacketWritten waits until paho has written a packet: the messages that it does not write must not overtake it.
+// awaitPacketWritten waits until paho has written a packet, so that packets written without paho do not overtake it.
 func (l *brokerLink) awaitPacketWritten(token paho.Token) error {
 	if err := token.Error(); err != nil {
 		return err
@@ -179,12 +177,12 @@ func (l *brokerLink) awaitPacketWritten(token paho.Token) error {
 	return nil
 }
 
-// reportOutgoingMessage reports that a message was sent or dropped.
+// reportOutgoingMessage reports to ObserveMessage that a message was sent or dropped.
 func (l *brokerLink) reportOutgoingMessage(m *Message, sent bool) {
 	l.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), IsDropped: !sent})
 }
 
-// tokenSucceeded reports whether a token is done without an error. It does not wait.
+// tokenSucceeded reports whether a token has completed without an error. It does not block.
 func tokenSucceeded(token paho.Token) bool {
 	select {
 	case <-token.Done():
@@ -194,10 +192,10 @@ func tokenSucceeded(token paho.Token) bool {
 	}
 }
 
-// reportAckOutcome reports whether a packet was acknowledged, or never will be.
+// reportAckOutcome reports whether a packet was acknowledged.
 func (l *brokerLink) reportAckOutcome(p pendingAck) {
 	if p.publishedMessage == nil {
-		// else the link is lost, or it is an UNSUBSCRIBE
+		// Otherwise the link is lost or the packet is an UNSUBSCRIBE.
 		if token, ok := p.token.(*paho.SubscribeToken); ok && tokenSucceeded(token) {
 			l.onSuback(l, p.subscriptions, token.Result())
 		}
@@ -209,8 +207,8 @@ func (l *brokerLink) reportAckOutcome(p pendingAck) {
 	l.reportOutgoingMessage(p.publishedMessage, tokenSucceeded(p.token))
 }
 
-// awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
-// full, so the link is replaced. The time does not count while an oversized message arrives, which delays them.
+// awaitAcks waits for acknowledgements, oldest first. If one is overdue by a keepalive interval, it aborts the link.
+// While an oversized message arrives, the timer restarts, because the message delays acknowledgements.
 func (l *brokerLink) awaitAcks() {
 	defer close(l.flushed)
 	timer := time.NewTimer(l.options.KeepAlive)
@@ -234,8 +232,8 @@ func (l *brokerLink) awaitAcks() {
 	}
 }
 
-// queueReceivedMessage takes in a message, in the order of arrival. It only queues and never blocks: PINGRESP comes in
-// the same way.
+// queueReceivedMessage puts a received message into the mailbox. It never blocks, because PINGRESP arrives on the same
+// goroutine.
 func (l *brokerLink) queueReceivedMessage(m Message) {
 	kept := l.mailbox.Put(MessageReceived{m})
 	l.options.ObserveMessage(ObservedMessage{IsIncoming: true, Topic: m.Topic, PayloadBytes: len(m.Payload),

@@ -23,7 +23,7 @@ func (w lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logged returns a logger and the lines that it wrote.
+// logged returns a logger and a channel with its lines.
 func logged() (*slog.Logger, lineWriter) {
 	lines := make(lineWriter, 1000)
 	return slog.New(slog.NewTextHandler(lines, nil)), lines
@@ -66,7 +66,7 @@ func TestSubscriptionRefused(t *testing.T) {
 	}
 }
 
-// Nobody reads the events of a flood; the session pings anyway.
+// TestBlockedConsumerKeepsPinging checks that the session sends pings although the events of a flood are not read.
 func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
@@ -92,7 +92,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000,
 		ObserveMessage: counts.observe})
 	s.Subscribe(mqtt.AtMostOnce, "x")
-	for range 2 { // the second says that the first was answered
+	for range 2 { // the second ping shows that the first was answered
 		select {
 		case <-pings:
 		case <-time.After(patience):
@@ -106,7 +106,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	mqtttest.Publish(t, s, mqtt.Message{Topic: "still up"})
 }
 
-// A broker that takes a message and never acknowledges it gets a new link.
+// TestNoAcknowledgement checks that the link is replaced if the broker never acknowledges a message.
 func TestNoAcknowledgement(t *testing.T) {
 	t.Parallel()
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -124,8 +124,8 @@ func TestNoAcknowledgement(t *testing.T) {
 	mqtttest.WantUp(t, s)
 }
 
-// R2, R11: a message that a broker hangs up on is not reported as sent, and not
-// sent again after the reconnect: it would be refused for ever.
+// TestNoPoisonLoop checks that a message on which the broker disconnects is not reported as sent, and is not sent again
+// after the reconnect, because it would be refused forever (R2, R11).
 func TestNoPoisonLoop(t *testing.T) {
 	var poison atomic.Int64
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -154,13 +154,13 @@ func TestNoPoisonLoop(t *testing.T) {
 	}
 }
 
-// A broker that does not read fills the outbox, and blocks nobody.
+// TestBusy checks that a broker that does not read fills the outbox but blocks no callers.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
-			<-stop // and reads no further
+			<-stop // do not read further
 		}
 		return usual(p)
 	})
@@ -177,11 +177,11 @@ func TestBusy(t *testing.T) {
 			accepted++
 		}
 	}
-	if !errors.Is(err, mqtt.ErrOutboxFull) { // had it waited for the network, the link would be down
+	if !errors.Is(err, mqtt.ErrOutboxFull) { // if Publish had waited for the network, the link would be down
 		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
-	mqtttest.WantDown(t, s) // the write timeout
-	// Each accepted message has a fate, but for those that a sender still holds.
+	mqtttest.WantDown(t, s) // after the write timeout
+	// Each accepted message is reported as sent or dropped, except those still held by a sender.
 	eventually(t, "all messages are accounted for", func() bool { return counts.get(outgoing) == accepted })
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
 		t.Errorf("%d of %d dropped, want some: the first was sent, the last not", dropped, accepted)
@@ -198,7 +198,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "tcp://" + listener.Addr().String()
-	_ = listener.Close() // so that nobody listens there
+	_ = listener.Close() // so that the port is closed
 	logger, lines := logged()
 	attempts := make(chan struct{}, 1000)
 	s := dialing(t, mqtt.Options{URL: url, ClientID: "s", Logger: logger, Will: func() mqtt.Message {
@@ -221,8 +221,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// quick is more than a busy machine needs for what must not wait, and less than
-// what it would wait for: the timeout of an attempt.
+// quick is longer than a busy machine needs for an operation without waiting, and shorter than the timeout of an
+// attempt.
 const quick = 5 * time.Second
 
 func wantQuickClose(t *testing.T, s *mqtt.Session) {
@@ -236,7 +236,7 @@ func wantQuickClose(t *testing.T, s *mqtt.Session) {
 	}
 }
 
-// Close does not wait for the next attempt, nor for an answer to this one.
+// TestCloseInterrupts checks that Close does not wait for the next attempt or for an answer to the current one.
 func TestCloseInterrupts(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		logger, lines := logged()
@@ -258,7 +258,7 @@ func TestCloseInterrupts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, err := conn.Read(make([]byte, 1)); err != nil { // and say nothing
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // send no answer
 				t.Fatal(err)
 			}
 			wantQuickClose(t, s)
@@ -287,7 +287,7 @@ func TestRefusedConnect(t *testing.T) {
 	wantQuickClose(t, s)
 }
 
-// Up and Down that nobody reads are told in brief.
+// TestFlappingLinkStaysBounded checks that unread LinkUp and LinkDown events are merged.
 func TestFlappingLinkStaysBounded(t *testing.T) {
 	var connects atomic.Int64
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -301,7 +301,7 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Millisecond})
 	eventually(t, "the last link is up",
 		func() bool { return connects.Load() >= 20 && s.Publish(mqtt.Message{Topic: "x"}) == nil })
-	s.Subscribe(mqtt.AtMostOnce, "#/last") // whose refusal comes after all the others
+	s.Subscribe(mqtt.AtMostOnce, "#/last") // its refusal arrives after all others
 	var told []mqtt.Event
 	for {
 		e := mqtttest.Event(t, s)

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// largeTestMessageBytes is the payload of the large message: a chunk, and more than the difference between the
-	// topics' lengths.
+	// largeTestMessageBytes is the payload size of the large test message: a chunk plus the largest difference in
+	// length between topics.
 	largeTestMessageBytes = wire.MaxChunkBytes + wire.ChunkHeaderSize + 64
-	// maxSelfTestAttempts is how often a message is sent without a return, and how many links in a row the large one
-	// may cost, before the test fails.
+	// maxSelfTestAttempts is the number of lost test messages, or of consecutive links lost after the large message, at
+	// which the test fails.
 	maxSelfTestAttempts = 2
-	// selfTestRetryInterval is the least time between a test that failed and the next.
+	// selfTestRetryInterval is the minimum time between a failed test and the next test.
 	selfTestRetryInterval = time.Hour
-	// outboxFullRetryDelay is the wait while the connection's outbox is full.
+	// outboxFullRetryDelay is the retry delay when the connection's outbox is full.
 	outboxFullRetryDelay = time.Second
-	// smallMessageReplyTimeout is the timeout of the few bytes on a link over which no other message has arrived. On
-	// such a link no queue delays them, so access rules are the likely cause.
+	// smallMessageReplyTimeout is the timeout of the small message while no other message has arrived on the link. On
+	// such a link no queue delays the message, so access rules are the likely cause of a loss.
 	smallMessageReplyTimeout = 10 * time.Second
-	// minDeniedRetryDelay is the time until a test is repeated on the same link after few bytes were lost. It doubles
-	// up to maxDeniedRetryDelay. Rules that are loaded in the meantime apply to existing links.
+	// minDeniedRetryDelay is the first delay before the test is repeated on the same link after the small message was
+	// lost. The delay doubles up to maxDeniedRetryDelay. Newly loaded access rules also apply to existing links.
 	minDeniedRetryDelay = 30 * time.Second
 	maxDeniedRetryDelay = 5 * time.Minute
 )
@@ -34,31 +34,31 @@ const (
 const AccessRulesRemedy = "load the federation's access rules (Mosquitto: copy the file of the coordinator's key " +
 	"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`)"
 
-// SelfTestResult is how a self-test ended. It is a metric's label.
+// SelfTestResult is the result of a self-test. It is a metric label.
 type SelfTestResult string
 
-// The results of a self-test.
+// Results of a self-test.
 const (
 	SelfTestPassed       SelfTestResult = "passed"
-	SelfTestDenied       SelfTestResult = "denied"       // not even a few bytes came back
-	SelfTestSwallowed    SelfTestResult = "swallowed"    // a few bytes came back, the large message did not
-	SelfTestDisconnected SelfTestResult = "disconnected" // the broker hung up on the large message
+	SelfTestDenied       SelfTestResult = "denied"       // the small message did not return
+	SelfTestSwallowed    SelfTestResult = "swallowed"    // the small message returned, but the large one did not
+	SelfTestDisconnected SelfTestResult = "disconnected" // the broker disconnected after the large message
 )
 
-// SelfTestResults returns all results, for closed label sets.
+// SelfTestResults returns all possible results of a self-test.
 func SelfTestResults() []SelfTestResult {
 	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
 }
 
-// SelfTestReport says how a self-test ended, and of how many bytes its large message
-// is, also where it was denied before that was sent.
+// SelfTestReport holds the result of a self-test. LargeMessageBytes is set even if the test was denied before the large
+// message was sent.
 type SelfTestReport struct {
 	Result            SelfTestResult
 	Topic             string
 	LargeMessageBytes int
 }
 
-// Problem says what the broker does with messages; it is empty if the test passed.
+// Problem describes how the broker loses messages. It returns "" if the test passed.
 func (r SelfTestReport) Problem() string {
 	switch r.Result {
 	case SelfTestDenied:
@@ -74,7 +74,7 @@ func (r SelfTestReport) Problem() string {
 	return ""
 }
 
-// Remedy says what to change at the broker; it is empty if the test passed.
+// Remedy describes the required change of the broker's configuration. It returns "" if the test passed.
 func (r SelfTestReport) Remedy() string {
 	switch r.Result {
 	case SelfTestDenied:
@@ -88,12 +88,16 @@ func (r SelfTestReport) Remedy() string {
 	return ""
 }
 
-// BrokerSelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers
-// acknowledge and drop messages that their access rules or size limits forbid, and give no other sign. The client
-// publishes to a testTopic that only it reads: a few bytes first and, after they have come back and a random time has
-// passed, one large message. A test that has passed is not repeated. One that has failed is repeated on a new link
-// after at least an hour, or on the same link after minDeniedRetryDelay if few bytes did not return. The owner calls
-// Step with every event of the connection, and Tick at the Deadline. A nil BrokerSelfTest tests nothing.
+// BrokerSelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers may
+// acknowledge a message and then silently drop it because of access rules or size limits.
+//
+// The client publishes to a testTopic that only it reads. It first sends a few bytes. After they have returned and a
+// random delay has passed, it sends one large message. A passed test is not repeated. A failed test is repeated on a
+// new link after at least an hour. If the small message was lost, the test is also repeated on the same link after
+// minDeniedRetryDelay.
+//
+// The owner calls Step with every event of the connection, and Tick at the Deadline. A nil BrokerSelfTest has no
+// effect.
 type BrokerSelfTest struct {
 	conn                 Conn
 	testTopic            string
@@ -101,35 +105,35 @@ type BrokerSelfTest struct {
 	rand                 *rand.Rand
 
 	stage                   selfTestStage
-	nonce                   []byte // begins the messages of this link
+	nonce                   []byte // random prefix of the test messages on this link
 	hasPassed               bool
 	sendAttempts            int
-	subscribeDenials        int // refusals of the topic by this link
-	linksLostOnLargeMessage int // links in a row that were lost soon after the large message was sent
+	subscribeDenials        int // number of refusals of the test topic on this link
+	linksLostOnLargeMessage int // consecutive links lost soon after the large message
 	messageSentAt           time.Time
-	nextActionAt            time.Time // the deadline, zero for none
-	nextTestAt              time.Time // the earliest start of the next test
+	nextActionAt            time.Time // time of the next Tick; zero if none is needed
+	nextTestAt              time.Time
 
-	hasOtherMessageArrived bool          // a message on another topic has arrived over this link
-	deniedRetryDelay       time.Duration // the last time from a denial to the next test; 0 = none was denied
+	hasOtherMessageArrived bool          // whether a message on another topic has arrived on this link
+	deniedRetryDelay       time.Duration // last retry delay after a denial; 0 = no denial yet
 }
 
 type selfTestStage uint8
 
 const (
-	selfTestIdle         selfTestStage = iota // no link, or no need
-	selfTestSendingSmall                      // the few bytes are due, or under way
-	selfTestWaiting                           // until the large message is due
-	selfTestSendingLarge                      // the large message is due, or under way
+	selfTestIdle         selfTestStage = iota // no link, or no test needed
+	selfTestSendingSmall                      // small message is due or in flight
+	selfTestWaiting                           // delay before the large message
+	selfTestSendingLarge                      // large message is due or in flight
 )
 
-// NewBrokerSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a
-// random part of half that time, since all devices reconnect together after a power cut.
+// NewBrokerSelfTest returns a self-test that waits up to patience for each message to return. It sends the large
+// message after a random delay of up to patience/2, because after a power cut all devices reconnect together.
 func NewBrokerSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *BrokerSelfTest {
 	return &BrokerSelfTest{conn: conn, testTopic: topic, messageReturnTimeout: patience, rand: rng}
 }
 
-// Deadline returns when the test wants a Tick, if nothing comes before.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	if t == nil {
 		return time.Time{}, false
@@ -137,8 +141,8 @@ func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	return t.nextActionAt, !t.nextActionAt.IsZero()
 }
 
-// Step takes an event of the connection. It reports whether the event concerns the test only, and the result if the
-// event ends the test.
+// Step processes an event of the connection. It reports whether the event concerns only the test, and returns the
+// result if the event ends the test.
 func (t *BrokerSelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestReport) {
 	if t == nil {
 		return false, nil
@@ -163,7 +167,6 @@ func (t *BrokerSelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTest
 	return false, nil
 }
 
-// startUnlessTestedRecently starts a test, unless one has passed or failed not long ago.
 func (t *BrokerSelfTest) startUnlessTestedRecently(now time.Time) {
 	t.hasOtherMessageArrived = false
 	if t.hasPassed {
@@ -175,15 +178,15 @@ func (t *BrokerSelfTest) startUnlessTestedRecently(now time.Time) {
 	}
 }
 
-// start subscribes to the topic and makes the few bytes due.
+// beginTest subscribes to the test topic and schedules the small message.
 func (t *BrokerSelfTest) beginTest(now time.Time) {
 	t.conn.Subscribe(AtMostOnce, t.testTopic)
 	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
 	t.stage, t.sendAttempts, t.subscribeDenials, t.nextActionAt = selfTestSendingSmall, 0, 0, now
 }
 
-// handleSubscriptionRefusal takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once;
-// the connection asks again, and the second refusal ends the test.
+// handleSubscriptionRefusal handles a refusal of the test topic. A cluster node that has lost its peers may refuse
+// once. The connection then retries, and a second refusal ends the test.
 func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTestReport) {
 	if t.subscribeDenials++; t.stage == selfTestIdle || t.subscribeDenials < maxSelfTestAttempts {
 		return nil
@@ -191,8 +194,8 @@ func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTe
 	return t.endTest(now, SelfTestDenied)
 }
 
-// handleLinkDown takes the loss of the link. If the large message is soon followed by a loss, on maxSelfTestAttempts
-// links in a row, it is the cause.
+// handleLinkDown handles the loss of the link. If maxSelfTestAttempts consecutive links are lost soon after the large
+// message, the message is considered the cause.
 func (t *BrokerSelfTest) handleLinkDown(now time.Time) (ended *SelfTestReport) {
 	if t.stage == selfTestSendingLarge && t.sendAttempts > 0 {
 		if t.linksLostOnLargeMessage++; now.Sub(t.messageSentAt) >= t.messageReturnTimeout/8 {
@@ -206,7 +209,7 @@ func (t *BrokerSelfTest) handleLinkDown(now time.Time) (ended *SelfTestReport) {
 	return nil
 }
 
-// Tick does what is due, and returns the result if the test ends.
+// Tick performs the actions that are due. It returns the result if the test ends.
 func (t *BrokerSelfTest) Tick(now time.Time) (ended *SelfTestReport) {
 	if t == nil || t.nextActionAt.IsZero() || now.Before(t.nextActionAt) {
 		return nil
@@ -224,7 +227,7 @@ func (t *BrokerSelfTest) Tick(now time.Time) (ended *SelfTestReport) {
 		return nil
 	case t.stage == selfTestSendingSmall && t.hasOtherMessageArrived &&
 		now.Sub(t.messageSentAt) < t.messageReturnTimeout:
-		t.nextActionAt = t.messageSentAt.Add(t.messageReturnTimeout) // it may wait in a queue, behind what arrives
+		t.nextActionAt = t.messageSentAt.Add(t.messageReturnTimeout) // it may still be queued behind other messages
 		return nil
 	case t.stage == selfTestSendingSmall:
 		ended = t.endTest(now, SelfTestDenied)
@@ -236,7 +239,7 @@ func (t *BrokerSelfTest) Tick(now time.Time) (ended *SelfTestReport) {
 	return t.endTest(now, SelfTestSwallowed)
 }
 
-// sendTestMessage publishes the message of the present stage.
+// sendTestMessage publishes the test message of the current stage.
 func (t *BrokerSelfTest) sendTestMessage(now time.Time) {
 	payload := bytes.Clone(t.nonce)
 	if t.stage == selfTestSendingLarge {
@@ -244,7 +247,7 @@ func (t *BrokerSelfTest) sendTestMessage(now time.Time) {
 		copy(payload, t.nonce)
 	}
 	if err := t.conn.Publish(Message{Topic: t.testTopic, Payload: payload, QoS: AtMostOnce}); err != nil {
-		t.nextActionAt = now.Add(outboxFullRetryDelay) // busy, or down: a Down event follows
+		t.nextActionAt = now.Add(outboxFullRetryDelay) // outbox full, or link down and LinkDown follows
 		return
 	}
 	t.sendAttempts++
@@ -255,13 +258,12 @@ func (t *BrokerSelfTest) sendTestMessage(now time.Time) {
 	t.messageSentAt, t.nextActionAt = now, now.Add(wait)
 }
 
-// handleReturnedMessage takes a message that came back.
 func (t *BrokerSelfTest) handleReturnedMessage(now time.Time, payload []byte) (ended *SelfTestReport) {
 	if t.stage == selfTestIdle {
 		return nil
 	}
 	switch {
-	case !bytes.HasPrefix(payload, t.nonce): // of another link, or of a device with the same name
+	case !bytes.HasPrefix(payload, t.nonce): // from another link, or from a device with the same name
 	case len(payload) == largeTestMessageBytes:
 		return t.endTest(now, SelfTestPassed)
 	case t.stage == selfTestSendingSmall:

@@ -16,7 +16,7 @@ import (
 
 const loop = "fl/v1/air/s/air-press/loop"
 
-// selfTested drives a self-test to its end, as a host does.
+// selfTested runs a self-test to its end and returns the report.
 func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestReport {
 	t.Helper()
 	s := dialing(t, mqtt.Options{URL: url, ClientID: "air-press", Username: "air-press"})
@@ -42,10 +42,10 @@ func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestR
 	}
 }
 
-// R12: brokers that acknowledge and drop, that hang up, or deliver.
+// TestR12SelfTest runs the self-test with brokers that deliver messages, drop them silently, or disconnect (R12).
 func TestR12SelfTest(t *testing.T) {
 	t.Parallel()
-	// Where silence is the answer, it is waited for; else it must not be taken for one.
+	// Use a short timeout if the answer is silence, and a long one otherwise.
 	const short, long = 2 * time.Second, 8 * time.Second
 	for name, c := range map[string]struct {
 		patience time.Duration
@@ -102,7 +102,7 @@ func withACL(rules string) func(t *testing.T) testBroker {
 	}
 }
 
-// recorder is a Conn that only remembers, by the size of what was published.
+// recorder is a Conn that records the sizes of published messages.
 type recorder struct {
 	mqtt.Conn
 	log  []string
@@ -121,7 +121,7 @@ func (r *recorder) Publish(m mqtt.Message) error {
 func (r *recorder) Subscribe(_ mqtt.QoS, filters ...string) { r.log = append(r.log, "+") }
 func (r *recorder) Unsubscribe(filters ...string)           { r.log = append(r.log, "-") }
 
-// loopScene steps a self-test by hand. Its patience is a minute.
+// loopScene steps a self-test manually. Its timeout is a minute.
 type loopScene struct {
 	t    *testing.T
 	conn *recorder
@@ -135,8 +135,8 @@ func newLoopScene(t *testing.T) *loopScene {
 		0)}
 }
 
-// step gives an event, nil for a tick at the deadline, and compares the end,
-// "" for none, and what was done.
+// step passes an event, or a tick at the deadline if e is nil. It compares the result ("" for none) and the recorded
+// actions.
 func (s *loopScene) step(e mqtt.Event, result mqtt.SelfTestResult, want ...string) {
 	s.t.Helper()
 	var ended *mqtt.SelfTestReport
@@ -170,7 +170,7 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	s.step(nil, "", few)
 	began := s.now
 	s.step(s.back(), "")
-	s.step(s.back(), "") // twice, as QoS 1 may
+	s.step(s.back(), "") // received twice, as QoS 1 allows
 	s.conn.err = mqtt.ErrOutboxFull
 	s.step(nil, "")
 	s.conn.err = nil
@@ -178,11 +178,11 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	if d := s.now.Sub(began); d < 2*time.Second || d > 31*time.Second {
 		t.Errorf("the large message came after %v", d)
 	}
-	// somebody else's
+	// from another client
 	s.step(mqtt.MessageReceived{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "")
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 	s.step(mqtt.LinkDown{}, "")
-	s.step(mqtt.LinkUp{}, "") // never again
+	s.step(mqtt.LinkUp{}, "") // not repeated after success
 	if _, ok := s.test.Deadline(); ok {
 		t.Error("it goes on")
 	}
@@ -191,8 +191,8 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	}
 }
 
-// A lost message is not a verdict, nor is one lost link, nor a link that is
-// lost long after the large message.
+// TestSelfTestDoubts checks that the self-test does not fail after one lost message, after one lost link, or after a
+// link lost long after the large message.
 func TestSelfTestDoubts(t *testing.T) {
 	s := newLoopScene(t)
 	s.step(mqtt.LinkUp{}, "", "+")
@@ -213,7 +213,7 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
-	s.step(mqtt.LinkDown{}, "") // at once, but not twice in a row
+	s.step(mqtt.LinkDown{}, "") // immediately, but not twice in a row
 	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(s.back(), "")
@@ -222,8 +222,9 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 }
 
-// A denied test is repeated on the same link, first after 30 s, because a broker applies new rules to open links. Other
-// failed tests are repeated on a new link after an hour.
+// TestSelfTestFailsAndIsMadeAgain checks the repetition of failed tests. A denied test is repeated on the same link,
+// first after 30 s, because a broker applies new rules to open links. Other failed tests are repeated on a new link
+// after an hour.
 func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now
@@ -255,11 +256,13 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	if d := s.now.Sub(failed); d < time.Hour {
 		t.Errorf("made again after %v", d)
 	}
-	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, "") // the connection asks again
+	// The connection requests the filter again.
+	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, "")
 	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, mqtt.SelfTestDenied, "-")
 }
 
-// While other messages arrive, the few bytes may wait behind them: the whole timeout applies.
+// TestSelfTestWaitsBehindOthers checks that the full timeout applies while other messages arrive, because the small
+// message may be queued behind them.
 func TestSelfTestWaitsBehindOthers(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now

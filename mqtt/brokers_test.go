@@ -9,19 +9,19 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// testBroker is a broker that can be stopped and started at the same address.
+// testBroker is a broker that can be stopped and restarted at the same address.
 type testBroker interface {
 	url() string
 	start(t *testing.T)
 	stop()
 }
 
-// eachBroker runs a test against the embedded broker and Mosquitto.
+// eachBroker runs a test with the embedded broker and with Mosquitto.
 func eachBroker(t *testing.T, test func(t *testing.T, b testBroker)) {
 	eachBrokerOf(t, 128<<10, test)
 }
 
-// eachBrokerOf has them hang up on packets of more than maxPacketBytes bytes.
+// eachBrokerOf runs a test with brokers that disconnect on packets of more than maxPacket bytes.
 func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBroker)) {
 	for name, make := range map[string]func(*testing.T, int) testBroker{
 		"embedded":  newEmbedded,
@@ -39,10 +39,10 @@ func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBro
 type embedded struct {
 	options     broker.Options
 	server      *broker.Server
-	addressUsed bool // url was called
+	addressUsed bool // whether url was called
 }
 
-// newEmbedded has a port that nobody takes while the broker is stopped.
+// newEmbedded returns an embedded broker at a port that stays free while the broker is stopped.
 func newEmbedded(t *testing.T, maxPacket int) testBroker {
 	t.Helper()
 	return &embedded{options: broker.Options{Listen: brokers.FreeAddress(t), MaxPacket: maxPacket}}
@@ -56,7 +56,7 @@ func (b *embedded) url() string {
 func (b *embedded) start(t *testing.T) {
 	t.Helper()
 	if b.server == nil && !b.addressUsed {
-		b.options.Listen = "127.0.0.1:0" // the free address may have been taken meanwhile
+		b.options.Listen = "127.0.0.1:0" // the port may have been taken in the meantime
 	}
 	server, err := broker.Start(b.options)
 	if err != nil {
@@ -75,7 +75,8 @@ func newMosquitto(t *testing.T, maxPacket int) testBroker {
 	return mosquittoWith(t, fmt.Sprintf("max_packet_size %d\n", maxPacket))
 }
 
-// mosquittoWith adds lines to a configuration that lets everyone do everything.
+// mosquittoWith returns Mosquitto with additional configuration lines. Its base configuration allows anonymous access
+// to all topics.
 func mosquittoWith(t *testing.T, lines string) testBroker {
 	t.Helper()
 	return mosquitto{brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+lines))}

@@ -11,14 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// TestTime: the broker's certificate must count at the time of the options, over WebSocket too.
+// TestTime checks that the broker's certificate is verified at the time of Options.CertificateCheckTime, including over
+// WebSocket.
 func TestTime(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	certificate, pool := selfSigned(t) // from an hour ago to an hour from now
+	certificate, pool := selfSigned(t) // valid from an hour ago until an hour from now
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
 	plain := strings.Replace(startProxy(t, server.URL(), config).url(), "tcp://", "mqtts://", 1)
 	web := strings.Replace(startProxy(t, startWebsocket(t), config).url(), "tcp://", "wss://", 1)

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// failureLogInterval is how often the same failure is logged.
+// failureLogInterval is the minimum time between log lines about the same failure.
 const failureLogInterval = time.Minute
 
-// connectFailureReporter logs failed attempts at one URL, one clear line each, but the same
-// failure once a minute only.
+// connectFailureReporter logs failed connection attempts to one URL. It logs the same failure at most once a minute.
 type connectFailureReporter struct {
 	lastFailureText   string
 	lastLoggedAt      time.Time
 	suppressedRepeats int
 }
 
-// report says what went wrong, and when and where the next attempt is.
+// report logs a failed attempt with the delay and the URL of the next one.
 func (r *connectFailureReporter) report(logger *slog.Logger, err error, delay time.Duration, where string) {
 	text := err.Error()
 	if text == r.lastFailureText && time.Since(r.lastLoggedAt) < failureLogInterval {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// QoS is the quality of service on one hop. QoS 2 is not used: it was measured delivering twice, and costs two more
-// packets.
+// QoS is the quality of service between client and broker. QoS 2 is not supported: it was measured delivering messages
+// twice, and it needs two more packets.
 type QoS byte
 
-// The qualities of service in use.
+// The supported qualities of service.
 const (
 	AtMostOnce  QoS = 0
 	AtLeastOnce QoS = 1
@@ -18,19 +18,19 @@ const (
 // SubackFailure is the SUBACK code of a refused filter (MQTT 3.1.1, 3.9.3).
 const SubackFailure = 0x80
 
-// Reasons why Publish did not take a message.
+// Errors that Publish returns if it does not accept a message.
 var (
 	ErrDown       = errors.New("mqtt: not connected to the broker")
 	ErrOutboxFull = errors.New("mqtt: too many messages wait to be sent")
 	ErrClosed     = errors.New("mqtt: closed")
 )
 
-// ErrPlannedDisconnect is in the LinkDown that follows DisconnectFor.
+// ErrPlannedDisconnect is the error in the LinkDown event that follows DisconnectFor.
 var ErrPlannedDisconnect = errors.New("mqtt: paused")
 
-// Message is one application message. Retained means, on the way out, that
-// the broker should keep it for later subscribers (an empty payload deletes
-// what it keeps) and, on the way in, that it was kept.
+// Message is one application message. In an outgoing message, Retained asks the broker to keep it for later
+// subscribers; an empty payload deletes the retained message. In an incoming message, Retained reports that the broker
+// had kept it.
 type Message struct {
 	Topic    string
 	Payload  []byte
@@ -38,10 +38,10 @@ type Message struct {
 	Retained bool
 }
 
-// queuedBytes is what a message counts for in a queue bounded in bytes.
+// queuedBytes returns the size of the message for the byte limit of a queue.
 func (m Message) queuedBytes() int { return len(m.Topic) + len(m.Payload) + messageOverhead }
 
-// packetSize is the length of m as a PUBLISH.
+// packetSize returns the length in bytes of m as a PUBLISH packet.
 func (m Message) packetSize() int {
 	body := 2 + len(m.Topic) + len(m.Payload)
 	if m.QoS > AtMostOnce {
@@ -56,33 +56,31 @@ func (m Message) packetSize() int {
 	}
 }
 
-// messageOverhead, in bytes, is counted for each queued message, so that
-// many empty ones are bounded too.
+// messageOverhead is the number of bytes added to the size of each queued message, so that the number of empty messages
+// is limited too.
 const messageOverhead = 64
 
-// Event is what a connection tells its owner: [MessageReceived], [LinkUp], [LinkDown],
-// [SubscriptionRefused] or [SubscriptionRefusalEnded].
+// Event is an event of a connection: [MessageReceived], [LinkUp], [LinkDown], [SubscriptionRefused] or
+// [SubscriptionRefusalEnded].
 type Event interface{ isEvent() }
 
 type (
-	// MessageReceived is a message from the broker. The payload is the receiver's.
+	// MessageReceived is a message from the broker. The receiver owns the payload.
 	MessageReceived struct{ Message }
-	// LinkUp says that the link is open. The subscriptions have been asked for
-	// again, ahead of whatever is published from now on; a broker keeps
-	// nothing else of us, so the owner says hello again.
+	// LinkUp reports that the link is open. The subscriptions are sent again before any later message. A broker keeps
+	// no other state of the client, so the owner sends its hello again.
 	LinkUp struct{}
-	// LinkDown says that the link is lost and why. Messages still queued in
-	// either direction may be lost with it.
+	// LinkDown reports that the link is lost, and the reason. Messages queued in either direction may be lost with it.
 	LinkDown struct{ Err error }
-	// SubscriptionRefused says that the broker will not let us read a filter, or
-	// that it is no valid filter. SubackCode is the broker's, 0x80 in MQTT 3.1.1. The
-	// broker is asked for a valid one again, see [RefusedFilterRetryDelay]; each refusal is told.
+	// SubscriptionRefused reports that the broker refused a filter, or that the filter is invalid. SubackCode is the
+	// broker's code, 0x80 in MQTT 3.1.1. A valid filter is requested again after [RefusedFilterRetryDelay]. Each
+	// refusal causes an event.
 	SubscriptionRefused struct {
 		Filter     string
 		SubackCode byte
 	}
-	// SubscriptionRefusalEnded says that a filter that was refused is granted by now, or was
-	// given up by its owner. Down ends all refusals.
+	// SubscriptionRefusalEnded reports that the broker has granted a refused filter, or that the owner has unsubscribed
+	// from it. LinkDown ends all refusals.
 	SubscriptionRefusalEnded struct{ Filter string }
 )
 
@@ -92,31 +90,29 @@ func (LinkDown) isEvent()                 {}
 func (SubscriptionRefused) isEvent()      {}
 func (SubscriptionRefusalEnded) isEvent() {}
 
-// Conn is a broker as a host sees it. [Session] and memory.Conn implement it.
-// All methods may be called at any time, by several goroutines.
+// Conn is a host's connection to a broker. [Session] and memory.Conn implement it. All methods are safe for concurrent
+// use.
 type Conn interface {
-	// Publish hands m to the network and never blocks. It takes ownership of
-	// the payload. A nil error means that m was queued for the broker, not
-	// that anyone received it. No message is ever sent twice: of those under way
-	// when the link goes down nobody knows whether they arrived. ErrDown: the link is not open; ErrOutboxFull: the
-	// outbox is full, try later; ErrClosed: after Close; other errors: m can
-	// never be sent.
+	// Publish queues m for sending and never blocks. It takes ownership of the payload. A nil error means that m was
+	// queued, not that it was received. No message is sent twice: if the link goes down, it is unknown whether messages
+	// in flight arrived.
+	//
+	// ErrDown: the link is not open. ErrOutboxFull: the outbox is full, retry later. ErrClosed: Close was called. Other
+	// errors: m can never be sent.
 	Publish(m Message) error
-	// Subscribe asks for filters now, if the link is up, and again after every
-	// reconnect. Asking again for a filter makes the broker send its retained
-	// messages again. Filters should not overlap: how often a message then comes
-	// is the broker's choice. A filter that is refused is asked for again until the
-	// broker grants it, see SubscriptionRefused.
+	// Subscribe requests filters now, if the link is up, and after every reconnect. A repeated request makes the broker
+	// send its retained messages again. Filters should not overlap, because a broker may then deliver a message more
+	// than once. A refused filter is requested again until it is granted, see SubscriptionRefused.
 	Subscribe(qos QoS, filters ...string)
-	// Unsubscribe gives filters up. Messages already under way still arrive.
+	// Unsubscribe removes filters. Messages in flight still arrive.
 	Unsubscribe(filters ...string)
-	// DisconnectFor says goodbye to the broker as Close does, and connects again after
-	// so long. Down and Up tell of it. Nothing happens if the link is down.
+	// DisconnectFor disconnects from the broker as Close does, and reconnects after d. LinkDown and LinkUp events
+	// report it. It has no effect if the link is down.
 	DisconnectFor(d time.Duration)
-	// Events is the one mailbox of the connection, bounded in messages and
-	// bytes: see [EventMailbox]. It is closed by Close.
+	// Events returns the channel of the connection's mailbox, which is bounded in messages and bytes: see
+	// [EventMailbox]. Close closes the channel.
 	Events() <-chan Event
-	// Close sends what waits to be sent, for a bounded time, then says goodbye
-	// to the broker, which so drops the will. It may be called again.
+	// Close sends the rest of the outbox, for a bounded time, and then disconnects, so that the broker discards the
+	// will. It may be called more than once.
 	Close() error
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// A counter counts packets and their bytes.
+// Each counter counts messages and their payload bytes.
 const (
 	incoming = iota
 	incomingDropped
@@ -15,7 +15,7 @@ const (
 	kinds
 )
 
-// counter counts what Options.Observe sees.
+// counter counts the messages passed to Options.ObserveMessage.
 type counter struct {
 	mu sync.Mutex
 	n  [kinds]int

@@ -12,7 +12,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// stalled is a connection to a broker that has sent these bytes and reads nothing.
+// stalled returns a connection to a broker that has sent the given bytes and does not read.
 func stalled(t *testing.T, sent []byte) *linkConn {
 	near, far := net.Pipe()
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
@@ -21,7 +21,7 @@ func stalled(t *testing.T, sent []byte) *linkConn {
 		func(ObservedMessage) {})
 }
 
-// TestWriteKeepsItsDeadline: paho sets and clears deadlines of its own, around packets that are written by then.
+// TestWriteKeepsItsDeadline checks that deadlines set or cleared by paho do not affect writes of the link.
 func TestWriteKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalled(t, nil)
@@ -42,7 +42,8 @@ func TestWriteKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// TestUnwrittenAck: a link over which an acknowledgement could not be written is over, since a part of it may be.
+// TestUnwrittenAck checks that the link ends if an acknowledgement cannot be written, because part of it may have been
+// written.
 func TestUnwrittenAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connack := []byte{packets.Connack << 4, 2, 0, 0}

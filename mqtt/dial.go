@@ -13,8 +13,8 @@ import (
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
 
-// openConn makes the network connection of one attempt. Paho could do it itself,
-// but not be interrupted: Close would wait for a dead host's timeout.
+// openConn opens the network connection of one attempt. Paho's own dialling cannot be interrupted: Close would wait for
+// the timeout of a dead host.
 func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	} else {
 		conn, err = openTCP(ctx, u, o)
 	}
-	// else nothing else was sent
+	// A failed dial sends no further bytes.
 	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" {
 		if usesTLS(u) {
 			o.Meter.addBytes(tlsHandshakeBytes)
@@ -66,7 +66,7 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	return conn, err
 }
 
-// defaultTLSConfig is used where nothing is set.
+// defaultTLSConfig is the TLS configuration if Options.TLS is nil.
 var defaultTLSConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 
 func tlsHandshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
@@ -81,8 +81,8 @@ func tlsHandshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Co
 	return secured, nil
 }
 
-// openWebsocket gives up when ctx ends, though the dial below cannot: it ends
-// by itself within the timeout, and closes what came too late.
+// openWebsocket dials a WebSocket and returns early when ctx ends. The dial itself cannot be interrupted: it ends
+// within its timeout, and its connection is then closed.
 func openWebsocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -107,8 +107,8 @@ func openWebsocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error
 	}
 }
 
-// dialWebsocket turns a panic into an error: the dialer that paho uses has one
-// for a proxy that answers a status without a text.
+// dialWebsocket dials a WebSocket. It converts a panic into an error, because paho's dialer panics if a proxy answers
+// with a status without text.
 func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -116,23 +116,23 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 		}
 	}()
 	proxy := o.Proxy
-	if proxy != nil && proxy.User != nil { // without a password, the name would not be sent either
+	if proxy != nil && proxy.User != nil { // without a password, paho would not send the user name
 		password, _ := proxy.User.Password()
 		named := *proxy
 		named.User = url.UserPassword(proxy.User.Username(), password)
 		proxy = &named
 	}
-	// Never nil, which would mean the proxy that the environment names.
+	// A nil Proxy would select the proxy from the environment.
 	options := &paho.WebsocketOptions{Proxy: http.ProxyURL(proxy)}
 	return paho.NewWebsocket(u.String(), o.tlsConfig(), o.ConnectTimeout, http.Header{}, options)
 }
 
-// limitSendBuffer reaches through TLS and WebSocket.
+// limitSendBuffer sets the send buffer of the TCP connection below TLS and WebSocket.
 func limitSendBuffer(conn net.Conn, bytes int) {
 	for {
 		switch c := conn.(type) {
 		case *net.TCPConn:
-			_ = c.SetWriteBuffer(bytes) // a help only: it works without
+			_ = c.SetWriteBuffer(bytes) // best effort: the buffer size is an optimisation
 			return
 		case interface{ NetConn() net.Conn }:
 			conn = c.NetConn()
@@ -142,13 +142,13 @@ func limitSendBuffer(conn net.Conn, bytes int) {
 	}
 }
 
-// describeNetError words an error from dialing or reading for a log line.
+// describeNetError returns the text of a network error for a log line.
 func describeNetError(err error) string {
 	var syscallErr *os.SyscallError
 	var dnsErr *net.DNSError
 	var netErr net.Error
 	switch {
-	case errors.As(err, &dnsErr): // ahead of why the name server does not answer
+	case errors.As(err, &dnsErr): // a DNS error is clearer than its cause
 		return dnsErr.Error()
 	case errors.As(err, &syscallErr):
 		return syscallErr.Err.Error()

@@ -5,27 +5,25 @@ import (
 	"sync"
 )
 
-// EventMailbox is the bounded queue between a connection and its owner. Put never
-// blocks, so a slow owner stalls nobody. A message that does not fit is
-// dropped, the newest first; other events are never dropped, but what an owner
-// missed is told in brief: of Up and Down that wait in a row only the last state
-// is kept, and of a filter only the last word, none once the link is down. So the
-// queue stays bounded while nobody reads.
+// EventMailbox is the bounded queue between a connection and its owner. Put never blocks. If the mailbox is full, new
+// messages are dropped. Other events are never dropped, but redundant ones are merged: alternating LinkUp and LinkDown
+// events cancel out, only the last refusal event of each filter is kept, and LinkDown removes all refusal events. The
+// queue is therefore bounded even if the owner stops reading.
 type EventMailbox struct {
-	maxMessages, maxBytes int // the bounds
+	maxMessages, maxBytes int // limits on queued messages and their bytes
 	events                chan Event
 	closed, deliveryEnded chan struct{}
 	deliveryWake          chan struct{}
 
 	mu           sync.Mutex
-	queuedEvents []Event // not yet offered to the owner
-	heldMessages int     // messages, the one on offer too
+	queuedEvents []Event // events not yet offered to the owner
+	heldMessages int     // number of queued messages, including the one being delivered
 	heldBytes    int
 	isClosed     bool
 }
 
-// NewEventMailbox returns a mailbox for this many messages and bytes (payload, topic
-// and a little for each). It must be closed.
+// NewEventMailbox returns a mailbox with limits on the number of queued messages and on their bytes (payload, topic and
+// messageOverhead). The caller must close the mailbox.
 func NewEventMailbox(messages, bytes int) *EventMailbox {
 	m := &EventMailbox{
 		maxMessages: messages, maxBytes: bytes,
@@ -37,10 +35,11 @@ func NewEventMailbox(messages, bytes int) *EventMailbox {
 	return m
 }
 
-// Events is the owner's end.
+// Events returns the channel from which the owner receives events.
 func (m *EventMailbox) Events() <-chan Event { return m.events }
 
-// Put queues an event and reports false if it was a message that was dropped.
+// Put queues an event. It returns false if the mailbox is closed, or if the event is a message that exceeds a limit and
+// was dropped.
 func (m *EventMailbox) Put(e Event) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,8 +71,8 @@ func (m *EventMailbox) Put(e Event) bool {
 	return true
 }
 
-// dropRedundantLinkStates drops Up, Down before another Up, and Down, Up before
-// another Down, where nothing came in between.
+// dropRedundantLinkStates removes the last two queued events if they are a LinkUp and a LinkDown whose effect is
+// replaced by the new event e.
 func (m *EventMailbox) dropRedundantLinkStates(e Event) {
 	n := len(m.queuedEvents)
 	if n < 2 {
@@ -85,12 +84,12 @@ func (m *EventMailbox) dropRedundantLinkStates(e Event) {
 	}
 }
 
-// dropRefusalEvents drops what waits about a filter.
+// dropRefusalEvents removes the queued refusal events of a filter.
 func (m *EventMailbox) dropRefusalEvents(filter string) {
 	m.dropRefusalEventsWhere(func(of string) bool { return of == filter })
 }
 
-// dropRefusalEventsWhere drops what waits about filters.
+// dropRefusalEventsWhere removes the queued refusal events of all filters for which the predicate is true.
 func (m *EventMailbox) dropRefusalEventsWhere(these func(filter string) bool) {
 	m.queuedEvents = slices.DeleteFunc(m.queuedEvents, func(e Event) bool {
 		switch e := e.(type) {
@@ -107,7 +106,7 @@ func isLinkUpEvent(e Event) bool { _, up := e.(LinkUp); return up }
 
 func isLinkStateEvent(e Event) bool { _, down := e.(LinkDown); return down || isLinkUpEvent(e) }
 
-// Close closes Events; what still waits is forgotten.
+// Close closes the Events channel and discards all queued events.
 func (m *EventMailbox) Close() {
 	m.mu.Lock()
 	if !m.isClosed {
@@ -148,7 +147,7 @@ func (m *EventMailbox) takeNextEvent() (Event, bool) {
 		return nil, false
 	}
 	e := m.queuedEvents[0]
-	m.queuedEvents[0] = nil // so that its payload can be collected
+	m.queuedEvents[0] = nil // release the payload for garbage collection
 	m.queuedEvents = m.queuedEvents[1:]
 	return e, true
 }

@@ -12,7 +12,7 @@ func message(topic string, payload int) mqtt.MessageReceived {
 	return mqtt.MessageReceived{Message: mqtt.Message{Topic: topic, Payload: make([]byte, payload)}}
 }
 
-// drain returns what a mailbox has.
+// drain returns the queued events of a mailbox.
 func drain(m *mqtt.EventMailbox) []mqtt.Event {
 	var all []mqtt.Event
 	for {
@@ -34,7 +34,7 @@ func TestMailboxIsBoundedInMessages(t *testing.T) {
 			if got := m.Put(message("x", 1)); got != want {
 				t.Errorf("Put %d: %v", i, got)
 			}
-			synctest.Wait() // one may be on offer by now: it counts
+			synctest.Wait() // one message may already be offered to the owner; it is counted
 		}
 		if !m.Put(mqtt.SubscriptionRefused{Filter: "x"}) {
 			t.Error("a refusal was dropped")
@@ -90,7 +90,7 @@ func TestMailboxTellsStatesInBrief(t *testing.T) {
 				for i, e := range c.put {
 					m.Put(e)
 					if i == 0 {
-						synctest.Wait() // the first is on offer, beyond shortening
+						synctest.Wait() // the first event is offered and cannot be merged any more
 					}
 				}
 				got := drain(m)

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// evil answers one packet of a kind with raw bytes and hangs up, if they are
-// empty at once, and is a usual broker from then on.
+// evil answers one packet of the given kind with raw bytes and closes the connection. If answer is empty, it closes
+// immediately. Afterwards it behaves like a normal broker.
 func evil(kind byte, answer string) func(net.Conn, packets.ControlPacket) packets.ControlPacket {
 	var done atomic.Bool
 	isThat := func(p packets.ControlPacket) bool {
@@ -39,11 +39,11 @@ func evil(kind byte, answer string) func(net.Conn, packets.ControlPacket) packet
 	}
 }
 
-// R14: whatever a broker sends, the process survives, one line says what it
-// was, and the session comes back.
+// TestR14EvilBroker checks that the process survives any broker output, logs one line that describes it, and reconnects
+// (R14).
 func TestR14EvilBroker(t *testing.T) {
 	for name, c := range map[string]struct {
-		kind         byte // of the packet that is answered so
+		kind         byte // kind of the packet that receives the malformed answer
 		answer, want string
 	}{
 		"256 MiB of SUBACK": {packets.Subscribe, "\x90\xff\xff\xff\x7f",
@@ -99,11 +99,11 @@ func TestR14EvilBroker(t *testing.T) {
 	}
 }
 
-// R14: what MaxPacket allows goes through, in both directions; one byte more
-// is refused before it is sent.
+// TestR14LargestPacket checks that packets of MaxPacket bytes pass in both directions, and that a packet with one byte
+// more is rejected before it is sent (R14).
 func TestR14LargestPacket(t *testing.T) {
 	const most = 128 << 10
-	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)} // header, topic
+	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)} // header and topic
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		m, ok := p.(*packets.PublishPacket)
 		if !ok {
@@ -131,8 +131,9 @@ func TestR14LargestPacket(t *testing.T) {
 	}
 }
 
-// R14: messages above MaxPacket, retained and live, cost no link. They are more than the broker sends without an
-// acknowledgement (max_inflight_messages of Mosquitto: 20), and what follows them arrives.
+// TestR14OversizedMessages checks that messages above MaxPacket, retained or live, do not end the link (R14). They are
+// more than the broker sends without acknowledgements (max_inflight_messages of Mosquitto: 20), and the next message
+// arrives.
 func TestR14OversizedMessages(t *testing.T) {
 	const n, payload = 50, 140_000
 	eachBrokerOf(t, 1<<20, func(t *testing.T, b testBroker) {

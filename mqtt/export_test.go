@@ -2,9 +2,8 @@ package mqtt
 
 import "time"
 
-// LinkTimes returns how long a link with these options takes, at its least
-// rate, for what the kernel holds of ours; how long a write may take; and how
-// long the link takes for the largest message.
+// LinkTimes returns times at the minimum link rate of the options: the time to send the kernel's buffer, the write
+// timeout, and the time to send the largest message.
 func LinkTimes(o Options) (held, write, message time.Duration) {
 	o = o.withDefaults()
 	held = time.Duration(2*o.sendBufferBytes()) * time.Second / time.Duration(o.MinLinkRate)

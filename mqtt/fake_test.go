@@ -8,8 +8,8 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// fakeBroker answers packets as a test tells it, to do what real brokers will
-// not. It accepts any number of connections, each with a goroutine of its own.
+// fakeBroker is a broker that answers packets as a test specifies, including misbehaviour. It accepts any number of
+// connections, each with its own goroutine.
 type fakeBroker struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -17,8 +17,8 @@ type fakeBroker struct {
 	conns    []net.Conn
 }
 
-// startFake hands every packet, CONNECT too, to answer, which runs on the
-// connection's goroutine and returns what to reply, if anything.
+// startFake starts a fakeBroker. It passes every packet, including CONNECT, to answer, which runs on the connection's
+// goroutine and returns the reply or nil.
 func startFake(t *testing.T, answer func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket) *fakeBroker {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func (f *fakeBroker) serve(conn net.Conn, answer func(net.Conn, packets.ControlP
 	}
 }
 
-// usual answers a packet as an ordinary broker does.
+// usual returns the answer of a normal broker.
 func usual(p packets.ControlPacket) packets.ControlPacket {
 	switch p := p.(type) {
 	case *packets.ConnectPacket:

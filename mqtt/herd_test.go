@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// R8: the sessions of a broker that restarts come back one by one, over the
-// longest delay. TestHerd has 10,000 over the usual 16 s.
+// TestR8SessionsComeBackSpreadOut checks that the sessions of a restarted broker reconnect spread over the longest
+// delay (R8). TestHerd simulates 10,000 sessions with the usual 16 s.
 func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	t.Parallel()
 	const clients, longest = 50, 2 * time.Second
@@ -40,14 +40,14 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	for i, s := range sessions {
 		back[i] = make(chan time.Duration, 1)
 		go func() {
-			for range s.Events() { // Up is the only one, until Close
+			for range s.Events() { // LinkUp is the only event before Close
 				back[i] <- time.Since(stopped)
 			}
 		}()
 	}
 	var delays []time.Duration
 	for i, lines := range logs {
-		line(t, lines) // connected
+		line(t, lines) // the "connected" line
 		delay := nextTry(t, line(t, lines))
 		delays = append(delays, delay)
 		select {
@@ -70,8 +70,7 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	}
 }
 
-// nextTry returns the delay that a line of the log tells, less what it is
-// rounded by.
+// nextTry returns the delay in a log line, minus the maximum rounding error.
 func nextTry(t *testing.T, line string) time.Duration {
 	t.Helper()
 	_, text, _ := strings.Cut(strings.TrimSpace(line), "next try in ")

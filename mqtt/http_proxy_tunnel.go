@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// maxProxyAnswer bounds, in bytes, what a proxy may say before the tunnel.
+// maxProxyAnswer is the maximum size in bytes of a proxy's answer to CONNECT.
 const maxProxyAnswer = 16 << 10
 
-// openProxyTunnel asks an HTTP proxy, over a connection to it, for one to address (RFC
-// 9110, 9.3.6). The end of ctx interrupts it.
+// openProxyTunnel requests a tunnel to address from an HTTP proxy over an open connection (RFC 9110, 9.3.6). It returns
+// early when ctx ends.
 func openProxyTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) error {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -26,7 +26,7 @@ func openProxyTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address
 	})
 	err := requestProxyTunnel(conn, proxy, address)
 	if !stop() {
-		<-interrupted // or it would set its deadline on an open tunnel
+		<-interrupted // otherwise the deadline could be set on an open tunnel
 		return ctx.Err()
 	}
 	return err
@@ -55,13 +55,13 @@ func requestProxyTunnel(conn net.Conn, proxy *url.URL, address string) error {
 		return fmt.Errorf("the proxy does not answer in HTTP: %w", err)
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("the proxy answers %.100q", response.Status)
-	case reader.Buffered() > 0: // with TLS as without, the client speaks first
+	case reader.Buffered() > 0: // the client speaks first, with and without TLS
 		return errors.New("the proxy sends more than its answer")
 	}
 	return nil
 }
 
-// checkProxyURL reports why a proxy cannot be used; nil is none.
+// checkProxyURL returns an error if the proxy's URL is invalid. A nil URL is valid and means no proxy.
 func checkProxyURL(proxy *url.URL) error {
 	switch {
 	case proxy == nil:

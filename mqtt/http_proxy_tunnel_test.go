@@ -20,8 +20,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// startHTTPProxy starts a proxy that lets a user in, and everyone to only one
-// address, as a plant's does that has port 443 open.
+// startHTTPProxy starts a proxy that accepts one user and connects only to the allowed address, like the proxy of a
+// plant that opens only port 443.
 func startHTTPProxy(t *testing.T, allowed string) (withUser *url.URL) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ func parseProxyAuth(r *http.Request) (user, password string, ok bool) {
 	return r.BasicAuth()
 }
 
-// attemptConnect forwards until either end closes.
+// connect forwards data until either end closes the connection.
 func connect(w http.ResponseWriter, address string) {
 	far, err := net.Dial("tcp", address)
 	if err != nil {
@@ -68,7 +68,7 @@ func connect(w http.ResponseWriter, address string) {
 	forward(near, far)
 }
 
-// front returns the URL of a broker behind a scheme, and what to trust.
+// front returns the URL of a broker with the given scheme, and the TLS configuration that trusts it.
 func front(t *testing.T, scheme string) (string, *tls.Config) {
 	t.Helper()
 	broker, path := "", ""
@@ -90,7 +90,8 @@ func front(t *testing.T, scheme string) (string, *tls.Config) {
 	return strings.Replace(p.url(), "tcp://", scheme+"://", 1) + path, client
 }
 
-// Where only one port is open, or only a proxy, wss through either is enough.
+// TestEverySchemeThroughAProxyAndWithout checks all schemes directly and through a proxy. Sites that open only one port
+// or only a proxy can use wss.
 func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -128,7 +129,7 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 	}
 }
 
-// A user is sent without a password, too, and nobody is made up.
+// TestProxyUser checks that a user name is also sent without a password, and that no user name is sent by default.
 func TestProxyUser(t *testing.T) {
 	for _, scheme := range []string{"tcp", "ws"} {
 		for want, user := range map[string]*url.Userinfo{"": nil, "fed:": url.User("fed"),
@@ -161,14 +162,15 @@ func TestProxyUser(t *testing.T) {
 	}
 }
 
-// Without Options.Proxy there is none, though paho would take the environment's.
-// A process reads that once, so this test has one of its own.
+// TestProxyOfTheEnvironmentIsNotAsked checks that the proxy of the environment is not used, although paho would use it.
+// A process reads the environment once, so the test starts its own process.
 func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	const inside = "FEDMESH_TEST_PROXY_IN_ENVIRONMENT"
 	if os.Getenv(inside) != "" {
 		for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 			logger, lines := logged()
-			// For 127.0.0.1 no proxy of an environment is asked; for this address, which leads there too, one would be.
+			// The environment's proxy is never used for 127.0.0.1, but it would be used for 0.0.0.0, which leads to the
+			// same host.
 			s := dialing(t, mqtt.Options{URL: scheme + "://0.0.0.0:1", ClientID: "s", Logger: logger,
 				ConnectTimeout: 100 * time.Millisecond})
 			line(t, lines) // an attempt has failed
@@ -195,7 +197,7 @@ func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	}
 }
 
-// A proxy that answers nonsense, too much or nothing is an error like others.
+// TestBadProxy checks that an invalid, oversized or missing answer of a proxy is a normal error.
 func TestBadProxy(t *testing.T) {
 	for name, c := range map[string]struct{ answer, tcp, ws string }{
 		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "the proxy does not answer in HTTP", "malformed HTTP"},
@@ -208,7 +210,7 @@ func TestBadProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for scheme, want := range map[string]string{"tcp": c.tcp, "ws": c.ws} {
 				if want == "" {
-					continue // the websocket's dialer does not look
+					continue // the WebSocket dialer does not check this
 				}
 				listener, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -230,7 +232,7 @@ func TestBadProxy(t *testing.T) {
 	}
 }
 
-// answerAll reads a request on each connection, answers and hangs up.
+// answerAll reads a request on each connection, sends the answer and closes the connection.
 func answerAll(listener net.Listener, answer string) {
 	for {
 		conn, err := listener.Accept()
@@ -245,7 +247,7 @@ func answerAll(listener net.Listener, answer string) {
 	}
 }
 
-// Close does not wait for a proxy either.
+// TestCloseInterruptsAProxy checks that Close does not wait for a proxy.
 func TestCloseInterruptsAProxy(t *testing.T) {
 	for _, scheme := range []string{"tcp", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -263,7 +265,7 @@ func TestCloseInterruptsAProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, err := io.ReadFull(conn, make([]byte, len("CONNECT "))); err != nil { // and say nothing
+			if _, err := io.ReadFull(conn, make([]byte, len("CONNECT "))); err != nil { // send no answer
 				t.Fatal(err)
 			}
 			wantQuickClose(t, s)

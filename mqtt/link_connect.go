@@ -12,7 +12,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// attemptConnect makes one attempt. It ends at the connect timeout, or with ctx.
+// attemptConnect makes one attempt to connect. It returns at the connect timeout or when ctx ends.
 func (s *Session) attemptConnect(ctx context.Context, options *Options, u *url.URL) (*brokerLink, error) {
 	l := &brokerLink{
 		options:            options,
@@ -28,7 +28,7 @@ func (s *Session) attemptConnect(ctx context.Context, options *Options, u *url.U
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
 	defer stop()
 	token := l.client.Connect()
-	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) { // each half has its own timeout
+	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) { // dialling and CONNECT each have their own timeout
 		err := fmt.Errorf("the broker at %s: the attempt to connect hangs", u.Redacted())
 		l.abort(err)
 		return nil, err
@@ -45,7 +45,7 @@ func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.Cl
 		SetClientID(l.options.ClientID).
 		SetUsername(l.options.Username).
 		SetPassword(l.options.Password).
-		SetProtocolVersion(4). // unset, each refusal is tried again as MQTT 3.1
+		SetProtocolVersion(4). // without a version, paho retries each refusal as MQTT 3.1
 		SetCleanSession(true).
 		SetAutoReconnect(false).
 		SetConnectRetry(false).
@@ -68,7 +68,7 @@ func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.Cl
 		}
 		wrapped := newLinkConn(conn, l.options, l.queueReceivedMessage, l.onOversizedMessage)
 		l.conn.Store(wrapped)
-		if ctx.Err() != nil { // it ended before there was a conn to abort
+		if ctx.Err() != nil { // ctx ended before there was a connection to abort
 			wrapped.abort(ErrClosed)
 		}
 		return wrapped, nil
@@ -76,7 +76,7 @@ func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.Cl
 	return o
 }
 
-// explainConnectError words why an attempt failed.
+// explainConnectError returns an error that explains why an attempt failed.
 func (l *brokerLink) explainConnectError(err error, u *url.URL) error {
 	where := u.Redacted()
 	if l.options.Proxy != nil {
@@ -97,18 +97,17 @@ func (l *brokerLink) explainConnectError(err error, u *url.URL) error {
 	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
 }
 
-// ErrRefused is what an attempt failed with if the broker answered CONNECT with a refusal: of the user, the password or
-// the client id.
+// ErrRefused matches the error of an attempt if the broker refused the user, the password or the client id in CONNACK.
 var ErrRefused = errors.New("the broker refuses the connection")
 
-// connectRefusal is an ErrRefused with its reason.
+// connectRefusal is an error that matches ErrRefused and wraps the broker's reason.
 type connectRefusal struct{ error }
 
 func (connectRefusal) Is(target error) bool { return target == ErrRefused }
 func (r connectRefusal) Unwrap() error      { return r.error }
 
-// discardingPahoStore keeps nothing: with a clean session and a client per link, paho
-// never reads its store back, and a store would hold payloads without bound.
+// discardingPahoStore is a paho store that discards all packets. With clean sessions and one client per link, paho
+// never reads its store, and a real store would keep payloads without limit.
 type discardingPahoStore struct{}
 
 func (discardingPahoStore) Open()                             {}

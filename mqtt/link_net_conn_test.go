@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestMessagesOfAnyLength go past paho, in both directions, as they are.
+// TestMessagesOfAnyLength checks that messages of any length bypass paho unchanged in both directions.
 func TestMessagesOfAnyLength(t *testing.T) {
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if m, ok := p.(*packets.PublishPacket); ok {
@@ -37,8 +37,8 @@ func TestMessagesOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestNothingIsOvertaken: packets of paho's and messages that it does not write come in the order in which they were
-// asked for.
+// TestNothingIsOvertaken checks that packets written by paho and messages written by the link arrive in the order of
+// the calls.
 func TestNothingIsOvertaken(t *testing.T) {
 	const n = 300
 	seen := make(chan string, 4*n)

@@ -6,41 +6,38 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Paho counts a message as traffic only when all of it is through, and a
-// broker's answer to a ping waits behind what is on its way already. So a
-// publishedMessage may take a quarter of the time for that answer at most, which is half
-// a keepalive (requirement R13), and what waits in the kernel half of it.
+// These constants keep a slow link alive (requirement R13). Paho waits half a keepalive interval for a PINGRESP, which
+// is queued behind data in flight. Sending one message may therefore take at most a quarter of this wait, and sending
+// the kernel's send buffer at most half of it.
 const (
-	// DefaultMinLinkRate is what a link has to carry for the defaults of Options, in
-	// bytes per second.
+	// DefaultMinLinkRate is the minimum link rate, in bytes per second, for which the defaults of Options are
+	// sufficient.
 	DefaultMinLinkRate = 20_000
 
-	messagesPerKeepAlive = 2 * 4     // messages in a keepalive
-	maxSendBuffer        = 128 << 10 // bytes; the kernel holds twice as many
+	messagesPerKeepAlive = 2 * 4     // number of messages of maximum size that can be sent within a keepalive interval
+	maxSendBuffer        = 128 << 10 // maximum send buffer in bytes; the kernel allocates twice as much
 )
 
-// maxMessageSendTime is how long a link takes for the largest message that we send.
+// maxMessageSendTime returns the time to send the largest message at the given link rate, in bytes per second.
 func maxMessageSendTime(rate int) time.Duration {
 	return time.Duration(wire.MaxMessage) * time.Second / time.Duration(rate)
 }
 
-// MinKeepAlive is the shortest keepalive that a link of this rate, in bytes
-// per second, allows for; whole seconds.
+// MinKeepAlive returns the shortest keepalive, in whole seconds, for a link rate in bytes per second.
 func MinKeepAlive(rate int) time.Duration {
 	return (messagesPerKeepAlive*maxMessageSendTime(rate) + time.Second - 1).Truncate(time.Second)
 }
 
-// connectAttemptTimeout bounds an attempt at one of several URLs while the others have not
-// been tried: four round trips of a second each, and a handshake of TLS with
-// certificates on both sides, at the link's least rate. Once all have failed in
-// it, Options.ConnectTimeout holds alone.
+// connectAttemptTimeout returns the timeout of a connection attempt while other URLs have not been tried yet. It allows
+// four round trips of one second, and a TLS handshake with client certificates at the given link rate. After all URLs
+// have failed, Options.ConnectTimeout applies instead.
 func connectAttemptTimeout(rate int) time.Duration {
-	const handshake = 16 << 10 // bytes
+	const handshake = 16 << 10 // size in bytes of a TLS handshake
 	return 4*time.Second + handshake*time.Second/time.Duration(rate)
 }
 
-// sendBufferBytes is how many bytes the kernel may be asked to hold of ours: without
-// a bound a slow link would have minutes of chunks ahead of each PINGREQ.
+// sendBufferBytes returns the size to set for the kernel's send buffer. Without a limit, a slow link could need minutes
+// to send the data that is queued before a PINGREQ.
 func (o *Options) sendBufferBytes() int {
 	return int(min(maxSendBuffer, o.KeepAlive.Seconds()*float64(o.MinLinkRate)/8))
 }

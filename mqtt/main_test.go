@@ -13,18 +13,18 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// patience bounds each wait for an event; no test waits that long.
+// patience is the maximum wait for an event; tests normally take much less.
 const patience = time.Minute
 
-// soon is the longest delay between attempts in tests.
+// soon is the maximum delay between attempts in tests.
 const soon = 20 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	// paho gives up what it was to send over a link that has ended only when its write timeout is over.
+	// After a link has ended, paho keeps a pending write until its write timeout.
 	leak := goleak.Find()
 	for until := time.Now().Add(time.Minute); leak != nil && time.Now().Before(until); {
-		leak = goleak.Find() // which itself looks for half a second
+		leak = goleak.Find() // goleak itself retries for half a second
 	}
 	if leak != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, leak)
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// dial returns a session that is up.
+// dial returns a connected session.
 func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	s := dialing(t, o)
@@ -41,7 +41,7 @@ func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
 	return s
 }
 
-// dialing returns a session that is not up yet.
+// dialing returns a session that may not be connected yet.
 func dialing(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	if o.MaxReconnectDelay == 0 {
@@ -55,7 +55,7 @@ func dialing(t *testing.T, o mqtt.Options) *mqtt.Session {
 	return s
 }
 
-// eventually waits for a condition that no event tells of.
+// eventually waits for a condition that no event reports.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

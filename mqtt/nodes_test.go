@@ -17,8 +17,8 @@ import (
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// nodes starts fake brokers that tell which of them sees a CONNECT, and end a
-// brokerLink with the first message on it. answer says whether a CONNECT is answered.
+// nodes starts fake brokers that report each CONNECT to a channel and close a link at its first message. answer reports
+// whether a node answers CONNECT.
 func nodes(t *testing.T, n int, answer func(node int) bool) (urls []string, connects chan int) {
 	t.Helper()
 	connects = make(chan int, 1000)
@@ -40,14 +40,13 @@ func nodes(t *testing.T, n int, answer func(node int) bool) (urls []string, conn
 	return urls, connects
 }
 
-// A node that takes the connection and never answers CONNECT costs one short
-// attempt.
+// TestSilentNodeIsLeft checks that a node that never answers CONNECT costs only one short attempt.
 func TestSilentNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	silent := make(chan int, 1)
 	urls, connects := nodes(t, 2, func(node int) bool {
 		select {
-		case silent <- node: // the first that is asked
+		case silent <- node: // the node that is tried first
 			return false
 		default:
 			return true
@@ -60,16 +59,16 @@ func TestSilentNodeIsLeft(t *testing.T) {
 	}
 }
 
-// All URLs have their turn, in one order; sessions differ in it, and a seed gives
-// the same.
+// TestOrderOfNodes checks that a session tries all URLs in a fixed order. The order differs between sessions and
+// depends only on the seed.
 func TestOrderOfNodes(t *testing.T) {
 	t.Parallel()
 	const n = 4
 	orders := map[[n]int]bool{}
 	for seed := range uint64(8) {
 		var seen [3][n]int
-		for i := range 2 { // sessions, of which the second has every turn twice
-			// Its own nodes: a closed session may still send a CONNECT.
+		for i := range 2 { // two sessions; the second one tries each URL twice
+			// Separate nodes, because a closed session may still send a CONNECT.
 			urls, connects := nodes(t, n, func(int) bool { return true })
 			s := dialing(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Rand: newRand(seed)})
 			for turn := range (i + 1) * n {
@@ -95,7 +94,7 @@ func TestOrderOfNodes(t *testing.T) {
 	}
 }
 
-// A session whose node is killed goes on at the other, with the usual waits.
+// TestKilledNodeIsLeft checks that a session whose node is killed continues at the other node after the usual delays.
 func TestKilledNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]*brokers.Mosquitto{}

@@ -13,90 +13,85 @@ import (
 	"time"
 )
 
-// Options says how to reach a broker. URL and ClientID are needed, the rest
-// has defaults.
+// Options configures the connection to a broker. URL and ClientID are required; all other fields have defaults.
 type Options struct {
-	// URL is scheme://host:port: tcp or mqtt, tls, ssl or mqtts, and ws or wss
-	// with a path. The port may be left out only with ws and wss.
+	// URL is the broker's URL, scheme://host:port. The scheme is tcp, mqtt, tls, ssl, mqtts, or ws or wss with a path.
+	// The port is optional only for ws and wss.
 	URL string
-	// MoreURLs are further nodes of the same cluster. A session uses one URL at a time and goes to the next one when it
-	// fails, in an order that Rand draws once.
+	// MoreURLs are further nodes of the same cluster. A session uses one URL at a time. If it fails, the session tries
+	// the next one, in an order that is drawn once from Rand.
 	MoreURLs []string
-	// ClientID must be unique: a broker closes the older of two connections with the same one.
+	// ClientID must be unique: a broker closes the older of two connections with the same client id.
 	ClientID string
-	// Username and Password may be empty.
+	// Username and Password are the broker credentials; both may be empty.
 	Username, Password string
-	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots, and wants TLS 1.3.
+	// TLS configures tls, ssl, mqtts and wss. If it is nil, the system's roots are trusted and TLS 1.3 is required.
 	TLS *tls.Config
-	// RenewCredentials, if set, returns Password and TLS anew before each attempt: keys and certificates are changed
-	// while a session lives. After an error the last ones are used.
+	// RenewCredentials, if set, returns the current Password and TLS before each attempt, because keys and certificates
+	// may change during a session. After an error the previous ones are used.
 	RenewCredentials func() (password string, encryption *tls.Config, err error)
-	// CertificateCheckTime is the time at which the broker's certificate must count; time.Now unless set.
+	// CertificateCheckTime returns the time at which the broker's certificate must be valid. The default is time.Now.
 	CertificateCheckTime func() time.Time
-	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
-	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
+	// Proxy is the http://host:port of a proxy. The session requests a tunnel to the broker from it with CONNECT, for
+	// all schemes of URL. A user in the URL is sent as basic authentication, in clear text. Nil means no proxy: the
+	// environment is ignored.
 	Proxy *url.URL
 
-	// MinQoS is the least quality of service of all that is published and subscribed to, the will too: AtMostOnce
-	// unless set.
+	// MinQoS is the minimum quality of service of all messages and subscriptions, including the will. The default is
+	// AtMostOnce.
 	MinQoS QoS
-	// MinLinkRate is the least rate of the link in bytes per second, DefaultMinLinkRate unless set.
+	// MinLinkRate is the minimum rate of the link in bytes per second. The default is DefaultMinLinkRate.
 	MinLinkRate int
-	// KeepAlive is in whole seconds, 60 s unless set. The wait for a PINGRESP is half as long, for an acknowledgement
-	// as long.
+	// KeepAlive is the keepalive interval in whole seconds, by default 60 s. It is also the timeout of an
+	// acknowledgement. The timeout of a PINGRESP is half of it.
 	KeepAlive time.Duration
-	// ConnectTimeout bounds one attempt, 10 s unless set. With several URLs it is
-	// shorter until all have been tried.
+	// ConnectTimeout is the timeout of one attempt, by default 10 s. With several URLs it is shorter until all have
+	// been tried.
 	ConnectTimeout time.Duration
-	// WriteTimeout bounds the sending of one message; a link that takes longer is given up. Unless set, it is four
-	// times what the largest message takes at MinLinkRate, and at least 20 s.
+	// WriteTimeout is the timeout for sending one message, after which the link is closed. The default is four times
+	// the send time of the largest message at MinLinkRate, and at least 20 s.
 	WriteTimeout time.Duration
-	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
+	// MaxReconnectDelay is the maximum delay between attempts, by default 60 s.
 	MaxReconnectDelay time.Duration
-	// MaxPacket bounds one MQTT packet in either direction, in bytes of payload,
-	// testTopic and framing, 131072 unless set. A larger message that arrives is
-	// dropped, and acknowledged if its QoS is 1; the link stays. A broker that sends
-	// a larger packet of any other type is disconnected.
+	// MaxPacket is the maximum size in bytes of an MQTT packet in either direction, by default 131072. It includes
+	// topic and framing. A larger incoming message is dropped, and acknowledged if its QoS is 1. A larger packet of any
+	// other type ends the link.
 	MaxPacket int
 
-	// Will, if set, is asked before each attempt for what the broker should
-	// publishQoS0 when this link dies; nothing if its topic is empty. It may not block.
+	// Will, if set, returns the will for the next attempt, which the broker publishes if the link is lost. A message
+	// with an empty topic means no will. Will must not block.
 	Will func() Message
 
-	// MailboxMessages and MailboxBytes bound what waits for the owner (1024
-	// and 8 MiB unless set), OutboxMessages and OutboxBytes what waits for the
-	// network (512 and 8 MiB unless set).
+	// MailboxMessages and MailboxBytes limit the mailbox of received events (by default 1024 and 8 MiB). OutboxMessages
+	// and OutboxBytes limit the outbox of unsent messages (by default 512 and 8 MiB).
 	MailboxMessages, MailboxBytes int
 	OutboxMessages, OutboxBytes   int
 
-	// ObserveMessage, if set, sees every message that was sent or came in, and those
-	// that were dropped; each once. It is called from several goroutines and may not block.
+	// ObserveMessage, if set, is called once for each message that was sent, received or dropped. It is called
+	// concurrently and must not block.
 	ObserveMessage func(ObservedMessage)
 	// Meter, if set, counts the bytes of all attempts and links.
 	Meter *TrafficMeter
-	// Rand draws the waits between attempts; seeded by the system unless set.
+	// Rand is the source of random delays between attempts. By default it is seeded by the system.
 	Rand *rand.Rand
-	// OnConnectFailure, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer
-	// was no. It may not block.
+	// OnConnectFailure, if set, is called with the error of each failed attempt, which is [ErrRefused] if the broker
+	// refused the connection. It must not block.
 	OnConnectFailure func(error)
 	// Logger receives connects, losses and failed attempts; nil discards them.
 	Logger *slog.Logger
 }
 
-// ObservedMessage is one message as Options.Observe sees it. Dropped means, for an
-// incoming message, that the mailbox was full or that the message exceeded
-// ExceededSizeLimit and, for an outgoing one, that the link went down, or the session
-// closed, before it was written (QoS 0) or acknowledged (QoS 1): such a message
-// may have arrived or not, and is never sent again.
+// ObservedMessage describes one message for Options.ObserveMessage. An incoming message is dropped if the mailbox is
+// full or the message exceeds ExceededSizeLimit. An outgoing message is dropped if the link closed before it was
+// written (QoS 0) or acknowledged (QoS 1). It may still have arrived, and it is never sent again.
 type ObservedMessage struct {
 	IsIncoming   bool
 	Topic        string
-	PayloadBytes int // of payload
+	PayloadBytes int
 	IsDropped    bool
 	// ExceededSizeLimit is Options.MaxPacket if the message was dropped because it exceeded MaxPacket, and otherwise 0.
 	ExceededSizeLimit int
-	// OversizedPacketSize is the length of the message with topic and framing if it exceeded ExceededSizeLimit, and
-	// otherwise 0.
+	// OversizedPacketSize is the packet length of the message if it exceeded ExceededSizeLimit, and otherwise 0.
 	OversizedPacketSize int
 }
 
@@ -128,7 +123,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// renewCredentials asks Renew for the password and the settings of TLS.
+// renewCredentials updates the password and the TLS configuration from RenewCredentials.
 func (o *Options) renewCredentials() {
 	if o.RenewCredentials == nil {
 		return
@@ -142,7 +137,6 @@ func (o *Options) renewCredentials() {
 	o.Password, o.TLS = password, encryption
 }
 
-// tlsConfig returns the settings of TLS for a connection.
 func (o *Options) tlsConfig() *tls.Config {
 	config := o.TLS.Clone() // nil stays nil
 	if config == nil {
@@ -166,13 +160,13 @@ func setDefaultInt(n *int, otherwise int) {
 	}
 }
 
-// Validate reports what Dial would refuse, so that a configuration can be checked without a broker.
+// Validate returns the error that Dial would return for invalid options. It needs no broker.
 func (o Options) Validate() error {
 	_, err := o.withDefaults().validatedURLs()
 	return err
 }
 
-// validatedURLs checks options that have their defaults, and returns the broker's URLs.
+// validatedURLs validates options with their defaults applied, and returns the broker's URLs.
 func (o Options) validatedURLs() ([]*url.URL, error) {
 	urls, err := parseBrokerURLs(append([]string{o.URL}, o.MoreURLs...))
 	if err != nil {
@@ -206,7 +200,7 @@ func (o Options) validatedURLs() ([]*url.URL, error) {
 	return urls, err
 }
 
-// parseBrokerURLs takes the URLs of the nodes of one cluster.
+// parseBrokerURLs parses the URLs of the nodes of one cluster.
 func parseBrokerURLs(list []string) ([]*url.URL, error) {
 	var urls []*url.URL
 	for _, s := range list {
@@ -217,7 +211,7 @@ func parseBrokerURLs(list []string) ([]*url.URL, error) {
 		switch {
 		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
 			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
-		case len(urls) > 0 && usesTLS(u) != usesTLS(urls[0]): // blocking the TLS one would expose all
+		case len(urls) > 0 && usesTLS(u) != usesTLS(urls[0]): // blocking the TLS URL would expose all traffic
 			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// "+
 				"for all, or for none", u.Redacted())
 		}
@@ -246,7 +240,7 @@ func parseBrokerURL(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss",
 			redactedURL(u, s), u.Scheme)
 	}
-	if u.User != nil { // the URL is logged
+	if u.User != nil { // the URL is logged, so it must not contain credentials
 		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password",
 			u.Redacted())
 	}
@@ -259,7 +253,8 @@ func hasValidPort(u *url.URL) bool {
 	return u.Port() == "" || err == nil && n > 0
 }
 
-// redactedURL keeps a password out of an error text; u is nil if s is no URL at all.
+// redactedURL returns u without its password, for error texts. If s is not a URL, u is nil and only the length of s is
+// returned.
 func redactedURL(u *url.URL, s string) string {
 	if u == nil {
 		return fmt.Sprintf("(%d bytes)", len(s))

@@ -2,23 +2,21 @@ package mqtt
 
 import "sync"
 
-// maxQueuedSubscriptionChanges bounds the changes of subscriptions that wait to be sent. It is
-// far more than a link that works ever queues.
+// maxQueuedSubscriptionChanges is the maximum number of queued subscription changes, far more than a working link ever
+// queues.
 const maxQueuedSubscriptionChanges = 4096
 
-// outboxCommand is one thing for a link's sender to do: a message to publish, or
-// subscriptions to subscribe to or to give up.
+// outboxCommand is a command for the sender of a link: publish a message, subscribe or unsubscribe.
 type outboxCommand struct {
 	message            *Message
 	subscriptions      []subscription
 	unsubscribeFilters []string
 }
 
-// outbox is what waits for one link, in order, bounded in messages and bytes.
-// It dies with the link: what a lost link did not send is not sent by the
-// next one, since by then nobody knows whether it still means anything.
+// outbox is the send queue of one link, in order, bounded in messages and bytes. Unsent commands are discarded with the
+// link, because they may be obsolete when the next link opens.
 type outbox struct {
-	maxMessages, maxBytes int // the bounds
+	maxMessages, maxBytes int // limits on queued messages and their bytes
 	senderWake            chan struct{}
 
 	mu                        sync.Mutex
@@ -33,7 +31,7 @@ func newOutbox(messages, bytes int) *outbox {
 	return &outbox{maxMessages: messages, maxBytes: bytes, senderWake: make(chan struct{}, 1)}
 }
 
-// queueMessage returns ErrOutboxFull if m does not fit now, ErrDown after end.
+// queueMessage queues a message. It returns ErrOutboxFull if the outbox is full, or ErrDown if it has ended.
 func (o *outbox) queueMessage(m Message) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,8 +47,8 @@ func (o *outbox) queueMessage(m Message) error {
 	return nil
 }
 
-// queueSubscriptionChange queues a change of subscriptions. It reports false when far too many
-// wait: the link does not work, and the next one starts from the whole table.
+// queueSubscriptionChange queues a change of subscriptions. It reports false if too many changes are queued. The link
+// is then broken, and the next link sends the whole subscription table.
 func (o *outbox) queueSubscriptionChange(c outboxCommand) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +75,7 @@ func (o *outbox) wakeSender() {
 	}
 }
 
-// closeForNewCommands lets nothing more in; the sender stops when the rest is sent.
+// closeForNewCommands rejects new commands. The sender stops after the queued ones.
 func (o *outbox) closeForNewCommands() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +83,6 @@ func (o *outbox) closeForNewCommands() {
 	o.wakeSender()
 }
 
-// endAndTakeUnsentMessages ends the outbox and returns the messages that it still had.
 func (o *outbox) endAndTakeUnsentMessages() []Message {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,13 +98,13 @@ func (o *outbox) endAndTakeUnsentMessages() []Message {
 	return dropped
 }
 
-// next waits for a command; ok is false after the last, or once stop is closed.
+// awaitNextCommand waits for the next command. It returns ok = false after the last one, or when stop is closed.
 func (o *outbox) awaitNextCommand(stop <-chan struct{}) (c outboxCommand, ok bool) {
 	for {
 		o.mu.Lock()
 		if len(o.queuedCommands) > 0 {
 			c = o.queuedCommands[0]
-			o.queuedCommands[0] = outboxCommand{} // so that its payload can be collected
+			o.queuedCommands[0] = outboxCommand{} // release the payload for garbage collection
 			o.queuedCommands = o.queuedCommands[1:]
 			if c.message != nil {
 				o.heldMessages--

@@ -12,14 +12,14 @@ type oversizedMessageReporter struct {
 	logger         *slog.Logger
 
 	mu              sync.Mutex
-	isLoggedByTopic map[string]bool // by topic
+	isLoggedByTopic map[string]bool // topics that were already logged
 }
 
 const (
-	// maxLoggedTopics is the maximum number of topics with an oversized message that are logged and remembered. A
+	// maxLoggedTopics is the maximum number of topics with oversized messages that are logged and remembered. A
 	// publisher may use any number of topics.
 	maxLoggedTopics = 64
-	// maxLoggedTopicBytes bounds a topic in the log.
+	// maxLoggedTopicBytes is the maximum length of a topic in the log; longer topics are cut.
 	maxLoggedTopicBytes = 128
 )
 
@@ -28,7 +28,7 @@ func newOversizedMessageReporter(o *Options) *oversizedMessageReporter {
 		isLoggedByTopic: map[string]bool{}}
 }
 
-// report reports an oversized message.
+// report reports an oversized message to ObserveMessage and logs the first one of each topic.
 func (v *oversizedMessageReporter) report(t ObservedMessage) {
 	v.observeMessage(t)
 	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), maxLoggedTopicBytes)], "�")

@@ -19,7 +19,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// pieces is a connection to a broker whose bytes arrive in given pieces.
+// pieces is a connection to a broker whose bytes arrive in the given pieces.
 type pieces struct {
 	net.Conn
 	left    [][]byte
@@ -41,7 +41,7 @@ func (c *pieces) Write(p []byte) (int, error)      { return c.written.Write(p) }
 func (c *pieces) SetWriteDeadline(time.Time) error { return nil }
 func (c *pieces) Close() error                     { return nil }
 
-// published is a PUBLISH as a broker sends it.
+// published returns a PUBLISH packet as sent by a broker.
 func published(topic string, payload int, qos byte, id uint16) []byte {
 	p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
 	p.TopicName, p.Payload, p.Qos, p.MessageID = topic, bytes.Repeat([]byte{0x30}, payload), qos, id
@@ -72,12 +72,13 @@ func arrivedIn(chunks ...[]byte) (a arrived) {
 		}
 		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.PayloadBytes, t.OversizedPacketSize))
 	})
-	paho, err := io.ReadAll(iotest.OneByteReader(c)) // paho reads no bytes of two packets at once
+	paho, err := io.ReadAll(iotest.OneByteReader(c)) // paho never reads bytes of two packets at once
 	a.paho, a.written, a.err = string(paho), conn.written.String(), err
 	return a
 }
 
-// oversizedStream has oversized messages before, between and after others.
+// oversizedStream returns a stream with oversized messages before, between and after other packets, and the expected
+// result.
 func oversizedStream() ([]byte, arrived) {
 	stream := slices.Concat([]byte(connack), published("camera", 2500, 0, 0), published("hall", 3, 0, 0),
 		published("camera", 990, 1, 0x0102), published("hall", 4, 1, 0x0103), []byte("\xd0\x00"),
@@ -86,13 +87,13 @@ func oversizedStream() ([]byte, arrived) {
 	return stream, arrived{
 		delivered: []string{"hall 3", "hall 4", "hall 990", "hall 5"},
 		oversized: []string{"camera 2500 of 2511", "camera 990 of 1003", "tttttttt 0 of 1207", "camera 4000 of 4013"},
-		// A PINGRESP for each 1000 bytes of payload that others follow.
+		// One PINGRESP for every 1000 discarded bytes that are followed by more payload.
 		paho:    connack + "\xd0\x00\xd0\x00" + "\xd0\x00" + "\xd0\x00\xd0\x00\xd0\x00" + "\xb0\x02\x00\x07",
 		written: "\x40\x02\x01\x02\x40\x02\x01\x03\x40\x02\x01\x04\x40\x02\x01\x05",
 	}
 }
 
-// TestOversizedIsDiscarded cuts a stream in two at each byte, into single bytes and into random pieces.
+// TestOversizedIsDiscarded reads a stream that is split at each byte, into single bytes, and into random pieces.
 func TestOversizedIsDiscarded(t *testing.T) {
 	stream, want := oversizedStream()
 	check := func(how string, chunks ...[]byte) {
@@ -117,8 +118,8 @@ func TestOversizedIsDiscarded(t *testing.T) {
 	}
 }
 
-// TestOversizedThatEnds ends the stream within an oversized message: the message is reported once its topic is known,
-// and not acknowledged.
+// TestOversizedThatEnds checks a stream that ends within an oversized message. The message is reported once its topic
+// is known, and it is not acknowledged.
 func TestOversizedThatEnds(t *testing.T) {
 	head := len(connack) + 1 + 2 + 2 + len("camera") + 2
 	stream := slices.Concat([]byte(connack), published("camera", 1500, 1, 9))
@@ -130,7 +131,7 @@ func TestOversizedThatEnds(t *testing.T) {
 	}
 }
 
-// endless is a connection that delivers a head and then any number of zeros.
+// endless is a connection that delivers a header and then any number of zeros.
 type endless struct {
 	pieces
 	zeros int
@@ -149,7 +150,8 @@ func (c *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// R14: the largest message that MQTT allows takes no memory.
+// TestOversizedAllocatesNothing checks that discarding the largest possible MQTT message does not allocate memory for
+// it (R14).
 func TestOversizedAllocatesNothing(t *testing.T) {
 	const size = 1<<28 - 1
 	conn := &endless{pieces{left: [][]byte{[]byte(connack + "\x30\xff\xff\xff\x7f\x00\x01x")}}, size - 3}
@@ -172,7 +174,7 @@ func TestOversizedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOversizedIsLoggedOnce logs each topic once, for at most maxLoggedTopics topics.
+// TestOversizedIsLoggedOnce checks that each topic is logged once, for at most maxLoggedTopics topics.
 func TestOversizedIsLoggedOnce(t *testing.T) {
 	var lines bytes.Buffer
 	seen := 0
@@ -194,8 +196,8 @@ func TestOversizedIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestSlowOversizedKeepsTheLink delays an acknowledgement for longer than a keepalive, behind an oversized message of
-// which a part arrives every 30 s. The link ends a keepalive after the last part.
+// TestSlowOversizedKeepsTheLink delays an acknowledgement for longer than a keepalive. Meanwhile part of an oversized
+// message arrives every 30 s. The link ends one keepalive after the last part.
 func TestSlowOversizedKeepsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

@@ -8,37 +8,36 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// packetValidator follows the framing of what a broker sends, ahead of paho, and objects
-// to what paho cannot stand: it allocates any size that five bytes claim, up
-// to 256 MiB, a SUBACK with a code too many ends the process, one with a code
-// too few counts as granted, and an unknown code in CONNACK as connected. It
-// keeps a few bytes of state and never a packet. A packet that is merely odd, such as
-// the retained flag of a live message, is let through. So is a PUBLISH of more than
-// most bytes, which linkConn discards: any publisher can send one.
+// packetValidator checks the framing of the broker's packets before paho parses them, because paho does not withstand
+// malformed ones. Paho allocates any claimed size up to 256 MiB. A SUBACK with too many codes makes it panic, and
+// missing codes are treated as granted. An unknown code in CONNACK is treated as success.
+//
+// The validator never stores a packet. Unusual but harmless packets pass, such as a live message with the retained
+// flag. A PUBLISH longer than maxPacketBytes passes too: linkConn discards it.
 type packetValidator struct {
-	maxPacketBytes int // bytes of a packet
+	maxPacketBytes int // maximum length of a packet in bytes
 
-	packetCount       int  // that have begun
-	hasConnack        bool // CONNACK has come
+	packetCount       int  // number of packets begun
+	hasConnack        bool // whether CONNACK has been received
 	parseStage        packetParseStage
-	typeAndFlags      byte // type and flags
-	headerBytesRead   int  // bytes of the packet so far, while its length is unknown
-	packetBytes       int  // bytes of the packet, once its length is known
-	packetBytesLeft   int  // bytes of the packet still to come
+	typeAndFlags      byte
+	headerBytesRead   int // bytes of the packet read so far, while its length is unknown
+	packetBytes       int // length of the packet in bytes, once known
+	packetBytesLeft   int // bytes of the packet that have not arrived yet
 	bodyHead          [2]byte
 	bodyHeadBytesLeft int
 
-	mu                    sync.Mutex     // incoming and outgoing are different goroutines
-	filterCountByPacketID map[uint16]int // filters in each SUBSCRIBE that has no SUBACK yet
+	mu                    sync.Mutex     // protects the map between the read and write goroutines
+	filterCountByPacketID map[uint16]int // number of filters in each SUBSCRIBE without a SUBACK yet
 }
 
-// packetParseStage is what comes next in a packet.
+// packetParseStage is the part of a packet that is parsed next.
 type packetParseStage uint8
 
 const (
-	stagePacketType      packetParseStage = iota // one byte of type and flags
-	stageRemainingLength                         // one to four bytes: how many follow
-	stageBodyHead                                // two bytes that tell whether that number can be right
+	stagePacketType      packetParseStage = iota // one byte with the type and flags
+	stageRemainingLength                         // one to four bytes with the length of the rest
+	stageBodyHead                                // two bytes by which the length is checked
 	stageBodyRest
 )
 
@@ -46,8 +45,8 @@ func newPacketValidator(most int) *packetValidator {
 	return &packetValidator{maxPacketBytes: most, filterCountByPacketID: make(map[uint16]int)}
 }
 
-// checkIncomingBytes takes in the next bytes from the broker, however the packets are
-// cut. After an error the link is of no use.
+// checkIncomingBytes validates the next bytes from the broker, which may be split at any position. After an error the
+// link is unusable.
 func (g *packetValidator) checkIncomingBytes(p []byte) error {
 	for len(p) > 0 {
 		var err error
@@ -76,8 +75,8 @@ func (g *packetValidator) checkIncomingBytes(p []byte) error {
 
 func (g *packetValidator) packetType() byte { return g.typeAndFlags >> 4 }
 
-// beginPacket lets in what a broker may send to a client that never asks for QoS 2
-// (MQTT 3.1.1, table 2.1 and 2.2.2).
+// beginPacket parses the first byte of a packet. It accepts the packets that a broker may send to a client without QoS
+// 2 (MQTT 3.1.1, table 2.1 and 2.2.2).
 func (g *packetValidator) beginPacket(b byte) error {
 	g.typeAndFlags, g.headerBytesRead, g.packetBytes, g.packetBytesLeft, g.parseStage = b, 1, 0, 0, stageRemainingLength
 	g.packetCount++
@@ -92,7 +91,7 @@ func (g *packetValidator) beginPacket(b byte) error {
 		if qos := flags >> 1 & 3; qos > 1 {
 			return fmt.Errorf("PUBLISH with QoS %d, where at most 1 was asked for", qos)
 		}
-		flags = 0 // all others have a meaning
+		flags = 0 // all other flags of PUBLISH are valid
 	case packets.Puback, packets.Suback, packets.Unsuback, packets.Pingresp:
 	default:
 		return fmt.Errorf("type %d (%s) is not for clients here", kind, packets.PacketNames[kind])
@@ -106,7 +105,7 @@ func (g *packetValidator) beginPacket(b byte) error {
 	return nil
 }
 
-// addLengthByte takes in one digit of the length, least first (2.2.3).
+// addLengthByte parses one byte of the remaining length, least significant digit first (2.2.3).
 func (g *packetValidator) addLengthByte(b byte) error {
 	g.packetBytesLeft |= int(b&0x7f) << (7 * (g.headerBytesRead - 1))
 	g.headerBytesRead++
@@ -133,11 +132,11 @@ func (g *packetValidator) addLengthByte(b byte) error {
 // isOversized reports whether the current packet is longer than the limit.
 func (g *packetValidator) isOversized() bool { return g.packetBytes > g.maxPacketBytes }
 
-// bodySizeRange is how many bytes may follow the length.
+// bodySizeRange returns the minimum and maximum number of bytes that may follow the length field.
 func bodySizeRange(kind byte) (least, most int) {
 	const unbounded = 1 << 28
 	switch kind {
-	case packets.Publish, packets.Suback: // two and a topic of one, or a code
+	case packets.Publish, packets.Suback: // two bytes, then a one-byte topic or a return code
 		return 3, unbounded
 	case packets.Pingresp:
 		return 0, 0
@@ -168,7 +167,7 @@ func (g *packetValidator) checkBodyHead(b byte) error {
 }
 
 func (g *packetValidator) checkTopicLength(length int) error {
-	need := length + 2*int(g.typeAndFlags>>1&3) // a packet id, unless QoS 0
+	need := length + 2*int(g.typeAndFlags>>1&3) // two bytes of packet id, unless QoS is 0
 	switch {
 	case length == 0:
 		return fmt.Errorf("PUBLISH without a topic")
@@ -178,7 +177,7 @@ func (g *packetValidator) checkTopicLength(length int) error {
 	return nil
 }
 
-// checkAckPacket compares with what outgoing saw.
+// checkAckPacket checks that an acknowledgement matches a recorded SUBSCRIBE.
 func (g *packetValidator) checkAckPacket(kind byte, id uint16) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -197,13 +196,13 @@ func (g *packetValidator) checkAckPacket(kind byte, id uint16) error {
 	return nil
 }
 
-// recordOutgoingSubscribe sees what is about to be sent. Paho writes each packet with one
-// call. Were it otherwise, no SUBACK would be let in, which tests notice.
+// recordOutgoingSubscribe records the number of filters of an outgoing SUBSCRIBE. It relies on paho writing each packet
+// with one call. If paho did not, every SUBACK would be rejected and tests would fail.
 func (g *packetValidator) recordOutgoingSubscribe(p []byte) {
 	if len(p) == 0 || p[0]>>4 != packets.Subscribe {
 		return
 	}
-	_, n := binary.Uvarint(p[1:]) // MQTT's lengths are varints
+	_, n := binary.Uvarint(p[1:]) // MQTT encodes lengths as varints
 	if n <= 0 || len(p) < 1+n+2 {
 		return
 	}
@@ -211,7 +210,7 @@ func (g *packetValidator) recordOutgoingSubscribe(p []byte) {
 	id := binary.BigEndian.Uint16(p)
 	filters := 0
 	for p = p[2:]; len(p) > 2; filters++ {
-		size := 2 + int(binary.BigEndian.Uint16(p)) + 1 // the last is the QoS
+		size := 2 + int(binary.BigEndian.Uint16(p)) + 1 // the last byte is the QoS
 		p = p[min(size, len(p)):]
 	}
 	g.mu.Lock()

@@ -13,10 +13,10 @@ import (
 
 const guardMost = 1000
 
-// askedFor are the SUBSCRIBEs that a guarded link has sent, by packet id.
+// askedFor maps packet ids to the number of filters in SUBSCRIBE packets that were sent.
 var askedFor = map[uint16]int{1: 1, 2: 8, 0x0102: 3}
 
-// guarded returns a guard that saw these SUBSCRIBEs go out.
+// guarded returns a validator that has recorded the SUBSCRIBE packets in askedFor.
 func guarded(t testing.TB) *packetValidator {
 	g := newPacketValidator(guardMost)
 	for id, n := range askedFor {
@@ -36,7 +36,7 @@ func guarded(t testing.TB) *packetValidator {
 
 const connack = "\x20\x02\x00\x00"
 
-// R14: what a broker may and may not send.
+// TestGuard lists valid and invalid packets from a broker (R14).
 func TestGuard(t *testing.T) {
 	for name, c := range map[string]struct{ sent, want string }{
 		"usual": {connack + "\x90\x03\x00\x01\x80" + "\x40\x02\x00\x09" + "\xb0\x02\x00\x07" + "\xd0\x00" +
@@ -103,7 +103,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// R14: following a stream allocates nothing, whatever it claims.
+// TestGuardAllocatesNothing checks that validating a stream does not allocate memory, whatever sizes it claims (R14).
 func TestGuardAllocatesNothing(t *testing.T) {
 	g := newPacketValidator(guardMost)
 	if err := g.checkIncomingBytes([]byte(connack)); err != nil {
@@ -117,7 +117,7 @@ func TestGuardAllocatesNothing(t *testing.T) {
 
 var errReference = errors.New("reference: refused")
 
-// reference decides about a stream that it has whole, packet by packet.
+// reference validates a complete stream, packet by packet.
 func reference(stream []byte, asked map[uint16]int) error {
 	for first := true; len(stream) > 0; first = false {
 		kind, flags := stream[0]>>4, stream[0]&15
@@ -131,7 +131,7 @@ func reference(stream []byte, asked map[uint16]int) error {
 		case n == 0 && len(stream) >= 5:
 			return errReference
 		case n == 0:
-			return nil // cut short
+			return nil // the stream ends within a packet
 		case kind != 3 && int(length)+1+n > guardMost || int(length) < sizes[0] || int(length) > sizes[1]:
 			return errReference
 		}
@@ -170,8 +170,8 @@ func oversizedReference(stream []byte) int {
 	return 0
 }
 
-// R14: the guard agrees with the reference, however the stream is cut, and
-// paho can read what it lets in, except for the oversized messages.
+// FuzzGuard checks that the validator agrees with reference for any split of the stream, and that paho can parse
+// accepted packets except oversized messages (R14).
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{
 		"", "\x90\x03\x00\x01\x80", "\x30\xff\xff\xff\x7f", "\x30\x80\x80\x80\x80\x01",

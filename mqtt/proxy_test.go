@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// proxy forwards connections, and cuts them when told. It may do the TLS of
-// a broker.
+// proxy forwards connections and closes them on demand. It may terminate TLS for a broker.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -65,7 +64,7 @@ func forward(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// cut ends all connections as a crash would.
+// cut closes all connections, as a crash would.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

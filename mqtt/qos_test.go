@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestLeastQoS: Options.QoS is the least quality of service of messages, subscriptions and the will.
+// TestLeastQoS checks that Options.MinQoS is the minimum quality of service of messages, subscriptions and the will.
 func TestLeastQoS(t *testing.T) {
 	for _, least := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
 		seen := make(chan string, 8)

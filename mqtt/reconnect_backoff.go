@@ -6,36 +6,34 @@ import (
 )
 
 const (
-	// maxFirstRetryDelay bounds the wait after a first failed attempt, and between the
-	// first attempts at several URLs.
+	// maxFirstRetryDelay is the maximum delay after a first failed attempt, and between the first attempts at several
+	// URLs.
 	maxFirstRetryDelay = time.Second
-	// maxDelayAfterLoss bounds the wait after the loss of a link: all clients of that
-	// broker lost theirs at the same moment, and must not all come back at once.
+	// maxDelayAfterLoss is the maximum delay after the loss of a link. All clients of a failed broker lose their links
+	// at the same moment and must not reconnect together.
 	maxDelayAfterLoss = 16 * time.Second
 )
 
-// reconnectBackoff draws the waits between attempts. After the loss of a link a wait is
-// uniform from 0 to maxDelayAfterLoss, divided by the number of URLs: so each node
-// sees no more attempts in a second than a single broker would. Once all URLs
-// have failed, a wait is uniform in the upper half of the time since the loss,
-// divided in the same way: so the clients stay spread out, and a client is back
-// within maxDelayAfterLoss of the loss, or when twice the time has passed for which the
-// broker was away.
+// reconnectBackoff computes random delays between connection attempts. After the loss of a link the delay is uniform
+// from 0 to maxDelayAfterLoss, divided by the number of URLs, so that each node receives no more attempts per second
+// than a single broker would.
+//
+// After all URLs have failed, the delay is uniform in the upper half of the time since the loss, divided in the same
+// way. A client is back within maxDelayAfterLoss or within twice the broker's downtime.
 type reconnectBackoff struct {
 	rand                      *rand.Rand
 	maxDelay                  time.Duration
 	brokerURLCount            int
-	consecutiveFailedAttempts int // in a row
+	consecutiveFailedAttempts int // failed attempts since the last link
 }
 
-// delayAfterLinkLoss returns the wait after the loss of a link.
 func (b *reconnectBackoff) delayAfterLinkLoss() time.Duration {
 	b.consecutiveFailedAttempts = 0
 	return b.randomDelayBetween(0, min(maxDelayAfterLoss, b.maxDelay)/time.Duration(b.brokerURLCount))
 }
 
-// delayAfterFailedAttempt returns the wait after a failed attempt, that long after the loss of
-// the last link, or after the start.
+// delayAfterFailedAttempt returns the delay after a failed attempt. since is the time since the loss of the last link,
+// or since the start.
 func (b *reconnectBackoff) delayAfterFailedAttempt(since time.Duration) time.Duration {
 	b.consecutiveFailedAttempts++
 	if b.consecutiveFailedAttempts < b.brokerURLCount {

@@ -24,9 +24,9 @@ func TestWaits(t *testing.T) {
 				t.Errorf("%d URLs: waits %v, want %v to %v", urls, d, least, most)
 			}
 		}
-		for range 2 { // a loss begins anew
+		for range 2 { // a loss resets the backoff
 			within(b.delayAfterLinkLoss(), 0, maxDelayAfterLoss/n)
-			for range urls - 1 { // the others have not been tried
+			for range urls - 1 { // the other URLs have not been tried
 				within(b.delayAfterFailedAttempt(20*time.Second), 0, maxFirstRetryDelay)
 			}
 			for range 100 {
@@ -38,9 +38,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// All clients of a broker lose it at the same moment, and find it away for some
-// time. They come back spread out, and no failed attempt makes a client wait for
-// longer than the broker was away, or than the spread of 16 s.
+// TestHerd simulates all clients of a broker that lose it at the same moment. They reconnect spread out. No failed
+// attempt makes a client wait longer than the downtime or the spread of 16 s.
 func TestHerd(t *testing.T) {
 	const clients, evenly = 10_000, 10_000 / 16
 	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second,
@@ -52,7 +51,7 @@ func TestHerd(t *testing.T) {
 			for i := range clients {
 				b := newBackoff(uint64(i), 1)
 				at := b.delayAfterLinkLoss()
-				for at < away { // refused at once
+				for at < away { // refused immediately
 					at += b.delayAfterFailedAttempt(at)
 				}
 				latest = max(latest, at-away)
@@ -72,8 +71,8 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// Each node of a cluster sees no more attempts in a second than a single broker
-// would, when all clients lose it at the same moment.
+// TestHerdOfACluster checks that each node of a cluster receives no more attempts per second than a single broker, when
+// all clients lose it at the same moment.
 func TestHerdOfACluster(t *testing.T) {
 	const clients, urls = 9000, 3
 	var seconds [urls][16]int
@@ -87,7 +86,8 @@ func TestHerdOfACluster(t *testing.T) {
 	}
 }
 
-// Where every node refuses, the access rules do: the session goes round ever more seldom.
+// TestRefusedLimit checks that a session changes nodes less and less often if every node refuses, because the access
+// rules are then the likely cause.
 func TestRefusedLimit(t *testing.T) {
 	for moves, want := range []int{3, 3, 6, 6, 12, 12, 24, 24, 48, 48, 48, 48} {
 		if got := maxRefusalsPerLink(moves, 2); got != want {

@@ -8,43 +8,42 @@ import (
 )
 
 const (
-	// firstRefusalRetryDelay is the longest wait before a filter is asked for again that
-	// the broker refused for the first time; it doubles up to maxRefusalRetryDelay.
+	// firstRefusalRetryDelay is the maximum delay before a filter is requested again after its first refusal. It
+	// doubles with each refusal, up to maxRefusalRetryDelay.
 	firstRefusalRetryDelay = time.Second
 	maxRefusalRetryDelay   = time.Minute
-	// refusalsPerLinkMove is how many refusals in a row make a session with several URLs
-	// go to the next one. It doubles, up to maxLinkMoveDoublings times, each time that all
-	// of them have refused: then the access rules are the likelier cause.
+	// refusalsPerLinkMove is the number of consecutive refusals after which a session with several URLs tries the next
+	// one. It doubles, up to maxLinkMoveDoublings times, each time all URLs have refused, because then the access rules
+	// are the more likely cause.
 	refusalsPerLinkMove  = 3
 	maxLinkMoveDoublings = 4
 )
 
-// RefusedFilterRetryDelay returns the wait before a filter is asked for again that was
-// refused n times in a row: uniform in the upper half of 1 s, doubled with each
-// refusal up to 60 s.
+// RefusedFilterRetryDelay returns the delay before a filter is requested again after n consecutive refusals. It is
+// uniform in the upper half of 1 s, doubled with each refusal up to 60 s.
 func RefusedFilterRetryDelay(n int, r *rand.Rand) time.Duration {
 	longest := min(firstRefusalRetryDelay<<min(max(n, 1)-1, 10), maxRefusalRetryDelay)
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
 }
 
-// maxRefusalsPerLink is how many refusals in a row end a link, after moves links
-// that ended for the same filter, one of urls each.
+// maxRefusalsPerLink returns the number of consecutive refusals after which a link is closed. moves is the number of
+// links already closed for the same filter, urls the number of URLs.
 func maxRefusalsPerLink(moves, urls int) int {
 	return refusalsPerLinkMove << min(moves/urls, maxLinkMoveDoublings)
 }
 
-// handleSuback takes the broker's answer to a SUBSCRIBE. paho's token calls a
-// failure code a success.
+// handleSuback handles the broker's SUBACK. It reads the codes itself, because paho's token treats a failure code as
+// success.
 func (s *Session) handleSuback(l *brokerLink, asked []subscription, codes map[string]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link != l { // lost meanwhile
+	if s.link != l { // the link was lost in the meantime
 		return
 	}
 	for _, a := range asked {
 		e := s.subscriptions.find(a.filter)
 		switch code := codes[a.filter]; {
-		case e == nil: // given up meanwhile
+		case e == nil: // unsubscribed in the meantime
 		case code > 2:
 			s.handleFilterRefusal(l, e, code)
 		default:
@@ -57,8 +56,8 @@ func (s *Session) handleSuback(l *brokerLink, asked []subscription, codes map[st
 	}
 }
 
-// handleFilterRefusal has a filter asked for again, or ends the link when another node of
-// the cluster may grant it.
+// handleFilterRefusal schedules another request for a refused filter, or ends the link if another node of the cluster
+// may grant it.
 func (s *Session) handleFilterRefusal(l *brokerLink, e *subscriptionState, code byte) {
 	e.consecutiveRefusals++
 	s.mailbox.Put(SubscriptionRefused{Filter: e.filter, SubackCode: code})
@@ -68,7 +67,7 @@ func (s *Session) handleFilterRefusal(l *brokerLink, e *subscriptionState, code 
 		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.consecutiveRefusals, RefusalRemedy))
 		return
 	}
-	if e.retryTimer != nil { // its owner has asked for it meanwhile
+	if e.retryTimer != nil { // the owner has requested the filter again in the meantime
 		e.retryTimer.Stop()
 	}
 	e.retryTimer = time.AfterFunc(RefusedFilterRetryDelay(e.consecutiveRefusals, s.options.Rand),
@@ -83,15 +82,15 @@ func (s *Session) retrySubscription(l *brokerLink, e *subscriptionState) {
 	}
 }
 
-// RefusalRemedy says what to do when a broker refuses a subscription.
+// RefusalRemedy is the advice for an operator whose broker refuses a subscription.
 const RefusalRemedy = "let its access rules permit the topic (`coordinator acl` writes the rules for Mosquitto); if " +
 	"the broker is a node of a cluster that has lost its peers, list all nodes in broker.url"
 
-// RefusedFilters are the filters that the broker refuses now, as the events of
-// a connection tell.
+// RefusedFilters is the set of filters that the broker currently refuses. It is derived from the events of a
+// connection.
 type RefusedFilters struct{ filters []string } // sorted
 
-// Step takes in an event, and reports whether it changed the list.
+// Step processes an event and reports whether it changed the set.
 func (r *RefusedFilters) Step(e Event) (changed bool) {
 	before := len(r.filters)
 	switch e := e.(type) {
@@ -109,5 +108,5 @@ func (r *RefusedFilters) Step(e Event) (changed bool) {
 	return len(r.filters) != before
 }
 
-// List returns the filters in order.
+// List returns the refused filters in sorted order.
 func (r *RefusedFilters) List() []string { return slices.Clone(r.filters) }

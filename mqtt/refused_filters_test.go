@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// refusing answers SUBSCRIBE with a refusal as long as refuse says so.
+// refusing starts a broker that refuses a SUBSCRIBE while refuse returns true.
 func refusing(t *testing.T, refuse func(filter string) bool) *fakeBroker {
 	t.Helper()
 	return startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -40,8 +40,8 @@ func wantEvents(t *testing.T, c mqtt.Conn, wanted ...mqtt.Event) {
 	}
 }
 
-// A node of a cluster that loses its peers refuses once or twice. The filter is
-// asked for again on the same link, and a filter that was given up is not.
+// TestRefusedSubscriptionIsAskedForAgain checks that a refused filter is requested again on the same link, because a
+// cluster node that loses its peers may refuse once or twice. A filter that was unsubscribed is not requested again.
 func TestRefusedSubscriptionIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 100)
@@ -75,15 +75,15 @@ func chanSeq(c <-chan string) func(yield func(string) bool) {
 	}
 }
 
-// Three refusals in a row end the link, and the next node is asked. The reason
-// names both causes.
+// TestRefusingNodeIsLeft checks that three consecutive refusals end the link and the session tries the next node. The
+// log line names both possible causes.
 func TestRefusingNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	bad, granted := make(chan string, 1), make(chan string, 10)
 	node := func(name string) *fakeBroker {
 		return refusing(t, func(string) bool {
 			select {
-			case bad <- name: // the node that is asked first
+			case bad <- name: // the node that is tried first
 				return true
 			case first := <-bad:
 				bad <- first
@@ -115,7 +115,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	}
 }
 
-// A broker that grants what it refused ends the refusal as the events tell.
+// TestRefusedFilters checks that the events report the end of a refusal when the broker grants the filter.
 func TestRefusedFilters(t *testing.T) {
 	t.Parallel()
 	var r mqtt.RefusedFilters

@@ -17,24 +17,24 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Measurements of paho and of brokers made requirements, R1 to R18. Those
-// that need no test of their own are kept by the tests named here.
+// Measurements of paho and of brokers led to requirements R1 to R18. The tests named here verify those without a test
+// of their own.
 //
 //	R1   handlers only queue, bounded         TestR1FloodIsBounded, TestBlockedConsumerHurtsNobodyElse,
 //	                                          TestBlockedConsumerKeepsPinging
 //	R2   a token is no delivery               TestNoPoisonLoop: lost without PUBACK counts as dropped
 //	R3   publishing while down is an error    TestPublishWhileDown, TestUnreachable
 //	R4   a write timeout: sent at most once   TestR4AtMostOnceAfterAWriteTimeout, TestBusy
-//	R5   SUBACK 0x80 is seen                  TestSubscriptionRefused
+//	R5   SUBACK 0x80 is detected              TestSubscriptionRefused
 //	R6   subscribed again after each connect  TestReconnectSubscribesAgain, TestSubscribeWhileDown
 //	R7   messages ahead of SUBSCRIBE          TestR7MessageBeforeSubscribe
 //	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerd,
 //	                                          TestWaits, TestCloseInterrupts
 //	R9   never MQTT 3.1                       TestRefusedConnect
-//	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
+//	R10  all stores are bounded               TestR10UnacknowledgedIsBounded, TestBusy
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
-//	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
-//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue,
+//	R12  silently refused messages            TestR12SelfTest; otherwise the sender requests an answer
+//	R13  keepalive on a slow link             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue,
 //	                                          TestR13ByRate, TestR13SlowOversized;
 //	                                          package transfer, TestTransfersOnSlowLinks;
 //	                                          package e2e, TestSlowLink
@@ -43,12 +43,12 @@ import (
 //	                                          TestOversizedIsDiscarded, TestOversizedAllocatesNothing
 //	R15  never QoS 2                          package conformance, connections/invalid, TestGuard
 //	R16  a payload has one owner              package conformance, connections/ownership
-//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance,
+//	R17  DISCONNECT drops the will            TestR17GoodbyeComesLast; overlapping filters: package conformance,
 //	                                          connections/overlap
 //	R18  a will for each attempt              TestWillOnAbruptDeath; package conformance, presence
 
-// R1: nobody reads the events of a flood, which costs no goroutines and no
-// more bytes than the mailbox may hold.
+// TestR1FloodIsBounded checks that unread events of a flood start no goroutines and occupy at most the mailbox's limit
+// in bytes (R1).
 func TestR1FloodIsBounded(t *testing.T) {
 	const n, payload, bound = 100_000, 100, 1 << 20
 	flood := new(packets.PublishPacket)
@@ -73,7 +73,7 @@ func TestR1FloodIsBounded(t *testing.T) {
 		}})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
-	if more := int(most.Load()) - before; more > n/500 { // other tests' may come and go
+	if more := int(most.Load()) - before; more > n/500 { // goroutines of other tests may start and end
 		t.Errorf("%d goroutines more", more)
 	}
 	if kept := counts.get(incoming) - counts.get(incomingDropped); kept == 0 || kept*payload > bound {
@@ -81,8 +81,8 @@ func TestR1FloodIsBounded(t *testing.T) {
 	}
 }
 
-// R4: a write that times out may have reached the broker or not. After the
-// reconnect nothing is sent again: each message comes at most once.
+// TestR4AtMostOnceAfterAWriteTimeout checks that messages are not sent again after a reconnect, although it is unknown
+// whether the broker received them. Each message arrives at most once (R4).
 func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	t.Parallel()
 	resume := make(chan struct{})
@@ -101,7 +101,7 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	counts := newCounter()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second,
 		ObserveMessage: counts.observe})
-	const n = 60 // 3.6 MiB, more than the kernel holds
+	const n = 60 // 3.6 MiB, more than the kernel buffers
 	for i := range n {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})
 	}
@@ -125,7 +125,7 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	}
 }
 
-// R7: what comes ahead of all subscribing is received and acknowledged.
+// TestR7MessageBeforeSubscribe checks that messages before the first SUBSCRIBE are received and acknowledged (R7).
 func TestR7MessageBeforeSubscribe(t *testing.T) {
 	acked := make(chan uint16, 1)
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -143,7 +143,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	})
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	early := false
-	for range 2 { // Up is the other, before or after
+	for range 2 { // LinkUp is the other event, before or after
 		if r, ok := mqtttest.Event(t, s).(mqtt.MessageReceived); ok {
 			early = r.Topic == "early"
 		}
@@ -161,11 +161,11 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	}
 }
 
-// R10: a broker that acknowledges nothing gets a window of messages, and the
-// rest fills the outbox, not a store without bound.
+// TestR10UnacknowledgedIsBounded checks that a broker without acknowledgements receives only a window of messages. The
+// other messages fill the outbox, not an unbounded store (R10).
 func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 8 + 2 // the window, and one each in the hands of who fills and who empties it
+	const most = 8 + 2 // the window, and one message each in the two goroutines
 	var sent atomic.Int64
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
@@ -189,8 +189,8 @@ func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	}
 }
 
-// R11: a message that the broker hangs up on costs one link, is named in the
-// line about it, and is not sent again.
+// TestR11RefusedMessage checks that a message on which the broker disconnects costs one link, is named in the log line,
+// and is not sent again (R11).
 func TestR11RefusedMessage(t *testing.T) {
 	eachBrokerOf(t, 16<<10, func(t *testing.T, b testBroker) {
 		for _, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
@@ -202,10 +202,10 @@ func TestR11RefusedMessage(t *testing.T) {
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
 				mqtttest.WantDown(t, s)
 				mqtttest.WantUp(t, s)
-				for range 3 { // which take the events in between for failures
+				for range 3 { // mqtttest regards other events in between as failures
 					mqtttest.SyncWithBroker(t, s)
 				}
-				line(t, lines) // connected
+				line(t, lines) // the "connected" line
 				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") ||
 					!strings.Contains(l, "unconfirmed: 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)
@@ -218,8 +218,8 @@ func TestR11RefusedMessage(t *testing.T) {
 	})
 }
 
-// R17: Close sends what waits, such as a presence that says so, and then
-// DISCONNECT, without which the broker would publish the will.
+// TestR17GoodbyeComesLast checks that Close sends queued messages, such as a presence, and then DISCONNECT, without
+// which the broker would publish the will (R17).
 func TestR17GoodbyeComesLast(t *testing.T) {
 	packetsSeen := make(chan string, 100)
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Session is a Conn to a broker over the network. It connects and reconnects by itself until it is closed. It tries
-// several URLs in turn, in an order that is drawn once.
+// Session is a Conn to a broker over the network. It reconnects automatically until it is closed. Several URLs are
+// tried in turn, in an order that is drawn once.
 type Session struct {
 	options                  Options
 	brokerURLs               []*url.URL
 	mailbox                  *EventMailbox
 	oversizedMessageReporter *oversizedMessageReporter
 	cancel                   context.CancelFunc
-	done                     chan struct{} // closed when run has ended
+	done                     chan struct{} // closed when keepConnected has ended
 	disconnectRequests       chan time.Duration
 
 	mu            sync.Mutex
 	isClosed      bool
 	subscriptions subscriptionTable
-	link          *brokerLink // nil while down
+	link          *brokerLink // open link; nil while disconnected
 }
 
 var _ Conn = (*Session)(nil)
 
-// Dial returns at once, with a session that tries to connect until it succeeds, and again after each loss. It fails
-// only on options that can never work. The end of ctx closes the session as Close does.
+// Dial returns a session immediately. The session connects in the background, and again after each loss. Dial fails
+// only if the options are invalid. When ctx ends, the session closes.
 func Dial(ctx context.Context, options Options) (*Session, error) {
 	options = options.withDefaults()
 	urls, err := options.validatedURLs()
@@ -124,15 +124,14 @@ func (s *Session) DisconnectFor(d time.Duration) {
 	}
 	select {
 	case s.disconnectRequests <- d:
-	default: // one is about to begin
+	default: // another disconnect is already requested
 	}
 }
 
 // Events implements Conn.
 func (s *Session) Events() <-chan Event { return s.mailbox.Events() }
 
-// Close implements Conn. It takes at most a few seconds, and no time if the
-// brokerLink is down.
+// Close implements Conn. It takes at most a few seconds, and no time if the link is down.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.isClosed = true
@@ -143,14 +142,14 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// keepConnected makes one link after the other until ctx ends. After a loss, as after a failed attempt, it tries the
-// next URL: the node behind this one may be failing.
+// keepConnected opens one link after the other until ctx ends. After a loss or a failed attempt it tries the next URL,
+// because the node behind this one may be failing.
 func (s *Session) keepConnected(ctx context.Context) {
 	defer close(s.done)
 	wait := reconnectBackoff{rand: s.options.Rand, maxDelay: s.options.MaxReconnectDelay,
 		brokerURLCount: len(s.brokerURLs)}
 	reports := make([]connectFailureReporter, len(s.brokerURLs))
-	away := time.Now() // since when there is no link
+	away := time.Now() // time of the last loss of a link
 	current := s.options
 	for at := 0; ; {
 		current.renewCredentials()
@@ -165,7 +164,7 @@ func (s *Session) keepConnected(ctx context.Context) {
 			var pause time.Duration
 			pause, err = s.runLink(ctx, l, s.brokerURLs[at])
 			if delay = wait.delayAfterLinkLoss(); pause > 0 {
-				delay, err = pause, nil // the owner asked for it
+				delay, err = pause, nil // the owner requested the disconnect
 			}
 			away = time.Now().Add(pause)
 		} else {
@@ -193,8 +192,8 @@ func (s *Session) keepConnected(ctx context.Context) {
 	}
 }
 
-// runLink runs an open link until it is lost, ctx ends, or the owner asks for a pause. The error says why the link has
-// ended.
+// runLink uses an open link until it is lost, ctx ends, or the owner requests a pause. The error is the reason for the
+// end.
 func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.subscriptions.all())
@@ -215,7 +214,7 @@ func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause
 	s.link = nil
 	s.subscriptions.clearRefusals()
 	select {
-	case <-s.disconnectRequests: // for a link that was lost meanwhile
+	case <-s.disconnectRequests: // remove a request for a link that was lost in the meantime
 	default:
 	}
 	s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// R6: a broker that restarts has forgotten us, every time.
+// TestReconnectSubscribesAgain checks that a session subscribes again after each restart of the broker (R6).
 func TestReconnectSubscribesAgain(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
@@ -55,7 +55,7 @@ func TestPublishWhileDown(t *testing.T) {
 	})
 }
 
-// A subscription made while the link is down is asked for when it is up.
+// TestSubscribeWhileDown checks that a subscription made without a link is sent when the link opens.
 func TestSubscribeWhileDown(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		b.stop()
@@ -72,7 +72,8 @@ func TestSubscribeWhileDown(t *testing.T) {
 	})
 }
 
-// R18: the will is asked for at each attempt, so it can name the boot epoch.
+// TestWillOnAbruptDeath checks that Options.Will is called for each attempt, so that the will can contain the boot
+// epoch (R18).
 func TestWillOnAbruptDeath(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
@@ -93,7 +94,7 @@ func TestWillOnAbruptDeath(t *testing.T) {
 			}
 			mqtttest.WantUp(t, s)
 		}
-		// A goodbye publishes no will: the next message is the test's.
+		// A normal disconnect publishes no will: the next message is published by the test.
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -101,8 +102,8 @@ func TestWillOnAbruptDeath(t *testing.T) {
 	})
 }
 
-// A goodbye publishes no will either while messages come: a broker may hold a connection that was closed before all
-// that came over it was read for lost, and the goodbye unread.
+// TestNoWillBehindWhatComes checks that a disconnect publishes no will while messages arrive. If a connection is closed
+// with unread data, a broker may regard it as lost and ignore the DISCONNECT.
 func TestNoWillBehindWhatComes(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
@@ -147,7 +148,7 @@ func TestCloseFlushes(t *testing.T) {
 	})
 }
 
-// The older of two sessions with one client id is closed by the broker.
+// TestTakeover checks that the broker closes the older of two sessions with the same client id.
 func TestTakeover(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		old := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", MaxReconnectDelay: time.Hour})
@@ -163,13 +164,13 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
 			ObserveMessage: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
-		mqtttest.SyncWithBroker(t, blocked) // and from here on nobody reads its events
+		mqtttest.SyncWithBroker(t, blocked) // its events are not read from here on
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
 		healthy.Subscribe(mqtt.AtMostOnce, "flood")
 		mqtttest.SyncWithBroker(t, healthy)
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		const step = 50
-		for range n / step { // in step with the healthy one, so that the broker drops nothing
+		for range n / step { // in step with the healthy session, so that the broker drops no messages
 			for range step {
 				mqtttest.Publish(t, writer, mqtt.Message{Topic: "flood", Payload: make([]byte, 100)})
 			}
@@ -178,7 +179,7 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 			}
 		}
 		eventually(t, "the blocked one has seen all", func() bool { return counts.get(incoming) == n+1 })
-		// The mailbox holds 50, one of them on offer.
+		// The mailbox holds 50 messages, including the one that is offered to the owner.
 		if kept := counts.get(incoming) - counts.get(incomingDropped) - 1; kept != 50 {
 			t.Errorf("%d messages kept of %d, want 50", kept, n)
 		}
@@ -187,8 +188,8 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 	})
 }
 
-// A pause begins with what waits to be sent and with a goodbye, so the broker
-// publishes no will, and ends with the subscriptions in place.
+// TestPause checks that a pause begins with sending the outbox and a DISCONNECT, so that no will is published, and ends
+// with all subscriptions restored.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, func(t *testing.T, b testBroker) {
@@ -200,14 +201,14 @@ func TestPause(t *testing.T) {
 		s.Subscribe(mqtt.AtLeastOnce, "x")
 		mqtttest.SyncWithBroker(t, s)
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
-		const pause = 300 * time.Millisecond // much longer than it takes to come back else
+		const pause = 300 * time.Millisecond // much longer than a normal reconnect
 		began := time.Now()
 		s.DisconnectFor(pause)
-		s.DisconnectFor(time.Hour) // one is under way
+		s.DisconnectFor(time.Hour) // a pause is already in progress
 		if d, ok := mqtttest.Event(t, s).(mqtt.LinkDown); !ok || !errors.Is(d.Err, mqtt.ErrPlannedDisconnect) {
 			t.Fatalf("got %v, want Down with ErrPaused", d)
 		}
-		s.DisconnectFor(time.Hour) // down already
+		s.DisconnectFor(time.Hour) // already disconnected
 		mqtttest.WantUp(t, s)
 		if d := time.Since(began); d < pause {
 			t.Errorf("back after %v", d)
@@ -223,8 +224,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// The time of a pause is not one for which the broker was away: the first attempt
-// after it that fails is followed by the shortest wait.
+// TestPauseIsNoLoss checks that the duration of a pause is not counted as downtime of the broker: the first failed
+// attempt after it is followed by the shortest delay.
 func TestPauseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	var connects atomic.Int32
@@ -239,10 +240,10 @@ func TestPauseIsNoLoss(t *testing.T) {
 	logger, lines := logged()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
 		Logger: logger})
-	s.DisconnectFor(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
+	s.DisconnectFor(2500 * time.Millisecond) // the same downtime of a broker would cause a delay of at least half of it
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
-	line(t, lines) // connected
+	line(t, lines) // the "connected" line
 	_, text, found := strings.Cut(line(t, lines), "next try in ")
 	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)
 	if d, err := time.ParseDuration(text); !found || err != nil || d > time.Second {

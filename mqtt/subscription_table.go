@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// maxFiltersPerSubscribe is how many filters one SUBSCRIBE asks for: more are refused by
-// AWS IoT Core.
+// maxFiltersPerSubscribe is the maximum number of filters in one SUBSCRIBE, the limit of AWS IoT Core.
 const maxFiltersPerSubscribe = 8
 
 type subscription struct {
@@ -14,15 +13,15 @@ type subscription struct {
 	qos    QoS
 }
 
-// subscriptionState is a subscription with what brokers said to it.
+// subscriptionState is a subscription with its refusals.
 type subscriptionState struct {
 	subscription
-	consecutiveRefusals      int         // in a row, by the present link
-	consecutiveRefusingLinks int         // links in a row that were given up because they refused it
-	retryTimer               *time.Timer // asks for it again; nil unless it is refused
+	consecutiveRefusals      int         // consecutive refusals on the current link
+	consecutiveRefusingLinks int         // consecutive links closed because they refused the filter
+	retryTimer               *time.Timer // timer of the next request; nil unless refused
 }
 
-// clearRefusals forgets the refusals of a link that granted the filter, or is gone.
+// clearRefusals resets the refusals after the filter was granted or the link was lost.
 func (e *subscriptionState) clearRefusals() {
 	if e.retryTimer != nil {
 		e.retryTimer.Stop()
@@ -30,11 +29,11 @@ func (e *subscriptionState) clearRefusals() {
 	e.consecutiveRefusals, e.retryTimer = 0, nil
 }
 
-// subscriptionTable is what a session is subscribed to, oldest first. Each new link asks
-// for all of it, since with clean sessions the broker has forgotten.
+// subscriptionTable holds the subscriptions of a session, oldest first. Each new link requests all of them, because
+// with clean sessions the broker has forgotten them.
 type subscriptionTable struct{ entries []*subscriptionState }
 
-// find returns nil for a filter that is not in the table.
+// find returns the state of a filter, or nil if it is not in the table.
 func (t *subscriptionTable) find(filter string) *subscriptionState {
 	for _, e := range t.entries {
 		if e.filter == filter {
@@ -52,7 +51,7 @@ func (t *subscriptionTable) set(s subscription) {
 	t.entries = append(t.entries, &subscriptionState{subscription: s})
 }
 
-// remove reports whether the filter was refused.
+// remove removes a filter and reports whether it was refused.
 func (t *subscriptionTable) remove(filter string) (refused bool) {
 	e := t.find(filter)
 	if e == nil {
@@ -64,14 +63,13 @@ func (t *subscriptionTable) remove(filter string) (refused bool) {
 	return refused
 }
 
-// clearRefusals forgets the refusals of the link that is gone.
+// clearRefusals resets the refusals of a lost link.
 func (t *subscriptionTable) clearRefusals() {
 	for _, e := range t.entries {
 		e.clearRefusals()
 	}
 }
 
-// all returns the subscriptions.
 func (t *subscriptionTable) all() []subscription {
 	list := make([]subscription, len(t.entries))
 	for i, e := range t.entries {

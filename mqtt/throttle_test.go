@@ -14,19 +14,17 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// R13: megabytes over a line of 20 kB/s, with a keepalive of 60 s and 30 s for
-// the answer to a ping, and all times divided by 10: 200 kB/s, 6 s and 3 s. A
-// publishedMessage of 60 KiB takes 3.1 s, here 0.3 s: less than a quarter of the 30 s,
-// as R13 wants. A ping waits for what the kernel holds ahead of it: twice
-// sendBufferBytes, 256 KiB or 13 s, here 1.3 s.
+// Parameters for R13: a link of 20 kB/s, a keepalive of 60 s and a timeout of 30 s for PINGRESP. All times are divided
+// by 10: 200 kB/s, 6 s and 3 s. A message of 60 KiB takes 3.1 s, here 0.3 s, less than a quarter of 30 s as R13
+// requires. A ping waits for the data in the kernel: twice sendBufferBytes, 256 KiB or 13 s, here 1.3 s.
 const (
 	slowRate      = 10 * 20_000
 	slowKeepAlive = 6 * time.Second
 	slowMessage   = 60 << 10
 )
 
-// stays publishes n messages on a slow line, or from elsewhere to one, at most
-// window ahead of what was received, and counts their arrival. Any Down fails.
+// stays publishes n messages over a slow link in either direction, with at most window unreceived messages, and counts
+// the arrivals. Any LinkDown fails the test.
 func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 	t.Helper()
 	to.Subscribe(mqtt.AtMostOnce, "x")
@@ -39,10 +37,10 @@ func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 			t.Fatalf("message %d has %d bytes", got, len(m.Payload))
 		}
 	}
-	mqtttest.SyncWithBroker(t, from) // no Down before its own message
+	mqtttest.SyncWithBroker(t, from) // no LinkDown before the own message
 }
 
-// slow returns where to reach a broker over a slow line.
+// slow returns the URL of a slow proxy to a broker.
 func slow(t *testing.T, url string, rate int) string {
 	t.Helper()
 	return "tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(url, "tcp://"), rate)
@@ -54,8 +52,7 @@ func TestR13SlowUpload(t *testing.T) {
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
 	t.Cleanup(b.stop)
-	// All at once, 3 MiB: were they all in the kernel, a ping after 6 s would
-	// have to wait for 7 s, or more.
+	// Send 3 MiB at once. If all data were in the kernel, a ping after 6 s would wait for 7 s or more.
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	stays(t, thin, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
@@ -67,18 +64,19 @@ func TestR13SlowDownload(t *testing.T) {
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
 	t.Cleanup(b.stop)
-	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 1.2 s. What
-	// the broker has queued for us is ahead of its answer to a ping.
+	// A window of 4 messages, as in a pull: 12.3 s at 20 kB/s, here 1.2 s. A PINGRESP waits behind the messages that
+	// the broker has queued.
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 1<<20/slowMessage, 4)
 }
 
-// R13: an oversized message that arrives for longer than the answer to a ping may take keeps the link.
+// TestR13SlowOversized checks that the link survives an oversized message that arrives for longer than the PINGRESP
+// timeout (R13).
 func TestR13SlowOversized(t *testing.T) {
 	notQuick(t)
 	t.Parallel()
-	const payload = 3 << 20 // 16 s, with a keepalive of 6 s
+	const payload = 3 << 20 // takes 16 s, with a keepalive of 6 s
 	b := newEmbedded(t, 4<<20)
 	b.start(t)
 	t.Cleanup(b.stop)
@@ -88,11 +86,11 @@ func TestR13SlowOversized(t *testing.T) {
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	thin.Subscribe(mqtt.AtLeastOnce, "camera")
-	mqtttest.SyncWithBroker(t, thin) // no Down before its own message
+	mqtttest.SyncWithBroker(t, thin) // no LinkDown before the own message
 }
 
-// R13: what a broker that stops reading leaves in the kernel is seconds of
-// even a slow line, not minutes.
+// TestR13ShortQueue checks that a broker that stops reading leaves only seconds of data in the kernel, even for a slow
+// link (R13).
 func TestR13ShortQueue(t *testing.T) {
 	notQuick(t)
 	t.Parallel()
@@ -114,15 +112,15 @@ func TestR13ShortQueue(t *testing.T) {
 	}
 	mqtttest.WantDown(t, s)
 	eventually(t, "every message has a fate", func() bool { return counts.get(outgoing) == n })
-	// 256 KiB of ours and what the broker's side takes in before it is read.
+	// 256 KiB of our send buffer, and the receive buffer of the broker.
 	if written := (n - counts.get(outgoingDropped)) * slowMessage; written > 600_000 {
 		t.Errorf("%d bytes in the kernel: half a minute at 20 kB/s", written)
 	}
 }
 
-// R13: whatever a link carries, the largest message takes a quarter at most of
-// what the answer to a ping may, which is half the keepalive; what the kernel
-// holds, half of it; and the write timeout leaves time for it.
+// TestR13ByRate checks the limits of R13 for several link rates: the largest message takes at most a quarter of the
+// PINGRESP timeout, which is half the keepalive; the kernel's buffer takes at most half of it; and the write timeout is
+// long enough.
 func TestR13ByRate(t *testing.T) {
 	for _, rate := range []int{1000, 2000, 8738, 20_000, 1_000_000, 1_000_000_000} {
 		keepAlive := max(time.Minute, mqtt.MinKeepAlive(rate))
@@ -140,7 +138,7 @@ func TestR13ByRate(t *testing.T) {
 	}
 }
 
-// notQuick skips a test that waits on a slow line, where only quick ones are asked for.
+// notQuick skips a test with a slow link in short mode.
 func notQuick(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

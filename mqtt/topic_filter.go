@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxMQTTStringBytes is the longest string that MQTT can carry, in bytes.
+// maxMQTTStringBytes is the maximum length in bytes of a string in MQTT.
 const maxMQTTStringBytes = 65535
 
-// Validate reports why m can never be published.
+// Validate returns an error if m can never be published.
 func (m Message) Validate() error {
 	if err := checkMQTTString(m.Topic); err != nil {
 		return fmt.Errorf("mqtt: topic %.64q: %w", m.Topic, err)
@@ -24,8 +24,7 @@ func (m Message) Validate() error {
 	return nil
 }
 
-// CheckSubscriptionFilter reports why filter cannot be subscribed to with qos
-// (MQTT 3.1.1, 4.7.1).
+// CheckSubscriptionFilter returns an error if filter or qos is not valid for a subscription (MQTT 3.1.1, 4.7.1).
 func CheckSubscriptionFilter(qos QoS, filter string) error {
 	if err := checkMQTTString(filter); err != nil {
 		return fmt.Errorf("mqtt: filter %.64q: %w", filter, err)
@@ -45,8 +44,8 @@ func CheckSubscriptionFilter(qos QoS, filter string) error {
 	return nil
 }
 
-// FilterMatchesTopic reports whether a topic falls under a valid filter. A wildcard at the
-// first level leaves topics out that begin with '$' (MQTT 3.1.1, 4.7.2).
+// FilterMatchesTopic reports whether a valid filter matches a topic. A wildcard at the first level does not match
+// topics that begin with '$' (MQTT 3.1.1, 4.7.2).
 func FilterMatchesTopic(filter, topic string) bool {
 	if strings.HasPrefix(topic, "$") && (strings.HasPrefix(filter, "+") || strings.HasPrefix(filter, "#")) {
 		return false
@@ -59,7 +58,7 @@ func FilterMatchesTopic(filter, topic string) bool {
 			return true
 		case want != "+" && want != have:
 			return false
-		case !topicMore: // "a/#" matches "a" too
+		case !topicMore: // "a/#" also matches "a"
 			return !filterMore || filterRest == "#"
 		case !filterMore:
 			return false

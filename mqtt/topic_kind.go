@@ -1,31 +1,31 @@
 package mqtt
 
-// TopicKind is what a topic carries.
+// TopicKind is the kind of message that a topic carries.
 type TopicKind uint8
 
 // The kinds of topics.
 const (
-	KindUnknown            TopicKind = iota
-	KindAnnouncement                 // announcements, to all
-	KindCoordinatorToAgent           // from the coordinator to one agent
-	KindBlob                         // a part of a model, task or evaluation set
-	KindUpdate                       // a part of an agent's update
-	KindPresence                     // an agent's presence, or its will
-	KindAgentToCoordinator           // from an agent to the coordinator
-	KindSelfTest                     // a self-test's, from someone to itself
-	KindPeer                         // from an agent to its neighbours
-	KindBeacon                       // an agent is there: to all of its cell
-	KindRoot                         // a root document, to all
+	KindUnknown      TopicKind = iota
+	KindAnnouncement           // announcements to all agents
+	KindCoordinatorToAgent
+	KindBlob     // part of a model, task or evaluation set
+	KindUpdate   // part of an agent's update
+	KindPresence // presence or will of an agent
+	KindAgentToCoordinator
+	KindSelfTest // self-test message of a client to itself
+	KindPeer     // message from an agent to its neighbours
+	KindBeacon   // beacon of an agent to its cell
+	KindRoot     // root document for all agents
 )
 
-// TopicKinds returns all kinds, for closed label sets.
+// TopicKinds returns all kinds.
 func TopicKinds() []TopicKind {
 	return []TopicKind{KindUnknown, KindAnnouncement, KindCoordinatorToAgent, KindBlob, KindUpdate, KindPresence,
 		KindAgentToCoordinator, KindSelfTest,
 		KindPeer, KindBeacon, KindRoot}
 }
 
-// String returns one of eleven words, fit for a metric's label.
+// String returns the name of the kind for metric labels.
 func (k TopicKind) String() string {
 	switch k {
 	case KindAnnouncement:
@@ -52,7 +52,7 @@ func (k TopicKind) String() string {
 	return "unknown"
 }
 
-// topicKindOfLevel is the kind of topics that end in a level and a client id.
+// topicKindOfLevel returns the kind of a topic that consists of this level and a client id.
 func topicKindOfLevel(level string) TopicKind {
 	switch level {
 	case "d":

@@ -9,37 +9,36 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DefaultPrefix is the prefix of all topics unless another one is configured.
+// DefaultPrefix is the default prefix of all topics.
 const DefaultPrefix = "fl/v1"
 
-// ManifestPartName is the part of a blob or update that describes the others,
-// which are numbered from 0.
+// ManifestPartName is the name of the part that describes the other parts of a blob or update, which are numbered from
+// 0.
 const ManifestPartName = "m"
 
-// selfTestLevel is the last level of a self-test's topic. It is neither a blob's hash nor a client id.
+// selfTestLevel is the last level of a self-test topic. It is neither a blob's hash nor a client id.
 const selfTestLevel = "loop"
 
-// rootDocumentLevel is the level of root documents, in the place of a blob's hash.
+// rootDocumentLevel is the topic level of root documents, at the position of a blob's hash.
 const rootDocumentLevel = "root"
 
 const (
-	maxPrefix            = 64 // bytes
-	maxTransferNameBytes = 64 // bytes of a transfer's or blob's name
-	maxPartDigits        = 6  // digits
-	maxCellNameBytes     = 48 // bytes
+	maxPrefix            = 64 // bytes of the topic prefix
+	maxTransferNameBytes = 64 // bytes of the name of a transfer or blob
+	maxPartDigits        = 6  // digits of a part number
+	maxCellNameBytes     = 48 // bytes of the name of a cell
 )
 
-// Topics makes the topics of one federation. An agent's level is its client id, {federation}-{agent}, so that a
-// broker's access rules can tie a topic to a user. An invalid name (such as an agent id with a '/' or '+') gives the
-// empty topic, which no Conn accepts.
+// Topics builds the topics of one federation. The topic level of an agent is its client id, {federation}-{agent}, so
+// that a broker's access rules can match a topic to a user. For an invalid name the methods return the empty topic,
+// which every Conn rejects.
 type Topics struct {
 	Federation            string
 	federationTopicPrefix string // prefix/federation/
 }
 
-// NewTopics returns the topics of a federation under a prefix, which is
-// DefaultPrefix if empty. Some brokers allow seven slashes in a topic; with
-// the default prefix the longest has seven.
+// NewTopics returns the topics of a federation under a prefix. If the prefix is empty, it is DefaultPrefix. Some
+// brokers allow only seven slashes in a topic; with the default prefix the longest topic has seven.
 func NewTopics(prefix, federation string) (Topics, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
@@ -60,8 +59,8 @@ func NewTopics(prefix, federation string) (Topics, error) {
 	return Topics{Federation: federation, federationTopicPrefix: prefix + "/" + federation + "/"}, nil
 }
 
-// ClientID is the MQTT client id and user name of an agent, or of the
-// coordinator; empty if the id is not valid.
+// ClientID returns the MQTT client id and user name of an agent or of the coordinator. It returns "" if the id is
+// invalid.
 func (t Topics) ClientID(agent wire.AgentID) string {
 	if t.federationTopicPrefix == "" || agent.Validate() != nil {
 		return ""
@@ -69,10 +68,10 @@ func (t Topics) ClientID(agent wire.AgentID) string {
 	return t.Federation + "-" + string(agent)
 }
 
-// Announcement is the topic of announcements, to all.
+// Announcement returns the topic of announcements to all agents.
 func (t Topics) Announcement() string { return t.joinLevels("round") }
 
-// AllAnnouncementsFilter is the filter for the announcements of all federations with the same prefix.
+// AllAnnouncementsFilter returns the filter for the announcements of all federations with the same prefix.
 func (t Topics) AllAnnouncementsFilter() string {
 	if t.federationTopicPrefix == "" {
 		return ""
@@ -80,27 +79,27 @@ func (t Topics) AllAnnouncementsFilter() string {
 	return t.prefix() + "+/round"
 }
 
-// IsForeignAnnouncement reports whether a topic that Rounds matches belongs to another federation.
+// IsForeignAnnouncement reports whether topic carries the announcements of another federation with the same prefix.
 func (t Topics) IsForeignAnnouncement(topic string) bool {
 	rest, ok := strings.CutPrefix(topic, t.prefix())
 	name, round := strings.CutSuffix(rest, "/round")
 	return ok && round && t.federationTopicPrefix != "" && name != t.Federation && !strings.Contains(name, "/")
 }
 
-// prefix returns the prefix with a slash.
+// prefix returns the prefix with a trailing slash.
 func (t Topics) prefix() string { return strings.TrimSuffix(t.federationTopicPrefix, t.Federation+"/") }
 
-// CoordinatorToAgent is the topic of the coordinator's messages to one agent.
+// CoordinatorToAgent returns the topic of the coordinator's messages to one agent.
 func (t Topics) CoordinatorToAgent(agent wire.AgentID) string { return t.agentTopic("d", agent) }
 
-// Presence is the topic of an agent's presence and will.
+// Presence returns the topic of an agent's presence and will.
 func (t Topics) Presence(agent wire.AgentID) string { return t.agentTopic("p", agent) }
 
-// AgentToCoordinator is the topic of an agent's messages to the coordinator.
+// AgentToCoordinator returns the topic of an agent's messages to the coordinator.
 func (t Topics) AgentToCoordinator(agent wire.AgentID) string { return t.agentTopic("s", agent) }
 
-// BrokerSelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It
-// is next to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
+// SelfTest returns the topic of the self-test of an agent or the coordinator. No other client uses it. It is next to
+// the client's other topics, so that the same access rules apply, and outside the coordinator's filters.
 func (t Topics) SelfTest(id wire.AgentID) string {
 	if id == wire.CoordinatorID {
 		return t.joinLevels("m", selfTestLevel)
@@ -111,7 +110,7 @@ func (t Topics) SelfTest(id wire.AgentID) string {
 	return ""
 }
 
-// BlobPart is the topic of a part of a blob that is named by its hash.
+// BlobPart returns the topic of a part of a blob, which is named by its hash.
 func (t Topics) BlobPart(hashHex, part string) string {
 	if !isHexHash(hashHex) || !isPartName(part) {
 		return ""
@@ -119,12 +118,12 @@ func (t Topics) BlobPart(hashHex, part string) string {
 	return t.joinLevels("m", hashHex, part)
 }
 
-// RootDocument is the topic of a version of the root document. Whoever may read blobs may read it.
+// RootDocument returns the topic of a version of the root document. Every client that may read blobs may read it.
 func (t Topics) RootDocument(version wire.RootVersion) string {
 	return t.joinLevels("m", rootDocumentLevel, strconv.FormatUint(uint64(version), 10))
 }
 
-// UpdatePart is the topic of a part of an agent's update.
+// UpdatePart returns the topic of a part of an agent's update.
 func (t Topics) UpdatePart(agent wire.AgentID, transfer, part string) string {
 	base := t.agentTopic("u/0", agent)
 	if base == "" || !isTopicLevelName(transfer, maxTransferNameBytes) || !isPartName(part) {
@@ -133,7 +132,7 @@ func (t Topics) UpdatePart(agent wire.AgentID, transfer, part string) string {
 	return base + "/" + transfer + "/" + part
 }
 
-// PeerPart is the topic of a part of an agent's messages to its neighbours in a round.
+// PeerPart returns the topic of a part of an agent's messages to its neighbours in a round.
 func (t Topics) PeerPart(agent wire.AgentID, round wire.RoundID, part string) string {
 	base := t.agentTopic("x", agent)
 	if base == "" || !isPartName(part) || part == ManifestPartName {
@@ -142,7 +141,7 @@ func (t Topics) PeerPart(agent wire.AgentID, round wire.RoundID, part string) st
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/" + part
 }
 
-// PeerPartsFilter is a neighbour's filter for all of an agent's messages in a round.
+// PeerPartsFilter returns a neighbour's filter for all of an agent's messages in a round.
 func (t Topics) PeerPartsFilter(agent wire.AgentID, round wire.RoundID) string {
 	base := t.agentTopic("x", agent)
 	if base == "" {
@@ -151,7 +150,7 @@ func (t Topics) PeerPartsFilter(agent wire.AgentID, round wire.RoundID) string {
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/+"
 }
 
-// Beacon is the topic of an agent's beacon in a cell.
+// Beacon returns the topic of an agent's beacon in a cell.
 func (t Topics) Beacon(cell string, agent wire.AgentID) string {
 	if CheckCellName(cell) != nil {
 		return ""
@@ -159,7 +158,7 @@ func (t Topics) Beacon(cell string, agent wire.AgentID) string {
 	return t.agentTopic("b/"+cell, agent)
 }
 
-// CellBeaconsFilter is the filter for the beacons of a cell.
+// CellBeaconsFilter returns the filter for the beacons of a cell.
 func (t Topics) CellBeaconsFilter(cell string) string {
 	if CheckCellName(cell) != nil {
 		return ""
@@ -167,7 +166,7 @@ func (t Topics) CellBeaconsFilter(cell string) string {
 	return t.joinLevels("b", cell, "+")
 }
 
-// CheckCellName reports whether the name of a cell can stand in a topic.
+// CheckCellName returns an error if a cell name cannot be used in a topic.
 func CheckCellName(cell string) error {
 	if !isTopicLevelName(cell, maxCellNameBytes) {
 		return fmt.Errorf("mqtt: cell %.64q must have 1 to %d letters, digits, '.', '_' or '-'", cell, maxCellNameBytes)
@@ -175,27 +174,28 @@ func CheckCellName(cell string) error {
 	return nil
 }
 
-// AllUpdatePartsFilter is the coordinator's filter for all parts of all agents' updates.
+// AllUpdatePartsFilter returns the coordinator's filter for all parts of all agents' updates.
 func (t Topics) AllUpdatePartsFilter() string { return t.joinLevels("u/0/+/+/+") }
 
-// AllPresencesFilter is the coordinator's filter for the presence of all agents.
+// AllPresencesFilter returns the coordinator's filter for the presence of all agents.
 func (t Topics) AllPresencesFilter() string { return t.joinLevels("p/+") }
 
-// AllAgentToCoordinatorFilter is the coordinator's filter for the agents' messages to it.
+// AllAgentToCoordinatorFilter returns the coordinator's filter for messages from all agents.
 func (t Topics) AllAgentToCoordinatorFilter() string { return t.joinLevels("s/+") }
 
-// AllCoordinatorToAgentFilter is the filter for the coordinator's messages to all agents.
+// AllCoordinatorToAgentFilter returns the filter for the coordinator's messages to all agents.
 func (t Topics) AllCoordinatorToAgentFilter() string { return t.joinLevels("d/+") }
 
-// AllPeerPartsFilter is the filter for all that is said between neighbours.
+// AllPeerPartsFilter returns the filter for all messages between neighbours.
 func (t Topics) AllPeerPartsFilter() string { return t.joinLevels("x/+/+/+") }
 
-// PeerPartsProbeTopic is a topic that AllPeerPartsFilter matches, and that no agent uses: the coordinator's.
+// PeerPartsProbeTopic returns a topic that AllPeerPartsFilter matches but no agent uses. It contains the coordinator's
+// client id.
 func (t Topics) PeerPartsProbeTopic() string {
 	return t.joinLevels("x", t.ClientID(wire.CoordinatorID), "0/0")
 }
 
-// AllBeaconsFilter is the filter for the beacons of all cells.
+// AllBeaconsFilter returns the filter for the beacons of all cells.
 func (t Topics) AllBeaconsFilter() string { return t.joinLevels("b/+/+") }
 
 func (t Topics) agentTopic(level string, agent wire.AgentID) string {
@@ -205,7 +205,7 @@ func (t Topics) agentTopic(level string, agent wire.AgentID) string {
 	return t.joinLevels(level, t.ClientID(agent))
 }
 
-// joinLevels returns the empty topic for the zero Topics.
+// joinLevels returns the topic with the given levels, or "" for the zero Topics.
 func (t Topics) joinLevels(levels ...string) string {
 	if t.federationTopicPrefix == "" {
 		return ""
@@ -214,9 +214,9 @@ func (t Topics) joinLevels(levels ...string) string {
 }
 
 // ParseTopic splits an incoming topic. agent is set for KindCoordinatorToAgent, KindUpdate, KindPresence,
-// KindAgentToCoordinator, KindSelfTest, KindPeer and KindBeacon. id is the transfer of KindUpdate, the hash of
-// KindBlob, the round of KindPeer or the cell of KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is
-// the version of KindRoot. Parse accepts exactly the topics that the methods of t make.
+// KindAgentToCoordinator, KindSelfTest, KindPeer and KindBeacon. id is the transfer for KindUpdate, the hash for
+// KindBlob, the round for KindPeer or the cell for KindBeacon. part is set for KindUpdate, KindBlob and KindPeer; for
+// KindRoot it is the version. ParseTopic accepts only topics that the methods of t return.
 func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
@@ -287,7 +287,7 @@ func isHexHash(s string) bool {
 	return s != "" && len(s) <= maxTransferNameBytes && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isPartName accepts ManifestPartName and decimal numbers without leading zeros.
+// isPartName reports whether s is ManifestPartName or a decimal number without leading zeros.
 func isPartName(s string) bool {
 	if s == ManifestPartName || s == "0" {
 		return true

@@ -71,8 +71,8 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 	}
 }
 
-// A thousand devices test themselves after a power cut: none of that may reach
-// the coordinator, nor may its own test reach the devices.
+// TestSelfTestsReachNobodyElse checks that the coordinator does not receive the self-tests of its devices, and that
+// devices do not receive the coordinator's self-test.
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
@@ -88,7 +88,7 @@ func TestSelfTestsReachNobodyElse(t *testing.T) {
 	}
 }
 
-// A name that would reach into other topics gives none.
+// TestInvalidNamesGiveTheEmptyTopic checks that a name that would change the topic levels gives the empty topic.
 func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	ts := topics(t)
 	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator",
@@ -156,7 +156,7 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 	}
 }
 
-// ParseTopic accepts exactly what the methods of Topics make.
+// FuzzParse checks that ParseTopic accepts exactly the topics that the methods of Topics return.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
 		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop",

@@ -2,28 +2,25 @@ package mqtt
 
 import "sync/atomic"
 
-// Bytes that the network adds and a session does not see: to each packet
-// of MQTT the headers of a TCP segment and of its acknowledgement, a TLS record
-// and a WebSocket frame; to long packets the same for every further segment,
-// as a fraction; to a connection its opening and its end, and TLS's handshake
-// with a chain of certificates each way.
+// Estimated bytes that the network adds. Each MQTT packet has the headers of a TCP segment and of its acknowledgement,
+// a TLS record and a WebSocket frame. Long packets have the same headers for every further segment. A connection is
+// opened and closed, and a TLS handshake sends a certificate chain in each direction.
 const (
 	packetOverheadBytes     = 130
-	segmentOverheadDivisor  = 16 // one byte for this many
+	segmentOverheadDivisor  = 16 // one extra byte for each 16 bytes
 	connectionOverheadBytes = 600
 	tlsHandshakeBytes       = 8 << 10
-	httpUpgradeBytes        = 1 << 10 // to WebSocket, or through a proxy
+	httpUpgradeBytes        = 1 << 10 // upgrade to WebSocket, or CONNECT to a proxy
 )
 
-// TrafficMeter counts the bytes that sessions move over the network, in both
-// directions, as a mobile operator would: what the network adds is estimated,
-// rather too high. The zero Meter is ready. It may be read at any time.
+// TrafficMeter counts the bytes that sessions send and receive, as a mobile operator would. The overhead of the network
+// is estimated, with a tendency to overestimate. The zero TrafficMeter is ready for use. It is safe for concurrent use.
 type TrafficMeter struct{ total atomic.Uint64 }
 
-// TotalBytes returns the bytes so far.
+// TotalBytes returns the total number of bytes so far.
 func (m *TrafficMeter) TotalBytes() uint64 { return m.total.Load() }
 
-// AddTraffic adds bytes of MQTT in this many packets. A nil Meter counts nothing.
+// AddTraffic adds MQTT bytes in the given number of packets. It has no effect on a nil meter.
 func (m *TrafficMeter) AddTraffic(bytes, packets int) {
 	m.addBytes(bytes + (bytes+segmentOverheadDivisor-1)/segmentOverheadDivisor + packets*packetOverheadBytes)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// countingLine forwards connections to a URL's host, and counts what passes,
-// both ways. It returns the URL through it.
+// countingLine forwards connections to the host of the URL target and counts the bytes in both directions. It returns
+// the URL of the forwarder.
 func countingLine(t *testing.T, target string) (through string, passed *atomic.Int64) {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -60,9 +60,8 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The meter counts what passes the sockets, and the headers of TCP/IP, which
-// nothing here can see: 40 bytes for each segment of 1448 at least. It may err
-// on the other side by a tenth, and by the opening and small packets.
+// TestMeter compares the meter with the bytes that pass the sockets, plus the TCP/IP headers: at least 40 bytes for
+// each segment of 1448. The meter may overestimate by a tenth, plus the cost of opening and of small packets.
 func TestMeter(t *testing.T) {
 	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -92,7 +91,7 @@ func TestMeter(t *testing.T) {
 			}
 			mqtttest.SyncWithBroker(t, s)
 			got, real = meter.TotalBytes()-got, uint64(passed.Load())-real
-			// a header and an acknowledgement for each of four
+			// Each of four messages has a header and an acknowledgement.
 			if least := real + small*4*80; got < least || got > real+small*4*140+1000 {
 				t.Errorf("of small ones %d are counted; %d passed, and %d with the least headers", got, real, least)
 			}
@@ -100,7 +99,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Attempts that fail cost, too.
+// TestMeterCountsAttempts checks that failed attempts are counted.
 func TestMeterCountsAttempts(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

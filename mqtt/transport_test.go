@@ -75,7 +75,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRenew: each attempt has the certificates of its time, and the last good ones while they cannot be read.
+// TestRenew checks that each attempt uses the current certificates, or the last valid ones while they cannot be read.
 func TestRenew(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -121,8 +121,8 @@ func (*allowAll) Provides(b byte) bool {
 func (*allowAll) OnConnectAuthenticate(*mochi.Client, packets.Packet) bool { return true }
 func (*allowAll) OnACLCheck(*mochi.Client, string, bool) bool              { return true }
 
-// startWebsocket starts mochi with its own listener: neither our broker nor
-// every build of Mosquitto speaks WebSocket.
+// startWebsocket starts mochi with a WebSocket listener, because neither our broker nor every build of Mosquitto
+// supports WebSocket.
 func startWebsocket(t *testing.T) (url string) {
 	t.Helper()
 	address := brokers.FreeAddress(t)
@@ -161,7 +161,7 @@ func TestEndOfContextCloses(t *testing.T) {
 	}
 	mqtttest.WantUp(t, s)
 	cancel()
-	for range s.Events() { // until it is closed
+	for range s.Events() { // until the channel is closed
 	}
 }
 

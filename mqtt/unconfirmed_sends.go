@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// rememberedSends is how many messages are kept track of: more than the window.
+	// rememberedSends is the number of remembered messages. It is larger than maxUnacknowledgedPackets.
 	rememberedSends = 16
-	// maxSuspectedSendAge is for how long a message that nothing acknowledges may be what
-	// the broker hung up on.
+	// maxSuspectedSendAge is the maximum age at which a QoS 0 message may be the reason why the broker closed the
+	// connection.
 	maxSuspectedSendAge = 2 * time.Second
 )
 
-// unconfirmedSends remembers the topics and sizes of what was last handed to the
-// network. A broker that refuses a message may say so by closing the
-// connection and in no other way, so the line about the loss names them.
+// unconfirmedSends remembers the topics and sizes of the last sent messages. A broker may refuse a message simply by
+// closing the connection, so the log line about a lost link names them.
 type unconfirmedSends struct {
 	mu             sync.Mutex
 	recentSends    [rememberedSends]sentMessage
@@ -24,14 +23,14 @@ type unconfirmedSends struct {
 }
 
 type sentMessage struct {
-	sendNumber   int // 0: acknowledged, or none
+	sendNumber   int // number of the message; 0 = empty or acknowledged
 	topic        string
 	payloadBytes int
 	qos          QoS
 	sentAt       time.Time
 }
 
-// recordSend returns the number by which confirm knows m.
+// recordSend records m and returns its number for confirmSend.
 func (u *unconfirmedSends) recordSend(m *Message) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -49,8 +48,8 @@ func (u *unconfirmedSends) confirmSend(number int) {
 	}
 }
 
-// String names the largest message that may be lost, or the reason for the
-// loss, and counts the others. It is empty if there are none.
+// String names the largest message that may be lost, or may have caused the loss, and counts the others. It returns ""
+// if there are no such messages.
 func (u *unconfirmedSends) String() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package observe defines how an event describes itself: with log records, metric samples, conditions and values that a
-// status shows, all as plain data.
+// Package observe defines how an event describes itself to operators: by log records, metric samples, conditions and
+// status values, all as plain data.
 //
-// An event is a struct in the file of the feature that emits it. Its Describe method is the only place that says what
-// operators see of the event:
+// An event is a struct in the file of the feature that emits it. Its Describe method defines everything that operators
+// see of the event:
 //
-//	// CertificateRenewed: the agent stored a renewed broker certificate.
+//	// CertificateRenewed reports that the agent stored a renewed broker certificate.
 //	type CertificateRenewed struct{ Expires time.Time }
 //
 //	// Describe implements observe.Event.
@@ -14,8 +14,9 @@
 //		d.ResolveCondition("certificate")
 //	}
 //
-// Readers of descriptions know no event: internal/daemon.EventDispatcher writes the log, metrics.EventMetrics keeps the
-// metrics, and internal/status.ConditionBoard keeps the conditions and the status values.
+// Readers of descriptions depend on no particular event: internal/daemon.EventDispatcher writes the log,
+// metrics.EventMetrics keeps the metrics, and internal/status.ConditionBoard keeps the conditions and the status
+// values.
 package observe
 
 import (
@@ -25,17 +26,17 @@ import (
 	"time"
 )
 
-// Event is something that happened. An event only informs: no program decides anything by it.
+// Event is something that happened in a program. Events are for observers only; no program logic depends on them.
 type Event interface {
-	// Describe adds the description of the event to d. It has no other effect.
+	// Describe adds the description of the event to d. It has no other side effects.
 	Describe(d *EventDescription)
 }
 
-// Observer receives events. Observe is called from one goroutine at a time, unless its implementation says otherwise,
-// and must not block.
+// Observer receives events. Observe must not block. It is called from one goroutine at a time, unless the
+// implementation allows concurrent calls.
 type Observer interface{ Observe(Event) }
 
-// Observers passes each event to every observer that is not nil, in order.
+// Observers forwards each event to every non-nil observer, in order.
 type Observers []Observer
 
 // Observe implements Observer.
@@ -47,10 +48,10 @@ func (all Observers) Observe(e Event) {
 	}
 }
 
-// LogLevel is the severity of a log record. Its values are those of log/slog.
+// LogLevel is the severity of a log record. Its values equal the levels of log/slog.
 type LogLevel int
 
-// The levels.
+// Severities of log records.
 const (
 	Debug LogLevel = -4
 	Info  LogLevel = 0
@@ -58,55 +59,55 @@ const (
 	Error LogLevel = 8
 )
 
-// LogRecord is a line in the log.
+// LogRecord is one record of the log.
 type LogRecord struct {
 	Level      LogLevel
 	Message    string
-	Attributes []any // names and values, alternating
+	Attributes []any // alternating names and values
 }
 
-// MetricOperation says how a sample changes its metric.
+// MetricOperation is the way in which a sample changes its metric.
 type MetricOperation int
 
-// The operations.
+// Operations of metric samples.
 const (
-	AddOperation     MetricOperation = iota // to a counter
-	SetOperation                            // a gauge
-	SetNowOperation                         // a gauge, to the present time in Unix seconds
+	AddOperation     MetricOperation = iota // adds to a counter
+	SetOperation                            // sets a gauge
+	SetNowOperation                         // sets a gauge to the current time, in Unix seconds
 	ClearOperation                          // removes all series of a gauge
-	SelectOperation                         // one value of a state set: its series becomes 1, and the others 0
-	ObserveOperation                        // one value of a histogram
+	SelectOperation                         // sets one series of a state set to 1 and the others to 0
+	ObserveOperation                        // adds a value to a histogram
 )
 
-// MetricSample changes a metric.
+// MetricSample is one change of a metric.
 type MetricSample struct {
 	Metric      *Metric
 	Operation   MetricOperation
 	Value       float64
-	LabelValues [3]string // the label values; as many as the metric has labels
+	LabelValues [3]string // values of the metric's labels, in order; unused elements are empty
 }
 
-// OperatorCondition is a state that needs an operator. It lasts until an event resolves it.
+// OperatorCondition is a problem that requires an operator's attention. It lasts until an event resolves it.
 type OperatorCondition struct {
-	Name            string // unique in a program, such as "storage" or "clone s1"
-	Problem         string // what is wrong; empty when the condition is resolved
-	Remedy          string // one sentence that names the command or key
-	BlocksReadiness bool   // the program is not ready while the condition lasts
+	Name            string // unique name within the program, such as "storage" or "clone s1"
+	Problem         string // description of the problem; empty if the condition is resolved
+	Remedy          string // one sentence that names the command or configuration key that helps
+	BlocksReadiness bool   // whether the program is not ready while the condition lasts
 }
 
-// StatusValue is a value that a status shows under a name, until another value with that name replaces it.
+// StatusValue is a named value in the status of a program. It remains until a value with the same name replaces it.
 type StatusValue struct {
-	Name  string // unique in a program
-	Value any    // plain data that no longer changes: a text, a struct, or a pointer to a struct; nil removes the value
+	Name  string // unique name within the program
+	Value any    // immutable plain data: a text, a struct or a pointer to a struct; nil removes the value
 }
 
-// The names of the values that make the status line of a service.
+// Names of the values in the status line of a service.
 const (
-	ConnectionStatus = "connection" // to the broker
-	ActivityStatus   = "activity"   // such as "round 7 is open"
+	ConnectionStatus = "connection" // state of the broker connection
+	ActivityStatus   = "activity"   // current activity, such as "round 7 is open"
 )
 
-// EventDescription is what an event says. The zero value is empty.
+// EventDescription is what observers receive of an event. The zero value is empty.
 type EventDescription struct {
 	LogRecords    []LogRecord
 	MetricSamples []MetricSample
@@ -116,31 +117,33 @@ type EventDescription struct {
 	// IsLogLevelEnabled, if set, reports whether the log keeps records of a level.
 	IsLogLevelEnabled func(LogLevel) bool
 
-	logAttributeBuffer []any // of all records
+	logAttributeBuffer []any // backing array of the attributes of all records
 }
 
-// IsEmpty reports whether the event says nothing.
+// IsEmpty reports whether the description has no content.
 func (d *EventDescription) IsEmpty() bool {
 	return len(d.LogRecords) == 0 && len(d.MetricSamples) == 0 && len(d.Conditions) == 0 && len(d.StatusValues) == 0
 }
 
-// Reset empties d and keeps its memory, so that a reader allocates nothing for the next event.
+// Reset empties d but keeps its buffers, so that describing the next event needs no allocation.
 func (d *EventDescription) Reset() {
-	clear(d.logAttributeBuffer) // they may hold what an event refers to
+	clear(d.logAttributeBuffer) // release the objects that the attributes refer to
 	d.logAttributeBuffer, d.LogRecords, d.MetricSamples, d.Conditions, d.StatusValues = d.logAttributeBuffer[:0],
 		d.LogRecords[:0], d.MetricSamples[:0],
 		d.Conditions[:0], d.StatusValues[:0]
 }
 
-// Log adds a line to the log. The message is a short phrase; attributes are names and values, alternating.
+// Log adds a log record. The message is a short phrase; attributes are alternating names and values.
 func (d *EventDescription) Log(level LogLevel, message string, attributes ...any) {
 	from := len(d.logAttributeBuffer)
-	d.logAttributeBuffer = append(d.logAttributeBuffer, attributes...) // so that the caller's slice stays on its stack
+	// Copy the attributes, so that the caller's slice can stay on the stack.
+	d.logAttributeBuffer = append(d.logAttributeBuffer, attributes...)
 	d.LogRecords = append(d.LogRecords, LogRecord{level, message,
 		d.logAttributeBuffer[from:len(d.logAttributeBuffer):len(d.logAttributeBuffer)]})
 }
 
-// WantsLogLevel reports whether the log keeps records of a level. A frequent event asks before it makes a debug record.
+// WantsLogLevel reports whether the log keeps records of a level. Frequent events should check it before they build a
+// debug record.
 func (d *EventDescription) WantsLogLevel(level LogLevel) bool {
 	return d.IsLogLevelEnabled == nil || d.IsLogLevelEnabled(level)
 }
@@ -155,12 +158,12 @@ func (d *EventDescription) AddToCounter(m *Metric, n float64, labels ...string) 
 	d.addMetricSample(m, AddOperation, n, labels)
 }
 
-// SetGauge sets a gauge. An optional gauge loses its series if x is not finite.
+// SetGauge sets a gauge to x. If x is not finite, an optional gauge loses its series.
 func (d *EventDescription) SetGauge(m *Metric, x float64, labels ...string) {
 	d.addMetricSample(m, SetOperation, x, labels)
 }
 
-// SetBoolGauge sets a gauge to 1 if is, and to 0 otherwise.
+// SetBoolGauge sets a gauge to 1 if is is true, and to 0 otherwise.
 func (d *EventDescription) SetBoolGauge(m *Metric, is bool, labels ...string) {
 	x := 0.0
 	if is {
@@ -169,19 +172,19 @@ func (d *EventDescription) SetBoolGauge(m *Metric, is bool, labels ...string) {
 	d.addMetricSample(m, SetOperation, x, labels)
 }
 
-// SetGaugeToNow sets a gauge to the present time, in Unix seconds.
+// SetGaugeToNow sets a gauge to the current time, in Unix seconds.
 func (d *EventDescription) SetGaugeToNow(m *Metric) { d.addMetricSample(m, SetNowOperation, 0, nil) }
 
 // ClearGauge removes all series of a gauge.
 func (d *EventDescription) ClearGauge(m *Metric) { d.addMetricSample(m, ClearOperation, 0, nil) }
 
-// SelectGaugeState sets the series of one value of a state set to 1, and all others to 0. A value that the set does not
-// have sets all to 0.
+// SelectGaugeState sets the series of value in a state set to 1 and all other series to 0. An unknown value sets all
+// series to 0.
 func (d *EventDescription) SelectGaugeState(m *Metric, value string) {
 	d.addMetricSample(m, SelectOperation, 1, []string{value})
 }
 
-// ObserveHistogram adds a value to a histogram.
+// ObserveHistogram adds the value x to a histogram.
 func (d *EventDescription) ObserveHistogram(m *Metric, x float64, labels ...string) {
 	d.addMetricSample(m, ObserveOperation, x, labels)
 }
@@ -192,33 +195,32 @@ func (d *EventDescription) addMetricSample(m *Metric, op MetricOperation, x floa
 	d.MetricSamples = append(d.MetricSamples, s)
 }
 
-// RaiseCondition begins a condition, or changes its texts. problem says what is wrong, without a full stop. remedy is
-// one sentence that names the command or key which helps.
+// RaiseCondition starts a condition or replaces its texts. problem describes the problem, without a full stop. remedy
+// is one sentence that names the command or configuration key that helps.
 func (d *EventDescription) RaiseCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy})
 }
 
-// RaiseNotReadyCondition is RaiseCondition for a condition with which the program is not ready.
+// RaiseNotReadyCondition is like RaiseCondition, and marks the program as not ready while the condition lasts.
 func (d *EventDescription) RaiseNotReadyCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy,
 		BlocksReadiness: true})
 }
 
-// ResolveCondition ends a condition, if there is one with that name.
+// ResolveCondition ends the condition with this name. It has no effect if the condition is not active.
 func (d *EventDescription) ResolveCondition(name string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name})
 }
 
-// ShowStatusValue shows plain data under a name, until another value with that name replaces it. The value nil removes
-// the previous one.
+// ShowStatusValue sets the status value with this name and replaces its previous value. nil removes the value.
 func (d *EventDescription) ShowStatusValue(name string, value any) {
 	d.StatusValues = append(d.StatusValues, StatusValue{name, value})
 }
 
-// UnixSeconds returns a time as *_timestamp_seconds metrics have it.
+// UnixSeconds returns t in seconds since 1970, with milliseconds, for *_timestamp_seconds metrics.
 func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
-// RoundToFourDigits returns x with four significant digits, for log records.
+// RoundToFourDigits rounds x to four significant digits, for log records.
 func RoundToFourDigits(x float64) float64 {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return x
@@ -227,7 +229,7 @@ func RoundToFourDigits(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// FiniteOrNil returns a pointer to x; nil if x is NaN or infinite, which JSON does not have.
+// FiniteOrNil returns a pointer to x, or nil if x is NaN or infinite, because JSON cannot represent these values.
 func FiniteOrNil(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -235,10 +237,10 @@ func FiniteOrNil(x float64) *float64 {
 	return &x
 }
 
-// MaxJoinedNames is the largest number of names that JoinNames shows.
+// MaxJoinedNames is the maximum number of names that JoinNames lists.
 const MaxJoinedNames = 8
 
-// JoinNames joins the first names with commas, and counts the others.
+// JoinNames joins the first names with commas and appends the number of the others.
 func JoinNames[S ~string](all []S) string {
 	shown := make([]string, 0, MaxJoinedNames)
 	for _, name := range all[:min(len(all), MaxJoinedNames)] {

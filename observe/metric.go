@@ -2,50 +2,50 @@ package observe
 
 import "fmt"
 
-// MetricKind is the kind of a metric.
+// MetricKind is the type of a metric: counter, gauge or histogram.
 type MetricKind int
 
-// The kinds.
+// Kinds of metrics.
 const (
 	CounterKind MetricKind = iota
 	GaugeKind
 	HistogramKind
 )
 
-// Metric describes a metric of a program. It is declared beside the events that change it, in a list that its package
-// exports, so that its series exist before the first event.
+// Metric describes a metric of a program. It is declared next to the events that change it and exported in a list, so
+// that its series exist before the first event.
 type Metric struct {
-	Name          string // without the program's prefix
+	Name          string // name without the program's prefix
 	Help          string
 	Kind          MetricKind
-	LabelNames    []string   // the names of at most 3 labels
+	LabelNames    []string   // names of at most 3 labels
 	InitialSeries [][]string // label values of the series that exist from the start
-	InitialValue  float64    // the value of these series
-	BucketBounds  []float64  // upper bounds, of a histogram
-	// SkipsFirstAdd: the first AddToCounter is not counted, such as the first connection in a number of reconnections.
+	InitialValue  float64    // initial value of these series
+	BucketBounds  []float64  // upper bounds of a histogram's buckets
+	// SkipsFirstAdd ignores the first AddToCounter. A counter of reconnections uses it to ignore the first connection.
 	SkipsFirstAdd bool
-	// MaxLabelValues is the maximum number of different values of the first label, if they come from outside the
-	// program. Further values share the value OtherLabelValues. 0 = the first label has a closed set of values.
+	// MaxLabelValues limits the number of different values of the first label if they come from outside the program.
+	// Further values are replaced by OtherLabelValues. 0 means that the values form a closed set.
 	MaxLabelValues int
 }
 
-// OtherLabelValues is the label value for the values that have no series of their own.
+// OtherLabelValues replaces label values above Metric.MaxLabelValues.
 const OtherLabelValues = "(others)"
 
-// UnlabeledSeries is one series without labels, for Metric.InitialSeries.
+// UnlabeledSeries is a single series without labels, for Metric.InitialSeries.
 var UnlabeledSeries = [][]string{nil}
 
-// Counter returns a counter that begins with 0.
+// Counter returns a counter that starts at 0.
 func Counter(name, help string) *Metric {
 	return &Metric{Name: name, Help: help, InitialSeries: UnlabeledSeries}
 }
 
-// CounterByLabel returns a counter with a label from a closed set.
+// CounterByLabel returns a counter with one label that has a closed set of values.
 func CounterByLabel(name, help, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, LabelNames: []string{label}, InitialSeries: singleLabelSeries(values)}
 }
 
-// Gauge returns a gauge that begins with 0.
+// Gauge returns a gauge that starts at 0.
 func Gauge(name, help string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, InitialSeries: UnlabeledSeries}
 }
@@ -55,8 +55,8 @@ func OptionalGauge(name, help string, labels ...string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, LabelNames: labels}
 }
 
-// GaugeByLabel returns a gauge with a label from a closed set, whose series begin with 0. SelectGaugeState makes it a
-// state set.
+// GaugeByLabel returns a gauge with one label that has a closed set of values. Its series start at 0. SelectGaugeState
+// uses such a gauge as a state set.
 func GaugeByLabel(name, help, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, LabelNames: []string{label},
 		InitialSeries: singleLabelSeries(values)}
@@ -67,7 +67,7 @@ func Histogram(name, help string, buckets []float64) *Metric {
 	return &Metric{Name: name, Help: help, Kind: HistogramKind, BucketBounds: buckets, InitialSeries: UnlabeledSeries}
 }
 
-// HistogramByLabel returns a histogram with a label from a closed set.
+// HistogramByLabel returns a histogram with one label that has a closed set of values.
 func HistogramByLabel(name, help string, buckets []float64, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: HistogramKind, BucketBounds: buckets, LabelNames: []string{label},
 		InitialSeries: singleLabelSeries(values)}
@@ -81,7 +81,7 @@ func singleLabelSeries(values []string) [][]string {
 	return series
 }
 
-// NamesAsStrings returns the elements of a closed set of names as strings.
+// NamesAsStrings converts names to strings.
 func NamesAsStrings[T ~string](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {
@@ -90,7 +90,7 @@ func NamesAsStrings[T ~string](all []T) []string {
 	return s
 }
 
-// StringerNames returns the names of a closed set of values.
+// StringerNames returns the String results of all values.
 func StringerNames[T fmt.Stringer](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {

@@ -1,16 +1,15 @@
-// Package packaging holds the files that we ship beside the programs. It embeds
-// them, so that a test can hold them against the programs.
+// Package packaging embeds the sample configuration files that are shipped with the programs, so that tests can check
+// them.
 package packaging
 
-import _ "embed" // the files
+import _ "embed" // The blank import enables go:embed.
 
-// AgentConfig is the commented sample configuration of agentd, in YAML.
+// AgentConfig is the sample configuration file of agentd (YAML with comments).
 //
 //go:embed agentd.yaml
 var AgentConfig []byte
 
-// CoordinatorConfig is the commented sample configuration of the coordinator, in
-// YAML.
+// CoordinatorConfig is the sample configuration file of the coordinator (YAML with comments).
 //
 //go:embed coordinator.yaml
 var CoordinatorConfig []byte

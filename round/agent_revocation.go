@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleAgentsRevoked forgets agents that may no longer take part, and ends their part in the open round. An update of
-// theirs that is accepted already stays in it: nothing that is accepted is lost.
+// handleAgentsRevoked removes revoked agents from the roster and ends their participation in the open round. Updates of
+// these agents that were already accepted stay in the round.
 func (c *CoordinatorMachine) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 	gone := slices.Sorted(slices.Values(e.Agents))
 	c.mixing.pendingParticipants = slices.DeleteFunc(c.mixing.pendingParticipants, func(p Participant) bool {
@@ -33,7 +33,7 @@ func (c *CoordinatorMachine) handleAgentsRevoked(now time.Time, e AgentsRevoked)
 	}
 }
 
-// endRevokedParticipation ends the part of a participant that is revoked.
+// endRevokedParticipation ends the participation of a revoked agent in the open round.
 func (c *CoordinatorMachine) endRevokedParticipation(now time.Time, p *participantProgress) {
 	c.changeParticipantState(p, stateDroppedOut)
 	if !p.offeredUpdateDigest.IsZero() {
@@ -43,8 +43,8 @@ func (c *CoordinatorMachine) endRevokedParticipation(now time.Time, p *participa
 	c.closeRoundIfReady(now)
 }
 
-// edgesAmongParticipants keeps the edges between participants: one of them may have been revoked while the edges were
-// made.
+// edgesAmongParticipants returns the edges whose two ends are both participants. It drops edges of agents that were
+// revoked while the edges were computed.
 func edgesAmongParticipants(edges []MixingEdge, participants []Participant) []MixingEdge {
 	in := func(a wire.AgentID) bool {
 		_, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)

@@ -8,12 +8,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rowLimitFactor bounds the samples of an agent with round.robust, in medians of all agents' samples: the coordinator
-// cannot verify them.
+// rowLimitFactor times the median number of rows is the largest number of rows that counts in an agent's weight under
+// round.robust. The coordinator cannot verify the numbers that agents report.
 const rowLimitFactor = 5
 
-// agentWeightFunction returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in
-// proportion to n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
+// agentWeightFunction returns a function that maps an agent's number of samples n_k to the agent's weight K·p_k, where
+// K is the number of agents. Depending on the configuration the weight is 1, or p_k is proportional to n_k or, with
+// round.robust, to min(n_k, 5·median(n)).
 func (c *CoordinatorMachine) agentWeightFunction(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.AgentWeightRule != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
@@ -35,10 +36,11 @@ func (c *CoordinatorMachine) agentWeightFunction(agents []wire.AgentID) func(sam
 	return func(samples uint64) float64 { return AgentWeight(len(agents), float64(min(samples, most)), total) }
 }
 
-// AgentWeight is K·p_k of one of K agents, for p_k = share/total.
+// AgentWeight returns the weight K·p_k of one of K agents, where p_k = share/total is the agent's share of the average.
 func AgentWeight(agents int, share, total float64) float64 { return float64(agents) * share / total }
 
-// rowCountLimit returns five times the median; the lower one of two, since a half of the agents may lie.
+// rowCountLimit returns five times the median of the sorted row counts. For an even number of counts it uses the lower
+// middle value, since up to half of the agents may report too many rows.
 func rowCountLimit(sorted []uint64) uint64 {
 	const noOverflow = 1 << 59
 	return rowLimitFactor * min(sorted[(len(sorted)-1)/2], noOverflow)
@@ -58,9 +60,9 @@ func (c *CoordinatorMachine) reportLargeRowCounts(agents []wire.AgentID, most ui
 	c.agentsWithCappedRows = capped
 }
 
-// updateRowCountMatchesHello holds what an update says against the agent's hellos: the one before the draw, and the
-// newest, since an agent that restarts in the middle of the round trains with the rows that it then has. Its weight is
-// that of the draw.
+// updateRowCountMatchesHello reports whether the number of samples in an update equals the number in the agent's hello
+// before the draw or in its newest hello. The newest hello counts because an agent that restarts during a round trains
+// with the rows that it then has.
 func (c *CoordinatorMachine) updateRowCountMatchesHello(p *participantProgress, samples uint64) bool {
 	m := c.roster.memberByAgent[p.Agent]
 	return p.RowCount == 0 || samples == p.RowCount || m != nil && samples == m.rowCount

@@ -16,61 +16,63 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is what the coordinator's machine needs to know. Counts are of agents.
+// Config is the configuration of the coordinator's state machine. Numbers of participants are numbers of agents.
 type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
-	Participants int            `yaml:"participants"` // L
-	// fewest draws with an update that a round may close with at its deadline
-	Quorum            int                      `yaml:"quorum"`
-	ExtraParticipants int                      `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
+	Participants int            `yaml:"participants"` // L, the number of draws per round
+	// minimum number of draws with an update for closing a round at its deadline
+	Quorum int `yaml:"quorum"`
+	// agents invited beyond L; biases uniform sampling towards fast agents
+	ExtraParticipants int                      `yaml:"over_select"`
 	Sampling          spec.ParticipantSampling `yaml:"sampling"`
 	AgentWeightRule   spec.AgentWeightRule     `yaml:"weights"`
 	WeightPlacement   spec.WeightPlacement     `yaml:"weighting"`
-	// UsesRobustAggregation bounds the effect of a single agent on the model, at the price of a bias against unusual
-	// data: see EffectiveAggregation.
+	// UsesRobustAggregation bounds the influence of a single agent on the model, at the cost of a bias against agents
+	// with unusual data: see EffectiveAggregation.
 	UsesRobustAggregation bool `yaml:"robust"`
-	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
-	Aggregation        rule.Config       `yaml:"aggregation"`
-	ServerOptimizer    optimizer.Config  `yaml:"server_optimizer"`
-	MaxAggregations    int               `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	// Aggregation configures how updates are aggregated.
+	Aggregation     rule.Config      `yaml:"aggregation"`
+	ServerOptimizer optimizer.Config `yaml:"server_optimizer"`
+	// number of aggregations after which the run is finished; 0 means no limit
+	MaxAggregations    int               `yaml:"rounds"`
 	Seed               uint64            `yaml:"seed"`
 	Gather             GatherConfig      `yaml:"gather"`
-	RoundTimeout       time.Duration     `yaml:"deadline"` // of a round, from its announcement
-	PauseBetweenRounds time.Duration     `yaml:"pause"`    // between rounds
+	RoundTimeout       time.Duration     `yaml:"deadline"` // maximum duration of a round, from its announcement
+	PauseBetweenRounds time.Duration     `yaml:"pause"`
 	ReinviteInterval   time.Duration     `yaml:"invite_every"`
-	MixingClipBound    float64           `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
-	Rollout            rollout.Config    `yaml:"-"` // of models to predict with
+	MixingClipBound    float64           `yaml:"-"` // clipping bound τ of mixing edges; 0 means no bound
+	Rollout            rollout.Config    `yaml:"-"` // staged release of models for predictions
 	Stop               stop.Config       `yaml:"stop"`
 	Evaluation         evaluation.Config `yaml:"evaluation"`
 	Schedule           schedule.Config   `yaml:"schedule"`
-	OperatorCommand    OperatorCommand   `yaml:"-"` // at the start; "" is CommandContinue
+	OperatorCommand    OperatorCommand   `yaml:"-"` // command in force at the start; empty means CommandContinue
 }
 
-// GatherConfig says which agents a round waits for before it draws.
+// GatherConfig configures which agents a round waits for before participants are drawn.
 type GatherConfig struct {
-	// TargetAgents ends the gathering at once when this many agents are there; 0 = never early.
+	// TargetAgents is the number of present agents that ends the gathering early; 0 means never early.
 	TargetAgents int `yaml:"target"`
-	// MinAgents is enough when the window ends; with fewer, the window is opened again.
+	// MinAgents is the minimum number of present agents at the end of the window. With fewer agents the window is
+	// extended.
 	MinAgents int `yaml:"minimum"`
-	// FirstRoundMinAgents replaces MinAgents in the first round of a run if it is larger. If only a few agents make the
-	// first models, the run compares later risks with the risks of these few agents. 0 = MinAgents.
-	FirstRoundMinAgents int `yaml:"first"`
-	// WindowLength is the length of the window.
-	WindowLength time.Duration `yaml:"within"`
-	// HelloSpread is the time over which agents spread their hellos.
+	// FirstRoundMinAgents replaces MinAgents in the first round of a run if it is larger; 0 means MinAgents. It
+	// prevents a few agents from setting the reference risk to which the run compares later models.
+	FirstRoundMinAgents int           `yaml:"first"`
+	WindowLength        time.Duration `yaml:"within"`
+	// HelloSpread is the period over which agents spread their hello messages.
 	HelloSpread     time.Duration         `yaml:"spread"`
 	ResponseLottery ResponseLotteryConfig `yaml:"respond"`
 }
 
-// maxConfiguredDuration bounds durations that travel as 32 bits of milliseconds.
+// maxConfiguredDuration bounds durations that messages encode as 32-bit milliseconds.
 const maxConfiguredDuration = 1000 * time.Hour
 
-// maxDrawsPerRound bounds what a round draws, one by one.
+// maxDrawsPerRound bounds the number of draws in a round.
 const maxDrawsPerRound = 1 << 20
 
-// EffectiveAggregation returns the aggregation with the bounds of UsesRobustAggregation where the configuration sets
-// none. UsesRobustAggregation also caps claims of rows and leaves out an update that outweighs all others
-// ([UpdateNormAssessment]).
+// EffectiveAggregation returns the aggregation settings. With UsesRobustAggregation it sets default norm bounds where
+// the configuration has none. UsesRobustAggregation also caps reported numbers of rows and excludes an update that
+// outweighs all others ([UpdateNormAssessment]).
 func (c *Config) EffectiveAggregation() rule.Config {
 	by := c.Aggregation
 	if c.UsesRobustAggregation {
@@ -81,7 +83,7 @@ func (c *Config) EffectiveAggregation() rule.Config {
 	return by
 }
 
-// DefaultConfig returns a configuration for a small federation. Its aggregation is the documents' exact average.
+// DefaultConfig returns a configuration for a small federation. Its aggregation is the exact weighted average.
 func DefaultConfig() Config {
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.SamplingWithoutReplacement,
@@ -95,7 +97,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// configKeyByOption are those of a coordinator's options in its file.
+// configKeyByOption maps options to their keys in the coordinator's configuration file.
 var configKeyByOption = map[spec.OptionName]string{
 	spec.OptionAlgorithm: "round.algorithm", spec.OptionSampling: "round.sampling",
 	spec.OptionAgentWeights:    "round.weights",
@@ -106,7 +108,7 @@ var configKeyByOption = map[spec.OptionName]string{
 	spec.OptionPersonal: "task.personal.method", spec.OptionFinetune: "task.finetune.steps",
 }
 
-// CheckConsistency finds what of the configuration does not go with the rest of it, or with the task.
+// CheckConsistency reports combinations of options, in the configuration and the task, that are incompatible.
 func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 	training, own := &t.Training, spec.PersonalOptions{Layers: t.Personal.PersonalTensors, Method: spec.PersonalLayers}
 	if t.Personal.UsesDitto {
@@ -129,8 +131,8 @@ func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 	choice.CheckIncompatibilities(check, spec.InCoordinatorFile, configKeyByOption)
 }
 
-// Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by
-// CheckConsistency.
+// Validate returns all configuration errors, joined, each a [*spec.FieldError]. CheckConsistency reports incompatible
+// options.
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.AddError("algorithm", c.Algorithm.Validate())

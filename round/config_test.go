@@ -17,7 +17,7 @@ func TestConfigValidate(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*round.Config)
-		want   string // the problems' keys, in order
+		want   string // configuration keys of the expected errors, in order
 	}{
 		{"default", func(*round.Config) {}, ""},
 		{"smallest", func(c *round.Config) {
@@ -84,7 +84,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// keys returns the keys of joined field errors, each of which must say more.
+// keys returns the configuration keys of joined field errors. It fails the test if an error has no message.
 func keys(t *testing.T, err error) string {
 	if err == nil {
 		return ""
@@ -102,8 +102,8 @@ func keys(t *testing.T, err error) string {
 	return strings.Join(all, " ")
 }
 
-// TestRobust: by default the aggregation is the exact mean. UsesRobustAggregation sets the bounds that the
-// configuration does not set.
+// TestRobust checks that the default aggregation is the exact mean. It also checks that UsesRobustAggregation sets only
+// bounds that the configuration leaves empty.
 func TestRobust(t *testing.T) {
 	for _, tt := range []struct {
 		robust            bool

@@ -10,18 +10,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Contribution is an accepted update and its share in the fold.
+// Contribution is an accepted update and its share in the aggregate.
 type Contribution struct {
 	Agent        wire.AgentID
 	UpdateDigest wire.Digest
 	Codec        spec.Codec
-	ReportedRisk float64 // the local risk at the base model, reported by the agent
-	Weight       float64 // K·p_k
+	ReportedRisk float64 // the agent's local risk at the base model
+	Weight       float64 // weight K·p_k
 	rule.UpdateMetadata
 }
 
-// BuildContributions returns the set of the accepted participants, in the order of the fold: by the bucket that the
-// round's seed gives each, then by id.
+// BuildContributions returns the contributions of the accepted participants in the order of aggregation: by the bucket
+// that the seed assigns to each agent, then by agent id.
 func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
@@ -44,14 +44,14 @@ func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contr
 	return set
 }
 
-// ContributionFactor returns f_k of an agent that was drawn n_k times and has the weight K·p_k, in the mean
+// ContributionFactor returns the factor f_k of an agent that was drawn n_k times and has the weight K·p_k, for the mean
 // w_i = w_{i−1} + Scale·Σ f_k v_k / N of N draws:
 //
 //	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5 (5.11) in Δ form, notes Alg. 1)
 //	parameters, weighting mean:  f_k = n_k·K·p_k, Scale = 1     (w + (K/L) Σ p_k Δ_k)
 //	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture (14), (34))
 //
-// The odds K·q_k of an agent that was drawn by importance divide it; 0 = 1.
+// With importance sampling, f_k is divided by the odds K·q_k of the agent. Odds of 0 mean 1.
 func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, weight, odds float64) float64 {
 	f := float64(times)
 	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightInServerMean {
@@ -63,7 +63,7 @@ func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, wei
 	return f
 }
 
-// UpdateScale is the step of a single update that was drawn once: see ContributionFactor.
+// UpdateScale returns the Scale of ContributionFactor: −μ for gradients, 1 for parameters.
 func (p *Plan) UpdateScale() float64 {
 	if p.Exchange == spec.ExchangeGradient {
 		return -p.ServerStepSize
@@ -71,8 +71,8 @@ func (p *Plan) UpdateScale() float64 {
 	return 1
 }
 
-// StepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
-// does.
+// StepWeight returns the factor by which an agent with the weight K·p_k scales its local step size. It is 1 if the
+// server's average applies the weight instead.
 func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float64 {
 	if weighting == spec.WeightInStepSize && p.Exchange != spec.ExchangeGradient {
 		return weight
@@ -80,9 +80,8 @@ func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float6
 	return 1
 }
 
-// ApplyStep writes w_i = w_{i−1} + step to dst, rounding once to T. Any
-// non-finite result is an error and leaves dst undefined. The three must have
-// one length: it panics otherwise.
+// ApplyStep writes w_i = w_{i−1} + step to dst, rounding once to T. It returns an error and leaves dst undefined if a
+// result is not finite. It panics if the three slices differ in length.
 func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	if len(dst) != len(base) || len(dst) != len(step) {
 		panic(fmt.Sprintf("round: ApplyStep of %d elements from a base of %d by a step of %d", len(dst), len(base),

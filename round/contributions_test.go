@@ -37,12 +37,12 @@ func TestAdvance(t *testing.T) {
 	if want := []float32{1.25, -2, 0, 1e30}; !slices.Equal(dst, want) {
 		t.Errorf("got %v, want %v", dst, want)
 	}
-	// The rounding is once, from the sum in float64: 1 + 2⁻²⁵ + 2⁻²⁵ is 1 + 2⁻²⁴ before
-	// it, and one more 2⁻²⁵ tips the tie.
+	// ApplyStep must add in float64 and round once: 1 + 2⁻²⁵ + 2⁻²⁵ is the tie 1 + 2⁻²⁴ in float32, and one more 2⁻²⁵
+	// breaks the tie upwards.
 	if err := round.ApplyStep(dst[:1], []float32{1}, []float64{3 * 0x1p-25}); err != nil || dst[0] != 1+0x1p-23 {
 		t.Errorf("got %v, %v, want 1 + 2⁻²³", dst[0], err)
 	}
-	// A number that float64 holds may be too much for float32.
+	// A step that is finite in float64 may exceed the range of float32.
 	if err := round.ApplyStep(dst[:1], []float32{math.MaxFloat32}, []float64{math.MaxFloat32}); !errors.Is(err,
 		wire.ErrNotFinite) {
 		t.Errorf("a model beyond float32 was made: %v", err)
@@ -55,7 +55,8 @@ func TestAdvance(t *testing.T) {
 	_ = round.ApplyStep(dst, base, acc[:3])
 }
 
-// TestContributions: the set has the order of the fold, whatever the order in which it came.
+// TestContributions checks that contributions are returned in the order of aggregation, whatever the order of the
+// input.
 func TestContributions(t *testing.T) {
 	cfg := round.DefaultConfig()
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
@@ -84,7 +85,8 @@ func TestContributions(t *testing.T) {
 	}
 }
 
-// TestFactors: where the weights go.
+// TestFactors checks, for each kind of exchange, whether agent weights are applied in the step size or in the server's
+// average.
 func TestFactors(t *testing.T) {
 	for _, tt := range []struct {
 		exchange      spec.ExchangeKind

@@ -10,60 +10,65 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorMachine is the parameter server's machine. It is not safe for concurrent
-// use: one goroutine owns it.
+// CoordinatorMachine is the state machine of the coordinator (parameter server). It is not safe for concurrent use: one
+// goroutine owns it.
 type CoordinatorMachine struct {
 	cfg      Config
 	record   JournalRecord
 	roster   roster
 	progress roundProgress
-	// sidelinedAgentByID contains agents that spoiled a round, including those that may be drawn again.
+	// sidelinedAgentByID contains the agents that recently failed to deliver a usable update, including agents that may
+	// be drawn again.
 	sidelinedAgentByID     map[wire.AgentID]SidelinedAgent
 	linkUp                 bool
-	abandonsRecoveredRound bool // the round found at the start is abandoned
-	hellosRequested        bool // this process has asked all agents for a hello
+	abandonsRecoveredRound bool // whether the round that was open when the process started must be abandoned
+	hellosRequested        bool // whether this process has asked all agents for a hello
 	announcement           announcementState
-	roundAwaitingDiscard   wire.RoundID // its spool is removed with the next record; 0 = none
+	// round whose stored updates are deleted after the next journal record; 0 means none
+	roundAwaitingDiscard wire.RoundID
 
-	phaseEnteredAt       time.Time      // when the current phase began
-	deadlinePassed       bool           // the round's deadline has passed
-	phaseDeadline        time.Time      // deadline of the current phase
-	deadlinePause        deadlinePause  // of the round's deadline
-	reinviteAt           time.Time      // when agents that have not answered are invited again; zero = never
-	consecutiveAbandons  int            // number of rounds that were abandoned in a row
-	retryRoundAt         time.Time      // earliest time of the next round, after an abandoned one
-	agentsWithCappedRows []wire.AgentID // agents whose number of rows was capped at the last draw
+	phaseEnteredAt time.Time     // time at which the current phase began
+	deadlinePassed bool          // whether the deadline of the open round has passed
+	phaseDeadline  time.Time     // time at which the current phase ends
+	deadlinePause  deadlinePause // stops the clock of the round while the disk cannot be written
+	// time at which agents that have not answered are invited again; zero means never
+	reinviteAt time.Time
+	// number of rounds abandoned in a row; determines the delay before the next round
+	consecutiveAbandons  int
+	retryRoundAt         time.Time      // earliest time of the next round after an abandoned one
+	agentsWithCappedRows []wire.AgentID // agents whose number of rows was capped in the last draw
 	mixing               mixingState
-	rolloutTrial         rolloutTrial // of the candidate
+	rolloutTrial         rolloutTrial // trial of the candidate model
 	evaluationState      evaluationState
-	helloGraceEndsAt     time.Time // until then, agents of the previous process have time to send a hello
-	helloWindow          helloWindow
-	lastReportedWait     ScheduleWait // the last report of a wait for the schedule; zero if it does not wait
+	// time until which agents known to the previous process may still send a hello
+	helloGraceEndsAt time.Time
+	helloWindow      helloWindow
+	// last reported wait for the schedule; zero if the next round does not wait
+	lastReportedWait ScheduleWait
 
-	effects []Effect // of the current step
+	effects []Effect // effects that the current call of Step returns
 }
 
-// announcementState is the state of the current announcement.
+// announcementState describes the announcement that the coordinator last published.
 type announcementState struct {
 	phase            wire.AnnouncementPhase
-	namesDrawnAgents bool      // it names the drawn agents
-	isPublished      bool      // the broker has received it over the current connection
-	publishedAt      time.Time // when the broker received it; zero before
-	// roundAnnouncedAt is when this process first announced the round.
+	namesDrawnAgents bool      // whether the announcement lists the drawn agents
+	isPublished      bool      // whether the broker has received the announcement over the current connection
+	publishedAt      time.Time // time at which the broker received the announcement; zero if it has not
+	// roundAnnouncedAt is the time at which this process first announced the round.
 	roundAnnouncedAt time.Time
 }
 
-// SpooledUpdate is an update that an earlier process accepted, and that is still in the spool.
+// SpooledUpdate is an update that an earlier process accepted and that is still in the spool.
 type SpooledUpdate struct {
 	UpdateDigest wire.Digest
-	Norm         float64    // ‖v_k‖₂
-	Codec        spec.Codec // of the payload
-	RiskBefore   float64    // the local risk at the base model, reported by the agent
+	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update
+	Codec        spec.Codec // codec with which the update is encoded
+	RiskBefore   float64    // risk of the base model on the agent's local data, as reported by the agent
 }
 
-// NewCoordinator makes the machine of a run. record is
-// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the
-// updates of the record's round that are still here.
+// NewCoordinator returns the state machine that continues from the last journal record. A new run passes
+// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …}. spooled contains the stored updates of the record's round.
 func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *CoordinatorMachine {
 	c := &CoordinatorMachine{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
@@ -87,7 +92,8 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 	for i := range c.record.Participants {
 		p := &c.record.Participants[i]
 		u := spooled[p.Agent]
-		// else it came in when others had taken its draws
+		// A participant has no draws if its update arrived after its draws had been given to other agents; that update
+		// is not used.
 		if c.record.Phase == CoordinatorCollecting && p.DrawCount > 0 {
 			p.AcceptedUpdateDigest = u.UpdateDigest
 		}
@@ -98,7 +104,7 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 	return c
 }
 
-// JournalRecord returns the machine's present record, for status.
+// JournalRecord returns a copy of the machine's current record, for status displays.
 func (c *CoordinatorMachine) JournalRecord() JournalRecord {
 	r := c.record
 	r.Participants = slices.Clone(c.record.Participants)
@@ -106,7 +112,7 @@ func (c *CoordinatorMachine) JournalRecord() JournalRecord {
 	return r
 }
 
-// Deadline returns when the machine wants a Tick, if nothing comes before.
+// Deadline returns the time by which the caller must pass the next Tick event, and false if no Tick is needed.
 func (c *CoordinatorMachine) Deadline() (time.Time, bool) {
 	var at time.Time
 	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.edgeReportsDeadline, c.retryRoundAt,
@@ -119,7 +125,7 @@ func (c *CoordinatorMachine) Deadline() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Step takes one event and returns what the host has to do, in order.
+// Step processes one event and returns the effects that the caller must perform, in order.
 func (c *CoordinatorMachine) Step(now time.Time, ev Event) []Effect {
 	c.effects = nil
 	switch e := ev.(type) {
@@ -169,8 +175,8 @@ func (c *CoordinatorMachine) emitEffect(e Effect)               { c.effects = ap
 func (c *CoordinatorMachine) reportEvent(f observe.Event)       { c.emitEffect(ReportEvent{f}) }
 func (c *CoordinatorMachine) isInPhase(p CoordinatorPhase) bool { return c.record.Phase == p }
 
-// saveJournalRecord saves the record, and then tells the history of the round that it
-// ended, and throws away what only the record before it needed.
+// saveJournalRecord saves the record to the journal. It then writes the round that has ended to the history and deletes
+// data that only the previous record needed.
 func (c *CoordinatorMachine) saveJournalRecord(now time.Time) {
 	c.nominateCandidate(now)
 	c.emitEffect(SaveJournalRecord{c.JournalRecord()})
@@ -181,7 +187,7 @@ func (c *CoordinatorMachine) saveJournalRecord(now time.Time) {
 	}
 }
 
-// enterPhase changes the phase and clears the timers of the one before.
+// enterPhase changes the phase of the machine and clears the timers of the previous phase.
 func (c *CoordinatorMachine) enterPhase(now time.Time, p CoordinatorPhase) {
 	before := c.record.Phase
 	c.record.Phase, c.phaseDeadline, c.reinviteAt, c.deadlinePause.deadlineHeldSince = p, time.Time{}, time.Time{},
@@ -193,7 +199,7 @@ func (c *CoordinatorMachine) enterPhase(now time.Time, p CoordinatorPhase) {
 	c.phaseEnteredAt = now
 }
 
-// startOrResumeRun begins the run or takes up the journaled round where it stood.
+// startOrResumeRun begins a new run, or resumes the round that the journal contains.
 func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 	c.phaseEnteredAt, c.announcement.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
@@ -201,7 +207,8 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 		c.reportEvent(RolloutBegan{Candidate: s.Candidate.ModelRef, Released: s.Released.ModelRef,
 			MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents, IsResumed: true})
 	}
-	if c.record.LastOutcome != nil { // the process before may have been killed between the journal and the history
+	// The previous process may have stopped after saving the record and before writing the history, so write it again.
+	if c.record.LastOutcome != nil {
 		c.emitEffect(WriteHistory{c.record.Run, *c.record.LastOutcome, c.record.RunStopReason})
 	}
 	c.record.StopState.Resume(&c.cfg.Stop, now)
@@ -210,7 +217,7 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 	}
 	switch c.record.Phase {
 	case CoordinatorCollecting:
-		// The same round with the same participants: only the announcement is new.
+		// The restarted round keeps its participants; the new attempt number identifies its new announcement.
 		c.record.Attempt++
 		c.startCollectingUpdates(now)
 		if c.abandonsRecoveredRound && c.cfg.OperatorCommand != CommandContinue {
@@ -222,10 +229,13 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 		why := c.runStopReason(now)
 		if why == "" {
 			c.record.RunStopReason = ""
-			c.startNextRound(now) // more rounds are asked for than before
+			// The maximum number of rounds was raised in the configuration, so the finished run continues.
+			c.startNextRound(now)
 			return
 		}
-		c.record.Attempt++ // sealed anew it has another digest: agents would call it a conflict
+		// Encrypting the announcement again changes its digest. With the same attempt number, agents would report a
+		// conflict.
+		c.record.Attempt++
 		c.finishRun(now, why)
 	case CoordinatorGathering:
 		if c.pauseOrStopByCommand(now) {
@@ -241,17 +251,18 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 func (c *CoordinatorMachine) setLink(now time.Time, up bool) {
 	c.linkUp, c.deadlinePause.roundInterrupted, c.announcement.isPublished = up,
 		c.deadlinePause.roundInterrupted || !up,
-		false // the announcement goes out again with the link
+		false // The announcement is published again when the connection is back.
 	c.helloWindow.openedAt = time.Time{}
 	if up {
 		c.resendAcceptances()
 	}
 	if up && c.mixing.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
-		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength) // the window counts while agents can be heard
+		// The window restarts, since agents could not send a hello while the broker was unreachable.
+		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	}
 }
 
-// runDueTimers does what the time asks for.
+// runDueTimers performs all actions whose scheduled time has passed.
 func (c *CoordinatorMachine) runDueTimers(now time.Time) {
 	c.judgeCandidate(now)
 	c.endEvaluationIfDue(now)
@@ -277,7 +288,8 @@ func (c *CoordinatorMachine) runDueTimers(now time.Time) {
 	}
 }
 
-// roundOutcomeRef is that of a round, whole: the host has it pulled if it is large.
+// roundOutcomeRef returns a reference to the outcome of a round that contains the encoded outcome itself. The host
+// replaces a large outcome by a reference to a download.
 func (c *CoordinatorMachine) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 	n := len(c.record.RecentOutcomes)
 	if n == 0 || c.record.RecentOutcomes[n-1].Round != of {
@@ -287,7 +299,7 @@ func (c *CoordinatorMachine) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 	return wire.BlobRef{Hash: wire.BlobDigest(body), Length: uint32(len(body)), Inline: body}
 }
 
-// announcePhase makes the announcement of the present record.
+// announcePhase publishes an announcement that describes the current record in the given phase.
 func (c *CoordinatorMachine) announcePhase(now time.Time, phase wire.AnnouncementPhase) {
 	p, rows := &c.record.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
@@ -322,17 +334,17 @@ var (
 		roundDurationBuckets, "phase", observe.NamesAsStrings(timedPhases))
 )
 
-// timedPhases are the phases whose duration the machine decides, and not an operator.
+// timedPhases lists the phases whose durations are measured. Phases that last until an operator acts are not measured.
 var timedPhases = []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing}
 
-// PhaseEntered: the machine changed its phase.
+// PhaseEntered is emitted when the coordinator's machine changes its phase.
 type PhaseEntered struct {
 	Phase, PreviousPhase  CoordinatorPhase
 	PreviousPhaseDuration time.Duration
 }
 
-// Describe implements observe.Event. The journaled phase is entered and left in one step at a start: its duration of 0
-// is not observed.
+// Describe implements observe.Event. It does not record a duration of 0, which occurs when a starting process leaves
+// the phase of the journal at once.
 func (e PhaseEntered) Describe(d *observe.EventDescription) {
 	d.SelectGaugeState(coordinatorPhaseMetric, string(e.Phase))
 	d.ShowStatusValue(ScheduleWaitValue, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorMetrics are the metrics of the events of the coordinator's machine.
+// CoordinatorMetrics contains the metrics of the coordinator machine's events.
 var CoordinatorMetrics = []*observe.Metric{
 	coordinatorPhaseMetric, phaseDurationMetric,
 	openedRoundMetric, openedAttemptMetric, answerShareMetric, estimatedAgentsMetric, sidelinedAgentsMetric,
@@ -38,38 +38,38 @@ var (
 
 var roundDurationBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
 
-// AbandonReason is the reason for abandoning a round. It is a metric's label.
+// AbandonReason is the reason for abandoning a round, used as a metric label.
 type AbandonReason string
 
 // The reasons for abandoning a round.
 const (
-	AbandonQuorumMissed      AbandonReason = "quorum" // too few updates arrived, or can still arrive
-	AbandonUnusableAggregate AbandonReason = "fold"   // the aggregate is not a model
-	AbandonTooFewForRule     AbandonReason = "rule"   // the rule needs more updates than are left
-	AbandonBaseModelLost     AbandonReason = "model"  // the disk has lost the base model
-	AbandonSpoolDamaged      AbandonReason = "spool"  // the disk has lost or changed an accepted update
+	AbandonQuorumMissed      AbandonReason = "quorum" // too few updates have arrived or can still arrive
+	AbandonUnusableAggregate AbandonReason = "fold"   // the aggregate is not a usable model
+	AbandonTooFewForRule     AbandonReason = "rule"   // the aggregation rule needs more updates than are left
+	AbandonBaseModelLost     AbandonReason = "model"  // the base model is missing on disk
+	AbandonSpoolDamaged      AbandonReason = "spool"  // an accepted update is missing or damaged on disk
 	AbandonByOperator        AbandonReason = "asked"  // an operator abandoned the round
 )
 
-// AbandonReasons returns all reasons, for closed label sets.
+// AbandonReasons returns all reasons, for metric labels.
 func AbandonReasons() []AbandonReason {
 	return []AbandonReason{AbandonQuorumMissed, AbandonUnusableAggregate, AbandonTooFewForRule, AbandonBaseModelLost,
 		AbandonSpoolDamaged, AbandonByOperator}
 }
 
-// LeaveReason is the reason why an agent is no longer counted. It is a metric's label.
+// LeaveReason is the reason why an agent is no longer eligible, used as a metric label.
 type LeaveReason string
 
-// The reasons for no longer counting an agent.
+// Reasons why an agent is no longer eligible.
 const (
 	LeftOffline        LeaveReason = "offline" // the agent reported that it goes offline
-	LeftConnectionLost LeaveReason = "lost"    // the broker lost the connection to the agent
+	LeftConnectionLost LeaveReason = "lost"    // the broker lost the agent's connection
 	LeftSilent         LeaveReason = "silent"  // the agent did not answer an invitation
-	// The agent is not in the list any more, or another device has its place there.
+	// LeftRevoked: the agent is no longer in the list of agents, or another device has taken its entry.
 	LeftRevoked LeaveReason = "revoked"
 )
 
-// LeaveReasons returns all reasons, for closed label sets.
+// LeaveReasons returns all reasons, for metric labels.
 func LeaveReasons() []LeaveReason {
 	return []LeaveReason{LeftOffline, LeftConnectionLost, LeftSilent, LeftRevoked}
 }
@@ -77,16 +77,16 @@ func LeaveReasons() []LeaveReason {
 var largeRowCountsMetric = observe.Counter("agents_samples_large_total",
 	"Agents that began to report more than five times the median number of rows, with weights samples.")
 
-// RowCountsTooLarge: the list of agents that report more rows than RowLimit, five times the median of all agents, has
-// changed. The list may be empty.
+// RowCountsTooLarge: the list of agents with more rows than RowLimit, five times the median, has changed. The list may
+// be empty.
 type RowCountsTooLarge struct {
 	Round            wire.RoundID
-	Agents           []wire.AgentID // in id order
+	Agents           []wire.AgentID // agents in id order
 	RowLimit         uint64
-	WeightsAreCapped bool // round.robust is set: the agents are weighted as if they had RowLimit rows
+	WeightsAreCapped bool // whether weights are computed with at most RowLimit rows (round.robust)
 }
 
-// Describe implements observe.Event. Capped weights need no operator.
+// Describe implements observe.Event. It raises no condition if the weights are capped.
 func (e RowCountsTooLarge) Describe(d *observe.EventDescription) {
 	const condition = "row counts"
 	d.AddToCounter(largeRowCountsMetric, float64(len(e.Agents)))

@@ -11,49 +11,61 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorPhase is where the coordinator's machine stands.
+// CoordinatorPhase is the phase of a run in the coordinator's state machine.
 type CoordinatorPhase string
 
 // The phases of the coordinator.
 const (
-	CoordinatorIdle       CoordinatorPhase = "idle"       // before the run, and in the pause between rounds
-	CoordinatorGathering  CoordinatorPhase = "gathering"  // hellos are asked for
-	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, updates come in
-	CoordinatorClosing    CoordinatorPhase = "closing"    // the set is being folded; on disk the round is still open
-	CoordinatorPaused     CoordinatorPhase = "paused"     // until a person has the run go on
-	CoordinatorFinished   CoordinatorPhase = "finished"
+	// No round is open: before the run, and between rounds.
+	CoordinatorIdle       CoordinatorPhase = "idle"
+	CoordinatorGathering  CoordinatorPhase = "gathering"  // agents are asked to report that they are present
+	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, and updates arrive
+	// The updates are being aggregated; in the journal the round is still open.
+	CoordinatorClosing  CoordinatorPhase = "closing"
+	CoordinatorPaused   CoordinatorPhase = "paused" // paused until an operator resumes the run
+	CoordinatorFinished CoordinatorPhase = "finished"
 )
 
-// CoordinatorPhases returns all phases, for closed label sets.
+// CoordinatorPhases returns all phases, for example to initialise metric labels.
 func CoordinatorPhases() []CoordinatorPhase {
 	return []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing,
 		CoordinatorPaused, CoordinatorFinished}
 }
 
-// Plan is what a round computes. The host makes it, since it holds the model.
+// Plan describes what a round computes and from which base model. The host creates it, since the host stores the
+// models.
 type Plan struct {
 	Kind             wire.RoundKind
-	BaseModelVersion wire.ModelVersion `json:"Version"` // of BaseModel
+	BaseModelVersion wire.ModelVersion `json:"Version"` // version of BaseModel
 	Task             wire.BlobRef
-	// BaseModel is absent in the statistics round before the first model. In a later one agents do not get it.
-	BaseModel          wire.BlobRef `json:"Base"`
-	ModelFile          wire.BlobRef `json:"File,omitzero"`   // of the model, where models are rolled out
-	UpdateSchema       wire.Digest  `json:"Schema"`          // of the vectors sent in
-	UpdateBytes        uint32       `json:"Bytes"`           // of a vector on the wire, packed
-	Codec              spec.Codec   `json:",omitempty"`      // that packs it
-	RawUpdateBytes     uint32       `json:"Plain,omitempty"` // bytes of a raw one, from who does not know the codec; 0 = all know it
-	Exchange           spec.ExchangeKind
-	HasEndlessBlocks   bool                     `json:"Endless"`          // agents go on mixing over the rounds
-	ServerStepSize     float64                  `json:"StepSize"`         // μ of the server's step, for gradient exchange
-	LocalStepOffset    uint64                   `json:"Offset"`           // t: local steps of the schedule so far
-	RecentAggregations []PastAggregationSummary `json:"Recent,omitempty"` // of the folds before, the newest last
-	// FirstReportedRisks are the first risks that agents reported in the run.
+	// BaseModel is the model from which the round starts. It is empty in a statistics round before the first model.
+	BaseModel wire.BlobRef `json:"Base"`
+	// exported model file for predictions; empty if models are not rolled out
+	ModelFile    wire.BlobRef `json:"File,omitzero"`
+	UpdateSchema wire.Digest  `json:"Schema"`     // digest of the schema of the update vectors
+	UpdateBytes  uint32       `json:"Bytes"`      // size of an encoded update vector in bytes
+	Codec        spec.Codec   `json:",omitempty"` // codec with which agents encode update vectors
+	// size in bytes of an uncompressed update, for agents without the codec; 0 if all agents support it
+	RawUpdateBytes uint32 `json:"Plain,omitempty"`
+	Exchange       spec.ExchangeKind
+	// whether agents exchange parameters with their neighbours without interruption across rounds
+	HasEndlessBlocks bool    `json:"Endless"`
+	ServerStepSize   float64 `json:"StepSize"` // server step size μ, for gradient exchange
+	// number t of local steps in earlier rounds, at which the step size schedule continues
+	LocalStepOffset uint64 `json:"Offset"`
+	// summaries of the previous aggregations, newest last
+	RecentAggregations []PastAggregationSummary `json:"Recent,omitempty"`
+	// FirstReportedRisks summarises the risks that agents reported for the first model of the run.
 	FirstReportedRisks ReportedRiskSummary `json:"FirstTold,omitzero"`
-	SuspectAgents      []wire.AgentID      `json:"Suspects,omitempty"` // see UpdateNormAssessment.SuspectAgents
-	LargeNormAgents    []LargeNormAgent    `json:"Large,omitempty"`    // agents whose last update was long, the most recent last
+	// agents with the largest updates in the last aggregation, to be blamed if the model diverged: see
+	// UpdateNormAssessment.SuspectAgents
+	SuspectAgents []wire.AgentID `json:"Suspects,omitempty"`
+	// agents whose last update had an unusually large norm, most recent last
+	LargeNormAgents []LargeNormAgent `json:"Large,omitempty"`
 }
 
-// trainingBaseModel is the model that agents are to work on.
+// trainingBaseModel returns the base model that agents download to train. It is empty in a statistics round, in which
+// agents do not train.
 func (p *Plan) trainingBaseModel() wire.BlobRef {
 	if p.Kind == wire.KindStatistics {
 		return wire.BlobRef{}
@@ -61,14 +73,14 @@ func (p *Plan) trainingBaseModel() wire.BlobRef {
 	return p.BaseModel
 }
 
-// acceptsManifest reports whether an update is packed as the plan's vectors are.
+// acceptsManifest reports whether the schema, size and codec of an update match the plan.
 func (p *Plan) acceptsManifest(m *wire.Manifest) bool {
 	return m.VectorSchema == p.UpdateSchema && (m.BlobLength == p.UpdateBytes && m.Codec == p.Codec ||
 		p.RawUpdateBytes > 0 && m.BlobLength == p.RawUpdateBytes && m.Codec == spec.CodecRaw)
 }
 
-// bytesSavedByCodec is how many bytes fewer an update has than a raw one: a training round's model has an element for
-// each.
+// bytesSavedByCodec returns the difference in bytes between the uncompressed and the encoded update. An uncompressed
+// update is as large as the model.
 func (p *Plan) bytesSavedByCodec(m *wire.Manifest) int64 {
 	if p.Kind != wire.KindTraining {
 		return 0
@@ -76,21 +88,21 @@ func (p *Plan) bytesSavedByCodec(m *wire.Manifest) int64 {
 	return max(int64(p.BaseModel.Length)-int64(m.BlobLength), 0)
 }
 
-// planWithoutMethods is a Plan without methods.
+// planWithoutMethods has the fields of Plan but no methods, so that MarshalJSON can encode it without calling itself.
 type planWithoutMethods Plan
 
-// savedPlan is a Plan in the journal, where the exchange stands as the byte of the protocol.
+// savedPlan is the JSON form of a Plan in the journal. It stores the kind of exchange as a protocol code.
 type savedPlan struct {
 	planWithoutMethods
-	Exchange uint8 // 0 = none, as in a statistics round
+	Exchange uint8 // protocol code of the exchange; 0 means none, as in a statistics round
 }
 
-// MarshalJSON writes the plan into the journal.
+// MarshalJSON encodes the plan for the journal.
 func (p Plan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(savedPlan{planWithoutMethods(p), wire.ExchangeKindCode(p.Exchange)})
 }
 
-// UnmarshalJSON reads a plan from the journal.
+// UnmarshalJSON decodes a plan from the journal.
 func (p *Plan) UnmarshalJSON(text []byte) error {
 	var s savedPlan
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -101,74 +113,94 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Participant is an agent of the current round.
+// Participant is an agent that takes part in the current round.
 type Participant struct {
-	Agent                wire.AgentID
-	DrawCount            int         `json:"Times"` // drawn so often; 0 = it trains and mixes, and sends nothing
-	Weight               float64     // K·p_k
-	Odds                 float64     `json:",omitempty"` // K·q_k of its draw by importance; 0 = 1
-	RowCount             uint64      `json:"Samples"`    // n_k, as its hello before the draw said; 0 = not known
-	AcceptedUpdateDigest wire.Digest `json:"Accepted"`   // the update that is held; zero while there is none
-	// The next three fields describe that update. After a restart the host reads them from the spool.
-	UpdateNorm   float64    `json:"-"` // ‖v_k‖₂
-	UpdateCodec  spec.Codec `json:"-"`
-	ReportedRisk float64    `json:"-"` // the local risk at the base model, reported by the agent
-	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
-	Boot             wire.Epoch
-	PeerKey          wire.X25519PublicKey
-	SupportsClipping bool `json:"Clips,omitempty"` // it knows clipped mixing, and proofs
+	Agent wire.AgentID
+	// number of times the agent was drawn; an agent with 0 trains and mixes, but sends no update
+	DrawCount int `json:"Times"`
+	// weight K·p_k of the agent in the average: number of agents K times the agent's share p_k
+	Weight float64
+	Odds   float64 `json:",omitempty"` // odds K·q_k of the agent with importance sampling; 0 means 1
+	// number of samples n_k in the agent's last hello before the draw; 0 means unknown
+	RowCount uint64 `json:"Samples"`
+	// digest of the agent's accepted update; zero if no update was accepted
+	AcceptedUpdateDigest wire.Digest `json:"Accepted"`
+	// UpdateNorm is the Euclidean norm ‖v_k‖₂ of the accepted update. It is not in the journal; after a restart the
+	// host reads it from the stored update.
+	UpdateNorm  float64    `json:"-"`
+	UpdateCodec spec.Codec `json:"-"`
+	// risk of the base model on the agent's local data, as reported by the agent
+	ReportedRisk float64 `json:"-"`
+	// Boot identifies the process of the agent and changes when the agent restarts. Neighbours address the agent by
+	// Boot and PeerKey when they mix.
+	Boot    wire.Epoch
+	PeerKey wire.X25519PublicKey
+	// whether the agent supports mixing with clipped differences and proofs
+	SupportsClipping bool `json:"Clips,omitempty"`
 }
 
-// MixingEdge joins two participants, A before B in id order, that mix with weight w_AB.
+// MixingEdge connects two participants that average their parameters with the weight w_AB. A precedes B in id order.
 type MixingEdge struct {
-	A, B           wire.AgentID
-	MixingWeight   float64 `json:"Weight"`
-	ClipBound      float64 `json:"Clip,omitempty"`   // τ; 0 = no bound
-	RequiresProofs bool    `json:"Proves,omitempty"` // as all of the block do, or none
+	A, B         wire.AgentID
+	MixingWeight float64 `json:"Weight"`
+	// maximum norm τ of the parameter difference that is mixed; 0 means no bound
+	ClipBound float64 `json:"Clip,omitempty"`
+	// whether an agent must prove the parameters that it sends to a neighbour; equal for all edges of a block
+	RequiresProofs bool `json:"Proves,omitempty"`
 }
 
-// JournalRecord is what the coordinator's machine keeps on disk. A machine made from
-// the last record goes on where that one stood.
+// JournalRecord is the state of the coordinator's machine that is stored on disk. After a restart, a machine created
+// from the last record continues from that state.
 type JournalRecord struct {
 	Run            wire.RunID
 	Round          wire.RoundID
 	Attempt        wire.RoundAttempt
 	Phase          CoordinatorPhase
 	Plan           Plan
-	EligibleAgents int `json:"Agents"` // K at the draw
+	EligibleAgents int `json:"Agents"` // number K of agents that could be drawn
 	Participants   []Participant
-	Edges          []MixingEdge // between participants, in the order of (A, B); none where agents do not mix
-	// for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
-	MixingBlockRound     wire.RoundID          `json:"Block"`
-	RandomDrawsMade      int                   `json:"Drawn"`              // draws of the round so far, from its seeded sequence, where agents mix
-	SidelinedAgents      []SidelinedAgent      `json:"Sidelined"`          // in id order
-	EndedEdges           []EndedEdge           `json:"Left,omitempty"`     // edges that are left out, in the order of (A, B)
-	LastOutcome          *RoundOutcome         `json:"Last"`               // of the last round that is over; nil before the first is
-	LastAcceptedUpdates  AcceptedUpdates       `json:"Counted"`            // what the last closed round took
-	RecentOutcomes       []EncodedRoundOutcome `json:"Outcomes,omitempty"` // of the last rounds, the newest last
-	Rollout              rollout.State         `json:",omitzero"`          // of models to predict with; from run to run
-	LastEvaluatedVersion wire.ModelVersion     `json:"Evaluated,omitzero"` // the last model whose evaluation is over
-	ResponseLottery      ResponseLottery       `json:"Responding,omitzero"`
-	StopState            stop.State            `json:"Stop,omitzero"`   // how far the run has come, where a rule ends it
-	RunStopReason        stop.Reason           `json:"Ended,omitempty"` // why the run is finished; empty if it is not
+	Edges          []MixingEdge // edges between participants, sorted by (A, B); empty if agents do not mix
+	// MixingBlockRound is the round for which Edges was computed; 0 if agents do not mix. Endless blocks keep the edges
+	// of an earlier round.
+	MixingBlockRound wire.RoundID `json:"Block"`
+	// number of random draws already made in a round with mixing; a restart continues the random sequence there
+	RandomDrawsMade int `json:"Drawn"`
+	// agents that are temporarily excluded from draws, in id order
+	SidelinedAgents []SidelinedAgent `json:"Sidelined"`
+	// edges that are temporarily excluded from mixing, sorted by (A, B)
+	EndedEdges []EndedEdge `json:"Left,omitempty"`
+	// outcome of the last round that has ended; nil before the first
+	LastOutcome         *RoundOutcome   `json:"Last"`
+	LastAcceptedUpdates AcceptedUpdates `json:"Counted"` // updates accepted in the last closed round
+	// encoded outcomes of the last rounds, newest last
+	RecentOutcomes []EncodedRoundOutcome `json:"Outcomes,omitempty"`
+	// state of the staged release of models for predictions; kept when a new run begins
+	Rollout rollout.State `json:",omitzero"`
+	// version of the last model that agents have evaluated
+	LastEvaluatedVersion wire.ModelVersion `json:"Evaluated,omitzero"`
+	ResponseLottery      ResponseLottery   `json:"Responding,omitzero"`
+	StopState            stop.State        `json:"Stop,omitzero"` // progress of the stopping rules
+	// reason why the run is finished; empty if it is not
+	RunStopReason stop.Reason `json:"Ended,omitempty"`
 }
 
-// maxRecentOutcomes is of how many rounds the outcome is remembered: for that long an agent may ask.
+// maxRecentOutcomes is the number of past rounds whose outcomes the record keeps, for agents that ask for them.
 const maxRecentOutcomes = 8
 
-// EncodedRoundOutcome is the outcome of a round that is over, as it travels: see wire.RoundOutcome.
+// EncodedRoundOutcome is the encoded outcome of an ended round: see wire.RoundOutcome.
 type EncodedRoundOutcome struct {
 	Round   wire.RoundID
 	Outcome []byte
 }
 
-// appendRoundOutcome remembers what became of the updates of a round.
+// appendRoundOutcome adds the outcome of a round and removes the oldest outcome if there are more than
+// maxRecentOutcomes.
 func (r *JournalRecord) appendRoundOutcome(o wire.RoundOutcome) {
 	r.RecentOutcomes = append(slices.Clone(r.RecentOutcomes), EncodedRoundOutcome{o.Round, o.Body()})
 	r.RecentOutcomes = r.RecentOutcomes[max(0, len(r.RecentOutcomes)-maxRecentOutcomes):]
 }
 
-// NewestModel is the record's model and its file, for a rollout.
+// NewestModel returns the newest model of the run and its file, as a candidate for a rollout.
 func (r *JournalRecord) NewestModel() rollout.Model {
 	p := &r.Plan
 	return rollout.Model{ModelRef: wire.ModelRef{Run: r.Run, Version: p.BaseModelVersion,
@@ -176,10 +208,10 @@ func (r *JournalRecord) NewestModel() rollout.Model {
 		File: p.ModelFile}
 }
 
-// AbandonUnrecoverableRound ends the record's round, whose base model is lost, since its updates are changes of that;
-// or which another task does not let go on.
+// AbandonUnrecoverableRound abandons the record's open round, because the base model is lost or the task has changed.
+// The round's updates cannot be used any more.
 func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.ModelVersion, reason AbandonReason) {
-	r.StopState.ForgetRisks() // the risks of the models that are lost
+	r.StopState.ForgetRisks() // Reset the recorded risks, since they belong to models that are lost.
 	r.StopState.R2, r.StopState.Accuracy, r.RunStopReason = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
@@ -190,11 +222,11 @@ func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.Mo
 		SelectedAgents:    len(r.Participants), EndedAt: now.UTC().Truncate(time.Millisecond)}
 }
 
-// updateFate returns what became of an update of an earlier round.
+// updateFate returns whether an agent's update in an earlier round was aggregated.
 func (r *JournalRecord) updateFate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.UpdateFate {
 	for _, s := range r.RecentOutcomes {
 		if s.Round != round {
-			continue // after a round of many, each of them asks
+			continue // Agents of a large round request its outcome separately, so skip it here.
 		}
 		if o, err := wire.DecodeRoundOutcome(s.Outcome); err == nil {
 			return o.FateOf(wire.UpdateTagOf(r.Run, round, agent, update))
@@ -203,29 +235,31 @@ func (r *JournalRecord) updateFate(round wire.RoundID, agent wire.AgentID, updat
 	return wire.FateRoundForgotten
 }
 
-// RoundOutcome is how a round ended. It is in the record, so that a restart can still write it to the history.
+// RoundOutcome describes how a round ended. The journal record contains it so that a restarted process can still write
+// it to the history.
 type RoundOutcome struct {
-	Round             wire.RoundID
-	Attempt           wire.RoundAttempt
-	Kind              wire.RoundKind
-	AbandonReason     AbandonReason     `json:"Abandoned"` // "" = closed
-	ModelVersionAfter wire.ModelVersion `json:"Version"`   // of the model after the round
-	SelectedAgents    int               `json:"Selected"`  // agents
+	Round   wire.RoundID
+	Attempt wire.RoundAttempt
+	Kind    wire.RoundKind
+	// reason for abandoning the round; empty if its updates were aggregated
+	AbandonReason     AbandonReason     `json:"Abandoned"`
+	ModelVersionAfter wire.ModelVersion `json:"Version"`  // version of the model after the round
+	SelectedAgents    int               `json:"Selected"` // number of drawn agents
 	AcceptedUpdates   int               `json:"Accepted"`
-	RoundDuration     time.Duration     `json:"Took"` // since this process first announced the round
-	EndedAt           time.Time         `json:"At"`   // in UTC, to the millisecond
+	RoundDuration     time.Duration     `json:"Took"` // time since this process first announced the round
+	EndedAt           time.Time         `json:"At"`   // end of the round in UTC, to the millisecond
 	Measurements      RoundMeasurements `json:"Measured"`
 }
 
-// RoundMeasurements is what the host has measured of a closed training round; nil where it has not.
+// RoundMeasurements contains the host's measurements of a closed training round. A nil value was not measured.
 type RoundMeasurements struct {
 	MeanAgentRisk   *float64 `json:"Risk"` // mean of the participants' risks at the base model
-	R2, Accuracy    *float64 // of the new model on held-out data
-	HeldOutRisk     *float64 `json:"HeldOut,omitempty"` // the risk of the new model on held-out data
-	MedianAgentRisk *float64 `json:"Median,omitempty"`  // of the participants' risks at the base model
+	R2, Accuracy    *float64 // scores of the new model on held-out data
+	HeldOutRisk     *float64 `json:"HeldOut,omitempty"` // risk of the new model on held-out data
+	MedianAgentRisk *float64 `json:"Median,omitempty"`  // median of the participants' risks at the base model
 }
 
-// AcceptedUpdates is the updates that a round has taken. An agent may not have heard so.
+// AcceptedUpdates lists the updates accepted in a round, so that a lost acceptance message can be sent again.
 type AcceptedUpdates struct {
 	Round               wire.RoundID
 	UpdateDigestByAgent map[wire.AgentID]wire.Digest `json:"Updates"`

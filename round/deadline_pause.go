@@ -2,16 +2,18 @@ package round
 
 import "time"
 
-// deadlinePause stops the time of a round while the host cannot store updates, so that the agents do not lose it. A
-// round without a quorum is not abandoned in that time, and afterwards continues for the time that it had left. A round
-// with a quorum closes as usual.
+// deadlinePause stops the clock of a round while the host cannot write to its disk. A round without a quorum continues
+// with its remaining time as soon as the host can write again.
 type deadlinePause struct {
-	storageFailingSince time.Time // the host cannot write since then; zero if it can
-	deadlineHeldSince   time.Time // the deadline, if it passed while the host could not write; else zero
-	roundInterrupted    bool      // in this round the broker was unreachable or the host could not write
+	storageFailingSince time.Time // time since which the host cannot write to disk; zero if it can
+	// deadline of the round that passed while the host could not write; otherwise zero
+	deadlineHeldSince time.Time
+	// whether the broker was unreachable or the disk could not be written during this round
+	roundInterrupted bool
 }
 
-// roundTimeLeft returns the time to the round's deadline. It does not change while the host cannot write.
+// roundTimeLeft returns the time until the round's deadline. The time does not decrease while the host cannot write to
+// disk.
 func (c *CoordinatorMachine) roundTimeLeft(now time.Time) time.Duration {
 	deadline := c.phaseDeadline
 	if !c.deadlinePause.deadlineHeldSince.IsZero() {
@@ -23,7 +25,7 @@ func (c *CoordinatorMachine) roundTimeLeft(now time.Time) time.Duration {
 	return deadline.Sub(now)
 }
 
-// roundTimeStoppedAt returns when the time of the round stopped.
+// roundTimeStoppedAt returns the time at which the round's clock stopped because the host could not write to disk.
 func (c *CoordinatorMachine) roundTimeStoppedAt() time.Time {
 	if c.deadlinePause.storageFailingSince.Before(c.phaseEnteredAt) {
 		return c.phaseEnteredAt
@@ -31,7 +33,7 @@ func (c *CoordinatorMachine) roundTimeStoppedAt() time.Time {
 	return c.deadlinePause.storageFailingSince
 }
 
-// resumeRoundTime moves the deadline by the time in which the host could not write.
+// resumeRoundTime extends the deadline by the time during which the host could not write to disk.
 func (c *CoordinatorMachine) resumeRoundTime(now time.Time) {
 	if c.deadlinePause.storageFailingSince.IsZero() {
 		return

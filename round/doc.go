@@ -1,5 +1,5 @@
 // Package round contains the state machine of the coordinator, which runs rounds of federated averaging. Package
-// agentround contains the machine of an agent. They share nothing but the messages of package wire.
+// agentround contains the state machine of an agent. They share only the messages of package wire.
 //
 // A machine is pure: its host passes events to it and performs the effects that it returns. The whole loop of a host is
 //
@@ -11,9 +11,9 @@
 //		event = waitFor(mailbox, deadline, ok) // round.Tick{} when the deadline passes
 //	}
 //
-// Slow work such as receiving an update or aggregation is an effect. Its result is an event that names its round, so
-// that a late result is recognised. A Tick may come at any time.
+// Slow work, such as receiving an update or aggregating updates, is an effect. The host reports its result by an event
+// that names its round, so that a late result is recognised. A Tick may arrive at any time.
 //
-// The machines report what happens with ReportEvent effects. Metrics, logs and the transcripts of the simulator read
-// the same events.
+// The machines report events by ReportEvent effects. Metrics, logs and the transcripts of the simulator read the same
+// events.
 package round

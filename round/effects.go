@@ -9,73 +9,74 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Effect is something that the machine asks its host to do.
+// Effect is an action that a machine returns from Step and that its host must perform.
 type Effect interface{ effect() }
 
-// Effects of both machines.
+// Effects that the machines of the coordinator and of the agent share.
 type (
-	// ReportEvent passes an event to the observer.
+	// ReportEvent passes an event to the observer, which updates metrics, logs and status.
 	ReportEvent struct{ Event observe.Event }
 )
 
-// SelectedAgent is an agent that was drawn for a round.
+// SelectedAgent is an agent that was drawn to participate in a round.
 type SelectedAgent struct {
 	Agent      wire.AgentID
-	StepWeight float64 // factor of its local step size
+	StepWeight float64 // factor by which the agent multiplies its local step size
 }
 
 // Effects of the coordinator's machine.
 type (
-	// SaveJournalRecord saves the record, from which a restart resumes. The host performs the next effect when the
-	// record is on disk.
+	// SaveJournalRecord saves the record from which a restarted process resumes. The host performs the next effect only
+	// after the record is on disk.
 	SaveJournalRecord struct{ Record JournalRecord }
-	// PublishAnnouncement publishes the announcement as a retained message, after the task and the model that it refers
-	// to. The result is AnnouncementSent.
+	// PublishAnnouncement publishes the announcement as a retained message. The host first publishes the task and the
+	// model to which the announcement refers. The resulting event is AnnouncementSent.
 	PublishAnnouncement struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
-		// SelectedAgents are the agents that the announcement names as drawn, in id order. If there are none, the
-		// drawn agents receive invitations.
+		// SelectedAgents lists the drawn agents in id order. It is empty if the drawn agents receive individual
+		// invitations.
 		SelectedAgents []SelectedAgent
 	}
-	// SendInvitation sends an invitation for the current announcement.
+	// SendInvitation sends an agent an invitation to the round that is currently announced.
 	SendInvitation struct {
 		Agent            wire.AgentID
 		TimeLeft         time.Duration
 		StepWeight       float64
-		MustUpload       bool // it must send its update, and not only train and mix
+		MustUpload       bool // whether the agent must send its update; if false, it only trains and mixes
 		MixingBlockRound wire.RoundID
 		MixingPeers      []wire.MixingPeer
 		EndedEdges       []wire.EndedEdge
-		KnownRowCount    uint64 // its number of rows, from its last hello before the draw
+		// number of rows in the agent's last hello before the draw, which its update must match
+		KnownRowCount uint64
 	}
-	// RequestEdges computes the edges between the agents of the next round, which are in id order. The result is
-	// EdgesReady.
+	// RequestEdges asks the host to compute the mixing edges between the agents of the next round. Agents are in id
+	// order. The resulting event is EdgesReady.
 	RequestEdges struct {
 		Round  wire.RoundID
 		Agents []MixingAgent
 	}
-	// RequestEdgesAhead computes edges during a round, for the next RequestEdges with the same agents. The result is
-	// EdgesAheadReady.
+	// RequestEdgesAhead asks the host to compute edges during a round, so that a later RequestEdges with the same
+	// agents is fast. The resulting event is EdgesAheadReady.
 	RequestEdgesAhead struct{ Agents []MixingAgent }
-	// SendRoundStanding answers the hello of an agent: whether it takes part in the current round.
+	// SendRoundStanding answers an agent's hello and informs the agent whether it was drawn for the current round.
 	SendRoundStanding struct {
 		Agent         wire.AgentID
 		Standing      wire.SelectionStatus
-		KnownRowCount uint64 // its number of rows, from its newest hello
+		KnownRowCount uint64 // number of rows in the agent's newest hello
 	}
-	// ReceiveUpdate begins or continues the transfer of an offered update. The result is UpdateStored or
+	// ReceiveUpdate begins or continues the transfer of an offered update. The resulting event is UpdateStored or
 	// UpdateRejected.
 	ReceiveUpdate struct{ UpdateOffer }
-	// SendUpdateAcceptance sends an agent the message that its update is stored or aggregated. The agent stops sending
+	// SendUpdateAcceptance informs an agent that its update is stored or aggregated, so that the agent stops sending
 	// it.
 	SendUpdateAcceptance struct {
 		Agent        wire.AgentID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 	}
-	// SendUpdateRefusal sends an agent the message that its update is refused, and ends the transfer. Run and Round are
-	// those of the update; they may differ from the current ones.
+	// SendUpdateRefusal informs an agent that its update is refused, and ends the transfer. Run and Round identify the
+	// update, which may belong to an earlier round.
 	SendUpdateRefusal struct {
 		Agent        wire.AgentID
 		Run          wire.RunID
@@ -83,42 +84,45 @@ type (
 		UpdateDigest wire.Digest
 		Reason       wire.UpdateRefusalReason
 	}
-	// SendUpdateFate sends an agent the outcome of its update of an earlier round.
+	// SendUpdateFate informs an agent whether its update in an earlier round was aggregated.
 	SendUpdateFate struct {
 		Agent        wire.AgentID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 		Fate         wire.UpdateFate
 	}
-	// AggregateUpdates computes the next model from the accepted updates, and saves it beside the current one. The
-	// result is AggregationEnded.
+	// AggregateUpdates computes the next model from the accepted updates and saves it next to the current model. The
+	// resulting event is AggregationEnded.
 	AggregateUpdates struct {
 		Round         wire.RoundID
 		Plan          Plan
 		Contributions []Contribution
-		// MostParticipantsDiverged is true if the local steps of most participants diverged from the base model.
+		// MostParticipantsDiverged reports whether the local training of more than half of the participants diverged.
 		MostParticipantsDiverged bool
 	}
-	// WriteHistory appends the line of an ended round to the history, before the next journal record is saved. The
-	// journal already has the outcome, so a restart repeats this effect; the host does not write a line twice.
+	// WriteHistory appends an ended round to the history before the next journal record is saved. After a crash the
+	// effect may be repeated; the host then ignores it.
 	WriteHistory struct {
 		Run        wire.RunID
 		Outcome    RoundOutcome
-		StopReason stop.Reason // why the run ends with this round; empty if it continues
+		StopReason stop.Reason // reason why the run ends with this round; empty if it continues
 	}
-	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. A restart before the
-	// next journal record repeats this effect; the host does not write a line twice.
+	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. After a crash the effect
+	// may be repeated; the host then ignores it.
 	ReportEvaluation struct {
-		Run              wire.RunID
-		Round            wire.RoundID // the current or the last round
-		Version          wire.ModelVersion
-		ResultPool       evaluation.ResultPool
-		RespondingAgents int       // agents that have answered, including those with too few held-out rows
-		PresentAgents    int       // agents that are present, and those that answered and then left
-		TooFewAgents     bool      // too few agents have answered: the pool is empty
-		EndedAt          time.Time // in UTC, to the millisecond
+		Run        wire.RunID
+		Round      wire.RoundID // current round, or the last round if none is open
+		Version    wire.ModelVersion
+		ResultPool evaluation.ResultPool
+		// number of agents that sent a result, including those with too few held-out rows
+		RespondingAgents int
+		// number of agents that were present, including those that left after they had responded
+		PresentAgents int
+		TooFewAgents  bool      // whether too few agents responded; ResultPool is then empty
+		EndedAt       time.Time // end of the evaluation in UTC, to the millisecond
 	}
-	// DiscardRoundSpool ends all transfers of a round and removes its spool, at any later time.
+	// DiscardRoundSpool ends all update transfers of a round and deletes its stored updates. The deletion may happen
+	// later.
 	DiscardRoundSpool struct{ Round wire.RoundID }
 )
 

@@ -8,117 +8,123 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Event is an input of the machine: a message, a result of an effect, or a deadline that has passed.
+// Event is an input of a state machine: a message, the result of an effect, or the passage of time.
 type Event interface{ event() }
 
-// UpdateOffer is an update that an agent offers by its manifest.
+// UpdateOffer is an update that an agent offers by sending its manifest (metadata, size and digest).
 type UpdateOffer struct {
 	Agent          wire.AgentID
-	Boot           wire.Epoch // of the agent's process
+	Boot           wire.Epoch // epoch of the agent's process
 	Run            wire.RunID
 	Round          wire.RoundID
 	Update         wire.Update
-	SignedManifest []byte // the manifest as the agent signed it, decrypted if it was encrypted
+	SignedManifest []byte // decrypted manifest with the agent's signature
 	BlobSealer     *wire.BlobSealer
 }
 
-// Events of both machines.
+// Events that the machines of the coordinator and of the agent share.
 type (
-	// Tick says that time has passed.
+	// Tick is delivered when the machine's deadline has passed.
 	Tick struct{}
-	// LinkUp says that the broker is connected.
+	// LinkUp is delivered when the connection to the broker is established.
 	LinkUp struct{}
-	// LinkDown says that it is not.
+	// LinkDown is delivered when the connection to the broker is lost.
 	LinkDown struct{}
 )
 
-// The events. The host has verified the messages of agents: their signature and federation, and that each is newer than
-// the messages before.
+// Events of the coordinator's machine. The host has verified that each agent's message has a valid signature, belongs
+// to the federation, and is newer than the agent's previous messages.
 type (
-	// StartOrResumeRun begins the run, or resumes it from the record given to NewCoordinator. It is the first event.
+	// StartOrResumeRun is the first event. It begins a new run, or resumes the run from the record passed to
+	// NewCoordinator.
 	StartOrResumeRun struct{}
-	// StorageFailed: since the given time the host cannot write what the round needs. A round without a quorum at its
-	// deadline waits for StorageRecovered.
+	// StorageFailed is delivered when the host cannot write data of the round to disk. A round without a quorum at its
+	// deadline then waits for StorageRecovered.
 	StorageFailed struct{ FailingSince time.Time }
-	// StorageRecovered: the host can write again. The deadline of the round is later by the time since StorageFailed.
+	// StorageRecovered is delivered when the host can write to disk again. The round's deadline is extended by the time
+	// since StorageFailed.
 	StorageRecovered struct{}
-	// AnnouncementSent: an announcement was sent to the broker: for the first time, on a new connection, or as a
-	// repetition.
+	// AnnouncementSent is delivered when the broker has received an announcement: a new one, or one that was repeated
+	// or published again after a reconnection.
 	AnnouncementSent struct {
 		Round   wire.RoundID
 		Attempt wire.RoundAttempt
 		Phase   wire.AnnouncementPhase
 	}
-	// HelloReceived: a hello message of an agent has arrived.
+	// HelloReceived is delivered when an agent's hello message has arrived.
 	HelloReceived struct {
 		Agent wire.AgentID
 		Boot  wire.Epoch
 		Hello wire.Hello
 	}
-	// PresenceReceived: an agent has published its presence, or the broker has published that the agent is lost.
+	// PresenceReceived is delivered when an agent has published its presence, or when the broker has published that the
+	// agent is disconnected.
 	PresenceReceived struct {
 		Agent wire.AgentID
 		State wire.PresenceState
 	}
-	// AgentsRevoked: agents were removed from the list of agents, or another device has taken their entry.
+	// AgentsRevoked is delivered when agents were removed from the list of agents, or when another device has taken
+	// their entry.
 	AgentsRevoked struct{ Agents []wire.AgentID }
-	// JoinedReceived: an invited agent has begun its work for the current announcement.
+	// JoinedReceived is delivered when an invited agent reports that it has started its work.
 	JoinedReceived struct {
 		Agent wire.AgentID
 		Round wire.RoundID
 	}
-	// DeclinedReceived: an invited agent does not take part.
+	// DeclinedReceived is delivered when an invited agent reports that it does not participate.
 	DeclinedReceived struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Reason wire.DeclineReason
 	}
-	// UpdateOfferReceived: the manifest of an update has arrived.
+	// UpdateOfferReceived is delivered when the manifest of an agent's update has arrived.
 	UpdateOfferReceived struct{ UpdateOffer }
-	// UpdateStored: the whole update was received, checked and stored. A power cut may still lose it.
+	// UpdateStored is delivered when an update was completely received, checked and written. A power failure may still
+	// lose the update.
 	UpdateStored struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Update
-		Norm   float64 // ‖Δ_k‖₂
+		Norm   float64 // Euclidean norm ‖Δ_k‖₂ of the update of agent k
 	}
-	// UpdateRejected: the update failed a check, or its transfer was given up.
+	// UpdateRejected is delivered when an update failed a check, or when its transfer was abandoned.
 	UpdateRejected struct {
 		Agent        wire.AgentID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 		Reason       wire.UpdateRefusalReason
 	}
-	// OperatorCommandChanged: the operator has paused, resumed or stopped the run.
+	// OperatorCommandChanged is delivered when the operator has paused, resumed or stopped the run.
 	OperatorCommandChanged struct {
 		Command       OperatorCommand
-		AbandonsRound bool // abandon the current round; otherwise it continues to its end
+		AbandonsRound bool // whether the current round is abandoned at once; otherwise it is completed
 	}
-	// EdgesReady is the result of RequestEdges, in the order of (A, B).
+	// EdgesReady is delivered when the edges requested by RequestEdges are computed. Edges are sorted by (A, B).
 	EdgesReady struct {
 		Round wire.RoundID
 		Edges []MixingEdge
 	}
-	// EdgesAheadReady: RequestEdgesAhead is done, or has failed.
+	// EdgesAheadReady is delivered when RequestEdgesAhead has completed or failed.
 	EdgesAheadReady struct{}
-	// AggregationEnded is the result of AggregateUpdates. The new model is on disk, and becomes valid with the next
-	// journal record.
+	// AggregationEnded is delivered when AggregateUpdates has ended. The new model is on disk; it becomes the current
+	// model with the next journal record.
 	AggregationEnded struct {
 		Round        wire.RoundID
-		NextPlan     Plan // of the next round, which has the new model
+		NextPlan     Plan // plan of the next round, with the new model
 		Measurements RoundMeasurements
-		// Err is why the round is abandoned; NextPlan and Measurements are then void. See ErrSpoolDamaged.
+		// Err is the reason why the round must be abandoned, for example ErrSpoolDamaged; NextPlan and Measurements are
+		// then invalid. It is nil after a successful aggregation.
 		Err error
-		// SpoilingAgents are agents whose updates make the aggregate unusable. They are sidelined for the next draws,
-		// whether a model was made without their updates or not.
+		// SpoilingAgents lists the agents whose updates would make the model unusable. They are excluded from the next
+		// draws, even if a model was made without their updates.
 		SpoilingAgents []wire.AgentID
 		AgentRisks     []stop.AgentRisk // risks of the base model, as reported by the participants
-		// FateByLeftOutAgent names the agents whose updates were left out of the model, and why.
+		// FateByLeftOutAgent gives the reason for each agent whose accepted update was left out of the model.
 		FateByLeftOutAgent map[wire.AgentID]wire.UpdateFate
 	}
 )
 
-// ErrSpoolDamaged means that an accepted update can no longer be read from the coordinator's disk. No agent is at
+// ErrSpoolDamaged means that an accepted update can no longer be read from the coordinator's disk. It is not an agent's
 // fault.
 var ErrSpoolDamaged = errors.New("an accepted update cannot be read from the coordinator's disk")
 

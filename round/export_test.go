@@ -2,7 +2,7 @@ package round
 
 import "fmt"
 
-// Miscounted holds the counts, which are kept as members change, against the members.
+// Miscounted returns an error if the running counts of the roster differ from the counts over all of its members.
 func (c *CoordinatorMachine) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.memberByAgent {

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// startGathering asks all agents for a hello.
+// startGathering enters the gathering phase and asks all agents for a hello.
 func (c *CoordinatorMachine) startGathering(now time.Time) {
 	c.enterPhase(now, CoordinatorGathering)
 	c.hellosRequested = true
@@ -19,11 +19,11 @@ func (c *CoordinatorMachine) startGathering(now time.Time) {
 	c.announcePhase(now, wire.PhaseGathering)
 }
 
-// openRoundIfGathered opens the round when enough agents are there: at once with the
-// target, at the end of the window with the minimum. While the broker is out
-// of reach the window stays open.
+// openRoundIfGathered opens the round if enough agents are present: the target number at any time, or the minimum
+// number at the end of the window. While the broker is unreachable the window stays open.
 func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
-	there := c.roster.presentAndFitMembers // those that sit out come back early, if too few others are there
+	// includes sidelined agents, which are readmitted early if too few others are present
+	there := c.roster.presentAndFitMembers
 	if !now.Before(c.retryRoundAt) {
 		c.retryRoundAt = time.Time{}
 	}
@@ -49,8 +49,8 @@ func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
 	}
 }
 
-// requiredAgentCount returns how many agents a window must end with: in the first round of a run gather.first, if that
-// is more than gather.minimum.
+// requiredAgentCount returns the number of agents that must be present at the end of the window. In the first round of
+// a run it is gather.first if that exceeds gather.minimum.
 func (c *CoordinatorMachine) requiredAgentCount() int {
 	if c.record.LastOutcome == nil && c.record.Plan.BaseModelVersion == 0 {
 		return max(c.cfg.Gather.MinAgents, c.cfg.Gather.FirstRoundMinAgents)
@@ -58,9 +58,8 @@ func (c *CoordinatorMachine) requiredAgentCount() int {
 	return c.cfg.Gather.MinAgents
 }
 
-// startNextRound goes on to the next round: straight to its opening while enough agents
-// are known to be there. A process that took up a round knows only those that
-// happened to say hello since, so it asks first.
+// startNextRound starts the next round. It opens the round at once if enough agents are known to be present. After a
+// restart it first asks all agents for a hello.
 func (c *CoordinatorMachine) startNextRound(now time.Time) {
 	if why := c.runStopReason(now); why != "" {
 		c.finishRun(now, why)
@@ -79,12 +78,13 @@ func (c *CoordinatorMachine) startNextRound(now time.Time) {
 	}
 }
 
-// handleHello takes note of the agent, and answers whatever the phase is.
+// handleHello updates the agent's entry in the roster and answers the hello.
 func (c *CoordinatorMachine) handleHello(now time.Time, e HelloReceived) {
 	if q := e.Hello.FateRequest; q.Round > 0 {
 		c.emitEffect(SendUpdateFate{e.Agent, q.Round, q.Update, c.record.updateFate(q.Round, e.Agent, q.Update)})
 	}
-	if e.Hello.UnfitReason == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
+	// an agent without a task reports no data: keep the known data
+	if e.Hello.UnfitReason == 0 && e.Hello.Samples == 0 {
 		c.answerHello(now, &e)
 		return
 	}
@@ -137,8 +137,8 @@ func (c *CoordinatorMachine) answerHello(now time.Time, e *HelloReceived) {
 	c.sendRoundStanding(e.Agent, place)
 }
 
-// sendRoundStanding answers an agent, once the announcement that the answer names is out. A hello from before comes
-// again.
+// sendRoundStanding answers an agent's hello after the announcement to which the answer refers is published. An agent
+// repeats a hello that it sent earlier.
 func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.SelectionStatus) {
 	if c.announcement.isPublished {
 		e := SendRoundStanding{Agent: a, Standing: place}
@@ -149,7 +149,7 @@ func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.Select
 	}
 }
 
-// answerParticipantHello answers a participant that has restarted or lost its thread.
+// answerParticipantHello answers the hello of a participant that has restarted or lost its state.
 func (c *CoordinatorMachine) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
 	switch {
 	case p.state == stateAccepted:
@@ -164,7 +164,7 @@ func (c *CoordinatorMachine) answerParticipantHello(now time.Time, p *participan
 	}
 }
 
-// handlePresence believes a leave and nothing else: an agent that is there says hello.
+// handlePresence processes the departure of an agent. It ignores arrivals, since an agent that arrives sends a hello.
 func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 	if m := c.roster.memberByAgent[e.Agent]; m != nil && m.isPresent && e.State != wire.PresenceOnline {
 		c.roster.changeMember(e.Agent, func(m *rosterMember) { m.isPresent = false })
@@ -190,7 +190,7 @@ var eligibleHellosMetric = observe.Counter("agents_counted_total",
 type AgentEligible struct {
 	Agent          wire.AgentID
 	RowCount       uint64
-	EligibleAgents int // K with the agent
+	EligibleAgents int // K, including this agent
 }
 
 // Describe implements observe.Event.
@@ -208,11 +208,11 @@ var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
 type AgentUnfit struct {
 	Agent          wire.AgentID
 	Reason         wire.DeclineReason
-	DataProblem    wire.DataProblem // zero if the agent does not report one
-	EligibleAgents int              // K without the agent
+	DataProblem    wire.DataProblem // zero if the agent reports none
+	EligibleAgents int              // K, without this agent
 }
 
-// Describe implements observe.Event. The log has only the parts of the data problem that the agent reports.
+// Describe implements observe.Event. The log contains only the parts of the data problem that the agent reported.
 func (e AgentUnfit) Describe(d *observe.EventDescription) {
 	d.IncCounter(unfitAgentsMetric, e.Reason.String())
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
@@ -236,11 +236,11 @@ var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
 		"revoked: removed from the list of agents.",
 	"reason", observe.NamesAsStrings(LeaveReasons()))
 
-// AgentLeft: an agent is not counted until its next hello.
+// AgentLeft: an agent is not eligible until its next hello.
 type AgentLeft struct {
 	Agent          wire.AgentID
 	Reason         LeaveReason
-	EligibleAgents int // K without the agent
+	EligibleAgents int // K, without this agent
 }
 
 // Describe implements observe.Event.

@@ -10,19 +10,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Bounds of importance sampling: of K·q_k, and of the lengths that count, in medians.
+// Bounds of importance sampling. Odds K·q_k are an agent's draw probability relative to uniform sampling; norms of
+// updates are given in multiples of the median norm.
 const (
 	leastOdds        = 0.5
 	mostOdds         = 2
 	maxNormInMedians = 3
 )
 
-// ImportanceOdds writes K·q_k to dst, where q_k is the probability of agent k in each draw: in proportion to ‖v_k‖ of
-// its last update, at most three times the median, as long as ½ ≤ K·q_k ≤ 2. A length of 0 is not known, and counts as
-// the median; of two middle ones that is the lower. Where no length is known all odds are 1. Their sum is K.
+// ImportanceOdds writes the odds K·q_k to dst, where q_k is the probability of agent k in each draw. q_k is
+// proportional to the norm ‖v_k‖ of the agent's last update, with two bounds: norms are capped at three times the
+// median, and ½ ≤ K·q_k ≤ 2. An unknown norm of 0 is replaced by the lower median; if no norm is known, all odds are 1.
+// The odds sum to K.
 //
-// With replacement, E Σ n_k v_k/(K q_k) / L = Σ v_k / K whatever the odds, and its variance is the least where they are
-// in proportion to the lengths.
+// For draws with replacement the estimate is unbiased for all odds: E Σ n_k v_k/(K q_k) / L = Σ v_k / K, where n_k is
+// the number of draws of agent k. The variance is minimal if the odds are proportional to the norms.
 func ImportanceOdds(dst, lengths []float64) []float64 {
 	dst = dst[:0]
 	var known []float64
@@ -54,15 +56,16 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 		total += o
 	}
 	for k := range dst {
-		dst[k] *= float64(len(dst)) / total // which is 1 but for the rounding
+		dst[k] *= float64(len(dst)) / total // Correct the rounding error, so that the odds sum to K.
 	}
 	return dst
 }
 
 func clampedImportanceOdds(scale, x float64) float64 { return min(max(scale*x, leastOdds), mostOdds) }
 
-// importanceOddsScale returns the factor with which the odds of lengths, in medians, have the mean 1: at 0 it is ½, it
-// does not fall, and at the upper end those of all that are not shorter than the median, half of them at least, are 2.
+// importanceOddsScale returns the factor by which norms, in multiples of the median, are multiplied to obtain odds with
+// the mean 1. It finds the factor by bisection, since the mean of the bounded odds increases with the factor from ½ to
+// at least 1.
 func importanceOddsScale(lengths []float64) float64 {
 	low, high := 0.0, float64(mostOdds)
 	for range 60 {
@@ -79,8 +82,8 @@ func importanceOddsScale(lengths []float64) float64 {
 	return high
 }
 
-// DrawByImportance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The
-// Times add up to l, and each place has its odds.
+// DrawByImportance draws l of the indices 0 … K−1 with replacement. Each draw selects index k with probability
+// odds[k]/K. The draw counts of the results sum to l.
 func (s *IndexSampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
 	s.cumulativeOdds = s.cumulativeOdds[:0]
 	total := 0.0
@@ -101,7 +104,7 @@ func (s *IndexSampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) [
 	return places
 }
 
-// lastUpdateNorms are those of the last updates of agents; nil where no draw goes by them.
+// lastUpdateNorms returns the norm of each agent's last update, or nil if agents are not sampled by importance.
 func (c *CoordinatorMachine) lastUpdateNorms(agents []wire.AgentID) (all []float64) {
 	if c.cfg.Sampling == spec.SamplingImportance {
 		for _, a := range agents {
@@ -111,8 +114,8 @@ func (c *CoordinatorMachine) lastUpdateNorms(agents []wire.AgentID) (all []float
 	return all
 }
 
-// rememberUpdateNorm keeps the length of an agent's last update where draws go by it, for as long as the process
-// lives and knows the agent.
+// rememberUpdateNorm stores the norm of an agent's last update in the roster if agents are sampled by importance. The
+// stored norm is lost at a restart.
 func (c *CoordinatorMachine) rememberUpdateNorm(p *participantProgress) {
 	m := c.roster.memberByAgent[p.Agent]
 	if m != nil && c.cfg.Sampling == spec.SamplingImportance && c.record.Plan.Kind == wire.KindTraining {

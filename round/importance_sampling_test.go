@@ -8,7 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestOdds: odds go by lengths, of which none counts more than three medians, within their bounds, and add up to K.
+// TestOdds checks that the odds of importance sampling are proportional to norms (capped at three medians), lie within
+// their bounds, and sum to K.
 func TestOdds(t *testing.T) {
 	for name, c := range map[string]struct{ lengths, want []float64 }{
 		"none is known":            {[]float64{0, 0, 0}, []float64{1, 1, 1}},
@@ -51,9 +52,9 @@ func TestOdds(t *testing.T) {
 	}
 }
 
-// TestImportanceIsUnbiased draws again and again, at three uneven settings: the mean of the folds is the mean of all
-// agents' vectors, within its 99.9 % interval, each agent is drawn as often as its odds say, and folds scatter less
-// than those of draws that are alike.
+// TestImportanceIsUnbiased checks that the mean of many aggregates with importance sampling equals the mean over all
+// agents, within its 99.9 % interval. It also checks the frequency of each agent, and that the variance is smaller than
+// with uniform sampling.
 func TestImportanceIsUnbiased(t *testing.T) {
 	const agents, l, draws = 12, 4, 40_000
 	for name, length := range map[string]func(k int) float64{
@@ -69,7 +70,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 		}
 		var y round.IndexSampler
 		var plan round.Plan
-		// the fold of l draws, as the mean makes it
+		// fold computes the aggregate of the draws like the mean rule.
 		fold := func(places []round.DrawnIndex) (sum float64) {
 			for _, p := range places {
 				sum += plan.ContributionFactor("step", p.DrawCount, 1, p.Odds) * v[p.Index] / l

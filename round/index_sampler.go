@@ -7,29 +7,30 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// DrawnIndex is a place drawn from 0 … K−1, and how often: more than once only with replacement.
+// DrawnIndex is an index drawn from 0 … K−1. DrawCount exceeds 1 only if indices are drawn with replacement.
 type DrawnIndex struct {
 	Index     int
 	DrawCount int
-	Odds      float64 // K times its probability in each draw, where agents are drawn by importance; else 0, for 1
+	Odds      float64 // K times the probability of the index in each draw; 0 means 1 (uniform sampling)
 }
 
-// IndexSampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than
-// sorting L. Its result is in order of the places, and valid until the next draw. Its zero value is ready.
+// IndexSampler draws L of K indices at random. It reuses its buffers, so each result is valid only until the next draw.
+// The zero value is ready to use.
 type IndexSampler struct {
 	drawnIndices   []int
-	swappedIndices map[int]int // of a draw that touches few places: what a swap has put there
-	scratchIndices []int       // of one that touches many
+	swappedIndices map[int]int // index at each position that the sparse shuffle has changed
+	scratchIndices []int       // all indices, for the full shuffle
 	countedIndices []DrawnIndex
 	odds           []float64
-	cumulativeOdds []float64 // of the odds
+	cumulativeOdds []float64 // cumulative sums of the odds, for draws by importance
 }
 
-// fullScanDivisor is the share of the K places, one in this many, from which a draw walks over all of them.
+// fullScanDivisor selects the shuffle: if at least K/16 indices are drawn, it is faster to shuffle an array of all K
+// indices.
 const fullScanDivisor = 16
 
-// Draw draws as the word says: by importance after the lengths of the k agents' last updates ([ImportanceOdds]), which
-// nothing else needs.
+// Draw draws l of k indices by the given sampling method. lengths contains the norms of the agents' last updates, which
+// are used only by importance sampling ([ImportanceOdds]).
 func (s *IndexSampler) Draw(how spec.ParticipantSampling, k, l int, lengths []float64, rng *rand.Rand) []DrawnIndex {
 	switch how {
 	case spec.SamplingWithReplacement:
@@ -42,12 +43,12 @@ func (s *IndexSampler) Draw(how spec.ParticipantSampling, k, l int, lengths []fl
 	}
 }
 
-// DrawWithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
-// first l steps of a shuffle.
+// DrawWithoutReplacement draws min(l, k) of k indices uniformly without replacement, so that each index is drawn with
+// probability l/k (ch5 (5.8)). It performs the first l steps of a shuffle.
 func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	l = min(l, k)
 	s.drawnIndices = s.drawnIndices[:0]
-	if l == k { // all of them, whatever their order
+	if l == k { // All indices are drawn, so no shuffle is needed.
 		s.countedIndices = s.countedIndices[:0]
 		for i := range k {
 			s.countedIndices = append(s.countedIndices, DrawnIndex{Index: i, DrawCount: 1})
@@ -70,7 +71,7 @@ func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnI
 	return s.countDrawnIndices(k)
 }
 
-// shuffleSparse is the same shuffle on a pool that writes down only what has moved.
+// shuffleSparse performs the same shuffle as the full version, but stores only the positions that have changed.
 func (s *IndexSampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	if s.swappedIndices == nil {
 		s.swappedIndices = map[int]int{}
@@ -89,7 +90,8 @@ func (s *IndexSampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	}
 }
 
-// DrawWithReplacement draws l of k places uniformly with replacement (feddec Alg. 1 line 9); the Times add up to l.
+// DrawWithReplacement draws l of k indices uniformly with replacement (feddec Alg. 1 line 9). The draw counts of the
+// results sum to l.
 func (s *IndexSampler) DrawWithReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	s.drawnIndices = s.drawnIndices[:0]
 	for range l {
@@ -98,7 +100,7 @@ func (s *IndexSampler) DrawWithReplacement(k, l int, rng *rand.Rand) []DrawnInde
 	return s.countDrawnIndices(k)
 }
 
-// countDrawnIndices counts what was drawn, in order.
+// countDrawnIndices returns the distinct indices that were drawn, in order, each with the number of its draws.
 func (s *IndexSampler) countDrawnIndices(k int) []DrawnIndex {
 	s.countedIndices = s.countedIndices[:0]
 	if k > fullScanDivisor*len(s.drawnIndices) {

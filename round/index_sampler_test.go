@@ -7,9 +7,11 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestSamplerIsTheShuffle holds both forms of a draw against the plain shuffle of all places.
+// TestSamplerIsTheShuffle checks that both implementations of a draw give the same result as a plain shuffle of all
+// indices.
 func TestSamplerIsTheShuffle(t *testing.T) {
-	var y round.IndexSampler // one for all: what a draw leaves behind must not matter
+	// sampler that is shared by all draws, to check that its reused buffers do not affect results
+	var y round.IndexSampler
 	for _, k := range []int{1, 2, 7, 40, 1000} {
 		for _, l := range []int{0, 1, 2, 5, 39, 40, 41, 999, 1000} {
 			rng := ofRound(k + l)
@@ -52,7 +54,8 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 	}
 }
 
-// BenchmarkSampler draws 50 of a million and of a thousand: the cost must not grow with K.
+// BenchmarkSampler measures drawing 50 of a million and 50 of a thousand indices. The cost must not grow with the total
+// number.
 func BenchmarkSampler(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -9,93 +9,98 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MaxPastAggregations is of how many folds a plan remembers a [PastAggregationSummary].
+// MaxPastAggregations is the maximum number of [PastAggregationSummary] entries in a plan.
 const MaxPastAggregations = 20
 
-// usualNormAggregations is how many of them tell how long updates usually are: few, since lengths shrink while a model
-// is learned.
+// usualNormAggregations is the number of recent aggregations whose median norms define the usual norm of an update. It
+// is small, since norms shrink during training.
 const usualNormAggregations = 5
 
-// Multiples of the usual length.
+// Limits of an update's norm, as multiples of the usual norm.
 const (
-	// largeNormFactor: a longer update is long. A fold that is rejected is repeated without the long updates. With
-	// round.robust it is also the default of aggregation.clip_above.
+	// largeNormFactor times the usual norm is the limit above which an update is large. If an aggregated model is
+	// rejected, the aggregation is repeated without the large updates.
 	largeNormFactor = 3
-	// spoilingNormFactor: the agent of a longer update that was left out sits out. With round.robust it is also the
-	// default of aggregation.refuse_above.
+	// spoilingNormFactor times the usual norm is the limit above which an agent is sidelined if its update was left out
+	// of a rejected model.
 	spoilingNormFactor = 100
 )
 
-// outweighingNormFactor is the smallest multiple of the round's median length at which an update outweighs the
-// others.
+// outweighingNormFactor times the median norm of the round is the smallest norm at which a single update may outweigh
+// all others.
 const outweighingNormFactor = 5
 
-// An agent is steadily large if its last consistentNormCount updates were all long and the longest of them is at most
-// consistentNormRatio times the shortest.
+// An agent's updates are consistently large if its last consistentNormCount updates were all large and of similar norm:
+// the largest norm is at most consistentNormRatio times the smallest.
 const (
 	consistentNormCount = 3
 	consistentNormRatio = 2
 )
 
-// maxLargeNormAgents bounds the agents in [Plan.LargeNormAgents].
+// maxLargeNormAgents is the maximum number of agents in [Plan.LargeNormAgents].
 const maxLargeNormAgents = 256
 
-// LargeNormAgent is an agent whose last updates were all more than 3 times as long as usual.
+// LargeNormAgent is an agent whose most recent updates all had more than 3 times the usual norm.
 type LargeNormAgent struct {
 	Agent                 wire.AgentID
-	ConsecutiveLargeNorms int               `json:"Times"`   // consecutive long updates
-	RecentNorms           []float64         `json:"Lengths"` // lengths of the last 3 of them
-	SinceModelVersion     wire.ModelVersion `json:"Since"`   // the model before the first of them was folded
+	ConsecutiveLargeNorms int       `json:"Times"`   // number of consecutive large updates
+	RecentNorms           []float64 `json:"Lengths"` // norms of the last 3 large updates
+	// version of the model to which the first of these consecutive large updates was added
+	SinceModelVersion wire.ModelVersion `json:"Since"`
 }
 
-// hasConsistentNorms reports whether the agent's updates are consistently large, as with unusual data.
+// hasConsistentNorms reports whether the agent's updates are consistently large. Unusual local data have this effect,
+// so the agent need not be malicious.
 func (l *LargeNormAgent) hasConsistentNorms() bool {
 	return len(l.RecentNorms) == consistentNormCount &&
 		slices.Max(l.RecentNorms) <= consistentNormRatio*slices.Min(l.RecentNorms)
 }
 
-// withLargeNorm returns the agent after one more long update.
+// withLargeNorm returns the agent's entry with one more large update of the given norm.
 func (l *LargeNormAgent) withLargeNorm(length float64) LargeNormAgent {
 	lengths := append(slices.Clone(l.RecentNorms), length)
 	return LargeNormAgent{l.Agent, l.ConsecutiveLargeNorms + 1, lengths[max(0, len(lengths)-consistentNormCount):],
 		l.SinceModelVersion}
 }
 
-// explodedRiskFactor is how many times the worst recent risk a model may have.
+// explodedRiskFactor times the worst recent risk is the limit above which a model has diverged.
 const explodedRiskFactor = 10
 
-// PastAggregationSummary is what is remembered of a fold to judge the next ones by. It stands in the plan, and so in
-// the journal: a fold that is repeated after a crash is judged as it was before.
+// PastAggregationSummary summarises a past aggregation, for comparison with later ones. It is stored in the journal, so
+// that an aggregation repeated after a crash is judged in the same way.
 type PastAggregationSummary struct {
-	HeldOutRisk   float64             `json:"Risk"`          // of its model on held-out data; 0 without any
-	MedianNorm    float64             `json:"Length"`        // the median of its updates' lengths
-	ReportedRisks ReportedRiskSummary `json:"Told,omitzero"` // of the fold's base model
+	// risk of the new model on held-out data; 0 if the coordinator has no such data
+	HeldOutRisk float64 `json:"Risk"`
+	MedianNorm  float64 `json:"Length"` // median norm of the updates
+	// summary of the risks of the base model that agents reported
+	ReportedRisks ReportedRiskSummary `json:"Told,omitzero"`
 }
 
-// ReportedRiskSummary summarises the risks of a model that the agents of a round reported; zero = not known.
+// ReportedRiskSummary contains the median and the mean of the risks that the agents of a round reported for a model;
+// zero means unknown.
 type ReportedRiskSummary struct{ Median, Mean float64 }
 
-// UpdateNormAssessment are how long the updates of a set are, and what that makes of them.
+// UpdateNormAssessment describes the norms of a round's updates, and which updates must be left out or clipped.
 type UpdateNormAssessment struct {
-	UsualNorm float64 // 0: nothing can be told
-	// places in the whole set, in order, of the updates that are too long to be taken
-	RefusedIndices         []int
-	KeptContributions      []Contribution // the others, each with the norm that counts of it at most
-	KeptNormsPerStepWeight []float64      // ‖v_k‖ per weight of the agent's step (NormPerStepWeight)
-	LargeNormIndices       []int          // indices in KeptContributions of updates over 3 times as long as usual
-	// OutweighingIndices: indices in KeptContributions of the updates that are longer than n − 1 medians of this set,
-	// than 5 medians, and than 3 times every median that the plan remembers. The last condition protects honest agents
-	// in the quiet rounds near the end of a run. OutweighingIndices is empty without round.robust, in a set of fewer
-	// than 5 updates, and where the median is 0.
+	UsualNorm float64 // usual norm of updates; 0 means unknown
+	// RefusedIndices are the sorted indices of the updates that are too large to be aggregated.
+	RefusedIndices    []int
+	KeptContributions []Contribution // updates that are not refused, each with its norm bound MaxNorm
+	// norms ‖v_k‖ of the kept updates, each divided by the weight of the agent's step (NormPerStepWeight)
+	KeptNormsPerStepWeight []float64
+	// indices in KeptContributions of updates with more than 3 times the usual norm
+	LargeNormIndices []int
+	// OutweighingIndices are the indices in KeptContributions of updates that outweigh all others together. Such a norm
+	// exceeds n − 1 medians of the n updates, 5 medians, and 3 times every recent median; the last condition protects
+	// honest agents near the end of a run. The list is empty without round.robust and with fewer than 5 updates.
 	OutweighingIndices []int
-	// LargeNormAgents are the agents of the set whose updates are long, as they are after this fold. Only with
-	// round.robust a steadily large agent is treated differently: its update is clipped and never left out for its
-	// length.
+	// LargeNormAgents are the agents with large updates in this aggregation. With round.robust, consistently large
+	// updates are clipped instead of being left out.
 	LargeNormAgents []LargeNormAgent
 }
 
-// AssessUpdateNorms compares the updates of a set with their usual length ([UsualNorm]), for the weight that their
-// steps carried. The same set and plan give the same bounds.
+// AssessUpdateNorms compares the norm of each update, divided by the weight of the agent's step, with the usual norm
+// ([UsualNorm]). The result depends only on the updates and the plan, so it can be reproduced after a crash.
 func (p *Plan) AssessUpdateNorms(by rule.Config, robust bool, weighting spec.WeightPlacement,
 	set []Contribution) UpdateNormAssessment {
 	all := make([]float64, len(set))
@@ -134,10 +139,9 @@ func (p *Plan) AssessUpdateNorms(by rule.Config, robust bool, weighting spec.Wei
 	return b
 }
 
-// UsualNorm is how long updates usually are: the median of a set's lengths or, if that is more, of the medians of the
-// last 5 folds. Of two middle ones the lower is taken, since a half may lie. So the majority of a round's agents, or
-// that of five rounds, would have to lie to make long updates usual; what was usual keeps those of a quiet round from
-// being long. Of fewer than 3 updates it is 0: nothing can be told.
+// UsualNorm returns the usual norm of updates: the larger of the median of lengths and the median of the last 5
+// aggregations' medians. Lower medians are used, since up to half of the values may be false. The history keeps updates
+// of normal size from appearing large in a round with small updates. UsualNorm returns 0 for fewer than 3 updates.
 func UsualNorm(lengths []float64, recent []PastAggregationSummary) float64 {
 	if len(lengths) < 3 {
 		return 0
@@ -149,7 +153,7 @@ func UsualNorm(lengths []float64, recent []PastAggregationSummary) float64 {
 	return max(lowerMedian(lengths), lowerMedian(before))
 }
 
-// largestRecentMedianNorm is the largest of the medians of all folds that are remembered.
+// largestRecentMedianNorm returns the largest median norm of the recent aggregations.
 func largestRecentMedianNorm(recent []PastAggregationSummary) (l float64) {
 	for _, r := range recent {
 		l = max(l, r.MedianNorm)
@@ -157,7 +161,7 @@ func largestRecentMedianNorm(recent []PastAggregationSummary) (l float64) {
 	return l
 }
 
-// lowerMedian is the lower one of two; 0 of none.
+// lowerMedian returns the median of x. It returns the lower middle value for an even length, and 0 if x is empty.
 func lowerMedian(x []float64) float64 {
 	if len(x) == 0 {
 		return 0
@@ -165,7 +169,7 @@ func lowerMedian(x []float64) float64 {
 	return slices.Sorted(slices.Values(x))[(len(x)-1)/2]
 }
 
-// findLargeNormAgent returns the entry of Plan.LargeNormAgents of an agent, or a new entry.
+// findLargeNormAgent returns an agent's entry in Plan.LargeNormAgents, or a new entry.
 func (p *Plan) findLargeNormAgent(a wire.AgentID) LargeNormAgent {
 	for _, l := range p.LargeNormAgents {
 		if l.Agent == a {
@@ -175,8 +179,8 @@ func (p *Plan) findLargeNormAgent(a wire.AgentID) LargeNormAgent {
 	return LargeNormAgent{Agent: a, SinceModelVersion: p.BaseModelVersion}
 }
 
-// NextLargeNormAgents returns the agents whose last update was long, after a fold of the set with these bounds: at
-// most 256, the most recent last. ended are those whose update is no longer long.
+// NextLargeNormAgents returns the agents whose last update was large after the given aggregation: at most 256, the most
+// recent last. ended contains the agents whose last update is no longer large.
 func (p *Plan) NextLargeNormAgents(set []Contribution, b *UpdateNormAssessment) (now, ended []LargeNormAgent) {
 	if b.UsualNorm == 0 {
 		return p.LargeNormAgents, nil
@@ -199,21 +203,22 @@ func (p *Plan) NextLargeNormAgents(set []Contribution, b *UpdateNormAssessment) 
 	return now[max(0, len(now)-maxLargeNormAgents):], ended
 }
 
-// IsSpoilingNorm reports whether an update is so long that its agent sits out.
+// IsSpoilingNorm reports whether an update is so much larger than usual that its agent is sidelined.
 func IsSpoilingNorm(length, usual float64) bool {
 	return usual > 0 && length > spoilingNormFactor*usual
 }
 
-// AppendPastAggregation returns the memory after a fold whose updates had these lengths: of at most MaxPastAggregations
-// folds, the newest last. risk is the new model's risk on held-out data, told what agents reported of the base model.
+// AppendPastAggregation appends the summary of an aggregation to recent and drops the oldest beyond
+// MaxPastAggregations. risk is the new model's risk on held-out data, told summarises the reported risks of the base
+// model, and lengths contains the norms of the updates.
 func AppendPastAggregation(recent []PastAggregationSummary, risk float64, told ReportedRiskSummary,
 	lengths []float64) []PastAggregationSummary {
 	recent = append(slices.Clone(recent), PastAggregationSummary{risk, lowerMedian(lengths), told})
 	return recent[max(0, len(recent)-MaxPastAggregations):]
 }
 
-// SuspectAgents returns the agents that are held responsible if the model of this set turns out to have diverged: those
-// with long updates, or the agent of the longest update if none is long.
+// SuspectAgents returns the agents that are blamed if the model aggregated from set turns out to have diverged: the
+// agents with large updates, or the agent of the largest update if none is large.
 func (b *UpdateNormAssessment) SuspectAgents(set []Contribution, lengths []float64) (agents []wire.AgentID) {
 	for _, l := range b.LargeNormAgents {
 		if slices.ContainsFunc(set, func(c Contribution) bool { return c.Agent == l.Agent }) {
@@ -226,12 +231,12 @@ func (b *UpdateNormAssessment) SuspectAgents(set []Contribution, lengths []float
 	return agents
 }
 
-// maxReportedRiskFactor bounds a reported risk in the mean, in multiples of the median: one agent cannot report a risk
-// that makes every later one look small.
+// maxReportedRiskFactor times the median is the largest value with which a reported risk enters the mean. Without this
+// bound, one agent could report a risk that makes every later risk look small.
 const maxReportedRiskFactor = 1e9
 
-// SummarizeReportedRisks returns the lower median and the mean of the risks that agents reported; zero if fewer than 3
-// agents reported, since no majority of them can be relied on.
+// SummarizeReportedRisks returns the lower median and the mean of the risks that agents reported. It returns zero for
+// fewer than 3 agents, since a single false report could then decide the median.
 func SummarizeReportedRisks(risks []float64) (t ReportedRiskSummary) {
 	if len(risks) < 3 {
 		return t
@@ -246,10 +251,10 @@ func SummarizeReportedRisks(risks []float64) (t ReportedRiskSummary) {
 	return t
 }
 
-// BaseModelDiverged reports whether the model of the plan has diverged, by the risks that agents reported of it:
-// both their median and their mean are over 10 times the worst ones of the last folds and of the run's first
-// model. The median alone rises where the model moves towards a few unusual devices, the mean alone where one agent
-// lies. A model that no fold of this run has made is never judged.
+// BaseModelDiverged reports whether the base model of the plan has diverged, judged by the risks that agents reported.
+// Both the median and the mean must exceed 10 times the worst recent values: the median alone may rise when the model
+// adapts to unusual devices, and the mean alone may rise through one false report. A model that was not aggregated in
+// this run is never judged.
 func (p *Plan) BaseModelDiverged(told ReportedRiskSummary) bool {
 	worst := p.FirstReportedRisks
 	for _, r := range p.RecentAggregations {
@@ -260,9 +265,9 @@ func (p *Plan) BaseModelDiverged(told ReportedRiskSummary) bool {
 		told.Mean > explodedRiskFactor*worst.Mean
 }
 
-// RiskExploded reports whether a model of that risk on held-out data is too bad to be taken: no number, or over 10
-// times the worst of the recent risks and above floor, the risk of a model that knows nothing. base is the risk of the
-// model before, for a run that remembers none.
+// RiskExploded reports whether a model's risk on held-out data is unacceptable: not finite, or above both floor (the
+// risk of an uninformed model) and 10 times the worst recent risk. base is the risk of the previous model, which is
+// used if there are no recent risks.
 func RiskExploded(risk, base, floor float64, recent []PastAggregationSummary) bool {
 	worst := 0.0
 	for _, r := range recent {
@@ -274,13 +279,13 @@ func RiskExploded(risk, base, floor float64, recent []PastAggregationSummary) bo
 	return !(risk <= math.MaxFloat64) || risk > explodedRiskFactor*worst && risk > floor
 }
 
-// NormPerStepWeight returns ‖v_k‖ for the weight that the agent's step carried, so that agents of different weights
-// compare.
+// NormPerStepWeight returns the norm ‖v_k‖ of an update divided by the weight of the agent's step, so that agents of
+// different weights can be compared.
 func (p *Plan) NormPerStepWeight(weighting spec.WeightPlacement, c Contribution) float64 {
 	return min(c.Norm/p.effectiveStepWeight(weighting, c), math.MaxFloat64)
 }
 
-// effectiveStepWeight is the weight that the agent's step carried; 1 for none.
+// effectiveStepWeight returns the weight of the agent's step, or 1 if the weight is 0, to avoid a division by zero.
 func (p *Plan) effectiveStepWeight(weighting spec.WeightPlacement, c Contribution) float64 {
 	if w := p.StepWeight(weighting, c.Weight); w > 0 {
 		return w
@@ -288,7 +293,7 @@ func (p *Plan) effectiveStepWeight(weighting spec.WeightPlacement, c Contributio
 	return 1
 }
 
-// ContributionsWithoutIndices returns the set without the updates at these places.
+// ContributionsWithoutIndices returns the set without the updates at the given indices.
 func ContributionsWithoutIndices(set []Contribution, places []int) []Contribution {
 	var rest []Contribution
 	for k, c := range set {

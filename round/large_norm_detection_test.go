@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// setOf is a set of updates of these lengths, all of weight 1.
+// setOf returns contributions with the given update norms and weight 1.
 func setOf(lengths ...float64) (set []round.Contribution) {
 	for k, l := range lengths {
 		set = append(set, round.Contribution{Agent: agentNumber(k), Weight: 1,
@@ -25,7 +25,7 @@ func setOf(lengths ...float64) (set []round.Contribution) {
 	return set
 }
 
-// robust is a default configuration with round.robust.
+// robust returns a default configuration with round.robust.
 func robust() *round.Config {
 	cfg := round.DefaultConfig()
 	cfg.UsesRobustAggregation = true
@@ -38,9 +38,9 @@ func TestBound(t *testing.T) {
 		lengths []float64
 		recent  []float64
 		usual   float64
-		above   []int // more than 100 times as long, of at least 5
-		long    []int // of the rest
-		// of these
+		above   []int // indices of updates with more than 100 times the usual norm, in a set of at least 5
+		long    []int // indices of large updates among the remaining ones
+		// outweigh contains the indices of updates that outweigh all others, among the large ones.
 		outweigh []int
 	}{
 		{"alike", []float64{1, 2, 3, 2, 1}, nil, 2, nil, nil, nil},
@@ -94,8 +94,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfWeights: where the step carries the weight, an update may be longer by it; a bound of 0 is none, and the
-// trimmed mean has none.
+// TestBoundOfWeights checks that the norm bound is proportional to the weight of the agent's step, that 0 means no
+// bound, and that the trimmed mean has no bound.
 func TestBoundOfWeights(t *testing.T) {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	set := setOf(1, 1, 8)
@@ -120,8 +120,8 @@ func TestBoundOfWeights(t *testing.T) {
 	}
 }
 
-// TestLongAreTheLiars: of any set whose majority is honest and of like lengths, exactly those are clipped or refused
-// that are over three medians, whatever they say and wherever they stand; honest ones of like lengths never are.
+// TestLongAreTheLiars checks sets of updates with an honest majority of similar norms. Exactly the updates over three
+// medians must be clipped or refused, and honest updates never.
 func TestLongAreTheLiars(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
@@ -131,7 +131,7 @@ func TestLongAreTheLiars(t *testing.T) {
 		scale := math.Exp(20 * rng.NormFloat64())
 		lengths, lies := make([]float64, n), map[wire.AgentID]bool{}
 		for k := range lengths {
-			// the median is one of these, or above them while they are the majority
+			// The honest norms are the majority, so the median is one of them or larger.
 			lengths[k] = scale * (1 + 0.9*rng.Float64())
 		}
 		for _, k := range rng.Perm(n)[:liars] {
@@ -160,7 +160,7 @@ func TestExploded(t *testing.T) {
 	}{
 		{2.9, 0, 1, recent, false},
 		{3.1, 0, 1, recent, true},
-		{3.1, 0, 4, recent, false}, // better than knowing nothing
+		{3.1, 0, 4, recent, false}, // The risk is below that of an uninformed model.
 		{5, 1, 1, nil, false},
 		{11, 1, 1, nil, true},
 		{math.NaN(), 1, 1, nil, true},
@@ -172,8 +172,8 @@ func TestExploded(t *testing.T) {
 	}
 }
 
-// TestDiverged: the median and the mean of the reported risks must both be over ten times the worst so far. One agent
-// that reports any risk neither has a good model rejected nor a bad one kept.
+// TestDiverged checks that a model counts as diverged only if both the median and the mean of the reported risks exceed
+// ten times the worst earlier value. A single agent must not be able to change the result.
 func TestDiverged(t *testing.T) {
 	honest, bad := []float64{1, 2, 3, 4, 5}, []float64{1e9, 2e9, 3e9, 4e9, 5e9}
 	for _, tt := range []struct {
@@ -207,11 +207,11 @@ func TestDiverged(t *testing.T) {
 	}
 }
 
-// TestSteadyIsClipped: an agent whose updates were long and alike in three folds is clipped and not left out, with
-// round.robust only. One whose lengths vary is left out.
+// TestSteadyIsClipped checks that with round.robust, an agent whose last three updates were large and of similar norm
+// is clipped. An agent with varying large norms is left out.
 func TestSteadyIsClipped(t *testing.T) {
 	for _, tt := range []struct {
-		lengths      []float64 // of a4's last updates
+		lengths      []float64 // norms of agent a4's last updates
 		robust, left bool
 	}{
 		{[]float64{300, 310}, true, false}, {[]float64{300}, true, true}, {[]float64{300, 1e6}, true, true},
@@ -242,7 +242,8 @@ func TestSteadyIsClipped(t *testing.T) {
 	}
 }
 
-// TestRecentOutlivesARestart: what is remembered is the same after it was in the journal, to the bit.
+// TestRecentOutlivesARestart checks that the summaries of past aggregations are bitwise identical after they are
+// written to the journal and read again.
 func TestRecentOutlivesARestart(t *testing.T) {
 	var p round.Plan
 	for i := range 2 * round.MaxPastAggregations {
@@ -267,7 +268,8 @@ func TestRecentOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestWithout: the rest of a set is what it would be if the others had never been accepted.
+// TestWithout checks that removing contributions from a set gives the same set as if those updates had never been
+// accepted.
 func TestWithout(t *testing.T) {
 	var all []round.Participant
 	for k := range 5 {
@@ -290,7 +292,7 @@ func TestWithout(t *testing.T) {
 			}
 			got := round.ContributionsWithoutIndices(set, places)
 			want := round.BuildContributions([]round.Participant{all[0], all[2], all[3]}, &plan, &cfg)
-			for k := range want { // their ranks are those of the whole set
+			for k := range want { // The ranks of agents refer to the whole set.
 				want[k].AgentIDRank = slices.IndexFunc(all,
 					func(p round.Participant) bool { return p.Agent == want[k].Agent })
 			}
@@ -307,7 +309,8 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// The journal has the exchange as the byte of the protocol, so that an older one is read.
+// TestPlanInTheJournal checks that the journal stores the kind of exchange as a protocol code, so that older journals
+// remain readable.
 func TestPlanInTheJournal(t *testing.T) {
 	for exchange, want := range map[spec.ExchangeKind]string{"": `"Exchange":0`, spec.ExchangeParameters: `"Exchange":1`,
 		spec.ExchangeGradient: `"Exchange":2`} {

@@ -12,45 +12,47 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// An edge is left out …
+// Criteria for excluding an edge from mixing, and the duration of the exclusion.
 const (
-	// … whose ends were over 30 times as far apart as the median edge's, on average over a block.
+	// farDistanceFactor is the multiple of the median distance above which the ends of an edge are too far apart,
+	// averaged over a block.
 	farDistanceFactor = 30
-	// … or whose one end moved, to or fro, less than an eighth of what an agent that mixes does.
+	// stationaryShareDivisor: an end that moves less than 1/8 of the expected response does not mix.
 	stationaryShareDivisor = 8
-	minEdgeReports         = 5 // … of so many measurements at least
-	firstEdgeEndRounds     = 8 // … for 8 rounds, and twice as long each time it happens again
-	maxEdgeEndDoublings    = 5 // doublings
+	minEdgeReports         = 5 // minimum number of reports for judging edges
+	firstEdgeEndRounds     = 8 // rounds of the first exclusion; doubled with each repetition
+	maxEdgeEndDoublings    = 5 // maximum number of doublings
 )
 
-// EndedEdge is an edge that is left out for a while. It stands in the record, as a liar may cause restarts.
+// EndedEdge is an edge that is temporarily excluded from mixing. It is in the journal record, since a malicious agent
+// may cause restarts.
 type EndedEdge struct {
-	A, B                 wire.AgentID // A before B
+	A, B                 wire.AgentID // ends of the edge, A before B in id order
 	Reason               wire.EdgeEndReason
-	ConsecutiveEndCount  int          `json:"Times"` // in a row
-	ExcludedThroughRound wire.RoundID `json:"Until"` // the last round that is opened without it
+	ConsecutiveEndCount  int          `json:"Times"` // number of consecutive exclusions
+	ExcludedThroughRound wire.RoundID `json:"Until"` // last round that is opened without the edge
 }
 
 func compareEndedEdges(a, b EndedEdge) int {
 	return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B))
 }
 
-// edgeKey names an edge.
+// edgeKey identifies an edge by its two ends.
 type edgeKey [2]wire.AgentID
 
 func edgeKeyOf(a, b wire.AgentID) edgeKey { return edgeKey{min(a, b), max(a, b)} }
 
-// edgeReportCollector is what the ends of a block's edges say of them. A report is about the reporter's own edges, so a
-// liar can have no others left out.
+// edgeReportCollector collects the measurements of a block's edges that their ends report. An agent reports only its
+// own edges, so a malicious agent cannot exclude edges of others.
 type edgeReportCollector struct {
 	mixingBlockRound   wire.RoundID
 	mixingWeightByEdge map[edgeKey]float64
-	reportByEdge       map[edgeKey]wire.MixingEdgeMeasurement // by who says it, and of whom
-	// ends of edges with a bound that have said nothing of them yet
+	reportByEdge       map[edgeKey]wire.MixingEdgeMeasurement // latest report by reporter and neighbour
+	// agents with a clip-bounded edge that have not reported yet
 	awaitedReporters map[wire.AgentID]bool
 }
 
-// startCollectingEdgeReports begins to watch the edges of the record's block.
+// startCollectingEdgeReports resets the collector for the edges of the record's block.
 func (c *CoordinatorMachine) startCollectingEdgeReports() {
 	c.mixing.edgeReports = edgeReportCollector{c.record.MixingBlockRound, map[edgeKey]float64{},
 		map[edgeKey]wire.MixingEdgeMeasurement{},
@@ -63,7 +65,7 @@ func (c *CoordinatorMachine) startCollectingEdgeReports() {
 	}
 }
 
-// handleEdgeReport takes what an agent has measured of its edges.
+// handleEdgeReport stores an agent's measurements of its edges.
 func (c *CoordinatorMachine) handleEdgeReport(a wire.AgentID, s *wire.MixingEdgeMeasurements) {
 	if s.MixingBlockRound != c.mixing.edgeReports.mixingBlockRound {
 		return
@@ -76,9 +78,9 @@ func (c *CoordinatorMachine) handleEdgeReport(a wire.AgentID, s *wire.MixingEdge
 	}
 }
 
-// awaitsEdgeReports reports whether a round that could close waits until all have told of their edges, for a tenth of
-// its time, a tenth of a second at least and a second at most: the next block is to be made without the edges of a
-// liar. A block without an end is not made anew each round, and its edges are judged in a later one.
+// awaitsEdgeReports reports whether a round that could close still waits for edge reports, so that the next block can
+// exclude bad edges. It waits for a tenth of the round's duration, between 0.1 and 1 second. Endless blocks do not
+// wait: their edges are judged in a later round.
 func (c *CoordinatorMachine) awaitsEdgeReports(now time.Time) bool {
 	awaited := !c.record.Plan.HasEndlessBlocks &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.mixing.edgeReports.awaitedReporters)),
@@ -93,7 +95,7 @@ func (c *CoordinatorMachine) awaitsEdgeReports(now time.Time) bool {
 	return now.Before(c.mixing.edgeReportsDeadline)
 }
 
-// judgeEdges has edges left out of the blocks that come, and takes back those whose time is over.
+// judgeEdges excludes bad edges from later blocks, and readmits edges whose exclusion has ended.
 func (c *CoordinatorMachine) judgeEdges() {
 	for e, x := range c.mixing.endedEdgeByEnds {
 		if x.ExcludedThroughRound+1 == c.record.Round {
@@ -108,7 +110,7 @@ func (c *CoordinatorMachine) judgeEdges() {
 	}
 	verdicts := map[edgeKey]wire.EdgeEndReason{}
 	usual := w.judgeEdgeDistances(verdicts)
-	if len(verdicts) == 0 { // else flows that are bounded have driven the agents around
+	if len(verdicts) == 0 { // edges that are too distant distort the movement of the agents
 		w.judgeStationaryAgents(verdicts)
 	}
 	c.reportEvent(EdgesJudged{MixingBlockRound: w.mixingBlockRound, MedianDistance: usual,
@@ -130,7 +132,7 @@ func (c *CoordinatorMachine) judgeEdges() {
 	clear(w.reportByEdge)
 }
 
-// judgeEdgeDistances finds the edges whose ends were far apart, and returns the median distance.
+// judgeEdgeDistances marks the edges whose ends are too far apart, and returns the median distance.
 func (w *edgeReportCollector) judgeEdgeDistances(verdicts map[edgeKey]wire.EdgeEndReason) (usual float64) {
 	var all []float64
 	for _, s := range w.reportByEdge {
@@ -145,9 +147,9 @@ func (w *edgeReportCollector) judgeEdgeDistances(verdicts map[edgeKey]wire.EdgeE
 	return usual
 }
 
-// judgeStationaryAgents finds the agents that do not move as their neighbours do, by the median of what these say. A
-// gradient that is stronger than the pull moves an honest agent away, so the sign tells nothing; one at rest where both
-// balance moves as little as one that lies, so nothing is found while others do not move either.
+// judgeStationaryAgents marks the edges of agents that do not respond to mixing, by the median of their neighbours'
+// reports. It ignores the sign, since a strong gradient can move an honest agent away from its neighbours. It marks
+// none if most agents move little, as they do when gradient and mixing balance.
 func (w *edgeReportCollector) judgeStationaryAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
 	var all []float64
 	of := map[wire.AgentID][]float64{}
@@ -168,12 +170,14 @@ func (w *edgeReportCollector) judgeStationaryAgents(verdicts map[edgeKey]wire.Ed
 	}
 }
 
-// measuredEdgeDistance is what was measured between the ends of an edge: the larger, if both say it.
+// measuredEdgeDistance returns the distance measured between the ends of an edge, or the larger one if both have
+// reported it.
 func (w *edgeReportCollector) measuredEdgeDistance(e edgeKey) float64 {
 	return max(w.reportByEdge[e].MeanParameterDistance, w.reportByEdge[edgeKey{e[1], e[0]}].MeanParameterDistance)
 }
 
-// upperMedian is the median, of two middle ones the upper: of two neighbours that say the same both must.
+// upperMedian returns the median, or the upper middle value for an even length. With two neighbours, both must agree on
+// a small value.
 func upperMedian(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -181,7 +185,7 @@ func upperMedian(all []float64) float64 {
 	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
-// mixingAgentsOf are what the edges of agents may follow from.
+// mixingAgentsOf returns the inputs of the edge computation for the agents, with the excluded edges.
 func (c *CoordinatorMachine) mixingAgentsOf(agents []wire.AgentID) []MixingAgent {
 	ends := c.roster.mixingAgents(agents)
 	for _, e := range c.endedEdgesFromRound(c.record.Round) {
@@ -197,7 +201,7 @@ func (c *CoordinatorMachine) mixingAgentsOf(agents []wire.AgentID) []MixingAgent
 	return ends
 }
 
-// endedEdgesFromRound returns, in the order of their ends, the edges that are left out up to round from, or longer.
+// endedEdgesFromRound returns the edges that are excluded through round from or longer, sorted by their ends.
 func (c *CoordinatorMachine) endedEdgesFromRound(from wire.RoundID) (list []EndedEdge) {
 	for _, e := range c.mixing.endedEdgeByEnds {
 		if e.ExcludedThroughRound >= from {
@@ -208,7 +212,7 @@ func (c *CoordinatorMachine) endedEdgesFromRound(from wire.RoundID) (list []Ende
 	return list
 }
 
-// endedEdgesOfAgent returns the edges of an agent that are left out of the present block, by neighbour.
+// endedEdgesOfAgent returns an agent's edges that are excluded from the current block, sorted by neighbour.
 func (c *CoordinatorMachine) endedEdgesOfAgent(a wire.AgentID) (list []wire.EndedEdge) {
 	if len(c.mixing.endedEdgeByEnds) == 0 {
 		return nil
@@ -225,8 +229,8 @@ func (c *CoordinatorMachine) endedEdgesOfAgent(a wire.AgentID) (list []wire.Ende
 	return list[:min(len(list), wire.MaxNeighbors)]
 }
 
-// setEdgeClipBounds sets τ of the edges whose two ends know clipped mixing, and has all edges proved if all their ends
-// can.
+// setEdgeClipBounds sets the clipping bound τ of edges whose two ends support clipped mixing. Proofs are required if
+// all ends of all edges support them.
 func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
 		i, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)
@@ -241,7 +245,7 @@ func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants 
 	}
 }
 
-// clipBoundHasChanged reports whether the configuration has another bound than the block's edges.
+// clipBoundHasChanged reports whether the configured clipping bound differs from the bound of the block's edges.
 func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 	return slices.ContainsFunc(c.record.Edges,
 		func(e MixingEdge) bool { return e.ClipBound > 0 && e.ClipBound != c.cfg.MixingClipBound }) ||
@@ -252,12 +256,12 @@ func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 var mixingDistanceMetric = observe.OptionalGauge("mesh_distance",
 	"Median over the edges of the mean distance ‖x_j − x_i‖ in the last block. Only with task.mixing.clip.")
 
-// EdgesJudged: the distances that the two ends of each edge measured in a block were compared.
+// EdgesJudged: the distances reported for the edges of a block were compared.
 type EdgesJudged struct {
-	MixingBlockRound wire.RoundID // for which the edges were made
+	MixingBlockRound wire.RoundID // round for which the edges were made
 	ReportCount      int
-	MedianDistance   float64 // median of ‖x_j − x_i‖
-	EndedEdges       int     // edges that are left out
+	MedianDistance   float64 // median of the distances ‖x_j − x_i‖
+	EndedEdges       int     // number of edges that are excluded
 }
 
 // Describe implements observe.Event.
@@ -268,12 +272,12 @@ func (e EdgesJudged) Describe(d *observe.EventDescription) {
 var endedEdgesMetric = observe.CounterByLabel("mesh_edges_ended_total",
 	"Edges suspended for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
 
-// EdgeEnded: an edge is left out for some rounds.
+// EdgeEnded: an edge is excluded for some rounds.
 type EdgeEnded struct {
-	MixingBlockRound wire.RoundID // for which the edge was made
+	MixingBlockRound wire.RoundID // round for which the edge was made
 	Edge             EndedEdge
 	MeanDistance     float64 // mean of ‖x_j − x_i‖; 0 if neither end has reported it
-	MedianDistance   float64 // of all edges
+	MedianDistance   float64 // median distance of all edges
 }
 
 // Describe implements observe.Event.

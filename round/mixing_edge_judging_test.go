@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seenOnRing is what six agents on a ring of weight 0.2 have measured, after a change or none.
+// seenOnRing returns the edge measurements of six agents on a ring. The function change may modify each measurement.
 func seenOnRing(change func(by, of int, s *wire.MixingEdgeMeasurement)) *edgeReportCollector {
 	w := &edgeReportCollector{mixingWeightByEdge: map[edgeKey]float64{},
 		reportByEdge: map[edgeKey]wire.MixingEdgeMeasurement{}}
@@ -25,8 +25,8 @@ func seenOnRing(change func(by, of int, s *wire.MixingEdgeMeasurement)) *edgeRep
 	return w
 }
 
-// Edges are left out whose ends are far apart, or whose one end does not move, by what both its neighbours say. What
-// one agent says ends its own edges at most, and nothing ends where all are alike.
+// TestJudgedEdges checks that an edge is excluded if its agents are far apart, or if one of them does not move
+// according to both of its neighbours. A single false report may exclude only the reporter's own edges.
 func TestJudgedEdges(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -75,8 +75,8 @@ func TestJudgedEdges(t *testing.T) {
 	}
 }
 
-// TestAwaitsReports: a round that could close waits for those that are there and have not told of their edges, a tenth
-// of its time and a second at most.
+// TestAwaitsReports checks that a round that could close waits for the edge reports of present agents for a tenth of
+// its duration, but at most a second.
 func TestAwaitsReports(t *testing.T) {
 	began := time.Unix(0, 0)
 	bounded := func() *CoordinatorMachine {
@@ -127,8 +127,8 @@ func TestAwaitsReports(t *testing.T) {
 	}
 }
 
-// TestAnotherIsDrawnMeanwhile: a round that waits for reports, and for which another agent is drawn then, is open again
-// until its deadline.
+// TestAnotherIsDrawnMeanwhile checks that a round that waits for edge reports stays open until its deadline if another
+// agent is drawn during the wait.
 func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	began := time.Unix(0, 0)
 	c := &CoordinatorMachine{announcement: announcementState{roundAnnouncedAt: began},
@@ -150,8 +150,8 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	}
 }
 
-// TestDeadlineWhileReportsAreAwaited: a round whose deadline, or whose next invitations, are due while it waits for
-// reports does what is due, and does not wake again for it.
+// TestDeadlineWhileReportsAreAwaited checks that deadlines and invitations that become due while the round waits for
+// edge reports are processed once.
 func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	began := time.Unix(0, 0)
 	c := &CoordinatorMachine{announcement: announcementState{roundAnnouncedAt: began},

@@ -12,24 +12,25 @@ import (
 
 // mixingState is the state of the edges between agents that mix.
 type mixingState struct {
-	edgesMustChange          bool          // an agent of the endless block was revoked, so another block begins
-	pendingParticipants      []Participant // of the next round, while its edges are computed; else nil
+	// whether an agent of the endless block was revoked, so that another block must begin
+	edgesMustChange          bool
+	pendingParticipants      []Participant // participants of the next round while its edges are computed; otherwise nil
 	lastRequestedAgents      []MixingAgent // agents of the last request for edges
-	edgesAheadRequestPending bool          // a request ahead of the next round has no result yet
+	edgesAheadRequestPending bool          // whether a request ahead of the next round is pending
 	edgeReports              edgeReportCollector
-	// until then, a round that could close waits for reports of edges; zero = it does not
+	// deadline until which a round that could close waits for edge reports; zero if it does not wait
 	edgeReportsDeadline time.Time
 	endedEdgeByEnds     map[edgeKey]EndedEdge
 }
 
-// MixingAgent contains what determines the edges of an agent.
+// MixingAgent contains the inputs of the edge computation for one agent.
 type MixingAgent struct {
 	ID       wire.AgentID
-	CanMix   bool // it can reach neighbours
+	CanMix   bool // whether the agent can reach neighbours
 	Location wire.AgentLocation
 	// Neighbors are the neighbours that the agent has discovered, in id order.
 	Neighbors []wire.AgentID
-	// AvoidedAgents are agents with which it gets no edge in any case: see [EndedEdge].
+	// AvoidedAgents are agents with which the agent must not get an edge: see [EndedEdge].
 	AvoidedAgents []wire.AgentID
 }
 
@@ -39,13 +40,13 @@ func (a MixingAgent) Equal(b MixingAgent) bool {
 		slices.Equal(a.AvoidedAgents, b.AvoidedAgents)
 }
 
-// roundHasMixing reports whether all agents take part in the round and mix with their neighbours.
+// roundHasMixing reports whether all agents participate in the round and mix with their neighbours.
 func (c *CoordinatorMachine) roundHasMixing() bool {
 	return c.cfg.Algorithm == spec.FedDec && c.record.Plan.Kind == wire.KindTraining
 }
 
 // requestEdges requests the edges between the agents before the round is opened. Until the result arrives, the record
-// has the edges of the previous block.
+// keeps the edges of the previous block.
 func (c *CoordinatorMachine) requestEdges(agents []wire.AgentID) {
 	c.phaseDeadline = time.Time{}
 	for _, id := range agents {
@@ -59,7 +60,7 @@ func (c *CoordinatorMachine) requestEdges(agents []wire.AgentID) {
 }
 
 // requestEdgesAhead requests the edges of the next round during the current one if the agents have changed since the
-// last request. Without it, the next round would wait for the edges. There is at most one such request at a time.
+// last request. It saves the next round the wait. At most one such request is pending.
 func (c *CoordinatorMachine) requestEdgesAhead() {
 	if c.cfg.Algorithm != spec.FedDec || !c.announcement.isPublished || !c.roster.edgesStale ||
 		c.mixing.edgesAheadRequestPending || c.mixing.pendingParticipants != nil || c.isInPhase(CoordinatorGathering) ||
@@ -79,8 +80,9 @@ func (c *CoordinatorMachine) requestEdgesAhead() {
 	}
 }
 
-// handleEdgesReady opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is
-// gathered anew. A block without an end goes on anyway, if the new edges join nobody who had none.
+// handleEdgesReady opens the round: all participants train, and L draws select the agents that send updates. If no
+// agent can be invited, it gathers again. An endless block continues with its edges if the new edges connect no
+// unconnected agent.
 func (c *CoordinatorMachine) handleEdgesReady(now time.Time, e EdgesReady) {
 	if c.mixing.pendingParticipants == nil || e.Round != c.record.Round {
 		return
@@ -111,7 +113,7 @@ func (c *CoordinatorMachine) handleEdgesReady(now time.Time, e EdgesReady) {
 	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
 
-// openMixingRound opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
+// openMixingRound opens a round in which agents mix. L draws among the k present agents select the senders of updates.
 func (c *CoordinatorMachine) openMixingRound(now time.Time, k int, here func(i int) bool) {
 	c.record.EligibleAgents, c.record.RandomDrawsMade = k, 0
 	for _, i := range c.drawParticipants(c.cfg.Participants, here) {
@@ -121,7 +123,7 @@ func (c *CoordinatorMachine) openMixingRound(now time.Time, k int, here func(i i
 	c.startCollectingUpdates(now)
 }
 
-// continueMixingBlock opens a round of a block without an end, which has all agents in it.
+// continueMixingBlock opens a round of an endless block that contains all agents.
 func (c *CoordinatorMachine) continueMixingBlock(now time.Time, agents []wire.AgentID) {
 	for _, id := range agents {
 		i, _ := slices.BinarySearchFunc(c.record.Participants, id, compareParticipantToID)
@@ -134,8 +136,8 @@ func (c *CoordinatorMachine) continueMixingBlock(now time.Time, agents []wire.Ag
 	})
 }
 
-// agentsWithoutEdges returns those that are here, could mix, and have no edge in the block: its edges may have been
-// made before they had found each other.
+// agentsWithoutEdges returns the present agents that can mix but have no edge in the block. Its edges may have been
+// made before the agents discovered each other.
 func (c *CoordinatorMachine) agentsWithoutEdges(participants []Participant) map[wire.AgentID]bool {
 	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
 	for _, e := range c.record.Edges {
@@ -150,8 +152,8 @@ func (c *CoordinatorMachine) agentsWithoutEdges(participants []Participant) map[
 	return apart
 }
 
-// mixingBlockContinues tells that the block without an end, in which the agents mix, has all of them: its edges stay.
-// An agent that has left keeps them too, as it may mix still where the coordinator cannot see it.
+// mixingBlockContinues reports whether the endless block contains all agents, so that its edges remain. An agent that
+// has left keeps its edges, since it may still mix without a connection to the coordinator.
 func (c *CoordinatorMachine) mixingBlockContinues(agents []wire.AgentID) bool {
 	if !c.record.Plan.HasEndlessBlocks || c.record.MixingBlockRound == 0 || c.mixing.edgesMustChange {
 		return false
@@ -165,7 +167,7 @@ func (c *CoordinatorMachine) mixingBlockContinues(agents []wire.AgentID) bool {
 	return true
 }
 
-// forgetParticipants ends a round. A block without an end outlives it, with its edges.
+// forgetParticipants clears the participants at the end of a round. An endless block and its edges remain.
 func (c *CoordinatorMachine) forgetParticipants() {
 	c.record.EligibleAgents = 0
 	if !c.record.Plan.HasEndlessBlocks {
@@ -177,8 +179,8 @@ func (c *CoordinatorMachine) forgetParticipants() {
 	}
 }
 
-// drawParticipants continues the round's seeded sequence of draws by n of those that may
-// be drawn, as indices of participants. A restart goes on in the same sequence.
+// drawParticipants draws n indices of participants that satisfy may, continuing the round's seeded random sequence.
+// After a restart it continues the same sequence.
 func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int {
 	rng := NewDrawRand(c.cfg.Seed, c.record.Round)
 	k := len(c.record.Participants)
@@ -196,8 +198,8 @@ func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int
 	return drawn
 }
 
-// reassignDraws moves the draws of an agent that will not send its model to other
-// agents, whose models stand for it: by mixing, all have come near to one.
+// reassignDraws moves the draws of an agent that will not send its model to other agents. Their models can represent
+// it, since mixing brings all models close together.
 func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress) {
 	if !c.roundHasMixing() || p.DrawCount == 0 {
 		return
@@ -220,12 +222,12 @@ func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress
 	for _, i := range drawn {
 		c.addParticipantDraws(c.progress.progressByAgent[c.record.Participants[i].Agent], 1)
 	}
-	c.saveJournalRecord(now) // before anybody is told
+	c.saveJournalRecord(now) // saved before any agent is informed
 	slices.Sort(drawn)
 	for _, i := range slices.Compact(drawn) {
 		q := c.progress.progressByAgent[c.record.Participants[i].Agent]
 		c.reportEvent(UploaderReplaced{Round: c.record.Round, ReplacedAgent: p.Agent, ReplacementAgent: q.Agent})
-		if q.state < stateAccepted { // until it says joined once more: it has to know
+		if q.state < stateAccepted { // the agent must join again, so that it learns of the draw
 			c.changeParticipantState(q, stateInvited)
 			c.inviteParticipant(now, q)
 		}
@@ -241,8 +243,8 @@ func compareParticipantToID(p Participant, id wire.AgentID) int {
 	return 0
 }
 
-// mixingPeersOf returns a participant's ends of its edges, in id order. An agent that
-// has restarted since the edges were made has none until the next round, unless the block has no end.
+// mixingPeersOf returns the neighbours of a participant, in id order. An agent that has restarted since the edges were
+// made has none until the next round, except in an endless block.
 func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.MixingPeer {
 	if m := c.roster.memberByAgent[p.Agent]; m != nil && m.boot != p.Boot && !c.record.Plan.HasEndlessBlocks {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Whatever edges follow from has them made again when it changes.
+// TestMeshAgentEqual checks that MixingAgent.Equal detects a change of every field.
 func TestMeshAgentEqual(t *testing.T) {
 	agent := func(change func(a *round.MixingAgent)) round.MixingAgent {
 		a := round.MixingAgent{ID: "a", CanMix: true, Location: wire.AgentLocation{IsKnown: true, X: 1, Y: 2},

@@ -7,21 +7,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// evaluationState is what this process has heard of a model that agents evaluate. They tell all of it again after a
-// restart.
+// evaluationState is the state of the agents' evaluation of a model. It is not saved to disk, since agents send their
+// results again after a restart.
 type evaluationState struct {
-	version wire.ModelVersion // 0 = none is evaluated
-	// before, agents of the process before may not have come back; zero when it has passed
+	version wire.ModelVersion // version of the model that agents are evaluating; 0 means none
+	// time until which agents known to the previous process may still send a hello
 	helloGraceEndsAt time.Time
 	endsAt           time.Time
 	reportedAgents   map[wire.AgentID]bool
 	resultPool       evaluation.ResultPool
 }
 
-// startEvaluation has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
-// meanwhile, and rounds do not wait: an agent may report its result as long as another round takes at most. Until then,
-// or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
-// evaluated. The last model of a run always is.
+// startEvaluation starts the evaluation of the announced base model if it is due, and returns the minimum number of
+// held-out rows. The evaluation ends when all present agents have reported, or after the duration of a round. A model
+// that becomes due in the meantime is skipped, except the last model of a run.
 func (c *CoordinatorMachine) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
 	p, every := &c.record.Plan, wire.ModelVersion(c.cfg.Evaluation.VersionInterval)
 	if base := p.trainingBaseModel(); every == 0 || !base.IsSet() || p.BaseModelVersion == 0 {
@@ -43,7 +42,7 @@ func (c *CoordinatorMachine) startEvaluation(now time.Time, phase wire.Announcem
 	return uint32(c.cfg.Evaluation.MinRows)
 }
 
-// handleAgentEvaluation takes what an agent says of the model that is evaluated: its first word.
+// handleAgentEvaluation adds an agent's first result for the model under evaluation.
 func (c *CoordinatorMachine) handleAgentEvaluation(a wire.AgentID, m wire.Evaluation) {
 	e := &c.evaluationState
 	if e.version == 0 || !m.IsForModel(c.record.Run, e.version) || e.reportedAgents[a] {
@@ -53,7 +52,7 @@ func (c *CoordinatorMachine) handleAgentEvaluation(a wire.AgentID, m wire.Evalua
 	e.resultPool.Add(a, m)
 }
 
-// endEvaluationIfDue ends an evaluation when its time is over, or when all agents that are there have spoken.
+// endEvaluationIfDue ends the evaluation if its deadline has passed or all present agents have reported.
 func (c *CoordinatorMachine) endEvaluationIfDue(now time.Time) {
 	e := &c.evaluationState
 	if e.version == 0 {
@@ -80,7 +79,7 @@ func (c *CoordinatorMachine) allAgentsEvaluated() bool {
 	return true
 }
 
-// endEvaluation tells what has come of the evaluation under way, if one is.
+// endEvaluation ends the current evaluation and reports its result. It does nothing if no evaluation is in progress.
 func (c *CoordinatorMachine) endEvaluation(now time.Time) {
 	e := &c.evaluationState
 	if e.version == 0 {

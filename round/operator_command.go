@@ -9,24 +9,24 @@ import (
 // OperatorCommand is the operator's decision about a run: continue, pause or stop.
 type OperatorCommand string
 
-// The courses.
+// The commands.
 const (
-	CommandContinue OperatorCommand = "go"    // rounds follow each other
-	CommandPause    OperatorCommand = "pause" // no round is opened
-	CommandStop     OperatorCommand = "stop"  // the run is over
+	CommandContinue OperatorCommand = "go"    // the next round opens when the previous one has ended
+	CommandPause    OperatorCommand = "pause" // the open round is completed, and no new round is opened
+	CommandStop     OperatorCommand = "stop"  // the run ends after the open round
 )
 
-// handleOperatorCommand puts an operator's decision into effect. An open round continues to its end, unless e.Now
-// abandons it.
+// handleOperatorCommand applies an operator's command. An open round is completed unless e.AbandonsRound is set.
 func (c *CoordinatorMachine) handleOperatorCommand(now time.Time, e OperatorCommandChanged) {
 	c.cfg.OperatorCommand = e.Command
 	switch {
 	case c.phaseEnteredAt.IsZero():
-		c.abandonsRecoveredRound = e.AbandonsRound // the start asks
+		// Remember the command until startOrResumeRun, which abandons the round.
+		c.abandonsRecoveredRound = e.AbandonsRound
 	case c.isInPhase(CoordinatorCollecting) && e.AbandonsRound && e.Command != CommandContinue:
 		c.abandonRound(now, AbandonByOperator, nil)
 	case c.isInPhase(CoordinatorCollecting), c.isInPhase(CoordinatorClosing):
-		// its end asks
+		// The command is applied when the open round ends.
 	case e.Command == CommandStop && !c.isInPhase(CoordinatorFinished),
 		e.Command == CommandPause && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering)):
 		c.pauseOrStopByCommand(now)
@@ -37,20 +37,21 @@ func (c *CoordinatorMachine) handleOperatorCommand(now time.Time, e OperatorComm
 	}
 }
 
-// resumeFinishedRun has a finished run go on, unless a rule ends it.
+// resumeFinishedRun continues a finished run, for example after its limits were raised, unless a stopping rule still
+// applies.
 func (c *CoordinatorMachine) resumeFinishedRun(now time.Time) {
 	switch why := c.runStopReason(now); {
 	case why == "":
 		c.record.RunStopReason = ""
-		c.startNextRound(now) // more is asked for than before
+		c.startNextRound(now) // The limits of the run were raised, so continue with the next round.
 	case why != c.record.RunStopReason:
 		c.record.Attempt++
 		c.finishRun(now, why)
 	}
 }
 
-// pauseOrStopByCommand reports whether no round is to be opened, and then sees to that: the run pauses until it is told
-// to go on, or is over.
+// pauseOrStopByCommand pauses or stops the run if the operator has requested it. It reports whether the run is now
+// paused or stopped.
 func (c *CoordinatorMachine) pauseOrStopByCommand(now time.Time) bool {
 	switch c.cfg.OperatorCommand {
 	case CommandPause:

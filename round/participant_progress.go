@@ -2,33 +2,35 @@ package round
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// roundProgress is the progress of the participants of the current round.
+// roundProgress tracks the state of each participant in the current round.
 type roundProgress struct {
 	progressByAgent  map[wire.AgentID]*participantProgress
-	drawCountByState [participantStateCount]int // number of draws by the state of their participants
+	drawCountByState [participantStateCount]int // number of draws in each participant state
 }
 
-// participantProgress is the progress of one participant.
+// participantProgress is the state of one participant in the current round.
 type participantProgress struct {
 	*Participant
 	state               participantState
 	offeredUpdateDigest wire.Digest
-	edgeIndices         []int32 // its edges, as indices in JournalRecord.Edges
-	// localStepsDiverged: the agent declined because its local steps reached infinite numbers or NaN.
+	edgeIndices         []int32 // indices of the participant's edges in JournalRecord.Edges
+	// localStepsDiverged reports whether the agent declined because its local training produced infinite numbers or
+	// NaN.
 	localStepsDiverged bool
 }
 
 type participantState uint8
 
 const (
-	stateInvited          participantState = iota // invited, without an answer
-	stateJoined                                   // training or sending
-	stateAccepted                                 // its update is stored
-	stateDroppedOut                               // declined, finally refused, or revoked
-	participantStateCount                         // number of states
+	stateInvited  participantState = iota // the agent is invited and has not answered
+	stateJoined                           // the agent is training or sending its update
+	stateAccepted                         // the update of the agent is stored
+	// The agent declined or was revoked, or its update was refused.
+	stateDroppedOut
+	participantStateCount // number of participant states
 )
 
-// trackParticipants begins the progress of a round with the participants of the record.
+// trackParticipants initialises the progress of all participants in the record's round.
 func (c *CoordinatorMachine) trackParticipants() {
 	c.progress.progressByAgent = make(map[wire.AgentID]*participantProgress, len(c.record.Participants))
 	c.progress.drawCountByState = [participantStateCount]int{}
@@ -49,7 +51,7 @@ func (c *CoordinatorMachine) trackParticipants() {
 	}
 }
 
-// changeParticipantState changes the state of a participant.
+// changeParticipantState sets the state of a participant and updates the number of draws in each state.
 func (c *CoordinatorMachine) changeParticipantState(p *participantProgress, to participantState) {
 	c.countTransferredBytes(p.state, to)
 	c.progress.drawCountByState[p.state] -= p.DrawCount
@@ -63,8 +65,8 @@ func (c *CoordinatorMachine) addParticipantDraws(p *participantProgress, n int) 
 	c.progress.drawCountByState[p.state] += n
 }
 
-// countAcceptedAndPossibleDraws returns the numbers of draws of the round: accepted, still possible, and all. It is
-// called for each stored update, so the numbers are kept up to date as states change.
+// countAcceptedAndPossibleDraws returns the numbers of accepted draws, draws that can still be accepted, and all draws
+// of the round. It is called for each stored update, so it uses counts that are kept up to date.
 func (c *CoordinatorMachine) countAcceptedAndPossibleDraws() (accepted, possible, all int) {
 	accepted, possible = c.progress.drawCountByState[stateAccepted],
 		c.progress.drawCountByState[stateInvited]+c.progress.drawCountByState[stateJoined]

@@ -26,12 +26,11 @@ func agentsOf(k int) []wire.AgentID {
 	return all
 }
 
-// ofRound is the source that a coordinator with seed 7 draws a round from: the
-// draws of successive rounds must look independent, not only those of one source.
+// ofRound returns the random source of a round for seed 7. Tests use it because draws of successive rounds must be
+// independent.
 func ofRound(r int) *rand.Rand { return rand.New(rand.NewPCG(7, uint64(r))) }
 
-// TestSamplingUniform holds the count of each agent over many rounds against
-// L/K of them by Pearson's chi-square.
+// TestSamplingUniform checks by Pearson's chi-square test that each agent is drawn in a share L/K of many rounds.
 func TestSamplingUniform(t *testing.T) {
 	const k, rounds = 12, 20000
 	agents := agentsOf(k)
@@ -45,8 +44,8 @@ func TestSamplingUniform(t *testing.T) {
 			}
 			expected, variance := rounds*float64(l)/k, rounds*float64(l)/k
 			if what == "without" {
-				// The counts of one round are 0 or 1 and add up to L: their covariance is
-				// L/K·(1−L/K)·K/(K−1) times that of the multinomial, divided by L/K.
+				// The counts of one round are 0 or 1 and sum to L. Their covariance is L/K·(1−L/K)·K/(K−1) times that
+				// of the multinomial, divided by L/K.
 				variance *= (1 - float64(l)/k) * k / (k - 1)
 			}
 			chi2 := 0.0
@@ -67,7 +66,7 @@ func TestSamplingUniform(t *testing.T) {
 	}
 }
 
-// TestSamplingPairs holds the frequency of each pair against L(L−1)/(K(K−1)).
+// TestSamplingPairs checks that each pair of agents is drawn together with the frequency L(L−1)/(K(K−1)).
 func TestSamplingPairs(t *testing.T) {
 	const k, l, rounds = 8, 3, 40000
 	agents := agentsOf(k)
@@ -91,7 +90,8 @@ func TestSamplingPairs(t *testing.T) {
 	}
 }
 
-// TestSamplingForm: in id order, of the size asked for, whatever the order of the input.
+// TestSamplingForm checks that the drawn agents are in id order, have the requested number, and do not depend on the
+// order of the input.
 func TestSamplingForm(t *testing.T) {
 	agents := agentsOf(9)
 	shuffled := slices.Clone(agents)
@@ -129,8 +129,8 @@ func TestSamplingForm(t *testing.T) {
 	}
 }
 
-// TestSamplingVariance holds the variance of the mean of L sampled variables
-// against ch5 Lemma 5.1 (5.33), within five Monte-Carlo standard errors.
+// TestSamplingVariance checks the variance of the mean of L sampled variables against ch5 Lemma 5.1 (5.33), within five
+// Monte Carlo standard errors.
 func TestSamplingVariance(t *testing.T) {
 	const k, trials = 8, 20000
 	agents, mean, sigma2 := agentsOf(k), [k]float64{}, [k]float64{}

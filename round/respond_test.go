@@ -12,17 +12,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crowd is many agents and their coordinator: all machines, no network. Rounds are folded as soon as they have updates.
+// crowd simulates a coordinator and many agents with their state machines, without a network. Each round is aggregated
+// as soon as it has updates.
 type crowd struct {
 	t      *testing.T
 	now    time.Time
 	lead   *round.CoordinatorMachine
 	agents []*agentround.Machine
-	old    int // the first ones, which do not know how to be drawn: they always answer
+	// number of agents, at the start of the list, that do not support the response lottery and always answer
+	old    int
 	plan   round.Plan
-	heard  map[int]int // of this round: hellos of each agent
+	heard  map[int]int // number of hellos of each agent in this round
 	record round.JournalRecord
-	asked  []uint32 // AnswerProbability, by announcement
+	asked  []uint32 // answer probability in each announcement
 }
 
 func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
@@ -58,7 +60,7 @@ func (c *crowd) step(ev round.Event) {
 	}
 }
 
-// announce lets each agent hear an announcement. Those that would answer do so at the end of the spread.
+// announce passes an announcement to each agent. Agents that answer send their hello at the end of the spread.
 func (c *crowd) announce(e round.PublishAnnouncement) {
 	c.heard = map[int]int{}
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
@@ -74,7 +76,7 @@ func (c *crowd) announce(e round.PublishAnnouncement) {
 	}
 }
 
-// hellos are those of the spread.
+// hellos sends the hellos that are due within the spread.
 func (c *crowd) hellos(spread time.Duration) {
 	c.now = c.now.Add(spread)
 	for i, a := range c.agents {
@@ -88,7 +90,7 @@ func (c *crowd) hellos(spread time.Duration) {
 	}
 }
 
-// close ends the round with the updates of all its participants.
+// close ends the round after all participants have sent their updates.
 func (c *crowd) close() {
 	for _, p := range c.lead.JournalRecord().Participants {
 		c.step(round.JoinedReceived{Agent: p.Agent, Round: c.record.Round})
@@ -107,8 +109,9 @@ func respondConfig(target int) round.Config {
 	return cfg
 }
 
-// TestRespond runs 30 rounds of 4,000 agents, 40 of them that always answer. 1.3 times the target answers, within five
-// standard deviations, the estimate of N stays as near, and no other agent is favoured.
+// TestRespond runs 30 rounds with 4,000 agents, 40 of which always answer. It checks that the number of answers is 1.3
+// times the target within five standard deviations, that the number of agents is estimated well, and that no agent is
+// favoured.
 func TestRespond(t *testing.T) {
 	const n, old, target, rounds = 4000, 40, 200, 30
 	cfg := respondConfig(target)
@@ -153,8 +156,8 @@ func TestRespond(t *testing.T) {
 	}
 }
 
-// TestRespondFallsShort has a thousandth of the listed agents be there: p doubles from attempt to attempt until enough
-// answer, and the next round asks for as many as it needs.
+// TestRespondFallsShort checks that the answer probability doubles until enough agents answer, if only a thousandth of
+// the listed agents is present. The next round must then ask as many agents as it needs.
 func TestRespondFallsShort(t *testing.T) {
 	cfg := respondConfig(200)
 	cfg.Gather.ResponseLottery.ListedAgents = 4000 * 256
@@ -188,7 +191,7 @@ func TestRespondFallsShort(t *testing.T) {
 	}
 }
 
-// TestRespondNeverEnds has p end at 1, where all answer.
+// TestRespondNeverEnds checks that the answer probability stops growing at 1, where all agents answer.
 func TestRespondNeverEnds(t *testing.T) {
 	cfg := respondConfig(200)
 	c := newCrowd(t, cfg, 5, 0)

@@ -8,39 +8,41 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// PresencePolicy says which agents tell their presence.
+// PresencePolicy selects the agents that publish their presence.
 type PresencePolicy string
 
-// The words.
+// The presence policies.
 const (
 	PresenceOfAllAgents PresencePolicy = "all"
-	PresenceInRoundOnly PresencePolicy = "round" // those with a part in a round
+	PresenceInRoundOnly PresencePolicy = "round" // only agents that participate in a round
 )
 
-// ResponseLotteryConfig has a round of many agents hear some of them, and the others leave the broker for a while.
+// ResponseLotteryConfig limits the number of agents that send a hello for a round. Other agents may disconnect from the
+// broker for some time.
 type ResponseLotteryConfig struct {
-	// TargetHellos is how many hellos a round waits for; 0 = all agents say hello.
+	// TargetHellos is the number of hellos that a round waits for; 0 means all agents send a hello.
 	TargetHellos int `yaml:"target"`
-	// An agent without a part in the round may leave, and comes back after DisconnectDuration and a random part of
-	// DisconnectSpread; both 0 = nobody leaves.
+	// DisconnectDuration is the minimum time for which an agent that does not participate may disconnect. It adds a
+	// random part of DisconnectSpread. If both are 0, no agent disconnects.
 	DisconnectDuration time.Duration  `yaml:"return_after"`
 	DisconnectSpread   time.Duration  `yaml:"return_within"`
 	Presence           PresencePolicy `yaml:"presence"`
-	// ListedAgents is how many agents there are before any has been heard; 0 = not known.
+	// ListedAgents is the assumed number of agents before the first hello; 0 means unknown.
 	ListedAgents int `yaml:"-"`
 }
 
-// IsEnabled reports whether agents answer by chance.
+// IsEnabled reports whether agents answer with a probability below 1.
 func (r *ResponseLotteryConfig) IsEnabled() bool { return r.TargetHellos > 0 }
 
-// certainAnswerThreshold is 2³² times the probability of an agent's answer that is certain.
+// certainAnswerThreshold is the answer threshold, scaled by 2³², that corresponds to probability 1.
 const certainAnswerThreshold = 1 << 32
 
-// helloSurplusFactor is how many hellos are asked for, in targets: of 1,300 that are expected 1,000 come, for certain.
+// helloSurplusFactor is the ratio of requested to needed hellos. With 1,300 expected hellos, 1,000 arrive almost
+// certainly.
 const helloSurplusFactor = 1.3
 
-// validateResponse finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of
-// them.
+// validateResponse reports options that are incompatible with sampling the agents that send a hello, since they need
+// the hello of every agent.
 func (c *Config) validateResponse(check *spec.ProblemList) {
 	r := &c.Gather.ResponseLottery
 	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
@@ -76,13 +78,14 @@ func (c *Config) validateResponse(check *spec.ProblemList) {
 		"does not go with rollout, which needs word of all agents")
 }
 
-// ResponseLottery is what the coordinator knows of agents that answer by chance.
+// ResponseLottery is the coordinator's state of the response lottery.
 type ResponseLottery struct {
-	AnswerThreshold uint32  `json:"Of,omitempty"`     // p·2³², as announced; 0 = all answer
-	EstimatedAgents float64 `json:"Agents,omitempty"` // N̂, those that would answer if all were asked; 0 = not known
+	AnswerThreshold uint32 `json:"Of,omitempty"` // announced threshold p·2³²; 0 means all agents answer
+	// estimate N̂ of the agents that would answer if all were asked; 0 means unknown
+	EstimatedAgents float64 `json:"Agents,omitempty"`
 }
 
-// AnswerProbability is p.
+// AnswerProbability returns the probability p that an agent answers.
 func (r *ResponseLottery) AnswerProbability() float64 {
 	if r.AnswerThreshold == 0 {
 		return 1
@@ -90,14 +93,14 @@ func (r *ResponseLottery) AnswerProbability() float64 {
 	return float64(r.AnswerThreshold) / certainAnswerThreshold
 }
 
-// helloWindow is the hellos since all were asked the last time.
+// helloWindow counts the hellos since the last request to all agents.
 type helloWindow struct {
 	number          uint32
-	openedAt        time.Time // the announcement is out; zero = it is not, or the link was lost since
-	estimatedAgents float64   // Σ 1/p of those that were heard
+	openedAt        time.Time // time at which the announcement was published; zero before, and after a lost connection
+	estimatedAgents float64   // Σ 1/p over the received hellos
 }
 
-// startResponseLottery makes p for a new round, and forgets who was heard for the one before: others are heard now.
+// startResponseLottery sets p for a new round and clears the roster, since other agents may answer this time.
 func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
 	r := &c.cfg.Gather.ResponseLottery
 	if !r.IsEnabled() {
@@ -116,7 +119,7 @@ func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
 	c.roster.forgetMembers()
 }
 
-// doubleAnswerProbability doubles p: too few have answered.
+// doubleAnswerProbability doubles p after too few agents have answered.
 func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
 	if !c.cfg.Gather.ResponseLottery.IsEnabled() {
 		return
@@ -129,8 +132,8 @@ func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
 	}
 }
 
-// estimateAgentCount takes N̂ from the window: Σ 1/p over the agents heard (Horvitz and Thompson), divided by the share
-// of the spread that has gone by; half of the estimate before stays, if there is one.
+// estimateAgentCount updates the estimate N̂ from the window. It divides Σ 1/p over the received hellos (Horvitz and
+// Thompson) by the elapsed share of the spread, and averages the result with the previous estimate.
 func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w, n := &c.helloWindow, &c.record.ResponseLottery.EstimatedAgents
 	took := now.Sub(w.openedAt)
@@ -146,8 +149,8 @@ func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w.openedAt = time.Time{}
 }
 
-// countHello takes a fit agent's first hello of the window. An agent that was drawn by another announcement counts
-// once.
+// countHello counts a fit agent's first hello of the window. An agent that was drawn by another announcement has weight
+// 1.
 func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isPresentAndFit() {
 		m.helloWindowNumber = w.number
@@ -159,7 +162,7 @@ func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	}
 }
 
-// gatheringTarget is how many agents end the gathering at once; 0 = none do.
+// gatheringTarget returns the number of agents that ends the gathering at once; 0 means no such number.
 func (c *CoordinatorMachine) gatheringTarget() int {
 	if r := &c.cfg.Gather.ResponseLottery; r.IsEnabled() {
 		return r.TargetHellos
@@ -167,8 +170,8 @@ func (c *CoordinatorMachine) gatheringTarget() int {
 	return c.cfg.Gather.TargetAgents
 }
 
-// ConnectedAgentCount is how many agents get an announcement, as far as is known: those that have been heard, or N̂
-// where agents answer by chance.
+// ConnectedAgentCount returns the estimated number of agents that receive an announcement: the known agents, or N̂ if
+// agents answer by lottery.
 func (c *CoordinatorMachine) ConnectedAgentCount() int {
 	r := &c.cfg.Gather.ResponseLottery
 	switch n := c.record.ResponseLottery.EstimatedAgents; {
@@ -181,7 +184,7 @@ func (c *CoordinatorMachine) ConnectedAgentCount() int {
 	}
 }
 
-// announcedResponsePolicy is what announcements say of it.
+// announcedResponsePolicy returns the response policy for announcements.
 func (c *CoordinatorMachine) announcedResponsePolicy() wire.AgentResponsePolicy {
 	r := &c.cfg.Gather.ResponseLottery
 	return wire.AgentResponsePolicy{AnswerProbability: c.record.ResponseLottery.AnswerThreshold,

@@ -9,17 +9,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rolloutTrial is what this process knows of the candidate. Agents tell all of it again after a restart.
+// rolloutTrial is the trial of the candidate model. It is not persisted, since agents repeat their reports after a
+// restart.
 type rolloutTrial struct {
-	reportsCountedSince time.Time // since then agents are heard
+	reportsCountedSince time.Time // time since which reports are collected
 	residualsByAgent    map[wire.AgentID]wire.CandidateResiduals
-	nextJudgingAt       time.Time // zero without a candidate
+	nextJudgingAt       time.Time // time of the next judgement; zero without a candidate
 }
 
-// judgingInterval is how often a candidate is judged at most, which takes time for each agent that was heard.
+// judgingInterval is the minimum time between two judgements of a candidate. Each judgement takes time for every agent
+// that reported.
 const judgingInterval = time.Minute
 
-// startRolloutTrial goes on with the candidate of the record, if there is one.
+// startRolloutTrial starts the trial of the record's candidate, or clears the trial if there is none.
 func (c *CoordinatorMachine) startRolloutTrial(now time.Time) {
 	c.rolloutTrial = rolloutTrial{reportsCountedSince: now,
 		residualsByAgent: map[wire.AgentID]wire.CandidateResiduals{}}
@@ -28,8 +30,8 @@ func (c *CoordinatorMachine) startRolloutTrial(now time.Time) {
 	}
 }
 
-// nominateCandidate takes the newest model for the next candidate, if it is time. A record is saved then, so the host
-// still has the model's file.
+// nominateCandidate makes the newest model the next candidate if one is due. It is called when a record is saved, while
+// the host still has the model's file.
 func (c *CoordinatorMachine) nominateCandidate(now time.Time) {
 	s, newest := &c.record.Rollout, c.record.NewestModel()
 	if !s.NominateCandidate(&c.cfg.Rollout, now, newest, c.isInPhase(CoordinatorFinished)) {
@@ -52,7 +54,7 @@ func (c *CoordinatorMachine) nominateCandidate(now time.Time) {
 	c.reportEvent(event)
 }
 
-// handleCandidateResiduals takes what an agent says of the candidate, if the candidate is for it.
+// handleCandidateResiduals stores an agent's report about the candidate if the candidate was offered to the agent.
 func (c *CoordinatorMachine) handleCandidateResiduals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
 	s := &c.record.Rollout
 	if share := s.AnnouncedRollout(&c.cfg.Rollout); r.IsForModel(share.CandidateModel) && share.OffersCandidateTo(a) {
@@ -63,8 +65,8 @@ func (c *CoordinatorMachine) handleCandidateResiduals(now time.Time, a wire.Agen
 	}
 }
 
-// judgeCandidate releases or withdraws the candidate when it has been judged. Agents learn of it with the next
-// announcement, which is made at once if no round is under way.
+// judgeCandidate releases or withdraws the candidate once it can be judged. Agents learn the result from the next
+// announcement, which is published at once if no round is in progress.
 func (c *CoordinatorMachine) judgeCandidate(now time.Time) {
 	s, k := &c.record.Rollout, &c.rolloutTrial
 	if k.nextJudgingAt.IsZero() || now.Before(k.nextJudgingAt) {
@@ -88,7 +90,7 @@ func (c *CoordinatorMachine) judgeCandidate(now time.Time) {
 	}
 }
 
-// repeatAnnouncement repeats an announcement with what has changed in the record.
+// repeatAnnouncement publishes the announcement again with the changes in the record.
 func (c *CoordinatorMachine) repeatAnnouncement(now time.Time, phase wire.AnnouncementPhase) {
 	c.record.Attempt++
 	c.saveJournalRecord(now)
@@ -115,27 +117,28 @@ const (
 	rolloutShareCondition = "rollout share" // too few agents predict with the candidate
 )
 
-// The names of the status values *RolloutStatus.
+// The names of the status values of type *RolloutStatus.
 const (
-	RolloutValue        = "rollout"         // the state of the rollout that runs, without an outcome
-	RolloutOutcomeValue = "rollout outcome" // the state after the last rollout that ended in this process
+	RolloutValue        = "rollout"         // current rollout, without an outcome
+	RolloutOutcomeValue = "rollout outcome" // state after the last rollout that ended in this process
 )
 
-// RolloutStatus is the state of the rollout of models, as a status shows it. Models are named RUN/VERSION.
+// RolloutStatus is the state of the rollout of models for a status display. Models are named RUN/VERSION.
 type RolloutStatus struct {
-	ReleasedModel      string         `json:"released"`
-	Candidate          string         `json:"candidate,omitempty"`
-	CandidateAgents    int            `json:"agents,omitempty"` // agents of the share that were present at the beginning
+	ReleasedModel string `json:"released"`
+	Candidate     string `json:"candidate,omitempty"`
+	// agents of the share that were present at the beginning
+	CandidateAgents    int            `json:"agents,omitempty"`
 	LastRolloutOutcome rollout.Result `json:"last,omitempty"`
 	LastRolloutModel   string         `json:"of,omitempty"`
 }
 
-// RolloutBegan: a share of the agents predicts with a candidate, and all others with the released model. At the start
-// of a process the event is repeated with IsResumed, also if there is no candidate.
+// RolloutBegan: a share of the agents predicts with a candidate, and the other agents with the released model. At the
+// start of a process the event is repeated with IsResumed, even without a candidate.
 type RolloutBegan struct {
 	Candidate, Released wire.ModelRef
-	TrialAgents         int // agents of the share that are present
-	MinDecidingAgents   int // agents that must judge the candidate
+	TrialAgents         int // present agents that get the candidate
+	MinDecidingAgents   int // minimum number of agents that must judge the candidate
 	IsResumed           bool
 }
 
@@ -172,7 +175,7 @@ func (e RolloutBegan) Describe(d *observe.EventDescription) {
 
 // RolloutEnded: the candidate is released to all agents, or withdrawn.
 type RolloutEnded struct {
-	Candidate, Released wire.ModelRef // Released is the model that is released now
+	Candidate, Released wire.ModelRef // Released is the model that is now released
 	rollout.Verdict
 }
 

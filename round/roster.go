@@ -6,24 +6,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rosterMember is what the coordinator knows of an agent, whatever the round.
+// rosterMember is the coordinator's knowledge about an agent, apart from its work in rounds.
 type rosterMember struct {
-	boot               wire.Epoch
-	isPresent          bool
-	isSidelined        bool               // it is not drawn now
-	unfitReason        wire.DeclineReason // 0 = fit
-	dataProblem        string             // column and reason, of an unfit one
-	rowCount           uint64
-	lastUpdateNorm     float64              // of its last update, where agents are drawn by that; 0 = not known
-	newRowCount        uint64               // that no round has used
-	reportsNewRows     bool                 // how many these are
-	lastRoundUsingRows wire.RoundID         // the last round that has used some of this start; 0 = none
-	peerKey            wire.X25519PublicKey // zero = it does not mix
-	supportsClipping   bool                 // it knows clipped mixing
+	boot        wire.Epoch
+	isPresent   bool
+	isSidelined bool               // whether the agent is excluded from draws
+	unfitReason wire.DeclineReason // reason why the agent cannot do the task; 0 means that it can
+	// column and reason of the agent's data problem; empty if there is none
+	dataProblem string
+	rowCount    uint64
+	// norm of the agent's last update, for importance sampling; 0 means unknown
+	lastUpdateNorm float64
+	newRowCount    uint64 // number of the agent's rows that no round has used
+	reportsNewRows bool   // whether the agent reports its number of new rows
+	// last round that used rows of the agent's current process; 0 means none
+	lastRoundUsingRows wire.RoundID
+	peerKey            wire.X25519PublicKey // public key with which the agent mixes; zero if it does not mix
+	supportsClipping   bool                 // whether it supports clipped mixing
 	location           wire.AgentLocation
-	// neighbors are those that it would mix with.
+	// neighbors are the agents with which this agent can mix.
 	neighbors         []wire.AgentID
-	helloWindowNumber uint32 // in which it was heard
+	helloWindowNumber uint32 // number of the hello window in which the agent's last hello was counted
 }
 
 func (m *rosterMember) isPresentAndFit() bool { return m.isPresent && m.unfitReason == 0 }
@@ -31,25 +34,27 @@ func (m *rosterMember) mayBeDrawn() bool {
 	return m.isPresentAndFit() && !m.isSidelined
 }
 
-// toMixingAgent is what the member's edges may follow from.
+// toMixingAgent returns the agent's inputs for the computation of mixing edges.
 func (m *rosterMember) toMixingAgent(id wire.AgentID) MixingAgent {
 	return MixingAgent{ID: id, CanMix: m.peerKey != wire.X25519PublicKey{}, Location: m.location,
 		Neighbors: m.neighbors}
 }
 
-// roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
-// time.
+// roster contains all agents known to the coordinator. It keeps running counts, since counting all agents at each hello
+// would take quadratic time in total.
 type roster struct {
 	memberByAgent           map[wire.AgentID]*rosterMember
-	presentAndFitMembers    int    // members that are present and fit
-	eligibleMembers         int    // the same, and not sitting out: K, if a round were drawn now
-	membersReportingNewRows int    // drawn members that report new rows
-	membersWithNewRows      int    // drawn members with enough new rows
-	minNewRows              uint64 // minimum number of new rows
-	edgesStale              bool   // inputs of the edge choice have changed since the last computation
+	presentAndFitMembers    int    // number of members that are present and able to do the task
+	eligibleMembers         int    // number K of members that may be drawn
+	membersReportingNewRows int    // number of present and fit members that report their number of new rows
+	membersWithNewRows      int    // number of present and fit members with at least minNewRows new rows
+	minNewRows              uint64 // number of new rows from which a member counts in membersWithNewRows
+	// whether the agents or their neighbours have changed since mixing edges were last computed
+	edgesStale bool
 }
 
-// changeMember is the only way to change a member, so that the counts hold. It makes the member if there is none.
+// changeMember changes a member of the roster, or adds it, and updates the counts. All changes must be made by this
+// function.
 func (r *roster) changeMember(a wire.AgentID, change func(m *rosterMember)) *rosterMember {
 	m := r.memberByAgent[a]
 	if m == nil {
@@ -65,7 +70,6 @@ func (r *roster) changeMember(a wire.AgentID, change func(m *rosterMember)) *ros
 	return m
 }
 
-// removeMember forgets a member.
 func (r *roster) removeMember(a wire.AgentID) {
 	if m := r.memberByAgent[a]; m != nil {
 		r.adjustMemberCounts(m, -1)
@@ -74,7 +78,6 @@ func (r *roster) removeMember(a wire.AgentID) {
 	}
 }
 
-// forgetMembers forgets all members.
 func (r *roster) forgetMembers() {
 	*r = roster{memberByAgent: map[wire.AgentID]*rosterMember{}, minNewRows: r.minNewRows, edgesStale: true}
 }
@@ -99,7 +102,7 @@ func (r *roster) eligibleAgentIDs() []wire.AgentID {
 	return r.matchingAgentIDs(func(_ wire.AgentID, m *rosterMember) bool { return m.mayBeDrawn() })
 }
 
-// matchingAgentIDs returns some agents, in id order.
+// matchingAgentIDs returns the agents that satisfy the predicate, in id order.
 func (r *roster) matchingAgentIDs(are func(wire.AgentID, *rosterMember) bool) []wire.AgentID {
 	ids := make([]wire.AgentID, 0, r.eligibleMembers)
 	for id, m := range r.memberByAgent {
@@ -111,7 +114,7 @@ func (r *roster) matchingAgentIDs(are func(wire.AgentID, *rosterMember) bool) []
 	return ids
 }
 
-// mixingAgents are what the edges of agents may follow from.
+// mixingAgents returns the inputs of the edge computation for the given agents.
 func (r *roster) mixingAgents(agents []wire.AgentID) []MixingAgent {
 	ends := make([]MixingAgent, len(agents))
 	for i, id := range agents {

@@ -11,21 +11,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// minDrawsToClose returns the fewest draws to close with. A statistics round draws each
-// agent once, and so may have fewer draws than training with replacement.
+// minDrawsToClose returns the minimum number of accepted draws for closing the round: the quorum, or all draws if these
+// are fewer. A statistics round draws each agent once, so it may have fewer draws than training with replacement.
 func (c *CoordinatorMachine) minDrawsToClose(all int) int { return min(c.cfg.Quorum, all) }
 
-// closeRoundIfReady closes the round when its target is reached or nothing more can
-// come, and abandons it when the quorum is out of reach.
+// closeRoundIfReady closes the round if its target is reached or no more updates can arrive. It abandons the round if
+// the quorum can no longer be reached.
 func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	accepted, possible, all := c.countAcceptedAndPossibleDraws()
 	target := all
 	if c.record.Plan.Kind == wire.KindTraining {
-		target = min(all, c.cfg.Participants) // the rest are over-selected
+		target = min(all, c.cfg.Participants) // further participants are over-selected
 	}
 	ready := accepted >= target || possible == 0 && accepted >= c.minDrawsToClose(all)
 	if !ready {
-		c.mixing.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
+		c.mixing.edgeReportsDeadline = time.Time{} // another participant has been drawn meanwhile
 	}
 	switch {
 	case ready && !c.awaitsEdgeReports(now):
@@ -33,7 +33,8 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	case ready:
 	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsDiverged():
 		c.closeRound(now)
-	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsMayDiverge(): // which the other answers decide
+	// wait: the remaining answers decide whether most diverged
+	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsMayDiverge():
 	case accepted+possible < c.minDrawsToClose(all):
 		c.abandonRound(now, AbandonQuorumMissed, nil)
 	case accepted >= c.minDrawsToClose(all):
@@ -41,10 +42,10 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	}
 }
 
-// bringDeadlineForward brings the deadline forward where a round still waits only for agents that have sat out, and
-// have given no result since. The round then ends after 1 + s/8 times what the others have taken, a second at least; s
-// is how many draws they have sat out, of doubted. So the silent hardly stretch rounds, and an agent that was silent
-// once and is slow gets more each time, up to the whole deadline.
+// bringDeadlineForward shortens the round if it waits only for agents that were sidelined and have not sent an update
+// since. The round then ends after 1 + s/8 times the duration so far (at least 1 s), where s is the number of draws
+// that the agents sat out. So silent agents hardly delay rounds, while a slow agent gets more time at each attempt, up
+// to the full deadline.
 func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
 	if draws < possible || !c.deadlinePause.storageFailingSince.IsZero() {
@@ -57,11 +58,11 @@ func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 	}
 }
 
-// handleRoundDeadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on
-// while the announcement is not out, or the host cannot write.
+// handleRoundDeadline closes the round if it has a quorum. Otherwise it abandons the round, or waits if the
+// announcement is not published or the host cannot write.
 func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 	c.deadlinePassed = true
-	// otherwise the announcement may not have reached them, or their updates the coordinator
+	// Agents are not at fault if the announcement may not have reached them, or their updates not the coordinator.
 	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.deadlinePause.roundInterrupted &&
 		c.deadlinePause.storageFailingSince.IsZero() {
 		c.sidelineAgents(c.missingParticipants(), SidelinedSilent)
@@ -69,17 +70,17 @@ func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 	switch accepted, _, all := c.countAcceptedAndPossibleDraws(); {
 	case accepted >= c.minDrawsToClose(all), c.mostParticipantsDiverged():
 		c.closeRound(now)
-	case c.announcement.publishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
+	case c.announcement.publishedAt.IsZero(): // no agent could join, so the round's time begins at the publication
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.RoundTimeout)
 	case c.deadlinePause.storageFailingSince.IsZero():
 		c.abandonRound(now, AbandonQuorumMissed, nil)
-	default: // what is missing may have been sent
+	default: // missing updates may have been sent but not stored
 		c.deadlinePause.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
 	}
 }
 
-// closeRound folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one
-// again, with the same participants, who offer again what they have kept.
+// closeRound starts the aggregation of the accepted updates. The closing phase is not journaled: after a crash the
+// round opens again with the same participants, which offer their saved updates again.
 func (c *CoordinatorMachine) closeRound(now time.Time) {
 	c.dropSilentAgents(now)
 	c.enterPhase(now, CoordinatorClosing)
@@ -94,21 +95,20 @@ func (c *CoordinatorMachine) closeRound(now time.Time) {
 }
 
 // mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
-// that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
+// of this run. The aggregation is then rejected, and the run returns to an earlier model.
 func (c *CoordinatorMachine) mostParticipantsDiverged() bool {
 	declared, _ := c.countDivergedParticipants()
 	return 2*declared > len(c.progress.progressByAgent)
 }
 
-// mostParticipantsMayDiverge reports whether mostParticipantsDiverged may become true with the answers that are still
-// awaited.
+// mostParticipantsMayDiverge reports whether mostParticipantsDiverged may become true with the outstanding answers.
 func (c *CoordinatorMachine) mostParticipantsMayDiverge() bool {
 	declared, awaited := c.countDivergedParticipants()
 	return declared > 0 && 2*(declared+awaited) > len(c.progress.progressByAgent)
 }
 
-// countDivergedParticipants counts the participants whose local steps diverged, and the participants without a result
-// so far. Both are 0 if the model was not made by a fold of this run.
+// countDivergedParticipants returns the numbers of participants whose local steps diverged, and of participants without
+// a result. Both are 0 if the model was not aggregated in this run.
 func (c *CoordinatorMachine) countDivergedParticipants() (declared, awaited int) {
 	if p := &c.record.Plan; p.Kind != wire.KindTraining || len(p.SuspectAgents) == 0 || p.HasEndlessBlocks {
 		return 0, 0
@@ -124,8 +124,8 @@ func (c *CoordinatorMachine) countDivergedParticipants() (declared, awaited int)
 	return declared, awaited
 }
 
-// dropSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
-// before they are invited again says nothing about them: the answer may be their update.
+// dropSilentAgents marks participants that never answered as absent until their next message. It does nothing if the
+// round ended before they were invited again, since their answer may be on its way with the update.
 func (c *CoordinatorMachine) dropSilentAgents(now time.Time) {
 	if c.announcement.publishedAt.IsZero() || !c.deadlinePassed &&
 		now.Sub(c.announcement.publishedAt) <= c.cfg.ReinviteInterval {
@@ -144,7 +144,7 @@ func (c *CoordinatorMachine) dropSilentAgents(now time.Time) {
 	}
 }
 
-// missingParticipants returns, in id order, the participants that gave no result.
+// missingParticipants returns the participants that were drawn and gave no result, in id order.
 func (c *CoordinatorMachine) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
 	for _, p := range c.progress.progressByAgent {
@@ -156,7 +156,7 @@ func (c *CoordinatorMachine) missingParticipants() []wire.AgentID {
 	return ids
 }
 
-// selectedAgentCount counts the participants that were to send something.
+// selectedAgentCount returns the number of participants that were drawn to send an update.
 func (c *CoordinatorMachine) selectedAgentCount() (n int) {
 	for _, p := range c.progress.progressByAgent {
 		if p.DrawCount > 0 {
@@ -166,7 +166,7 @@ func (c *CoordinatorMachine) selectedAgentCount() (n int) {
 	return n
 }
 
-// handleAggregationEnded moves on to the next plan.
+// handleAggregationEnded records the result of the aggregation and continues with the next plan.
 func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e AggregationEnded) {
 	if !c.isInPhase(CoordinatorClosing) || e.Round != c.record.Round {
 		return
@@ -189,7 +189,8 @@ func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e Aggregation
 			c.record.LastAcceptedUpdates.UpdateDigestByAgent[p.Agent] = p.AcceptedUpdateDigest
 			if !slices.Contains(e.NextPlan.SuspectAgents,
 				p.Agent) || c.sidelinedAgentByID[p.Agent].Reason != SidelinedSpoiledModel {
-				c.forgetSidelinedAgent(p.Agent) // else whether its update spoils the model shows in the next round
+				// the next round shows whether the update of a suspect agent spoils the model
+				c.forgetSidelinedAgent(p.Agent)
 			}
 			c.markRowsUsed(p.Agent, e.Round)
 		}
@@ -226,7 +227,7 @@ func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e Aggregation
 	}
 }
 
-// recordRoundOutcome puts into the record how the round ended, and returns it.
+// recordRoundOutcome completes the outcome of the current round, stores it in the record, and returns it.
 func (c *CoordinatorMachine) recordRoundOutcome(now time.Time, o RoundOutcome) RoundOutcome {
 	o.Round, o.Attempt, o.Kind = c.record.Round, c.record.Attempt, c.record.Plan.Kind
 	o.SelectedAgents, o.RoundDuration, o.EndedAt = c.selectedAgentCount(), now.Sub(c.announcement.roundAnnouncedAt),
@@ -235,15 +236,14 @@ func (c *CoordinatorMachine) recordRoundOutcome(now time.Time, o RoundOutcome) R
 	return o
 }
 
-// The wait after an abandoned round, which doubles with each further one in a row.
+// Bounds of the delay before the round after an abandoned one. The delay doubles with each consecutive abandoned round.
 const (
 	firstRoundRetryDelay = time.Second
 	maxRoundRetryDelay   = time.Minute
 )
 
-// abandonRound gives up the round: a journaled decision, and the one case in which
-// all of its updates are thrown away. The next round has the same base, and
-// waits a little: what failed at once would fail at once again.
+// abandonRound ends the round without a model and discards all of its updates. The decision is journaled. The next
+// round has the same base model and starts after a delay, since the cause may persist.
 func (c *CoordinatorMachine) abandonRound(now time.Time, reason AbandonReason, err error) {
 	c.dropSilentAgents(now)
 	accepted := 0
@@ -272,7 +272,7 @@ func (c *CoordinatorMachine) abandonRound(now time.Time, reason AbandonReason, e
 	c.startGathering(now)
 }
 
-// advanceRound moves the record to the round after the present one.
+// advanceRound increments the round number and readmits the sidelined agents that are due.
 func (c *CoordinatorMachine) advanceRound() {
 	c.record.Round++
 	c.record.Attempt = 1
@@ -285,7 +285,7 @@ const (
 	abandonedRoundLabel = "abandoned"
 )
 
-// The results of a participant, as label values. Their numbers add up to the number of selected participants.
+// Label values for the results of participants. Their counts sum to the number of selected participants.
 const (
 	acceptedParticipantLabel   = "accepted"
 	missingParticipantLabel    = "missing"
@@ -331,10 +331,10 @@ func newEndedRoundsMetric() *observe.Metric {
 type RoundClosed struct {
 	Round             wire.RoundID
 	Kind              wire.RoundKind
-	NewModelVersion   wire.ModelVersion // of the new model
+	NewModelVersion   wire.ModelVersion
 	SelectedAgents    int
 	AcceptedUpdates   int
-	AggregatedUpdates int // accepted updates that are in the model
+	AggregatedUpdates int // number of accepted updates that are in the model
 	// MissingAgents are the selected agents whose updates were neither accepted nor refused, and that did not decline.
 	MissingAgents    []wire.AgentID
 	ClosedByDeadline bool
@@ -395,8 +395,8 @@ func (e RoundAbandoned) Describe(d *observe.EventDescription) {
 		e.AcceptedUpdates, e.SelectedAgents))
 }
 
-// recordParticipantMetrics counts the participants at the end of a round, because a restart opens a round again, but
-// each round ends once.
+// recordParticipantMetrics counts the participants when a round ends. A restart may open a round again, but each round
+// ends once.
 func recordParticipantMetrics(d *observe.EventDescription, selected, accepted, missing int) {
 	d.AddToCounter(selectedParticipantsMetric, float64(selected))
 	d.AddToCounter(missingParticipantsMetric, float64(missing))

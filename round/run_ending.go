@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// runStopReason returns why the run is over; empty if it is not. A statistics round that is due is held first: without
-// it agents would not get the model.
+// runStopReason returns the reason why the run is over; empty if it is not. A due statistics round takes precedence
+// over the stopping rules, since agents need its result to use the model.
 func (c *CoordinatorMachine) runStopReason(now time.Time) stop.Reason {
 	p := &c.record.Plan
 	switch {
@@ -24,8 +24,8 @@ func (c *CoordinatorMachine) runStopReason(now time.Time) stop.Reason {
 	return c.record.StopState.StopReason(&c.cfg.Stop, now)
 }
 
-// runTimeLimitEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits
-// for it. A round under way goes on to its own end.
+// runTimeLimitEndsAt returns the time at which the run's time limit expires; zero if no limit applies. During a round
+// it returns zero, since a round in progress is completed.
 func (c *CoordinatorMachine) runTimeLimitEndsAt() time.Time {
 	if !c.isBetweenRounds() || c.record.Plan.Kind == wire.KindStatistics {
 		return time.Time{}
@@ -33,12 +33,12 @@ func (c *CoordinatorMachine) runTimeLimitEndsAt() time.Time {
 	return c.record.StopState.TimeLimitEndsAt(&c.cfg.Stop)
 }
 
-// isBetweenRounds reports whether the machine has begun, no round is under way, and the run goes on.
+// isBetweenRounds reports whether the machine has started, no round is in progress, and the run continues.
 func (c *CoordinatorMachine) isBetweenRounds() bool {
 	return !c.phaseEnteredAt.IsZero() && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering))
 }
 
-// recordMeasurements takes what was measured of a new model, before its plan is the present one.
+// recordMeasurements updates the stopping rules with the measurements of a new model, before its plan becomes current.
 func (c *CoordinatorMachine) recordMeasurements(e *AggregationEnded) {
 	s := &c.record.StopState
 	switch {
@@ -55,8 +55,8 @@ func (c *CoordinatorMachine) recordMeasurements(e *AggregationEnded) {
 	c.reportEvent(StopProgressReported{c.cfg.Stop, *s})
 }
 
-// countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model
-// once, and its update once.
+// countTransferredBytes adds the bytes that a participant has transferred by a change of its state: the model once, and
+// its update once.
 func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	if !c.cfg.Stop.IsEnabled() {
 		return
@@ -70,7 +70,8 @@ func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	}
 }
 
-// finishRun ends the run. The history's line of its last round says why; it is written again if the run ends later.
+// finishRun ends the run. The history line of the last round contains the reason; it is written again if the run ends
+// after that line.
 func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 	late := c.record.RunStopReason != why && c.roundAwaitingDiscard == 0 && c.record.LastOutcome != nil
 	c.record.RunStopReason, c.retryRoundAt, c.mixing.pendingParticipants = why, time.Time{}, nil
@@ -99,26 +100,27 @@ var (
 // StopProgressValue is the name of the status value *StopProgress.
 const StopProgressValue = "stop progress"
 
-// StopProgress is the progress of a run toward its stop rules, as a status shows it.
+// StopProgress is the progress of a run towards its stopping rules, for a status display.
 type StopProgress struct {
-	CountingStartedAt time.Time `json:"since"`             // start of the time and of the bytes
-	MaxRunSeconds     float64   `json:"seconds,omitempty"` // 0 = no limit
+	CountingStartedAt time.Time `json:"since"`             // time since which duration and bytes are counted
+	MaxRunSeconds     float64   `json:"seconds,omitempty"` // maximum duration of the run; 0 means no limit
 	UsedBytes         uint64    `json:"bytes"`
-	MaxBytes          uint64    `json:"most_bytes,omitempty"` // 0 = no limit
-	// The targets; 0 = none.
+	MaxBytes          uint64    `json:"most_bytes,omitempty"` // maximum number of bytes; 0 means no limit
+	// Target values that end the run; 0 means no target.
 	TargetRisk     float64 `json:"target_risk,omitempty"`
 	TargetR2       float64 `json:"target_r2,omitempty"`
 	TargetAccuracy float64 `json:"target_accuracy,omitempty"`
-	// The judged risks; nil and 0 before the first.
+	// Risks judged by the stopping rules; nil and 0 before the first judgement.
 	JudgedRisk       *float64          `json:"risk,omitempty"`
 	BestRisk         *float64          `json:"best_risk,omitempty"`
 	BestModelVersion wire.ModelVersion `json:"best_version,omitempty"`
 
 	AggregationsWithoutImprovement int `json:"without_improvement"`
-	PatienceAggregations           int `json:"patience,omitempty"` // 0 = no limit
+	// maximum of AggregationsWithoutImprovement; 0 means no limit
+	PatienceAggregations int `json:"patience,omitempty"`
 }
 
-// StopProgressReported: the progress of the run toward its stop rules, at a start and after each aggregation.
+// StopProgressReported: the progress of the run towards its stopping rules, at startup and after each aggregation.
 type StopProgressReported struct {
 	StopRules stop.Config
 	stop.State

@@ -11,7 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// scaleMachine is a coordinator's machine that gathers, and the ids of n agents that have said nothing yet.
+// scaleMachine returns a coordinator's machine that waits for agents, and the ids of n agents that have not sent a
+// hello.
 func scaleMachine(cfg round.Config, n int) (*round.CoordinatorMachine, []wire.AgentID) {
 	plan := round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}
 	m := round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
@@ -36,7 +37,7 @@ func sayHello(m *round.CoordinatorMachine, all []wire.AgentID) {
 	}
 }
 
-// playRound has everybody join, offer and send, and returns the effect that ends the collecting.
+// playRound makes all agents join, offer and send their updates. It returns the effect that starts the aggregation.
 func playRound(m *round.CoordinatorMachine, all []wire.AgentID) (fold round.AggregateUpdates) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
 	r := m.JournalRecord().Round
@@ -55,7 +56,7 @@ func playRound(m *round.CoordinatorMachine, all []wire.AgentID) (fold round.Aggr
 	return fold
 }
 
-// allocated returns how many bytes work allocates.
+// allocated returns the number of bytes that the function work allocates.
 func allocated(work func()) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -64,7 +65,8 @@ func allocated(work func()) float64 {
 	return float64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestWorkGrowsLinearly: what an agent costs in a gathering and in a round does not depend on how many there are.
+// TestWorkGrowsLinearly checks that the cost per agent in a gathering and in a round does not depend on the number of
+// agents.
 func TestWorkGrowsLinearly(t *testing.T) {
 	cost := func(n int) (hello, played float64) {
 		m, all := scaleMachine(scaleConfig(n), n)
@@ -94,7 +96,7 @@ func perAgent(b *testing.B, n int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/agent")
 }
 
-// BenchmarkHellos is the gathering of this many agents: seconds a gathering, and what a member takes in memory.
+// BenchmarkHellos measures the time for processing the hellos of n agents, and the memory per agent.
 func BenchmarkHellos(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		var bytes float64
@@ -122,7 +124,7 @@ func inUse() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// BenchmarkPresence is the loss of all agents, one by one, and their return.
+// BenchmarkPresence measures the time for processing the departure of all agents, one by one, and their return.
 func BenchmarkPresence(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		m, all := scaleMachine(scaleConfig(2*n), n)
@@ -137,7 +139,7 @@ func BenchmarkPresence(b *testing.B) {
 	})
 }
 
-// BenchmarkRound is a round in which everybody is drawn, joins, offers and sends.
+// BenchmarkRound measures a round in which all agents are drawn, join, and send an update.
 func BenchmarkRound(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -153,7 +155,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkDraw is the opening of a round with ten participants of this many agents.
+// BenchmarkDraw measures the time for opening a round with ten participants among n agents.
 func BenchmarkDraw(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		cfg := scaleConfig(n)
@@ -169,7 +171,7 @@ func BenchmarkDraw(b *testing.B) {
 	})
 }
 
-// BenchmarkMeshed is the opening of a round in which agents mix, each with eight neighbours on a ring.
+// BenchmarkMeshed measures the time for opening a round in which each agent mixes with eight neighbours on a ring.
 func BenchmarkMeshed(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -191,7 +193,7 @@ func BenchmarkMeshed(b *testing.B) {
 	}
 }
 
-// ring joins each agent with the next k, in the order of (A, B).
+// ring returns the edges that connect each agent with the next k agents, in the order of (A, B).
 func ring(all []wire.AgentID, k int) (edges []round.MixingEdge) {
 	for i, a := range all {
 		for j := i + 1; j <= i+k && j < len(all); j++ {

@@ -8,23 +8,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ScheduleWaitReason tells what the next round waits for. It is a metric's label.
+// ScheduleWaitReason is the reason why the next round waits, used as a metric label.
 type ScheduleWaitReason string
 
-// The reasons.
+// Reasons why the next round waits.
 const (
-	WaitForWindow  ScheduleWaitReason = "window"   // the next time at which rounds are opened
-	WaitForNewRows ScheduleWaitReason = "new_rows" // rows that no round has used
+	WaitForWindow  ScheduleWaitReason = "window"   // for the next time window of the schedule
+	WaitForNewRows ScheduleWaitReason = "new_rows" // for rows that no round has used
 )
 
-// ScheduleWaitReasons returns all reasons, for closed label sets.
+// ScheduleWaitReasons returns all reasons, for metric labels.
 func ScheduleWaitReasons() []ScheduleWaitReason {
 	return []ScheduleWaitReason{WaitForWindow, WaitForNewRows}
 }
 
-// currentScheduleWait returns what the schedule waits for, and until when if it knows; empty if a round may be opened.
-// A process that has asked nobody for a hello knows of no rows. A statistics round in the middle of a run needs no new
-// ones.
+// currentScheduleWait returns why the schedule delays the next round, and until when if known; empty if a round may
+// open. New rows are ignored until agents have been asked for a hello. A repeated statistics round needs no new rows.
 func (c *CoordinatorMachine) currentScheduleWait(now time.Time) (ScheduleWaitReason, time.Time) {
 	s, p := &c.cfg.Schedule, &c.record.Plan
 	again := p.Kind == wire.KindStatistics && p.BaseModel.IsSet()
@@ -37,14 +36,13 @@ func (c *CoordinatorMachine) currentScheduleWait(now time.Time) (ScheduleWaitRea
 	return "", time.Time{}
 }
 
-// scheduleAllowsRound reports whether the schedule lets a round be opened.
 func (c *CoordinatorMachine) scheduleAllowsRound(now time.Time) bool {
 	why, _ := c.currentScheduleWait(now)
 	return why == ""
 }
 
-// startScheduleWaitIfNeeded reports whether the schedule lets no round be opened, and then sees to that. Agents are
-// told that none is under way; a window wakes the machine, and new rows any hello.
+// startScheduleWaitIfNeeded starts the idle phase if the schedule does not allow a round, and reports whether it did.
+// The wait ends with the next window, or with a hello that reports enough new rows.
 func (c *CoordinatorMachine) startScheduleWaitIfNeeded(now time.Time) bool {
 	why, until := c.currentScheduleWait(now)
 	if why == "" {
@@ -60,13 +58,13 @@ func (c *CoordinatorMachine) startScheduleWaitIfNeeded(now time.Time) bool {
 	return true
 }
 
-// enterIdlePhase says that no round is under way, in one of the phases of which that is so.
+// enterIdlePhase enters phase p, in which no round is in progress, and announces it.
 func (c *CoordinatorMachine) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	switch {
 	case c.record.Round == 0:
 		c.advanceRound()
 	case !c.isInPhase(CoordinatorClosing) && !c.isInPhase(CoordinatorCollecting) && !c.isInPhase(CoordinatorGathering):
-		c.record.Attempt++ // this or a later phase of the round was announced
+		c.record.Attempt++ // the current announcement belongs to this round
 	}
 	c.mixing.pendingParticipants, c.progress.progressByAgent, c.retryRoundAt, c.lastReportedWait = nil, nil,
 		time.Time{},
@@ -77,7 +75,7 @@ func (c *CoordinatorMachine) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	c.announcePhase(now, wire.PhaseIdle)
 }
 
-// reportScheduleWait reports what is waited for, when it changes.
+// reportScheduleWait reports the reason for the wait if it has changed.
 func (c *CoordinatorMachine) reportScheduleWait(why ScheduleWaitReason, until time.Time) {
 	f := ScheduleWait{Reason: why, WindowOpensAt: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitForNewRows {
@@ -93,7 +91,7 @@ func (c *CoordinatorMachine) reportScheduleWait(why ScheduleWaitReason, until ti
 	}
 }
 
-// newRowsSuffice reports whether the rows that the round waits for are there.
+// newRowsSuffice reports whether a round that waits for new rows may open.
 func (c *CoordinatorMachine) newRowsSuffice() bool {
 	if c.lastReportedWait.Reason != WaitForNewRows {
 		return false
@@ -105,8 +103,8 @@ func (c *CoordinatorMachine) newRowsSuffice() bool {
 	return true
 }
 
-// unusedRowCount is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of
-// its part in the newest model is void.
+// unusedRowCount returns the number of an agent's rows that no round has used, from its hello. The number is 0 if the
+// agent sent the hello before it learned that the newest model used its rows.
 func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.LastUsedRound < m.lastRoundUsingRows {
@@ -115,7 +113,7 @@ func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool
 	return uint64(n.UnusedRows), n.IsKnown
 }
 
-// markRowsUsed takes note that the model has an agent's rows.
+// markRowsUsed records that round r used the agent's rows.
 func (c *CoordinatorMachine) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.memberByAgent[a] != nil && c.cfg.Schedule.NewRows.IsEnabled() &&
 		c.record.Plan.Kind == wire.KindTraining {
@@ -135,15 +133,17 @@ var (
 const ScheduleWaitValue = "schedule wait"
 
 // ScheduleWait: the schedule does not allow a round to open yet. The event is repeated with IsRepeated when more of the
-// awaited rows are there.
+// awaited rows have arrived.
 type ScheduleWait struct {
-	Reason                ScheduleWaitReason `json:"for"`
-	WindowOpensAt         time.Time          `json:"until,omitzero"`          // zero if the wait is for new rows
-	AgentsWithNewRows     int                `json:"agents_with_new_rows"`    // agents that have RequiredNewRows
-	RequiredAgents        int                `json:"agents_wanted,omitempty"` // agents that must have RequiredNewRows
-	RequiredNewRows       int                `json:"rows_wanted,omitempty"`   // new rows of one agent
-	AgentsWithoutRowCount int                `json:"agents_without_row_count,omitempty"`
-	IsRepeated            bool               `json:"-"`
+	Reason        ScheduleWaitReason `json:"for"`
+	WindowOpensAt time.Time          `json:"until,omitzero"` // zero if the wait is for new rows
+	// number of agents that have RequiredNewRows
+	AgentsWithNewRows int `json:"agents_with_new_rows"`
+	// number of agents that must have RequiredNewRows
+	RequiredAgents        int  `json:"agents_wanted,omitempty"`
+	RequiredNewRows       int  `json:"rows_wanted,omitempty"` // required number of new rows per agent
+	AgentsWithoutRowCount int  `json:"agents_without_row_count,omitempty"`
+	IsRepeated            bool `json:"-"`
 }
 
 // Describe implements observe.Event.

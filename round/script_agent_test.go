@@ -9,18 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentPlayer plays scripts with an agent's machine. It keeps what a host has
-// on disk, so that "restart" can make the next machine from it.
+// agentPlayer runs test scripts with an agent's machine. It keeps the state that a host stores on disk, so that the
+// command "restart" can create a new machine from it.
 type agentPlayer struct {
 	t       *testing.T
 	machine *agentround.Machine
 	seed    uint64
-	obeyed  agentround.SaveAnnouncementPosition // on disk
-	full    bool                                // the disk
-	slow    bool                                // the disk
-	unsaved agentround.SaveAnnouncementPosition // then
+	obeyed  agentround.SaveAnnouncementPosition // announcement position that is stored on disk
+	full    bool                                // whether the simulated disk is full, so that saving fails
+	slow    bool                                // whether saving completes only after a later command
+	unsaved agentround.SaveAnnouncementPosition // position that is waiting to be saved on a slow disk
 	saved   *agentround.SavedUpdate
-	train   agentround.StartTraining // the last one
+	train   agentround.StartTraining // last StartTraining effect
 }
 
 func (p *agentPlayer) deadline() (time.Time, bool) {
@@ -97,7 +97,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 			KnownRowCount: c.num("samples", 0),
 			MustUpload:    c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
 			UnsupportedErr: unknown(c).CheckSupported()}
-	case "obeyed": // of a place that is not awaited
+	case "obeyed": // Use a position that the machine did not ask to save.
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return agentround.AnnouncementPositionSaved{Position: o, SaveFailed: c.opt("failed", "no") == "yes"}
 	case "standing":
@@ -131,7 +131,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 	panic("unknown command: " + c.name)
 }
 
-// endedEdges reads the option "ended=NEIGHBOUR".
+// endedEdges parses the script option "ended=NEIGHBOUR" for an excluded edge.
 func endedEdges(c command) []wire.EndedEdge {
 	if id := c.opt("ended", ""); id != "" {
 		return []wire.EndedEdge{{NeighborID: wire.AgentID(id), Reason: wire.EdgeEndTooDistant}}
@@ -139,7 +139,8 @@ func endedEdges(c command) []wire.EndedEdge {
 	return nil
 }
 
-// unknown reads the option "section=NEED": a section that no build knows.
+// unknown parses the script option "section=NEED", which simulates a message section that this version does not
+// support.
 func unknown(c command) wire.UnknownSections {
 	need := pick(c.opt("section", ""), wire.IgnoreUnknownSection, wire.DeclineUnknownSection)
 	if need == 0 {
@@ -148,7 +149,7 @@ func unknown(c command) wire.UnknownSections {
 	return wire.UnknownSections{{Name: "later", UnknownPolicy: need, Body: []byte{1}}}
 }
 
-// announcement reads "announcement DIGEST ROUND PHASE".
+// announcement parses the script command "announcement DIGEST ROUND PHASE".
 func (p *agentPlayer) announcement(c command) agentround.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
@@ -166,7 +167,7 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 		ann.BaseModel = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
-	folded := r // the round before, unless this one is over
+	folded := r // last aggregated round: the previous one, or this one if it is over
 	if folded > 0 && phase < wire.PhaseIdle {
 		folded--
 	}
@@ -185,7 +186,7 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 	return e
 }
 
-// trained saves the update before the machine is told, as a host does.
+// trained simulates the end of the training. It saves the update before it informs the machine, as a host does.
 func (p *agentPlayer) trained(c command) agentround.Event {
 	order := p.train.Position
 	e := agentround.TrainingEnded{Run: wire.RunID(c.num("run", uint64(order.Run))),

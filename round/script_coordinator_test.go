@@ -19,24 +19,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorPlayer plays scripts with a coordinator's machine. It keeps what
-// a host has on disk, so that "crash" can take the machine up from there;
-// "crash undone" loses the effects of the last command as well.
+// coordinatorPlayer runs test scripts with a coordinator's machine. It keeps the state that a host stores on disk, so
+// that the command "crash" can resume from it. "crash undone" also loses the effects of the last command.
 type coordinatorPlayer struct {
 	t       *testing.T
 	machine *round.CoordinatorMachine
 	cfg     round.Config
 	plan    round.Plan
 	disk    coordinatorDisk
-	before  coordinatorDisk // the last command
+	before  coordinatorDisk // state of the disk before the last command
 	now     time.Time
 	up      bool
-	slow    bool                    // announcements do not go out until the command "announced"
-	board   *round.AnnouncementSent // what is to go out with each link
+	slow    bool                    // whether announcements are published only at the command "announced"
+	board   *round.AnnouncementSent // announcement to publish after each reconnection
 }
 
 type coordinatorDisk struct {
-	last   wire.AnnouncementPosition // announced
+	last   wire.AnnouncementPosition // position of the announcement that was published last
 	record round.JournalRecord
 	spool  map[wire.AgentID]round.SpooledUpdate
 }
@@ -60,7 +59,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 		p.machine, p.up, p.board = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool), false, nil
 		return nil
 	}
-	if c.name == "rule" { // of the next process
+	if c.name == "rule" { // The command sets the stopping rule of the next process.
 		p.cfg.Stop = stopRule(c)
 		return nil
 	}
@@ -68,7 +67,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 		p.slow = c.word(0) == "slow"
 		return nil
 	}
-	if c.name == "spool" { // the machine is not told in time
+	if c.name == "spool" { // The update is stored, but the machine is not informed before the crash.
 		p.disk.spool[wire.AgentID(c.word(0))] = round.SpooledUpdate{UpdateDigest: name(c.word(1)), Norm: 1}
 		return nil
 	}
@@ -91,7 +90,8 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 	return anys(all)
 }
 
-// step is a step of the machine, and what follows from an announcement that goes out at once.
+// step passes an event to the machine and returns the effects. It also confirms the publication of an announcement
+// unless publication is slow.
 func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 	effects, out := p.machine.Step(now, ev), false
 	for _, e := range effects {
@@ -106,7 +106,7 @@ func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 	return effects
 }
 
-// keep does what is the disk's, and watches the order of announcements.
+// keep stores the data that a host would store on disk, and checks that announcements are published in order.
 func (p *coordinatorPlayer) keep(e round.Effect) {
 	switch e := e.(type) {
 	case round.SaveJournalRecord:
@@ -179,7 +179,7 @@ func (p *coordinatorPlayer) begin(c command) {
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
 
-// stopRule reads a rule by which the run ends.
+// stopRule parses a stopping rule from the options of a script command.
 func stopRule(c command) stop.Config {
 	rule := stop.Config{Patience: int(c.num("patience", 0)), TimeLimit: c.span("time", "0s"),
 		ByteLimit: spec.ByteSize(c.num("bytes", 0))}
@@ -232,7 +232,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		}
 		return round.StorageRecovered{}
 	case "steered":
-		p.cfg.OperatorCommand = round.OperatorCommand(c.word(0)) // a host keeps it
+		// The host keeps the operator's command across restarts.
+		p.cfg.OperatorCommand = round.OperatorCommand(c.word(0))
 		return round.OperatorCommandChanged{Command: p.cfg.OperatorCommand, AbandonsRound: c.opt("now", "") == "yes"}
 	case "revoked":
 		return round.AgentsRevoked{Agents: []wire.AgentID{a}}
@@ -255,7 +256,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "rejected":
 		return round.UpdateRejected{Agent: a, Round: r, UpdateDigest: name(c.word(1)),
 			Reason: pick(c.word(2), wire.UpdateRefusalReasons()...)}
-	case "meshed": // a1-a2 a2-a3: all edges, with one weight
+	case "meshed": // The words, such as a1-a2 a2-a3, list all edges, which have equal weights.
 		m := round.EdgesReady{Round: r}
 		for _, e := range c.words {
 			from, to, _ := strings.Cut(e, "-")
@@ -286,8 +287,8 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 	return u
 }
 
-// folded makes the next plan: statistics are followed by training of a task
-// that holds them, and training by the next version.
+// folded returns the event that ends an aggregation. The next plan is a training round after a statistics round, and
+// the next model version after a training round.
 func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if problem := c.opt("error", ""); problem != "" {
 		return round.AggregationEnded{Round: r, Err: errors.New(problem)}

@@ -15,15 +15,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 
-// player drives one machine by commands.
+// player runs one state machine by the commands of a script.
 type player interface {
-	// play performs a command and returns the effects. It panics on a command
-	// that it does not know.
+	// play performs a command and returns the resulting effects. It panics on an unknown command.
 	play(now time.Time, c command) []any
 	deadline() (time.Time, bool)
 }
 
-// anys returns effects of either machine for show.
+// anys converts the effects of either machine to a common type, for printing.
 func anys[E any](effects []E) []any {
 	all := make([]any, len(effects))
 	for i, e := range effects {
@@ -61,7 +60,7 @@ func (c command) num(key string, byDefault uint64) uint64 {
 	return n
 }
 
-// figure is a number, or nil if there is none.
+// figure parses a script option as a number. It returns nil if the option is missing.
 func (c command) figure(key string) *float64 {
 	x, err := strconv.ParseFloat(c.opts[key], 64)
 	if err != nil {
@@ -80,7 +79,7 @@ func span(s string) time.Duration {
 	return d
 }
 
-// pick returns the member of all with the given name, or zero for none.
+// pick returns the value whose String is s, or the zero value if there is none.
 func pick[E fmt.Stringer](s string, all ...E) (e E) {
 	for _, e := range all {
 		if strings.ReplaceAll(e.String(), " ", "_") == s {
@@ -106,10 +105,9 @@ func parseCommand(line string) command {
 	return c
 }
 
-// TestTranscripts plays every script in testdata and compares all that the
-// machines do with what is written there. A script's lines are comments (#),
-// commands, each perhaps after "at TIME", and, indented, what came of them.
-// "until TIME" lets the machine's own deadlines pass.
+// TestTranscripts runs every script in testdata and compares the output with the output recorded in the script. A
+// script contains comments (#), commands, optionally after "at TIME", and their indented output. "until TIME" advances
+// past the machine's own deadlines.
 func TestTranscripts(t *testing.T) {
 	for folder, begin := range map[string]func(*testing.T) player{
 		"coordinator": func(t *testing.T) player { return &coordinatorPlayer{t: t} },
@@ -147,7 +145,7 @@ func playScript(t *testing.T, script string, p player) string {
 	now := dawn
 	for _, line := range strings.Split(strings.TrimRight(script, "\n"), "\n") {
 		if strings.HasPrefix(line, "    ") {
-			continue // what came of it the last time
+			continue // Skip the recorded output in the script.
 		}
 		out.WriteString(line + "\n")
 		if line == "" || line[0] == '#' {
@@ -178,8 +176,7 @@ func playScript(t *testing.T, script string, p player) string {
 	return out.String()
 }
 
-// perform writes what came of a command, and when the machine now wants to be
-// woken, if that changed.
+// perform runs a command and writes its output, and the machine's next deadline if it has changed.
 func perform(t *testing.T, out *strings.Builder, now time.Time, p player, c command) {
 	before, _ := p.deadline()
 	for _, e := range p.play(now, c) {
@@ -214,7 +211,7 @@ func firstDifference(want, got string) string {
 
 func blob(s string) wire.BlobRef { return wire.BlobRef{Hash: name(s), Length: 1} }
 
-// ids reads "a1,a2" and "a1..a5".
+// ids parses a list of agents, such as "a1,a2" or "a1..a5".
 func ids(s string) []wire.AgentID {
 	var all []wire.AgentID
 	for _, part := range strings.Split(s, ",") {

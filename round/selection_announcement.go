@@ -6,18 +6,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The first credit: an agent may send so many chunks right behind its manifest, and all agents of a round together so
-// many, and so many bytes, which wait at the broker for the coordinator.
+// Limits of the initial upload credit, the number of chunks that agents may send before the coordinator requests them:
+// per agent, and in total chunks and bytes per round. The broker stores these chunks until the coordinator receives
+// them.
 const (
 	maxInitialCreditChunks      = 4
 	maxTotalInitialCreditChunks = 256
 	maxTotalInitialCreditBytes  = 4 << 20
 )
 
-// initialUploadCreditChunks returns the first credit of each agent where this many send updates.
+// initialUploadCreditChunks returns the number of chunks that each agent may send before the coordinator requests them.
+// It depends on the number of agents and the size of an update.
 func initialUploadCreditChunks(agents int, update uint32) uint32 {
 	if update <= wire.MaxInlineUpdate || agents == 0 {
-		return 0 // it rides in its manifest
+		return 0 // The manifest contains the whole update, so no credit is needed.
 	}
 	n := min(maxInitialCreditChunks, maxTotalInitialCreditChunks/agents)
 	for n > 0 && agents*(n*wire.ChunkHeaderSize+min(n*wire.MaxChunkBytes, int(update))) > maxTotalInitialCreditBytes {
@@ -26,14 +28,14 @@ func initialUploadCreditChunks(agents int, update uint32) uint32 {
 	return uint32(n)
 }
 
-// announcedSelection returns what the announcement of an open round says to those that are drawn: who they are, unless
-// they are to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for
-// one message at some number.
+// announcedSelection returns the drawn agents and the upload credit of each, for the announcement of an open round. It
+// returns no agents if they are invited individually: in rounds with mixing, and if the list is too long for one
+// message.
 func (c *CoordinatorMachine) announcedSelection() (drawn []SelectedAgent, credit uint32) {
 	if !c.isInPhase(CoordinatorCollecting) {
 		return nil, 0
 	}
-	uploads, alike := 0, true // those that send
+	uploads, alike := 0, true // number of agents that send updates, and whether all have the same step weight
 	for _, p := range c.record.Participants {
 		if !p.AcceptedUpdateDigest.IsZero() {
 			continue
@@ -50,11 +52,12 @@ func (c *CoordinatorMachine) announcedSelection() (drawn []SelectedAgent, credit
 	return drawn, initialUploadCreditChunks(uploads, c.record.Plan.UpdateBytes)
 }
 
-// handleAnnouncementSent goes on when an announcement is out. The round's time begins then. Those that are drawn know
-// so by the announcement; what it is the second time does not tell how much time is left.
+// handleAnnouncementSent continues the round after its announcement is published. The round's time begins at the first
+// publication. After a later one, silent participants are invited, since the repeated announcement does not contain the
+// remaining time.
 func (c *CoordinatorMachine) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
 	if !c.linkUp || e.Round != c.record.Round || e.Attempt != c.record.Attempt || e.Phase != c.announcement.phase {
-		return // of an announcement that another one has replaced
+		return // Ignore the event, since another announcement has replaced the published one.
 	}
 	first := c.announcement.publishedAt.IsZero()
 	if c.announcement.isPublished = true; first {

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// opened returns the announcement of a round in which n agents are drawn, whose updates have that many bytes.
+// opened returns the announcement of a round for which n agents are drawn, with updates of the given size in bytes.
 func opened(t *testing.T, cfg round.Config, n int, bytes uint32) round.PublishAnnouncement {
 	t.Helper()
 	m := round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: round.Plan{
@@ -28,7 +28,8 @@ func opened(t *testing.T, cfg round.Config, n int, bytes uint32) round.PublishAn
 	return round.PublishAnnouncement{}
 }
 
-// TestWhoIsNamed: the announcement names those that are drawn while that takes 4 KiB at most; else they are invited.
+// TestWhoIsNamed checks that the announcement lists the drawn agents if the list needs at most 4 KiB. Otherwise the
+// agents must be invited.
 func TestWhoIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		agents  int
@@ -47,7 +48,8 @@ func TestWhoIsNamed(t *testing.T) {
 	}
 }
 
-// TestFirstCredit: what all agents send ahead of credit stays within 256 messages, and 4 MiB.
+// TestFirstCredit checks that all agents together may send at most 256 messages and 4 MiB before the coordinator
+// requests chunks.
 func TestFirstCredit(t *testing.T) {
 	for _, c := range []struct {
 		agents int

@@ -15,10 +15,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// dawn is the zero of the scripts' and the simulation's time.
+// dawn is the time at which scripts and simulations begin.
 var dawn = time.Unix(1_000_000_000, 0).UTC()
 
-// name makes a digest that show prints as s, which has at most 32 bytes.
+// name returns a digest that the function show prints as s. The text s has at most 32 bytes.
 func name(s string) (d wire.Digest) {
 	copy(d[:], s)
 	return d
@@ -26,8 +26,7 @@ func name(s string) (d wire.Digest) {
 
 func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00")) }
 
-// show prints an effect or an event on one line: its type's name, then the
-// fields that are not zero.
+// show formats an effect or an event on one line: the name of its type, then its non-zero fields.
 func show(x any) string {
 	switch r := x.(type) {
 	case round.ReportEvent:
@@ -109,7 +108,7 @@ func value(v reflect.Value) string {
 		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.BootEpoch, x.MixingWeight, x.PublicKey[0])
 	case round.Contribution:
 		s := fmt.Sprintf("%.6g*%s:%s", x.ContributionFactor, x.Agent, nameOf(x.UpdateDigest))
-		if x.Norm != 1 { // that of all updates in scripts
+		if x.Norm != 1 { // Print the norm only if it differs from 1, the norm of all updates in scripts.
 			s += fmt.Sprintf("‖%g‖", x.Norm)
 		}
 		return s

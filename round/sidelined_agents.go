@@ -11,41 +11,41 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SidelineReason tells why an agent is not drawn for a while. It is a metric's label.
+// SidelineReason is the reason why an agent is excluded from draws, used as a metric label.
 type SidelineReason string
 
-// The reasons for not drawing an agent for a while.
+// Reasons for excluding an agent from draws.
 const (
-	SidelinedSilent       SidelineReason = "silent" // it was drawn, and had not sent its update at the deadline
-	SidelinedSpoiledModel SidelineReason = "fold"   // its update spoiled the fold
+	SidelinedSilent       SidelineReason = "silent" // its update had not arrived at the deadline
+	SidelinedSpoiledModel SidelineReason = "fold"   // its update spoiled the aggregate
 )
 
-// SidelineReasons returns all reasons, for closed label sets.
+// SidelineReasons returns all reasons, for metric labels.
 func SidelineReasons() []SidelineReason {
 	return []SidelineReason{SidelinedSilent, SidelinedSpoiledModel}
 }
 
-// SidelinedAgent is an agent that spoiled a round. It sits out: it is not drawn and not counted in K up to a round,
-// longer with each time. The count ends with the first update of the agent that is folded.
+// SidelinedAgent is an agent that spoiled a round. Up to LastSidelinedRound it is not drawn and not counted in K. The
+// exclusion doubles with each consecutive failure; the count ends when an update of the agent is aggregated.
 //
-// It is in the record, since a restart of the coordinator would otherwise be an amnesty, and a liar may cause restarts.
+// It is part of the journal record. Otherwise an agent could end its exclusion by causing the coordinator to restart.
 type SidelinedAgent struct {
 	Agent               wire.AgentID
-	Reason              SidelineReason // of the last time
-	ConsecutiveFailures int            `json:"Times"` // in a row
-	DrawsSatOut         int            `json:"Draws"` // that it sat out the last time
-	LastSidelinedRound  wire.RoundID   `json:"Until"` // the last round that is drawn without it
+	Reason              SidelineReason // reason of the last failure
+	ConsecutiveFailures int            `json:"Times"` // number of consecutive failures
+	DrawsSatOut         int            `json:"Draws"` // number of draws excluded after the last failure
+	LastSidelinedRound  wire.RoundID   `json:"Until"` // last round that is drawn without the agent
 }
 
-// maxTurnsSatOut bounds how many of its turns an agent sits out.
+// maxTurnsSatOut bounds the number of turns for which an agent is excluded.
 const maxTurnsSatOut = 64
 
-// roundsPerAgentDraw returns how many draws there are for one of an agent: K/L, rounded up.
+// roundsPerAgentDraw returns the mean number of rounds between two draws of an agent: K/L, rounded up.
 func (c *CoordinatorMachine) roundsPerAgentDraw() int {
 	return max(1, (c.record.EligibleAgents+c.cfg.Participants-1)/c.cfg.Participants)
 }
 
-// sidelineAgents lets agents sit out: for one turn, and for twice as many each time it happens again.
+// sidelineAgents excludes agents from draws for one turn, doubled with each consecutive failure.
 func (c *CoordinatorMachine) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
 	for _, a := range slices.Sorted(slices.Values(agents)) {
 		s := c.sidelinedAgentByID[a]
@@ -61,28 +61,28 @@ func (c *CoordinatorMachine) sidelineAgents(agents []wire.AgentID, reason Sideli
 	}
 }
 
-// setMemberSidelined marks a member, if there is one: who says hello later is marked then.
+// setMemberSidelined sets whether a known agent is excluded from draws. An unknown agent is marked at its next hello.
 func (c *CoordinatorMachine) setMemberSidelined(a wire.AgentID, out bool) {
 	if c.roster.memberByAgent[a] != nil {
 		c.roster.changeMember(a, func(m *rosterMember) { m.isSidelined = out })
 	}
 }
 
-// isSidelined reports whether an agent is not drawn in the present round.
+// isSidelined reports whether an agent is excluded from the draw of the current round.
 func (c *CoordinatorMachine) isSidelined(a wire.AgentID) bool {
 	s, ok := c.sidelinedAgentByID[a]
 	return ok && s.LastSidelinedRound >= c.record.Round
 }
 
-// forgetSidelinedAgent ends the count of an agent whose update was folded.
+// forgetSidelinedAgent resets the failures of an agent whose update was aggregated.
 func (c *CoordinatorMachine) forgetSidelinedAgent(a wire.AgentID) {
 	if !c.isSidelined(a) {
 		delete(c.sidelinedAgentByID, a)
 	}
 }
 
-// awaitedSidelinedDraws counts the draws of those that were sidelined and are awaited. satOut is the most draws that
-// one of them would have sat out if that were not bounded.
+// awaitedSidelinedDraws returns the number of draws of previously sidelined agents whose updates are awaited. satOut is
+// the maximum number of draws that one of them would have sat out without the bound.
 func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64) {
 	for a, s := range c.sidelinedAgentByID {
 		if p := c.progress.progressByAgent[a]; p != nil && (p.state == stateInvited || p.state == stateJoined) &&
@@ -94,8 +94,7 @@ func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64)
 	return draws, satOut
 }
 
-// readmitDueAgents ends the time of those that have sat out the rounds before the present one, and forgets those of
-// long ago.
+// readmitDueAgents readmits the agents whose exclusion ended with the previous round, and forgets failures of long ago.
 func (c *CoordinatorMachine) readmitDueAgents() {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		switch s := c.sidelinedAgentByID[a]; {
@@ -107,8 +106,8 @@ func (c *CoordinatorMachine) readmitDueAgents() {
 	}
 }
 
-// readmitAgentsEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round
-// needs: a federation does not stand still because agents sit out.
+// readmitAgentsEarly readmits the agents whose exclusion ends soonest if fewer agents may be drawn than a round needs.
+// Otherwise sidelined agents could stop the federation.
 func (c *CoordinatorMachine) readmitAgentsEarly() {
 	missing := c.cfg.Gather.MinAgents - c.roster.eligibleMembers
 	if missing <= 0 {
@@ -137,7 +136,7 @@ func (c *CoordinatorMachine) readmitAgent(a wire.AgentID, early bool) {
 		EligibleAgents: c.roster.eligibleMembers})
 }
 
-// sidelinedAgentsFromRound returns, in id order, those whose time ends with round from, or later.
+// sidelinedAgentsFromRound returns the agents that are excluded through round from or longer, in id order.
 func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list []SidelinedAgent) {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		if s := c.sidelinedAgentByID[a]; s.LastSidelinedRound >= from {
@@ -152,14 +151,14 @@ var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
 		"model.",
 	"reason", observe.NamesAsStrings(SidelineReasons()))
 
-// AgentSidelined: an agent failed in a round. It is not drawn for a while, nor counted in K.
+// AgentSidelined: an agent failed in a round. For some rounds it is neither drawn nor counted in K.
 type AgentSidelined struct {
 	Agent              wire.AgentID
 	Round              wire.RoundID
 	Reason             SidelineReason
 	DrawsSatOut        int          // number of draws without the agent
-	LastSidelinedRound wire.RoundID // the last round that is drawn without the agent
-	EligibleAgents     int          // K without the agent
+	LastSidelinedRound wire.RoundID // last round that is drawn without the agent
+	EligibleAgents     int          // K, without this agent
 }
 
 // Describe implements observe.Event.
@@ -174,12 +173,12 @@ func (e AgentSidelined) Describe(d *observe.EventDescription) {
 var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
 	"Sidelined agents drawn early because fewer than gather.minimum others were present.")
 
-// AgentReadmitted: an agent that sat out may be drawn again.
+// AgentReadmitted: an agent that was sidelined may be drawn again.
 type AgentReadmitted struct {
 	Agent           wire.AgentID
-	Round           wire.RoundID // the first round that is drawn with the agent
-	ReadmittedEarly bool         // because fewer than gather.minimum other agents are present
-	EligibleAgents  int          // K with the agent, if it is present
+	Round           wire.RoundID // first round that is drawn with the agent
+	ReadmittedEarly bool         // whether it is readmitted because fewer than gather.minimum other agents are present
+	EligibleAgents  int          // K, including the agent if it is present
 }
 
 // Describe implements observe.Event.

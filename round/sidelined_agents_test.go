@@ -15,22 +15,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// drive is a coordinator's machine whose agents send in each round, but for those that are silent.
+// drive simulates a coordinator's machine and agents. In each round the agents send updates, except the silent ones.
 type drive struct {
 	t       *testing.T
 	machine *round.CoordinatorMachine
 	now     time.Time
 	events  []observe.Event
 	pending []round.Event
-	takes   time.Duration // what the agents take
+	takes   time.Duration // time that an agent needs for its work in a round
 	slow    map[wire.AgentID]time.Duration
-	later   []arrival // in order of time
+	later   []arrival // events that arrive later, in order of time
 	silent  map[wire.AgentID]bool
-	spoils  map[wire.AgentID]bool // the fold
+	spoils  map[wire.AgentID]bool // agents whose updates make the aggregated model unusable
 	foldErr error
 }
 
-// arrival is an event that comes later.
+// arrival is an event that arrives at a later time.
 type arrival struct {
 	at time.Time
 	ev round.Event
@@ -52,7 +52,7 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 	return d
 }
 
-// TestFoldErrors: a round is abandoned with the reason of its fold's error.
+// TestFoldErrors checks that a failed aggregation abandons the round, with the reason that matches the error.
 func TestFoldErrors(t *testing.T) {
 	for reason, err := range map[round.AbandonReason]error{round.AbandonTooFewForRule: rule.ErrTooFewUpdates,
 		round.AbandonSpoolDamaged: round.ErrSpoolDamaged, round.AbandonUnusableAggregate: errors.New("not finite")} {
@@ -110,12 +110,12 @@ func (d *drive) perform(e round.Effect) {
 	}
 }
 
-// announcedOf is the event that an announcement is out.
+// announcedOf returns the event that confirms the publication of the announcement e.
 func announcedOf(e round.PublishAnnouncement) round.AnnouncementSent {
 	return round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
 }
 
-// work is what an agent does that is drawn.
+// work schedules the messages that a drawn agent sends during the round.
 func (d *drive) work(a wire.AgentID, uploads bool) {
 	r := d.machine.JournalRecord().Round
 	d.pending = append(d.pending, round.JoinedReceived{Agent: a, Round: r})
@@ -133,7 +133,7 @@ func (d *drive) work(a wire.AgentID, uploads bool) {
 	}
 }
 
-// rounds lets this many rounds begin, and returns the events of their openings.
+// rounds simulates until n rounds have opened, and returns the events of their openings.
 func (d *drive) rounds(n int) []round.RoundOpened {
 	d.t.Helper()
 	for range 100 * n {
@@ -159,7 +159,7 @@ func (d *drive) rounds(n int) []round.RoundOpened {
 	return nil
 }
 
-// untilAbandoned lets time pass until the round is given up.
+// untilAbandoned simulates until the round is abandoned.
 func (d *drive) untilAbandoned() {
 	d.t.Helper()
 	for len(eventsOf[round.RoundAbandoned](d.events)) == 0 {
@@ -184,12 +184,12 @@ func eventsOf[F observe.Event](events []observe.Event) (of []F) {
 func driveConfig(agents, minimum int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum, cfg.Gather.MinAgents = agents, 1, minimum
-	cfg.PauseBetweenRounds = time.Second // else one step plays all rounds
+	cfg.PauseBetweenRounds = time.Second // Without a pause, one step would run all rounds.
 	return cfg
 }
 
-// TestSilentAgentSitsOut: an agent that never sends is drawn nine times in 200 rounds: it sits out 1, 2, 4 … 64 of them
-// in between.
+// TestSilentAgentSitsOut checks that an agent that never sends an update is drawn only nine times in 200 rounds. It
+// must be excluded for 1, 2, 4 … 64 rounds in between.
 func TestSilentAgentSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
@@ -206,8 +206,8 @@ func TestSilentAgentSitsOut(t *testing.T) {
 	}
 }
 
-// TestSilenceTakesLittleTime: the silence of one of four costs one deadline. Then a round waits for it an eighth as
-// long, in times of what the others took, as it sat out, up to the deadline.
+// TestSilenceTakesLittleTime checks that one silent agent of four delays only one round to its full deadline. Later
+// rounds wait for the agent only a fraction of the time that the others need.
 func TestSilenceTakesLittleTime(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.takes = 8 * time.Second
@@ -228,8 +228,8 @@ func TestSilenceTakesLittleTime(t *testing.T) {
 	}
 }
 
-// TestSlowIsNotSilent: an agent that was silent once, and takes five times as long as the others, gets its time, and is
-// not sidelined again once its update is in the model.
+// TestSlowIsNotSilent checks that an agent that missed a deadline and is five times as slow as the others later gets
+// enough time. It must not be excluded again after its update was aggregated.
 func TestSlowIsNotSilent(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.takes, d.slow = 8*time.Second, map[wire.AgentID]time.Duration{"a002": 39 * time.Second}
@@ -246,7 +246,8 @@ func TestSlowIsNotSilent(t *testing.T) {
 	}
 }
 
-// TestTurnsGrowWithTheFleet: where an agent is drawn in each tenth round, it sits out ten for each of its turns.
+// TestTurnsGrowWithTheFleet checks that an agent that is drawn in every tenth round on average is excluded for ten
+// rounds, not one.
 func TestTurnsGrowWithTheFleet(t *testing.T) {
 	cfg := driveConfig(4, 3)
 	d := newDrive(t, cfg, 40)
@@ -261,8 +262,8 @@ func TestTurnsGrowWithTheFleet(t *testing.T) {
 	}
 }
 
-// TestEndlessSilenceDoesNotStop: with all but the minimum silent, and with all of them silent, a round is opened each
-// time, with at least the minimum in K.
+// TestEndlessSilenceDoesNotStop checks that rounds continue to open with at least the minimum number of agents, even if
+// most or all agents are silent.
 func TestEndlessSilenceDoesNotStop(t *testing.T) {
 	for _, silent := range []int{3, 5, 6} {
 		d := newDrive(t, driveConfig(6, 3), 6)
@@ -282,7 +283,8 @@ func TestEndlessSilenceDoesNotStop(t *testing.T) {
 	}
 }
 
-// TestSpoiledFoldSitsOut: an agent whose update ends the round is drawn less and less, though its updates are accepted.
+// TestSpoiledFoldSitsOut checks that an agent whose updates make models unusable is drawn less and less often, although
+// its updates pass all checks.
 func TestSpoiledFoldSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.spoils["a001"] = true
@@ -297,7 +299,7 @@ func TestSpoiledFoldSitsOut(t *testing.T) {
 	}
 }
 
-// TestSittingOutSurvivesARestart: the next process does not draw the agent either.
+// TestSittingOutSurvivesARestart checks that an excluded agent remains excluded after a restart of the coordinator.
 func TestSittingOutSurvivesARestart(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
@@ -318,7 +320,8 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestReadmittedEarly: too few others are there, so those come back whose time is over next, of those that are heard.
+// TestReadmittedEarly checks that the present agents with the shortest remaining exclusion are readmitted if too few
+// other agents are present.
 func TestReadmittedEarly(t *testing.T) {
 	r := round.JournalRecord{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
 		Plan: round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}}
@@ -329,7 +332,7 @@ func TestReadmittedEarly(t *testing.T) {
 	d := &drive{t: t, now: dawn, machine: round.NewCoordinator(driveConfig(9, 3), r, nil)}
 	d.step(round.StartOrResumeRun{})
 	d.step(round.LinkUp{})
-	for i := range r.SidelinedAgents[1:] { // the first is away
+	for i := range r.SidelinedAgents[1:] { // Skip the first agent, which is absent.
 		d.hello(agentNumber(i + 1))
 	}
 	d.rounds(1)
@@ -342,8 +345,8 @@ func TestReadmittedEarly(t *testing.T) {
 	}
 }
 
-// TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not
-// to blame.
+// TestFullDiskIsNotSilence checks that agents are not excluded if the host could not store their updates until just
+// before the deadline.
 func TestFullDiskIsNotSilence(t *testing.T) {
 	cfg := driveConfig(4, 3)
 	d := newDrive(t, cfg, 4)
@@ -361,7 +364,7 @@ func TestFullDiskIsNotSilence(t *testing.T) {
 	}
 }
 
-// TestLostLinkIsNotSilence: agents that could not reach the coordinator are not to blame.
+// TestLostLinkIsNotSilence checks that agents that could not reach the coordinator are not sidelined.
 func TestLostLinkIsNotSilence(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	for i := range 4 {

@@ -21,7 +21,7 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 			c.judgeEdges()
 		}
 		switch {
-		case c.mixing.pendingParticipants != nil: // its edges are on their way
+		case c.mixing.pendingParticipants != nil: // the request for edges is pending
 		case c.mixingBlockContinues(agents) && len(c.agentsWithoutEdges(c.record.Participants)) == 0:
 			c.continueMixingBlock(now, agents)
 		default:
@@ -30,7 +30,7 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 		return
 	}
 	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.ExtraParticipants
-	if c.record.Plan.Kind == wire.KindStatistics { // everybody, once
+	if c.record.Plan.Kind == wire.KindStatistics { // each agent is drawn once
 		how, l = spec.SamplingWithoutReplacement, len(agents)
 	}
 	var s IndexSampler
@@ -48,13 +48,13 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 	c.startCollectingUpdates(now)
 }
 
-// startCollectingUpdates announces the round of the record. Those that are drawn are named in the announcement, or
+// startCollectingUpdates announces the round of the record. The announcement lists the drawn agents, or they are
 // invited after it.
 func (c *CoordinatorMachine) startCollectingUpdates(now time.Time) {
 	c.enterPhase(now, CoordinatorCollecting)
 	c.trackParticipants()
 	c.deadlinePause.roundInterrupted, c.deadlinePassed = !c.linkUp, false
-	c.roster.edgesStale = true // some may have sat out this round as the last one
+	c.roster.edgesStale = true // agents whose exclusion ends with this round change the edges of the next
 	c.phaseDeadline = now.Add(c.cfg.RoundTimeout)
 	c.saveJournalRecord(now)
 	c.announcePhase(now, wire.PhaseOpen)
@@ -68,8 +68,8 @@ func (c *CoordinatorMachine) startCollectingUpdates(now time.Time) {
 	c.reportEvent(event)
 }
 
-// inviteSilentParticipants invites, in id order, those that have not answered yet: never before the announcement is
-// out.
+// inviteSilentParticipants invites the participants that have not answered, in id order. It does nothing before the
+// announcement is published.
 func (c *CoordinatorMachine) inviteSilentParticipants(now time.Time) {
 	c.reinviteAt = time.Time{}
 	if !c.announcement.isPublished {
@@ -82,10 +82,10 @@ func (c *CoordinatorMachine) inviteSilentParticipants(now time.Time) {
 	}
 }
 
-// inviteParticipant invites a participant, and has it invited again while it is silent.
+// inviteParticipant invites a participant and schedules a repetition in case it does not answer.
 func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProgress) {
 	if !c.announcement.isPublished {
-		return // named in the announcement, or invited after it
+		return // invited after the announcement, or listed in it
 	}
 	c.sendInvitation(now, p)
 	if c.reinviteAt.IsZero() {
@@ -93,9 +93,8 @@ func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProg
 	}
 }
 
-// sendInvitation sends an invitation with the time that is left, which the agent
-// measures on its own clock from the moment it gets it. The step size of a
-// participant carries K·p_k only where the server's average does not.
+// sendInvitation sends an invitation with the remaining time, which the agent measures on its own clock from its
+// receipt. The step weight contains K·p_k only if the server's average does not.
 func (c *CoordinatorMachine) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.record.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
 	c.emitEffect(SendInvitation{Agent: p.Agent, TimeLeft: c.roundTimeLeft(now), StepWeight: weight,
@@ -104,7 +103,8 @@ func (c *CoordinatorMachine) sendInvitation(now time.Time, p *participantProgres
 		MixingPeers:      c.mixingPeersOf(p), EndedEdges: c.endedEdgesOfAgent(p.Agent), KnownRowCount: p.RowCount})
 }
 
-// markPresentAndFindParticipant returns the participant that a message of the round is from, or nil.
+// markPresentAndFindParticipant marks the sender of a message as present. It returns the sender's progress in round r,
+// or nil if it is not a participant of the open round.
 func (c *CoordinatorMachine) markPresentAndFindParticipant(a wire.AgentID, r wire.RoundID) *participantProgress {
 	if m := c.roster.memberByAgent[a]; m != nil && !m.isPresent {
 		c.roster.changeMember(a, func(m *rosterMember) { m.isPresent = true })
@@ -122,7 +122,8 @@ func (c *CoordinatorMachine) handleJoined(e JoinedReceived) {
 	}
 }
 
-// handleDeclined answers, too: an agent says it again until it has an answer.
+// handleDeclined drops a participant that declined. It always replies, since an agent repeats the message until it
+// receives an answer.
 func (c *CoordinatorMachine) handleDeclined(now time.Time, e DeclinedReceived) {
 	c.sendRoundStanding(e.Agent, wire.StatusNotSelected)
 	if p := c.markPresentAndFindParticipant(e.Agent, e.Round); p != nil && p.state < stateAccepted {
@@ -138,12 +139,12 @@ func (c *CoordinatorMachine) dropParticipant(now time.Time, p *participantProgre
 	c.closeRoundIfReady(now)
 }
 
-// handleUpdateOffer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
+// handleUpdateOffer checks an offered update by its manifest and starts its transfer (docs/PROTOCOL.md, 10.2).
 func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferReceived) {
 	digest := e.Update.PayloadManifest.Hash
 	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, e.Run, e.Round, digest) {
-		c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest}) // the answer was lost
+		c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest}) // the agent did not receive the acceptance
 		return
 	}
 	if c.isRoundBeingAggregated(e.Run, e.Round) {
@@ -151,7 +152,7 @@ func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferRecei
 	}
 	if reason := c.checkUpdateOffer(p, e); reason != 0 {
 		c.refuseUpdate(e.Agent, e.Run, e.Round, digest, reason)
-		if reason == wire.RefuseMalformed { // nothing better comes
+		if reason == wire.RefuseMalformed { // the agent would send the same update again
 			c.changeParticipantState(p, stateDroppedOut)
 			c.reassignDraws(now, p)
 			c.closeRoundIfReady(now)
@@ -166,8 +167,7 @@ func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferRecei
 	c.emitEffect(ReceiveUpdate(e))
 }
 
-// hasAcceptedUpdate reports whether the update is in the round's set, which may be fixed
-// already, or was in that of the round before.
+// hasAcceptedUpdate reports whether the update was accepted in the current round or the last closed one.
 func (c *CoordinatorMachine) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID,
 	update wire.Digest) bool {
 	if taken,
@@ -180,9 +180,8 @@ func (c *CoordinatorMachine) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r
 		p.AcceptedUpdateDigest == update
 }
 
-// resendAcceptances tells, in id order, the agents whose updates are held, or in
-// the last closed round's model, that they are. One that was not
-// told, because the link was lost or the process has ended, would count its work as lost at the next announcement.
+// resendAcceptances sends the acceptances of the current and the last closed round again, in id order. An agent that
+// did not receive its acceptance, due to a lost connection or a restart, would consider its work lost.
 func (c *CoordinatorMachine) resendAcceptances() {
 	counted := &c.record.LastAcceptedUpdates
 	for _, a := range slices.Sorted(maps.Keys(counted.UpdateDigestByAgent)) {
@@ -195,22 +194,22 @@ func (c *CoordinatorMachine) resendAcceptances() {
 	}
 }
 
-// IsAgentWorking reports whether an agent has joined the open round and has offered
-// nothing yet: it fetches, or trains.
+// IsAgentWorking reports whether an agent has joined the open round and has not offered an update yet: it downloads or
+// trains.
 func (c *CoordinatorMachine) IsAgentWorking(a wire.AgentID) bool {
 	p := c.progress.progressByAgent[a]
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == stateJoined && p.offeredUpdateDigest.IsZero()
 }
 
-// isRoundBeingAggregated reports whether a round is being folded, or its end is not on disk. Updates that are not in
-// the set are not refused yet, since it may be opened again: their agents ask again.
+// isRoundBeingAggregated reports whether a round is being aggregated, or its end is not journaled yet. Other updates of
+// the round are not refused, since it may open again; their agents offer them again.
 func (c *CoordinatorMachine) isRoundBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 	return run == c.record.Run &&
 		(c.isInPhase(CoordinatorClosing) && r == c.record.Round || c.roundAwaitingDiscard != 0 &&
 			r == c.roundAwaitingDiscard)
 }
 
-// checkUpdateOffer returns why the update cannot count, or 0.
+// checkUpdateOffer returns the reason for refusing an offered update, or 0.
 func (c *CoordinatorMachine) checkUpdateOffer(p *participantProgress, e UpdateOfferReceived) wire.UpdateRefusalReason {
 	plan := &c.record.Plan
 	switch {
@@ -242,12 +241,12 @@ func (c *CoordinatorMachine) refuseUpdate(a wire.AgentID, run wire.RunID, r wire
 	c.reportEvent(UpdateRefused{a, r, reason})
 }
 
-// handleUpdateStored accepts an update that is here, if the round still takes it.
+// handleUpdateStored accepts a stored update if the round still allows it.
 func (c *CoordinatorMachine) handleUpdateStored(now time.Time, e UpdateStored) {
 	digest := e.Update.PayloadManifest.Hash
 	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, digest) {
-		return // told twice
+		return // repeated event
 	}
 	if c.isRoundBeingAggregated(c.record.Run, e.Round) {
 		return
@@ -274,7 +273,7 @@ func (c *CoordinatorMachine) handleUpdateStored(now time.Time, e UpdateStored) {
 // handleUpdateRejected ends the participation of an agent whose update failed a check.
 func (c *CoordinatorMachine) handleUpdateRejected(now time.Time, e UpdateRejected) {
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest) {
-		return // a transfer of what is here already
+		return // transfer of an update that was already accepted
 	}
 	c.refuseUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest, e.Reason)
 	if p := c.markPresentAndFindParticipant(e.Agent,
@@ -303,11 +302,11 @@ type RoundOpened struct {
 	Round            wire.RoundID
 	Attempt          wire.RoundAttempt
 	Kind             wire.RoundKind
-	BaseModelVersion wire.ModelVersion // of the base model
-	EligibleAgents   int               // K
-	Participants     []wire.AgentID    // in id order
-	SidelinedAgents  []SidelinedAgent  // not drawn, and not in K; in id order
-	ResponseLottery  ResponseLottery   // the share of the agents that was asked, where agents answer by chance
+	BaseModelVersion wire.ModelVersion // version of the base model
+	EligibleAgents   int               // number K of eligible agents
+	Participants     []wire.AgentID    // drawn agents in id order
+	SidelinedAgents  []SidelinedAgent  // agents excluded from the draw and from K, in id order
+	ResponseLottery  ResponseLottery   // share of the agents that were asked for a hello, if agents answer by lottery
 }
 
 // Describe implements observe.Event. A finished run continues with its next round.
@@ -333,7 +332,7 @@ func (e RoundOpened) Describe(d *observe.EventDescription) {
 var joinedParticipantsMetric = observe.Counter("participants_joined_total",
 	"Participants that started work in a round.")
 
-// AgentJoined: a participant has begun to work.
+// AgentJoined: a participant has started its work.
 type AgentJoined struct {
 	Agent wire.AgentID
 	Round wire.RoundID
@@ -346,7 +345,7 @@ var declinedParticipantsMetric = observe.CounterByLabel("participants_declined_t
 	"Participants that declined the round, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
-// AgentDeclined: a participant does not take part.
+// AgentDeclined: a participant does not participate in the round.
 type AgentDeclined struct {
 	Agent  wire.AgentID
 	Round  wire.RoundID
@@ -374,18 +373,18 @@ var (
 		"Bytes of accepted updates saved by task.codec.")
 )
 
-// UpdateAccepted: the update of a participant passed all checks and is kept.
+// UpdateAccepted: the update of a participant passed all checks and is stored.
 type UpdateAccepted struct {
 	Agent                 wire.AgentID
 	Round                 wire.RoundID
 	Update                wire.Update
 	Norm                  float64
 	TimeSinceAnnouncement time.Duration
-	BytesSavedByCodec     int64 // by the codec, compared with the uncompressed vector
+	BytesSavedByCodec     int64 // bytes saved by the codec, compared with the uncompressed vector
 }
 
-// Describe implements observe.Event. Only updates of training rounds are measured: the norm of the sums of a statistics
-// round has no meaning.
+// Describe implements observe.Event. Only updates of training rounds are measured, since the norm of a statistics
+// update has no meaning.
 func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 	d.IncCounter(acceptedUpdatesMetric)
 	d.ObserveHistogram(acceptanceDelayMetric, e.TimeSinceAnnouncement.Seconds())

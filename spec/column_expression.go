@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// ColumnExpression is a column of rows that are made of readings. Its text is its name in a task:
+// ColumnExpression is a column of rows that are made from readings. Its text is the column's name in a task:
 //
 //	pm25              the value at t
 //	pm25 lag 3h       the value at t − 3h
-//	pm25 mean 6h      of the values at t, t − step, … that is 6h of them; also min, max and std (÷ n)
-//	hour sin          of the time of day at t in the grid's zone, a day being a whole turn; also cos
-//	weekday sin       of the time of the week, from Monday on; also cos
-//	wd = NNE          1 where the value at t is that class, else 0
+//	pm25 mean 6h      the mean over the grid points of the 6h up to t; also min, max and std (÷ n)
+//	hour sin          the sine of the time of day at t in the grid's zone, with a period of one day; also cos
+//	weekday sin       the sine of the time of the week, from Monday on; also cos
+//	wd = NNE          1 if the value at t is that class, otherwise 0
 //	pm25 in 6h        the value at t + 6h, as a target only
 //
-// All values are those of grid points, joined and scaled.
+// All values are resampled and transformed values at grid points.
 type ColumnExpression struct {
-	InputName   string          // or hour, weekday
-	Operation   ColumnOperation // empty: the value itself
+	InputName   string          // name of an input, or hour or weekday
+	Operation   ColumnOperation // operation on the input; empty for the value itself
 	LagOrWindow time.Duration
 	Class       string
 }
 
-// ColumnOperation is the word of a column behind its input.
+// ColumnOperation is the operator in a column expression, which follows the input's name.
 type ColumnOperation string
 
-// The words.
+// Operators of column expressions.
 const (
 	OperationLag     ColumnOperation = "lag"
 	OperationMean    ColumnOperation = "mean"
@@ -46,16 +46,16 @@ const (
 	calendarWeekday = "weekday"
 )
 
-// durationOperations are the words that a duration follows.
+// durationOperations are the operations with a duration as argument.
 var durationOperations = []ColumnOperation{OperationLag, OperationMean, OperationMin, OperationMax, OperationStd,
 	OperationHorizon}
 
-// IsCalendar reports whether a column is made of t alone.
+// IsCalendar reports whether a column depends only on the time t.
 func (c ColumnExpression) IsCalendar() bool {
 	return c.InputName == calendarHour || c.InputName == calendarWeekday
 }
 
-// IsWindow reports whether a column is made of several grid points.
+// IsWindow reports whether a column aggregates several grid points.
 func (c ColumnExpression) IsWindow() bool {
 	return c.Operation == OperationMean || c.Operation == OperationMin || c.Operation == OperationMax ||
 		c.Operation == OperationStd
@@ -74,7 +74,7 @@ func (c ColumnExpression) String() string {
 	return c.InputName + " " + string(c.Operation)
 }
 
-// formatShortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
+// formatShortDuration formats d without trailing zero units: 1h30m instead of 1h30m0s.
 func formatShortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -86,7 +86,7 @@ func formatShortDuration(d time.Duration) string {
 	return text
 }
 
-// ParseColumnExpression reads the name of a column. It knows no recipe, so it does not look for the input.
+// ParseColumnExpression parses the name of a column. It does not check that the input exists.
 func ParseColumnExpression(name string) (ColumnExpression, error) {
 	input, rest, more := strings.Cut(name, " ")
 	c := ColumnExpression{InputName: input}
@@ -121,8 +121,8 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	return c, nil
 }
 
-// ExpandFeatures returns the features without short forms: hour and weekday are their sine and cosine, and an input
-// with classes is a column for each class.
+// ExpandFeatures replaces short forms by full column names: hour and weekday by their sine and cosine, and an input
+// with classes by a column for each class.
 func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	var all []string
 	for _, name := range features {
@@ -141,12 +141,12 @@ func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	return all
 }
 
-// CheckColumns finds what cannot be in the columns of a recipe that [RowRecipe.Check] has found nothing in; key is that
-// of the task. The features may have short forms.
+// CheckColumns validates the columns of a recipe that passed [RowRecipe.Check], and reports errors under the task's
+// key. The features may contain short forms.
 func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal ColumnExpression
 	var err error
-	if target != "" { // else there is none
+	if target != "" { // some models have no target
 		if goal, err = r.parseKnownColumn(target); err == nil {
 			err = r.checkTarget(goal)
 		}
@@ -165,7 +165,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 				err = r.checkTargetLeak(col, goal)
 			}
 			if c.AddError(at, err); err != nil {
-				break // of a short form all columns have the same problem
+				break // all columns of a short form have the same problem
 			}
 			c.Require(!seen[col], at, "is %q, which is there already", name)
 			seen[col] = true
@@ -173,7 +173,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 	}
 }
 
-// parseKnownColumn reads a column, and holds it against the inputs.
+// parseKnownColumn parses a column and checks it against the inputs.
 func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
 	c, err := ParseColumnExpression(name)
 	if err != nil || c.IsCalendar() {
@@ -215,7 +215,7 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	return nil
 }
 
-// checkTargetLeak finds a feature that holds what is to be predicted.
+// checkTargetLeak returns an error if a feature contains the value to be predicted.
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:
@@ -226,7 +226,7 @@ func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	return nil
 }
 
-// inputNames lists the inputs for a message.
+// inputNames lists the inputs for an error message.
 func (r *RowRecipe) inputNames() string {
 	const most = 16
 	var names []string

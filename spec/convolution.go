@@ -2,20 +2,23 @@ package spec
 
 import "fmt"
 
-// Convolution says how the kind conv1d reads a row, and what its filter layers are: the n features are Channels streams
-// of n/Channels steps each, one channel after the other. The zero value is that of the other kinds.
+// Convolution describes the filter layers of a conv1d model. It reads the n features as InputChannels channels of
+// n/InputChannels steps each, one channel after the other. Other kinds of model have the zero value.
 type Convolution struct {
-	InputChannels   int   `yaml:"channels" json:"channels,omitempty"`
-	KernelSteps     int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
-	FiltersPerLayer []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
-	PoolSteps       int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
+	InputChannels int `yaml:"channels" json:"channels,omitempty"`
+	// number of steps that a filter covers, in all channels
+	KernelSteps int `yaml:"kernel" json:"kernel,omitempty"`
+	// number of filters in each layer, from the input on
+	FiltersPerLayer []int `yaml:"filters" json:"filters,omitempty"`
+	// number of steps per max-pooling window; 1 means no pooling
+	PoolSteps int `yaml:"pool" json:"pool,omitempty"`
 }
 
-// maxLayers bounds the layers of a model below the last.
+// maxLayers bounds the number of layers below the output layer.
 const maxLayers = 8
 
-// CheckIncompatibilities finds what cannot be whatever the features are; key is that of the model, on says that its
-// kind is conv1d, and hidden is the number of its other layers.
+// Check validates the convolution independently of the features, and reports errors under the model's key. on reports
+// whether the model's kind is conv1d; hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
@@ -44,8 +47,9 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	}
 }
 
-// StepsByLayer returns how many steps each filter layer has after its pool, of a convolution that [Model.Check] has
-// passed and rows of so many features. A [*FieldError] says what does not fit; its key is that of a field.
+// StepsByLayer returns the number of steps of each filter layer after pooling, for rows with the given number of
+// features. The convolution must have passed [Model.Check]. Otherwise it returns a [*FieldError] whose key is that of a
+// field.
 func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	if features < 1 || features%v.InputChannels != 0 {
 		return nil, &FieldError{"channels", fmt.Sprintf("is %d, and there are %d features, which are not as many "+
@@ -75,15 +79,15 @@ func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	return steps, nil
 }
 
-// CheckFeatureCount finds what in the convolution of a model does not fit rows of so many features; key is that of the
-// model.
+// CheckFeatureCount checks that a model's convolution fits the number of features, and reports errors under the model's
+// key.
 func (m *Model) CheckFeatureCount(c *ProblemList, key string, features int) {
 	var found ProblemList
 	if m.Kind != ModelConv1D || features == 0 {
 		return
 	}
 	if m.Convolution.Check(&found, key, true, len(m.HiddenUnits)); found.ProblemCount() > 0 {
-		return // which Check tells
+		return // Check reports the error
 	}
 	if _, err := m.StepsByLayer(features); err != nil {
 		c.AddSectionErrors(key, err)

@@ -1,13 +1,13 @@
-// Package spec holds the words of a task and of a round: risk, activation, noise, exchange, codec, algorithm,
-// sampling, weights, edges and their rule. Each is a string type whose values are the words that configuration
-// files, experiments, results and logs show. Package wire alone turns them into bytes.
+// Package spec contains the named options of tasks and rounds, such as the loss, the activation function, the codec and
+// the sampling method. Each option is a string type whose values appear in configuration files, results and logs. Only
+// package wire encodes them as bytes.
 //
-// Each type reads itself from text (UnmarshalText) and checks itself (Validate). Both errors name the words that exist.
-// The zero value is no word; Validate refuses it.
+// Each option type has the methods UnmarshalText and Validate, whose errors list the valid names. The zero value is
+// invalid.
 //
-// [Model], [StepSize] and [GradientNoise] are sections of keys that coordinator.yaml and an experiment of the simulator
-// share, each with one Check.
+// [Model], [StepSize] and [GradientNoise] are sections that the configuration files of the coordinator and of the
+// simulator share. Each has a Check method.
 //
-// [FieldError] is a value that cannot be, by its key in the file; a [ProblemList] collects them. All configurations and
-// experiments are validated with it.
+// [FieldError] describes an invalid value by its key in the file, and [ProblemList] collects such errors. All
+// configurations use them for validation.
 package spec

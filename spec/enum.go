@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// parseEnum sets dst to text if this is one of the known words.
+// parseEnum sets dst to text if text is one of the known names. Otherwise it returns an error that lists them.
 func parseEnum[W ~string](dst *W, text []byte, known []W) error {
 	if err := checkEnum(W(text), known); err != nil {
 		return err
@@ -15,7 +15,7 @@ func parseEnum[W ~string](dst *W, text []byte, known []W) error {
 	return nil
 }
 
-// checkEnum returns an error that names the known words if word is none of them.
+// checkEnum returns an error that lists the known names if word is not one of them.
 func checkEnum[W ~string](word W, known []W) error {
 	if slices.Contains(known, word) {
 		return nil
@@ -23,12 +23,12 @@ func checkEnum[W ~string](word W, known []W) error {
 	return fmt.Errorf("want %s, got %q", JoinWithOr(known), string(word))
 }
 
-// RequireOneOf needs one of the words that only one file knows.
+// RequireOneOf adds an error under key to c if got is not one of the known names.
 func RequireOneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
 	c.AddError(key, checkEnum(got, known))
 }
 
-// JoinWithOr joins words as "a, b or c".
+// JoinWithOr joins words to a list for error messages, such as "a, b or c".
 func JoinWithOr[W ~string](words []W) string {
 	texts := make([]string, len(words))
 	for i, w := range words {

@@ -8,12 +8,12 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// words is one type of this package: how it is read and checked, and the words that it wants.
+// words describes one option type: its parsing, validation and valid names.
 type words struct {
 	name string
 	read func(text string) (string, error)
-	bad  error // Validate of a word that does not exist
-	none error // Validate of the zero value
+	bad  error // error that Validate returns for an unknown name
+	none error // error that Validate returns for the zero value
 	want string
 	all  []string
 }
@@ -39,7 +39,8 @@ func of[W interface {
 	}
 }
 
-// These words stand in files, and are labels of metrics: to change one is to break them.
+// TestWords checks the names of all option values. These names must not change, since configuration files and metric
+// labels contain them.
 func TestWords(t *testing.T) {
 	for _, w := range []words{
 		of[spec.LossKind]("squared, logistic, softmax, huber or full_squared", "squared", "logistic", "softmax",
@@ -81,7 +82,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestRegression states the two predicates of every loss.
+// TestRegression checks IsRegression and StandardizesTarget of every loss.
 func TestRegression(t *testing.T) {
 	tests := map[spec.LossKind]struct{ isRegression, standardizesTarget bool }{
 		spec.LossSquared: {true, true}, spec.LossFullSquared: {true, true}, spec.LossHuber: {true, true},

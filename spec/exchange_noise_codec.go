@@ -7,82 +7,85 @@ import (
 	"strings"
 )
 
-// ExchangeKind is what an agent sends in a training round.
+// ExchangeKind is the kind of vector that an agent sends in a training round.
 type ExchangeKind string
 
-// The exchanges.
+// Kinds of exchange.
 const (
-	ExchangeParameters ExchangeKind = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
-	ExchangeGradient   ExchangeKind = "gradient"   // g_k at w_{i−1} (lecture (13)–(14))
+	// Parameter change Δ_k = ψ_k − w_{i−1}: the parameters after local training minus the base model (lecture
+	// (11)–(12)).
+	ExchangeParameters ExchangeKind = "parameters"
+	ExchangeGradient   ExchangeKind = "gradient" // gradient g_k at the base model w_{i−1} (lecture (13)–(14))
 )
 
 var exchanges = []ExchangeKind{ExchangeParameters, ExchangeGradient}
 
-// UnmarshalText reads an exchange.
+// UnmarshalText parses an exchange kind.
 func (e *ExchangeKind) UnmarshalText(text []byte) error { return parseEnum(e, text, exchanges) }
 
-// Validate reports a word that is no exchange.
+// Validate returns an error if the exchange kind is unknown.
 func (e ExchangeKind) Validate() error { return checkEnum(e, exchanges) }
 
-// NoiseLaw is the distribution of the perturbation v that is added to gradients (2nd-order (8)), independent over the
-// coordinates and with mean zero. It helps to leave saddles; it protects nobody's data.
+// NoiseLaw is the probability distribution of the random noise that is added to gradients (2nd-order paper, eq. (8)).
+// The noise has mean zero and independent coordinates. It helps to escape saddle points; it does not protect privacy.
 type NoiseLaw string
 
-// The laws.
+// Noise distributions.
 const (
-	NoiseNone     NoiseLaw = "none"     // v = 0
-	NoiseGaussian NoiseLaw = "gaussian" // v ~ N(0, σ²)
-	NoiseLaplace  NoiseLaw = "laplace"  // density exp(−|v|/b)/(2b), of variance σ² = 2b²
+	NoiseNone     NoiseLaw = "none"     // no noise is added
+	NoiseGaussian NoiseLaw = "gaussian" // normal distribution with variance σ²
+	NoiseLaplace  NoiseLaw = "laplace"  // Laplace distribution with density exp(−|v|/b)/(2b) and variance σ² = 2b²
 )
 
 var noiseLaws = []NoiseLaw{NoiseNone, NoiseGaussian, NoiseLaplace}
 
-// UnmarshalText reads a law.
+// UnmarshalText parses a noise law.
 func (l *NoiseLaw) UnmarshalText(text []byte) error { return parseEnum(l, text, noiseLaws) }
 
-// Validate reports a word that is no law.
+// Validate returns an error if the noise law is unknown.
 func (l NoiseLaw) Validate() error { return checkEnum(l, noiseLaws) }
 
-// Codec is how the elements of a vector travel: an update to the coordinator, parameters between neighbours.
+// Codec is the name of an encoding for the elements of a vector, such as an update or a neighbour's parameters.
 type Codec string
 
-// The codecs.
+// Names of the codecs.
 const (
-	CodecRaw      Codec = "raw"      // as they are, little-endian
-	CodecInt8     Codec = "int8"     // a byte each, and a float32 scale for 256 of them; rounded at random, unbiased
-	CodecInt4     Codec = "int4"     // as int8, of half a byte each
-	CodecSigns    Codec = "signs"    // a bit each, of the rotated vector, and one scale; biased
-	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
+	CodecRaw Codec = "raw" // elements are sent unchanged, in little-endian order
+	// 1 byte per element, and a float32 scale per 256 elements; unbiased, since elements are rounded at random.
+	CodecInt8     Codec = "int8"
+	CodecInt4     Codec = "int4"     // like int8, with 4 bits per element
+	CodecSigns    Codec = "signs"    // sign bit of each element of the rotated vector, and one scale; biased
+	CodecBFloat16 Codec = "bfloat16" // upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-// topKCodecName is the name of the codec that sends the elements with the largest magnitudes; the word has the share of
-// them.
+// topKCodecName is the name of the codec that sends only the elements with the largest magnitudes. A full codec name
+// also contains the share of the elements that is sent.
 const topKCodecName = "top_k"
 
-// TopKCodec is the word of the codec that sends a share of the elements, those with the largest magnitudes, with their
-// indices. The agent keeps the rest for its next update.
+// TopKCodec returns the name of the codec that sends the given share of the elements: those with the largest
+// magnitudes. The agent adds the remaining elements to its next update.
 func TopKCodec(share float64) Codec {
 	return Codec(topKCodecName + ":" + strconv.FormatFloat(share, 'g', -1, 64))
 }
 
-// defaultTopKShare is the share of top_k without one.
+// defaultTopKShare is the share of the elements that the codec top_k sends if its name contains no share.
 const defaultTopKShare = 0.05
 
-// TopKShare returns the share of the elements that the codec top_k sends. ok is false for other codecs, for a share of
-// one half or more, where the codec raw needs fewer bytes, and for a share that is not in canonical form.
+// TopKShare returns the share of the elements that the codec top_k sends. ok is false for other codecs, for a share
+// that is not in canonical form, and for a share of one half or more, with which the codec raw would need fewer bytes.
 func (c Codec) TopKShare() (share float64, ok bool) {
 	text, found := strings.CutPrefix(string(c), topKCodecName+":")
 	share, err := strconv.ParseFloat(text, 64)
 	return share, found && err == nil && share > 0 && share < 0.5 && c == TopKCodec(share)
 }
 
-// Name is the word without its number.
+// Name returns the name of the codec without its parameter, such as "top_k".
 func (c Codec) Name() string {
 	name, _, _ := strings.Cut(string(c), ":")
 	return name
 }
 
-// Codecs returns all codecs; of top_k, that with the usual share.
+// Codecs returns all codecs, including top_k with its default share.
 func Codecs() []Codec { return slices.Clone(codecs) }
 
 // CodecNames returns the names of all codecs.
@@ -93,8 +96,8 @@ func CodecNames() (names []string) {
 	return names
 }
 
-// MixingCodecs returns those for what neighbours mix: it must keep the mean of the agents where it is. A codec that is
-// biased is for updates only.
+// MixingCodecs returns the codecs with which neighbours may send parameters to each other. These codecs are unbiased,
+// so that mixing preserves the mean of the agents' parameters.
 func MixingCodecs() []Codec { return slices.Clone(mixingCodecs) }
 
 var (
@@ -102,7 +105,7 @@ var (
 	codecs       = append(MixingCodecs(), CodecSigns, TopKCodec(defaultTopKShare))
 )
 
-// UnmarshalText reads a codec: top_k alone has the usual share.
+// UnmarshalText parses a codec name. The name top_k without a share gets the default share.
 func (c *Codec) UnmarshalText(text []byte) error {
 	word := Codec(text)
 	if word == topKCodecName {
@@ -110,7 +113,7 @@ func (c *Codec) UnmarshalText(text []byte) error {
 	}
 	if number, found := strings.CutPrefix(string(word), topKCodecName+":"); found {
 		if share, err := strconv.ParseFloat(number, 64); err == nil {
-			word = TopKCodec(share) // as it is compared
+			word = TopKCodec(share) // Write the share in canonical form, so that equal codecs have equal names.
 		}
 	}
 	if err := word.Validate(); err != nil {
@@ -120,7 +123,7 @@ func (c *Codec) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate reports a word that is no codec.
+// Validate returns an error if the codec is unknown.
 func (c Codec) Validate() error {
 	if _, ok := c.TopKShare(); ok {
 		return nil
@@ -133,5 +136,5 @@ func (c Codec) Validate() error {
 	return checkEnum(c, codecs)
 }
 
-// ValidateForMixing reports a word that is no codec for what neighbours mix.
+// ValidateForMixing returns an error if neighbours cannot use the codec to send parameters to each other.
 func (c Codec) ValidateForMixing() error { return checkEnum(c, mixingCodecs) }

@@ -5,37 +5,38 @@ import (
 	"fmt"
 )
 
-// FieldError is a value of a configuration or of an experiment that cannot be.
+// FieldError describes an invalid value in a configuration or an experiment.
 type FieldError struct {
-	// Key is the path of the key in its file, "task.model.risk"; an element of a list is "agents[1]", an entry of a map
-	// "labels.site".
+	// Key is the path of the invalid key in its file, such as "task.model.risk", "agents[1]" for a list element, or
+	// "labels.site" for a map entry.
 	Key string
-	// Problem completes the sentence that Key begins, with the bound: "must be above 0, is -1".
+	// Problem describes the error as the continuation of a sentence that begins with Key, such as "must be above 0, is
+	// -1".
 	Problem string
 }
 
-// Error returns "key: problem".
+// Error returns the message in the form "key: problem".
 func (e *FieldError) Error() string { return e.Key + ": " + e.Problem }
 
-// ProblemList collects what is wrong with a configuration. Its zero value has found nothing.
+// ProblemList collects the errors that are found in a configuration. The zero value is an empty list.
 type ProblemList struct{ errs []error }
 
-// Require finds a problem with a key unless ok.
+// Require adds an error under key if the condition ok is false.
 func (c *ProblemList) Require(ok bool, key, format string, args ...any) {
 	if !ok {
 		c.errs = append(c.errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
 	}
 }
 
-// AddError takes an error, if it is not nil, for the problem of a key.
+// AddError adds err as an error under key. It does nothing if err is nil.
 func (c *ProblemList) AddError(key string, err error) {
 	if err != nil {
 		c.Require(false, key, "%v", err)
 	}
 }
 
-// AddSectionErrors takes over all problems of joined errors. The keys of field errors get the section before them, if
-// there is one.
+// AddSectionErrors adds all errors that were joined into err. It prefixes the key of each field error with the name of
+// the section, if the name is not empty.
 func (c *ProblemList) AddSectionErrors(section string, err error) {
 	var joined interface{ Unwrap() []error }
 	field := (*FieldError)(nil)
@@ -52,8 +53,8 @@ func (c *ProblemList) AddSectionErrors(section string, err error) {
 	}
 }
 
-// ProblemCount returns how many have been found.
+// ProblemCount returns the number of errors collected so far.
 func (c *ProblemList) ProblemCount() int { return len(c.errs) }
 
-// Err joins what has been found; nil if nothing has.
+// Err returns all errors as one joined error, or nil if there are none.
 func (c *ProblemList) Err() error { return errors.Join(c.errs...) }

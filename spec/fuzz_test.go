@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// FuzzColumn: a name that is a column is read as the same one from what it says of itself, and a recipe that has its
-// input takes it or says why not.
+// FuzzColumn checks that the string of a parsed column parses to the same column. A recipe with its input must accept
+// the column or return an error.
 func FuzzColumn(f *testing.F) {
 	for _, name := range []string{"pm25", "pm25 lag 3h", "PM2.5 std 1h30m", "hour sin", "weekday cos", "wd = N N E",
 		"pm25 in 6h", "wd = ", "pm25 lag 90s", "pm25 mean 1e3h", "hour = 1", "wd =  N",
@@ -38,8 +38,8 @@ func FuzzColumn(f *testing.F) {
 	})
 }
 
-// FuzzRecipe: grid and inputs of any kind are taken or refused. Columns of what is taken are found again by their
-// names.
+// FuzzRecipe checks that any grid and inputs are accepted or rejected, and that the columns of an accepted recipe can
+// be parsed by name.
 func FuzzRecipe(f *testing.F) {
 	f.Add(int64(3600e9), int64(600e9), "Asia/Shanghai", "pm25", "µg/m³", 0.0, 1000.0, "mean", "log1p", "", int64(0))
 	f.Add(int64(1e6), int64(0), "", "wd", "", 0.0, 0.0, "last", "none", "N\nN N E", int64(0))

@@ -2,53 +2,53 @@ package spec
 
 import "cmp"
 
-// OptionName names what a configuration chooses by a word, as the key of an experiment.
+// OptionName is the key of a named option in an experiment.
 type OptionName string
 
-// The options. Tests try every two words of two of them, also of those that go with everything.
+// The options. Tests try every combination of values of two options, including options without incompatibilities.
 const (
 	OptionAlgorithm       OptionName = "algorithm"
 	OptionSampling        OptionName = "sampling"
-	OptionAgentWeights    OptionName = "weights" // of an experiment: samples where they differ
+	OptionAgentWeights    OptionName = "weights" // in an experiment: samples if the weights differ
 	OptionWeightPlacement OptionName = "weighting"
 	OptionExchange        OptionName = "exchange"
 	OptionAggregationRule OptionName = "aggregation.rule"
 	OptionServerOptimizer OptionName = "server_optimizer.name"
 	OptionNormalize       OptionName = "step_size.normalize"
-	OptionServerEvery     OptionName = "mixing.server_every" // 0 where blocks have no end
+	OptionServerEvery     OptionName = "mixing.server_every" // 0 for endless blocks
 	OptionProximal        OptionName = "proximal"
-	OptionCodec           OptionName = "codec" // of updates
+	OptionCodec           OptionName = "codec" // codec of updates
 	OptionModelKind       OptionName = "model.kind"
-	OptionPersonal        OptionName = "personal.method" // none where no layers are personal
+	OptionPersonal        OptionName = "personal.method" // none if no layers are personal
 	OptionFinetune        OptionName = "finetune.steps"
 )
 
-// ConfigFileScope says which files a pair concerns.
+// ConfigFileScope selects the files in which two options are incompatible.
 type ConfigFileScope string
 
-// The places.
+// Scopes of incompatibilities.
 const (
 	InBothFiles       ConfigFileScope = "both"
 	InCoordinatorFile ConfigFileScope = "coordinator.yaml"
 	InExperimentFile  ConfigFileScope = "experiment"
 )
 
-// OptionCondition is a word of an option, or, with IsNegated, every other word of it.
+// OptionCondition matches one value of an option or, with IsNegated, all of its other values.
 type OptionCondition struct {
 	Option      OptionName
 	OptionValue string
 	IsNegated   bool
 }
 
-// Incompatibility is two picks that do not go together.
+// Incompatibility is a pair of option values that cannot be combined.
 type Incompatibility struct {
 	A, B      OptionCondition
 	FileScope ConfigFileScope
 	Reason    string
 }
 
-// incompatibilities is what does not go with what: all else does. The validators of both files and docs/ALGORITHMS.md
-// have it from here, and tests walk through every pair of words.
+// incompatibilities contains all incompatible pairs; other combinations are valid. The validators of both files and
+// docs/ALGORITHMS.md use this list, and tests try every pair of values.
 var incompatibilities = []Incompatibility{
 	{optionIs(OptionAggregationRule, "median"), optionIs(OptionAgentWeights, string(WeightsSamples)), InBothFiles,
 		ruleIgnoresWeights},
@@ -120,7 +120,7 @@ func optionIsNot(o OptionName, word string) OptionCondition {
 	return OptionCondition{Option: o, OptionValue: word, IsNegated: true}
 }
 
-// Incompatibilities returns what does not go together in a file; InBothFiles asks for all.
+// Incompatibilities returns the incompatible pairs for a file. InBothFiles returns all pairs.
 func Incompatibilities(in ConfigFileScope) (found []Incompatibility) {
 	for _, p := range incompatibilities {
 		if in == InBothFiles || p.FileScope == InBothFiles || p.FileScope == in {
@@ -130,17 +130,17 @@ func Incompatibilities(in ConfigFileScope) (found []Incompatibility) {
 	return found
 }
 
-// ChosenOptions is the words that a configuration has chosen.
+// ChosenOptions maps options to their values in a configuration.
 type ChosenOptions map[OptionName]string
 
-// Matches reports whether the choice has a word of the pick. One that has not chosen has none.
+// Matches reports whether the chosen value satisfies the condition. An option without a value satisfies none.
 func (c ChosenOptions) Matches(p OptionCondition) bool {
 	word, chosen := c[p.Option]
 	return chosen && (word == p.OptionValue) != p.IsNegated
 }
 
-// CheckIncompatibilities finds the words of a choice that do not go together. keys are the options' keys in the file,
-// where they differ.
+// CheckIncompatibilities reports the chosen values that are incompatible. keys maps options to their keys in the file
+// if the keys differ from the names.
 func (c ChosenOptions) CheckIncompatibilities(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
 	key := func(o OptionName) string { return cmp.Or(keys[o], string(o)) }
 	for _, p := range Incompatibilities(in) {

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestPairsInDocs: docs/ALGORITHMS.md has the table of what does not go together, line by line.
+// TestPairsInDocs checks that docs/ALGORITHMS.md contains the table of incompatible options, line by line.
 func TestPairsInDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/ALGORITHMS.md")
 	if err != nil {

@@ -6,18 +6,19 @@ import (
 	"slices"
 )
 
-// LossKind is the loss Q of one sample (h, γ) with model output z; z = hᵀw for a model without hidden layers.
+// LossKind is the loss Q of one sample (h, γ) with model output z. Without hidden layers, z = hᵀw.
 type LossKind string
 
-// The risks.
+// Kinds of loss.
 const (
 	LossSquared  LossKind = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
 	LossLogistic LossKind = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
 	LossSoftmax  LossKind = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
-	// LossHuber is ½r² of r = z − γ up to δ, and δ(|r| − δ/2) beyond: rows far off pull no harder than those at δ.
+	// LossHuber is ½r² for |r| ≤ δ and δ(|r| − δ/2) beyond, with r = z − γ. Outliers have at most the gradient of rows
+	// at δ.
 	LossHuber LossKind = "huber"
-	// LossFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only
-	// simulations have it: the protocol has no byte for it.
+	// LossFullSquared is (γ − z)², with the gradient −2h(γ − z): one row of the regression (1/M)‖Xz − Y‖² of feddec. It
+	// has no protocol code, so only simulations support it.
 	LossFullSquared LossKind = "full_squared"
 )
 
@@ -31,81 +32,83 @@ func DeviceLossKinds() []LossKind {
 	return slices.DeleteFunc(LossKinds(), func(r LossKind) bool { return r == LossFullSquared })
 }
 
-// UnmarshalText reads a risk.
+// UnmarshalText parses a loss.
 func (r *LossKind) UnmarshalText(text []byte) error { return parseEnum(r, text, lossKinds) }
 
-// Validate reports a word that is no risk.
+// Validate returns an error if the loss is unknown.
 func (r LossKind) Validate() error { return checkEnum(r, lossKinds) }
 
-// IsRegression reports whether targets are numbers and not classes. Evaluations then have an R² instead of an
+// IsRegression reports whether targets are numbers rather than classes. Evaluations then have an R² instead of an
 // accuracy.
 func (r LossKind) IsRegression() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 
-// StandardizesTarget reports whether a statistics round standardises the target. It is false for a loss that accepts
-// only some numbers as targets, because a standardised target can be any number. If it is true and targets and outputs
-// are multiplied by s, the risk must become s² times as large: reported risks are converted with that factor.
+// StandardizesTarget reports whether a statistics round standardises the target. It is false for losses that accept
+// only certain targets. For all other losses, scaling targets and outputs by s must scale the loss by s², since
+// reported risks are converted with that factor.
 func (r LossKind) StandardizesTarget() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 
-// Activation is what a hidden layer applies to each unit.
+// Activation is the function that a hidden layer applies to each unit.
 type Activation string
 
-// The activations.
+// Activation functions.
 const (
 	ActivationTanh     Activation = "tanh"     // tanh(s)
-	ActivationReLU     Activation = "relu"     // max(s, 0); its slope at 0 is taken as 0
-	ActivationIdentity Activation = "identity" // s: products of matrices, such as w₁ᵀW₂h of 2nd-order (40)
+	ActivationReLU     Activation = "relu"     // max(s, 0), with slope 0 at 0
+	ActivationIdentity Activation = "identity" // s; yields products of matrices, such as w₁ᵀW₂h of 2nd-order (40)
 )
 
 var activations = []Activation{ActivationTanh, ActivationReLU, ActivationIdentity}
 
-// UnmarshalText reads an activation.
+// UnmarshalText parses an activation.
 func (a *Activation) UnmarshalText(text []byte) error { return parseEnum(a, text, activations) }
 
-// Validate reports a word that is no activation.
+// Validate returns an error if the activation is unknown.
 func (a Activation) Validate() error { return checkEnum(a, activations) }
 
 // ModelKind is a kind of model.
 type ModelKind string
 
-// The kinds.
+// Kinds of model.
 const (
-	ModelLinear   ModelKind = "linear"   // linear regression: the squared risk
-	ModelLogistic ModelKind = "logistic" // logistic regression: two classes
-	ModelSoftmax  ModelKind = "softmax"  // softmax regression: several classes
-	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
-	// ModelAutoencoder is layers of units that give the features back. Rows have no target.
+	ModelLinear   ModelKind = "linear"   // linear regression with the squared loss
+	ModelLogistic ModelKind = "logistic" // logistic regression with two classes
+	ModelSoftmax  ModelKind = "softmax"  // softmax regression with several classes
+	ModelMLP      ModelKind = "mlp"      // multi-layer perceptron with any loss
+	// ModelAutoencoder is a multi-layer perceptron that reconstructs its features. Rows have no target.
 	ModelAutoencoder ModelKind = "autoencoder"
-	// ModelConv1D is filters that slide over windows of streams, and layers of units on what they find, on any risk.
+	// ModelConv1D has convolution filters over windows of time series, followed by fully connected layers, with any
+	// loss.
 	ModelConv1D ModelKind = "conv1d"
-	// ModelExternal is tensors that a program of the device's owner trains: nothing here knows what they mean.
+	// ModelExternal is a model that a program of the device's owner trains. Only that program interprets its tensors.
 	ModelExternal ModelKind = "external"
 )
 
-// ModelKinds returns the kinds that agents train themselves.
+// ModelKinds returns the kinds of model that agents train themselves.
 func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
 
 var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP, ModelAutoencoder, ModelConv1D}
 
-// UnmarshalText reads a kind.
+// UnmarshalText parses a model kind.
 func (k *ModelKind) UnmarshalText(text []byte) error {
 	return parseEnum(k, text, append(ModelKinds(), ModelExternal))
 }
 
-// Validate reports a word that is no kind.
+// Validate returns an error if the model kind is unknown.
 func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), ModelExternal)) }
 
-// HasTarget reports whether rows have a target, which the model predicts.
+// HasTarget reports whether rows have a target for the model to predict.
 func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
-// lossKindByModelKind has the risk of each kind without hidden layers that has a risk of its own. All other models
-// without hidden layers are linear.
+// lossKindByModelKind contains the kinds without hidden layers that determine their loss. All other models without
+// hidden layers are linear.
 var lossKindByModelKind = map[ModelKind]LossKind{ModelLogistic: LossLogistic, ModelSoftmax: LossSoftmax}
 
-// ModelKindFromLayers returns the kind of a model of layers with that many hidden ones.
+// ModelKindFromLayers returns the kind of a model of fully connected layers, by its number of hidden layers and its
+// loss.
 func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	if hidden > 0 {
 		return ModelMLP
@@ -118,39 +121,41 @@ func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	return ModelLinear
 }
 
-// FollowsFromLayers reports whether ModelKindFromLayers returns the kind: a task does not name it then.
+// FollowsFromLayers reports whether ModelKindFromLayers can return the kind. A task then does not contain the kind.
 func (k ModelKind) FollowsFromLayers() bool {
 	return k == ModelLinear || k == ModelMLP || lossKindByModelKind[k] != ""
 }
 
-// Model is the key model of a task, and of the data of an experiment.
+// Model is the key model of a task, and of an experiment's data.
 type Model struct {
 	Kind ModelKind `yaml:"kind" json:"kind"`
-	// of softmax, or of an mlp or a conv1d with the risk softmax; else 0
+	// Classes is the number of classes of a softmax model, or of an mlp or conv1d with the softmax loss; otherwise 0.
 	Classes int `yaml:"classes" json:"classes"`
-	// of a conv1d
+	// Convolution describes the filters of a conv1d.
 	Convolution `yaml:",inline"`
-	// units of the hidden layers of an mlp, an autoencoder or, above its filters, a conv1d, from the input on
+	// HiddenUnits contains the number of units of each hidden layer, from the input on, of an mlp, an autoencoder, or a
+	// conv1d above its filters.
 	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
-	Activation  Activation `yaml:"activation" json:"activation"` // of hidden layers
-	// of an mlp or a conv1d; of a linear model, squared or huber
+	Activation  Activation `yaml:"activation" json:"activation"` // activation of hidden layers
+	// Risk is the loss of an mlp or a conv1d. For a linear model it is squared or huber.
 	Risk       LossKind `yaml:"risk" json:"risk"`
 	HuberDelta float64  `yaml:"huber_delta" json:"huber_delta"`
 	HasBias    bool     `yaml:"bias" json:"bias"`
-	Ridge      float64  `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
-	// FrozenTensors names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
+	Ridge      float64  `yaml:"ridge" json:"ridge"` // ridge factor ρ of (ρ/2)‖w‖²
+	// FrozenTensors names the layers ("layer0") or tensors ("layer0.weight") that training does not change.
 	FrozenTensors []string `yaml:"frozen" json:"frozen"`
-	// TrainerName is the name under which devices have the program of an external model.
+	// TrainerName is the name under which devices configure the program of an external model.
 	TrainerName string `yaml:"trainer" json:"trainer,omitempty"`
-	// InitialModelFile is a safetensors file with the model that new runs begin with; empty for one that is drawn. An
-	// external model has its tensors from there.
+	// InitialModelFile is a safetensors file with the initial model of new runs; empty for random initial values. An
+	// external model takes its tensors from this file.
 	InitialModelFile string `yaml:"initial" json:"initial,omitempty"`
 }
 
-// maxUnits bounds the units of a layer, and classes.
+// maxUnits bounds the number of units of a layer, and the number of classes.
 const maxUnits = 65536
 
-// EffectiveLossKind is the risk that the model is trained on: that of its kind, or Risk of an mlp or a conv1d.
+// EffectiveLossKind returns the loss on which the model is trained: the loss of its kind, or Risk for an mlp or a
+// conv1d.
 func (m *Model) EffectiveLossKind() LossKind {
 	switch m.Kind {
 	case ModelLinear:
@@ -164,10 +169,10 @@ func (m *Model) EffectiveLossKind() LossKind {
 	return cmp.Or(lossKindByModelKind[m.Kind], m.Risk)
 }
 
-// OutputCount is the number of outputs: one for each class of a softmax, else 1.
+// OutputCount returns the number of outputs: one per class of a softmax, otherwise 1.
 func (m *Model) OutputCount() int { return max(m.Classes, 1) }
 
-// CheckIncompatibilities finds what cannot be; key is that of the model.
+// Check validates the model and reports errors under its key.
 func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
@@ -204,8 +209,8 @@ func (m *Model) Check(c *ProblemList, key string) {
 	c.Require(m.Ridge == 0 || isPositiveFinite(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 
-// CheckTensorNames finds names that are not among those wanted, or, with nil, none of the model's tensors and layers
-// and not "last"; key is that of the list.
+// CheckTensorNames reports names that are not in want, under the key of the list. If want is nil, the model's tensors
+// and layers and "last" are valid.
 func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []string) {
 	if want == nil {
 		want = append(m.tensorNames(), "last")
@@ -215,7 +220,7 @@ func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []strin
 	}
 }
 
-// tensorNames names the layers and their tensors, as the flat vector has them.
+// tensorNames returns the names of the layers and their tensors, in the order of the parameter vector.
 func (m *Model) tensorNames() (names []string) {
 	for i := range len(m.FiltersPerLayer) + len(m.HiddenUnits) + 1 {
 		layer := fmt.Sprintf("layer%d", i)

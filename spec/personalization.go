@@ -2,45 +2,46 @@ package spec
 
 import "math"
 
-// PersonalMethod says how an agent comes to a model of its own.
+// PersonalMethod is the method by which an agent obtains a personal model.
 type PersonalMethod string
 
-// The methods.
+// Methods of personalisation.
 const (
-	// PersonalLayers: some tensors are the agent's own, and are trained with the others (Arivazhagan et al. 2019).
+	// PersonalLayers keeps some tensors personal and trains them together with the shared ones (Arivazhagan et al.
+	// 2019).
 	PersonalLayers PersonalMethod = "layers"
-	// PersonalDitto: v_k ← v_k − μ(g_k(v_k) + λ(v_k − w_{i−1})), beside the round's own steps (Li et al. 2021).
+	// PersonalDitto trains v_k ← v_k − μ(g_k(v_k) + λ(v_k − w_{i−1})) in addition to the shared model (Li et al. 2021).
 	PersonalDitto PersonalMethod = "ditto"
 )
 
 var personalMethods = []PersonalMethod{PersonalLayers, PersonalDitto}
 
-// UnmarshalText reads a method.
+// UnmarshalText parses a personalisation method.
 func (m *PersonalMethod) UnmarshalText(text []byte) error { return parseEnum(m, text, personalMethods) }
 
-// Validate reports a word that is no method.
+// Validate returns an error if the personalisation method is unknown.
 func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) }
 
-// PersonalOptions is the key personal of a task and of an experiment: what of a model is an agent's own. With the
-// method layers and no layers nothing is.
+// PersonalOptions is the key personal of a task and of an experiment: the part of the model that is personal. With the
+// method layers and no layers, no part is personal.
 type PersonalOptions struct {
 	Method      PersonalMethod `yaml:"method" json:"method"`
 	Layers      []string       `yaml:"layers" json:"layers"` // names of tensors or layers, or "last"
-	DittoLambda float64        `yaml:"lambda" json:"lambda"` // λ of ditto
+	DittoLambda float64        `yaml:"lambda" json:"lambda"` // factor λ of Ditto's proximal term
 }
 
-// DefaultPersonalOptions makes nothing an agent's own.
+// DefaultPersonalOptions returns options without a personal part.
 func DefaultPersonalOptions() PersonalOptions {
 	return PersonalOptions{Method: PersonalLayers, DittoLambda: 0.1}
 }
 
-// UsesDitto reports whether each agent has a whole model of its own beside the shared one.
+// UsesDitto reports whether each agent has a whole personal model in addition to the shared one.
 func (p *PersonalOptions) UsesDitto() bool { return p.Method == PersonalDitto }
 
-// IsEnabled reports whether agents have anything of their own.
+// IsEnabled reports whether agents have personal parameters.
 func (p *PersonalOptions) IsEnabled() bool { return p.UsesDitto() || len(p.Layers) > 0 }
 
-// MethodOrNone is the word of [OptionPersonal].
+// MethodOrNone returns the method, or none without a personal part, as the value of [OptionPersonal].
 func (p *PersonalOptions) MethodOrNone() string {
 	if !p.IsEnabled() {
 		return "none"
@@ -48,7 +49,8 @@ func (p *PersonalOptions) MethodOrNone() string {
 	return string(p.Method)
 }
 
-// CheckPersonalOptions finds what cannot be; key is that of the section. Whether there are such layers the model knows.
+// CheckPersonalOptions validates the options and reports errors under the section's key. It does not check that the
+// layers exist.
 func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 	c.AddError(key+".method", p.Method.Validate())
 	c.Require(!p.UsesDitto() || len(p.Layers) == 0, key+".layers",
@@ -59,15 +61,15 @@ func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 }
 
 // FinetuneOptions is the key finetune of a task and of an experiment: local steps that an agent takes from a finished
-// model, which make it the agent's own.
+// model to obtain a personal model.
 type FinetuneOptions struct {
-	Steps int `yaml:"steps" json:"steps"` // 0 = none
+	Steps int `yaml:"steps" json:"steps"` // number of steps; 0 means no fine-tuning
 }
 
-// MaxFinetuneSteps bounds the steps of fine-tuning.
+// MaxFinetuneSteps bounds the number of fine-tuning steps.
 const MaxFinetuneSteps = 1_000_000
 
-// CheckFinetuneOptions finds what cannot be; key is that of the section.
+// CheckFinetuneOptions validates the options and reports errors under the section's key.
 func CheckFinetuneOptions(c *ProblemList, key string, f *FinetuneOptions) {
 	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "is %d; want 0 (none) to %d", f.Steps,
 		MaxFinetuneSteps)

@@ -1,77 +1,84 @@
 package spec
 
-// Algorithm says who works in a training round.
+// Algorithm is the federated learning algorithm of training rounds.
 type Algorithm string
 
-// The algorithms.
+// Federated learning algorithms.
 const (
-	// FedAvg is each recursion with a server in each round: L participants train and send.
+	// FedAvg is federated averaging: in each round, L drawn agents train and send updates, which the server averages.
 	FedAvg Algorithm = "fedavg"
-	// FedDec is feddec Algorithm 1: all K agents train and mix with their neighbours; L of them send to the server.
+	// FedDec is Algorithm 1 of the feddec paper: all K agents train and average with their neighbours, and L of them
+	// send updates to the server.
 	FedDec Algorithm = "feddec"
 )
 
 var algorithms = []Algorithm{FedAvg, FedDec}
 
-// UnmarshalText reads an algorithm.
+// UnmarshalText parses an algorithm.
 func (a *Algorithm) UnmarshalText(text []byte) error { return parseEnum(a, text, algorithms) }
 
-// Validate reports a word that is no algorithm.
+// Validate returns an error if the algorithm is unknown.
 func (a Algorithm) Validate() error { return checkEnum(a, algorithms) }
 
-// ParticipantSampling says how the L participants are drawn from the K agents.
+// ParticipantSampling is the method of drawing the L participants of a round from the K agents.
 type ParticipantSampling string
 
-// The samplings.
+// Sampling methods.
 const (
-	SamplingWithoutReplacement ParticipantSampling = "without_replacement" // ch5 (5.8)
-	SamplingWithReplacement    ParticipantSampling = "with_replacement"    // a repeated draw counts twice
-	// The same, in proportion to the lengths of the last updates.
+	// Uniform, each agent at most once per round: ch5 (5.8).
+	SamplingWithoutReplacement ParticipantSampling = "without_replacement"
+	// Uniform with replacement, so an agent may be drawn several times in a round.
+	SamplingWithReplacement ParticipantSampling = "with_replacement"
+	// SamplingImportance draws agents with replacement, with probabilities proportional to the norms of their last
+	// updates.
 	SamplingImportance ParticipantSampling = "importance"
 )
 
 var samplings = []ParticipantSampling{SamplingWithoutReplacement, SamplingWithReplacement, SamplingImportance}
 
-// UnmarshalText reads a sampling.
+// UnmarshalText parses a sampling method.
 func (s *ParticipantSampling) UnmarshalText(text []byte) error { return parseEnum(s, text, samplings) }
 
-// Validate reports a word that is no sampling.
+// Validate returns an error if the sampling method is unknown.
 func (s ParticipantSampling) Validate() error { return checkEnum(s, samplings) }
 
-// AgentWeightRule says how much each agent counts in the aggregate risk Σ p_k J_k.
+// AgentWeightRule is the rule for the weights p_k of the agents in the aggregate risk Σ p_k J_k.
 type AgentWeightRule string
 
-// The weights.
+// Rules for agent weights.
 const (
-	WeightsEqual   AgentWeightRule = "equal"   // p_k = 1/K
-	WeightsSamples AgentWeightRule = "samples" // p_k in proportion to the agent's rows
+	WeightsEqual   AgentWeightRule = "equal"   // all agents have the weight p_k = 1/K
+	WeightsSamples AgentWeightRule = "samples" // the weight p_k is proportional to the agent's number of rows
 )
 
 var agentWeightRules = []AgentWeightRule{WeightsEqual, WeightsSamples}
 
-// UnmarshalText reads weights.
+// UnmarshalText parses an agent weight rule.
 func (w *AgentWeightRule) UnmarshalText(text []byte) error {
 	return parseEnum(w, text, agentWeightRules)
 }
 
-// Validate reports a word that is no weights.
+// Validate returns an error if the agent weight rule is unknown.
 func (w AgentWeightRule) Validate() error { return checkEnum(w, agentWeightRules) }
 
-// WeightPlacement says where p_k is applied; never at both places, which would give p_k².
+// WeightPlacement determines whether the agent's weight p_k is applied in the local step size or in the server's
+// average.
 type WeightPlacement string
 
-// The places (2nd-order (5)).
+// Places where the agent's weight p_k is applied (2nd-order (5)).
 const (
-	WeightInStepSize   WeightPlacement = "step" // in the local step size, μ_k = μ·K·p_k/E_k
-	WeightInServerMean WeightPlacement = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
+	// The agent's local step size contains its weight: μ_k = μ·K·p_k/E_k.
+	WeightInStepSize WeightPlacement = "step"
+	// The server's average contains the weights: w + (K/L) Σ p_k Δ_k.
+	WeightInServerMean WeightPlacement = "mean"
 )
 
 var weightPlacements = []WeightPlacement{WeightInStepSize, WeightInServerMean}
 
-// UnmarshalText reads a weighting.
+// UnmarshalText parses a weight placement.
 func (w *WeightPlacement) UnmarshalText(text []byte) error {
 	return parseEnum(w, text, weightPlacements)
 }
 
-// Validate reports a word that is no weighting.
+// Validate returns an error if the weight placement is unknown.
 func (w WeightPlacement) Validate() error { return checkEnum(w, weightPlacements) }

@@ -7,96 +7,97 @@ import (
 	"time"
 )
 
-// RowRecipe says how rows are made of readings: on which grid of times, and of which inputs. The columns are named in
-// the task's features and target; see [ColumnExpression]. The zero value is no recipe: a line of the source is a row.
+// RowRecipe contains the rules for making rows from readings: a time grid and the inputs. The task's features and
+// target name the columns; see [ColumnExpression]. With the zero value, each line of the source is a row.
 type RowRecipe struct {
 	Grid   TimeGrid
 	Inputs []InputSeries
 }
 
-// TimeGrid is the key grid of a task. Its points are the multiples of Step in UTC; point t stands for the readings with
+// TimeGrid is the key grid of a task. Its points are the multiples of Step in UTC. Point t represents the readings with
 // a time in (t − Step, t].
 type TimeGrid struct {
 	Step time.Duration `yaml:"step"`
-	// Lateness is how much older than the newest reading of a source another one may be when it comes.
+	// Lateness is the maximum age of a reading on arrival, relative to the newest reading of the same source.
 	Lateness time.Duration `yaml:"lateness"`
-	// TimeZone is that of the columns hour and weekday, as "Europe/Berlin"; empty = UTC.
+	// TimeZone is the time zone of the columns hour and weekday, such as "Europe/Berlin"; empty means UTC.
 	TimeZone string `yaml:"zone"`
 }
 
-// InputSeries is something that devices measure: an entry of the key inputs of a task.
+// InputSeries is a quantity that devices measure: an entry of the key inputs of a task.
 type InputSeries struct {
 	Name string `yaml:"name"`
-	Unit string `yaml:"unit"` // for people
-	// ValidRange is the least and the largest value that can be; a reading outside is not used. Empty = any finite one.
+	Unit string `yaml:"unit"` // unit for display
+	// ValidRange contains the minimum and the maximum valid value. Readings outside are ignored. Empty means any finite
+	// value.
 	ValidRange []float64      `yaml:"range"`
-	Resampling Resampling     `yaml:"join"`  // empty = mean; with classes, last
-	Transform  ValueTransform `yaml:"scale"` // empty = none
-	// Classes are the texts of an input that is no number. Their places, from 0, are its values.
+	Resampling Resampling     `yaml:"join"`  // resampling method; empty means mean, or last with classes
+	Transform  ValueTransform `yaml:"scale"` // transform of values; empty means none
+	// Classes are the texts of a non-numeric input. Its values are their indices.
 	Classes []string `yaml:"classes"`
-	// LabelLateness is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is
-	// the target and nothing else: a label that comes late.
+	// LabelLateness is the additional lateness of an input that is only the target, for labels that arrive late.
 	LabelLateness time.Duration `yaml:"wait"`
-	// StuckAfter is after how long with the same value its readings are not used, until it changes; 0 = it may stay.
+	// StuckAfter is the time after which unchanged readings are ignored until the value changes; 0 means never.
 	StuckAfter time.Duration `yaml:"stuck"`
-	// MaxJump is the largest change in a step of the grid. A reading that is further from the last one that was used is
-	// not used, unless it is the third in a row that agree. 0 = any change.
+	// MaxJump is the maximum change per grid step. A reading with a larger change from the last used one is ignored,
+	// unless it is the third consecutive reading that agrees. 0 means no limit.
 	MaxJump float64 `yaml:"jump"`
 }
 
-// Resampling is how the readings of a grid point become its value.
+// Resampling is the method that computes the value of a grid point from its readings.
 type Resampling string
 
-// The joins. A point without readings has no value, with one exception: a count is 0 there, once the input has spoken.
+// Resampling methods. A point without readings has no value, except that a count is 0 after the first reading of the
+// input.
 const (
 	ResampleMean  Resampling = "mean"
-	ResampleLast  Resampling = "last" // by time
+	ResampleLast  Resampling = "last" // newest reading
 	ResampleMax   Resampling = "max"
 	ResampleMin   Resampling = "min"
 	ResampleSum   Resampling = "sum"
-	ResampleCount Resampling = "count" // of the readings
+	ResampleCount Resampling = "count" // number of readings
 )
 
 var resamplings = []Resampling{ResampleMean, ResampleLast, ResampleMax, ResampleMin, ResampleSum, ResampleCount}
 
-// UnmarshalText reads a join.
+// UnmarshalText parses a resampling method.
 func (j *Resampling) UnmarshalText(text []byte) error { return parseEnum(j, text, resamplings) }
 
-// Validate reports a word that is no join.
+// Validate returns an error if the resampling method is unknown.
 func (j Resampling) Validate() error { return checkEnum(j, resamplings) }
 
-// ValueTransform is what is applied to the joined value of a grid point, before lags and windows.
+// ValueTransform is the function applied to the resampled value of a grid point, before lags and windows.
 type ValueTransform string
 
-// The scales.
+// Transforms of values.
 const (
 	TransformNone  ValueTransform = "none"
-	TransformLog1p ValueTransform = "log1p" // ln(1 + x), of values above −1
+	TransformLog1p ValueTransform = "log1p" // ln(1 + x), for values above −1
 )
 
 var valueTransforms = []ValueTransform{TransformNone, TransformLog1p}
 
-// UnmarshalText reads a scale.
+// UnmarshalText parses a value transform.
 func (s *ValueTransform) UnmarshalText(text []byte) error { return parseEnum(s, text, valueTransforms) }
 
-// Validate reports a word that is no scale.
+// Validate returns an error if the value transform is unknown.
 func (s ValueTransform) Validate() error { return checkEnum(s, valueTransforms) }
 
-// Bounds of a recipe.
+// Limits of a recipe.
 const (
-	// MaxInputs bounds the inputs of a task.
+	// MaxInputs bounds the number of inputs of a task.
 	MaxInputs = 256
-	// MaxClasses bounds the classes of an input.
+	// MaxClasses bounds the number of classes of an input.
 	MaxClasses = 256
-	// MaxSpanPoints bounds how many grid points a column, a wait or a lateness spans.
+	// MaxSpanPoints bounds the number of grid points in a column's span, a wait or a lateness.
 	MaxSpanPoints = 10_000
-	// MaxGridDuration bounds the durations of a grid and of its inputs, which travel as 32 bits of milliseconds.
+	// MaxGridDuration bounds the durations of a grid and its inputs, which messages encode as 32-bit milliseconds.
 	MaxGridDuration time.Duration = math.MaxUint32 * time.Millisecond
 
-	maxTextBytes = 64 // bytes of a name, a unit, a class, a zone
+	maxTextBytes = 64 // maximum size of a name, a unit, a class or a zone
 )
 
-// WithDefaults returns the recipe with the words that were left out.
+// WithDefaults returns the recipe with defaults for empty values.
 func (r RowRecipe) WithDefaults() RowRecipe {
 	inputs := make([]InputSeries, len(r.Inputs))
 	for i, in := range r.Inputs {
@@ -117,7 +118,7 @@ func (r RowRecipe) WithDefaults() RowRecipe {
 	return RowRecipe{r.Grid, inputs}
 }
 
-// InputIndex returns the place of an input; −1 if there is none of that name.
+// InputIndex returns the index of the named input, or −1 if it does not exist.
 func (r *RowRecipe) InputIndex(name string) int {
 	for i := range r.Inputs {
 		if r.Inputs[i].Name == name {
@@ -127,8 +128,8 @@ func (r *RowRecipe) InputIndex(name string) int {
 	return -1
 }
 
-// CheckIncompatibilities finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A
-// recipe without inputs must be the zero value.
+// Check validates the grid and the inputs of a recipe with defaults, and reports errors under the task's key. A recipe
+// without inputs must be the zero value.
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
@@ -151,7 +152,7 @@ func (r *RowRecipe) Check(c *ProblemList, key string) {
 	}
 }
 
-// checkGridDuration finds what cannot be a duration of a grid.
+// checkGridDuration validates a duration of the grid and reports errors under its key.
 func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duration) {
 	most := MaxGridDuration
 	if step := r.Grid.Step; step >= time.Millisecond && step < MaxGridDuration/MaxSpanPoints {
@@ -212,7 +213,7 @@ func isValidInputName(s string) bool {
 	return true
 }
 
-// isPrintableText reports whether a text is UTF-8 without control characters, and not too long.
+// isPrintableText reports whether a text is valid UTF-8 without control characters and within maxTextBytes.
 func isPrintableText(s string) bool {
 	return len(s) <= maxTextBytes && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r == 0x7f

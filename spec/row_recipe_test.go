@@ -65,7 +65,7 @@ func TestRecipeOfNothing(t *testing.T) {
 	}
 }
 
-// TestRecipeProblems wants each problem to be found, alone, at its key.
+// TestRecipeProblems checks that each error is reported alone and under its key.
 func TestRecipeProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(r *RowRecipe)

@@ -1,7 +1,7 @@
 package spec
 
-// ClosestSpelling returns the candidate that a name was most likely meant to be, or "" if none is near: at most one
-// mistake in three characters. Names are compared as fold returns them.
+// ClosestSpelling returns the candidate that is closest to a misspelled name, or "" if none is close enough (at most
+// one mistake in three characters). The function fold is applied to the names before they are compared.
 func ClosestSpelling(name string, candidates []string, fold func(string) string) string {
 	name = fold(name)
 	best, bestDistance := "", len(name)/3+1
@@ -13,8 +13,8 @@ func ClosestSpelling(name string, candidates []string, fold func(string) string)
 	return best
 }
 
-// editDistance counts the bytes to insert, delete, replace or swap with their neighbour to turn a into b (the
-// optimal string alignment distance).
+// editDistance returns the optimal string alignment distance: the number of bytes to insert, delete, replace or swap
+// with their neighbour to turn a into b.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

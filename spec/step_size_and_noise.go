@@ -2,23 +2,25 @@ package spec
 
 import "math"
 
-// StepSize is the key step_size of a task and of an experiment: the constant μ, or with Diminishing
+// StepSize is the key step_size of a task and of an experiment: the constant μ or, with IsDiminishing,
 //
 //	η_t = 2/(μ_sc(γ+t)), γ = max{8 L_s/μ_sc − 1, H}
 //
 // (feddec Thm 1), where t counts local steps across rounds and H is the number of local steps between server rounds.
 type StepSize struct {
-	Constant float64 `yaml:"constant" json:"constant"` // μ; not used with Diminishing
-	// NormalizesStepSize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
+	Constant float64 `yaml:"constant" json:"constant"` // constant μ; unused with IsDiminishing
+	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it, the limit is that of ch5 problem 5.1.
+	// FedDec does not normalise.
 	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
 	IsDiminishing      bool `yaml:"diminishing" json:"diminishing"`
-	// μ_sc; 0 in an experiment = that of its problem
+	// StrongConvexity is μ_sc; 0 in an experiment means the value of its problem.
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
-	Smoothness      float64 `yaml:"smoothness" json:"smoothness"` // L_s; 0 in an experiment = that of its problem
-	DecayOffset     float64 `yaml:"gamma" json:"gamma"`           // γ itself; 0 = that maximum
+	// L_s; 0 in an experiment means the value of its problem
+	Smoothness  float64 `yaml:"smoothness" json:"smoothness"`
+	DecayOffset float64 `yaml:"gamma" json:"gamma"` // γ; 0 means the maximum in the formula
 }
 
-// CheckIncompatibilities finds what cannot be; key is that of the step size.
+// Check validates the step size and reports errors under its key.
 func (s StepSize) Check(c *ProblemList, key string) {
 	if !s.IsDiminishing {
 		c.Require(isPositiveFinite(s.Constant), key+".constant", "is %v; want a positive number", s.Constant)
@@ -38,10 +40,10 @@ func (s StepSize) Check(c *ProblemList, key string) {
 // gradient (2nd-order (8)). Its zero value adds none.
 type GradientNoise struct {
 	Law      NoiseLaw `yaml:"law" json:"law"`
-	Variance float64  `yaml:"variance" json:"variance"` // σ² of each coordinate, for either law; 0 without noise
+	Variance float64  `yaml:"variance" json:"variance"` // variance σ² per coordinate, for either law; 0 without noise
 }
 
-// CheckIncompatibilities finds what cannot be; key is that of the noise.
+// Check validates the noise and reports errors under its key.
 func (n GradientNoise) Check(c *ProblemList, key string) {
 	c.AddError(key+".law", n.Law.Validate())
 	switch n.Law {
@@ -56,10 +58,9 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 	}
 }
 
-// CheckLocalStepProbability finds a response probability δ_k that cannot be.
+// CheckLocalStepProbability validates a response probability δ_k and reports errors under key.
 func CheckLocalStepProbability(c *ProblemList, key string, p float64) {
 	c.Require(p > 0 && p <= 1, key, "is %v; want more than 0 and at most 1", p)
 }
 
-// isPositiveFinite tells whether v is above 0 and finite.
 func isPositiveFinite(v float64) bool { return v > 0 && !math.IsInf(v, 1) }

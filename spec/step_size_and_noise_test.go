@@ -57,7 +57,7 @@ func TestCheckProbability(t *testing.T) {
 	}
 }
 
-// wantProblem wants one error, or none if want is blank.
+// wantProblem checks for exactly one error, or none if want is empty.
 func wantProblem(t *testing.T, of any, err error, want string) {
 	t.Helper()
 	got := ""

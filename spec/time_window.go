@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// TimeWindow is a part of each day, or of some days of the week, by the clock on the wall. It goes over midnight if To
-// is not later than From; then it is of the day on which it begins.
+// TimeWindow is a time window on some days of the week, in local time. It spans midnight if To is not later than From;
+// it then belongs to the day on which it begins.
 type TimeWindow struct {
-	Days     [7]bool       // by time.Weekday
-	From, To time.Duration // since midnight, by that clock
+	Days     [7]bool       // whether the window applies, by time.Weekday
+	From, To time.Duration // local time since midnight
 }
 
-// TimeWindows are parts of the week. None are the whole week.
+// TimeWindows is a list of time windows. An empty list covers the whole week.
 type TimeWindows []TimeWindow
 
-// weekdayNames are the names of the days, by time.Weekday.
+// weekdayNames contains the names of the days, by time.Weekday.
 var weekdayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// ParseTimeWindows reads a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
+// ParseTimeWindows parses a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
 func ParseTimeWindows(texts []string) (all TimeWindows, err error) {
 	for _, text := range texts {
 		w, err := ParseTimeWindow(text)
@@ -32,7 +32,7 @@ func ParseTimeWindows(texts []string) (all TimeWindows, err error) {
 	return all, nil
 }
 
-// ParseTimeWindow reads one of them.
+// ParseTimeWindow parses one window, such as Sat-Sun 00:00-24:00.
 func ParseTimeWindow(text string) (TimeWindow, error) {
 	on, part, some := strings.Cut(text, " ")
 	if !some {
@@ -67,7 +67,7 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 	}
 }
 
-// weekdayIndex is the number of a day, or −1.
+// weekdayIndex returns the number of a day, or −1 if the name is invalid.
 func weekdayIndex(name string) int {
 	for d, n := range weekdayNames {
 		if strings.EqualFold(n, name) {
@@ -77,7 +77,7 @@ func weekdayIndex(name string) int {
 	return -1
 }
 
-// timeOfDay is a time of day, or −1.
+// timeOfDay returns a time of day as a duration since midnight, or −1 if it is invalid.
 func timeOfDay(h, m int) time.Duration {
 	if h < 0 || h > 24 || m < 0 || m > 59 || h == 24 && m > 0 {
 		return -1
@@ -85,7 +85,7 @@ func timeOfDay(h, m int) time.Duration {
 	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
 }
 
-// Contain reports whether a time, by the clock of its own zone, is in one of the windows.
+// Contain reports whether a time, on the clock of its own zone, is in one of the windows.
 func (all TimeWindows) Contain(at time.Time) bool {
 	h, m, s := at.Clock()
 	t, today := timeOfDay(h, m)+time.Duration(s)*time.Second, int(at.Weekday())
@@ -101,15 +101,15 @@ func (all TimeWindows) Contain(at time.Time) bool {
 	return len(all) == 0
 }
 
-// NextTimeInside returns the first time from then on that is in one of the windows, in the zone of the time. It looks
-// at each minute, and so needs to know nothing of clocks that are put forward or back: a window that a day does not
-// have is waited for, and one that a day has twice comes twice.
+// NextTimeInside returns the first time from then on that is in one of the windows, in the zone of from. It checks each
+// minute, so clock changes need no special handling: a window in a skipped hour is skipped, and one in a repeated hour
+// occurs twice.
 func (all TimeWindows) NextTimeInside(from time.Time) time.Time {
 	if all.Contain(from) {
 		return from
 	}
 	at := from.Add(-time.Duration(from.Second())*time.Second - time.Duration(from.Nanosecond()))
-	for range 15 * 24 * 60 { // a day may lack the one window of the week
+	for range 15 * 24 * 60 { // the only window of the week may be skipped once by a clock change
 		if at = at.Add(time.Minute); all.Contain(at) {
 			break
 		}

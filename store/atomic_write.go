@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// tempPrefix marks files that are still being written. Lock removes those that a crash left behind.
+// tempPrefix is the name prefix of files that are still being written. LockStateFolder removes the ones that a crash
+// left.
 const tempPrefix = ".fedmesh-tmp-"
 
-// WriteFileDurably replaces path by data, atomically and durably: after a crash the file holds either the old content
-// or the new, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it over path and fsyncs
-// the folder. The mode is perm less the umask, as with os.WriteFileDurably. On error nothing was changed and nothing is
-// left over, except where the error says that only the last step, the fsync of the folder, failed.
+// WriteFileDurably replaces the file at path with data, atomically and durably. After a crash the file has either its
+// old content or the new content, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it
+// over path and fsyncs the folder. The umask applies to perm, as in os.WriteFile. On error the file is unchanged and no
+// temporary file is left, unless the error reports that only the final fsync of the folder failed.
 func (d Disk) WriteFileDurably(path string, data []byte, perm fs.FileMode) error {
 	return d.replaceFile(path, [][]byte{data}, perm, true)
 }
 
-// replaceFile is WriteFileDurably of pieces, one behind the other. Where it is not to be durable it syncs nothing:
-// after a power cut the file may be torn, or gone.
+// replaceFile is like WriteFileDurably, for data in several pieces. If durable is false, it does not fsync: after a
+// power cut the file may be torn or missing.
 func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
 	temp, err := d.writeTempFile(dir, pieces, perm, durable)
@@ -42,11 +43,11 @@ func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durabl
 	return nil
 }
 
-// writeTempFile writes a temporary file in dir, which is durable or not, and returns its path; on error it is gone
-// again.
+// writeTempFile writes a temporary file in dir and returns its path. It fsyncs the file if durable is true. On error it
+// removes the file.
 func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durable bool) (path string, err error) {
 	path = filepath.Join(dir, tempPrefix+rand.Text())
-	// as os.CreateTemp does, with the umask: that would make the file 0600, and a Chmod would not heed it
+	// not os.CreateTemp, which uses mode 0600; a later Chmod would ignore the umask
 	f, err := d.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return "", err
@@ -66,12 +67,12 @@ func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durab
 	return path, nil
 }
 
-// removeTempFiles clears what crashed calls of WriteFileDurably left in dir and below. Only safe while no one else
-// writes there.
+// removeTempFiles removes the temporary files that crashed calls of WriteFileDurably left in dir and its subfolders. No
+// other process may write to dir.
 func removeTempFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {
-			return fs.SkipDir // lost+found, say: what the daemon cannot list, it has not written
+			return fs.SkipDir // such as lost+found; the daemon cannot have written to a folder that it cannot list
 		}
 		if err != nil {
 			return err

@@ -34,7 +34,8 @@ func TestWriteFileReplaces(t *testing.T) {
 	}
 }
 
-// The umask counts, as for every other program that a user runs: a result of mode 0666 is not for everybody to change.
+// TestWriteFileHeedsUmask checks that the umask applies to the mode, so that mode 0666 does not make a file writable
+// for all users.
 func TestWriteFileHeedsUmask(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -61,7 +62,7 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(folder, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := LocalDisk.WriteFileDurably(folder, []byte("x"), 0o600) // a file cannot be renamed over a folder
+	err := LocalDisk.WriteFileDurably(folder, []byte("x"), 0o600) // fails: a file cannot be renamed over a folder
 	if err == nil || !strings.Contains(err.Error(), folder) {
 		t.Errorf("error %v, want one that names %s", err, folder)
 	}

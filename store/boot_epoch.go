@@ -9,13 +9,13 @@ import (
 
 const bootRecordVersion = 1
 
-// BootEpochFile is the name of the counter of starts.
+// BootEpochFile is the name of the file with the number of starts.
 const BootEpochFile = "boot"
 
-// NextBootEpoch returns the boot epoch of this start: one more than the last that was saved in dir, and saved, fsynced,
-// before it is returned. Without a counter it is 1, and lost says why there is none: ErrNoRecord at a first start and
-// on a new disk, a *CorruptError for a damaged one, which is set aside. Peers take an epoch that was used before for
-// the old start: a program that finds a higher one raises the counter with SaveBootEpochAfter.
+// NextBootEpoch returns the boot epoch of this start: the last saved epoch plus one. The new epoch is fsynced first. If
+// no counter can be read, the epoch is 1 and lost is the reason: ErrNoRecord for a missing file, or a *CorruptError for
+// a damaged one, which is renamed. Peers mistake a reused epoch for an earlier start. A program that learns of a higher
+// epoch must therefore call SaveBootEpochAfter.
 func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	path := filepath.Join(dir, BootEpochFile)
 	version, body, err := d.LoadRecord(path, 8)
@@ -40,7 +40,7 @@ func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	return epoch, lost, err
 }
 
-// SaveBootEpochAfter saves, fsynced, and returns the boot epoch after last.
+// SaveBootEpochAfter saves last+1 durably as the boot epoch and returns it.
 func (d Disk) SaveBootEpochAfter(dir string, last uint64) (uint64, error) {
 	next := last + 1
 	return next, d.SaveRecord(filepath.Join(dir, BootEpochFile), bootRecordVersion,

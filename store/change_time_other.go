@@ -4,5 +4,5 @@ package store
 
 import "io/fs"
 
-// inodeChangeTime is known on Linux only.
+// inodeChangeTime returns 0, because the change time is only available on Linux.
 func inodeChangeTime(fs.FileInfo) int64 { return 0 }

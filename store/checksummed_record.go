@@ -12,7 +12,8 @@ import (
 	"os"
 )
 
-// A record file is magic (4) | version (2) | body length (4) | body | SHA-256 of all before (32); little endian.
+// Layout of a record file, little endian: magic (4) | version (2) | body length (4) | body | SHA-256 of all preceding
+// bytes (32).
 const (
 	recordMagic    = "FMR1"
 	recordHeadSize = len(recordMagic) + 2 + 4
@@ -20,8 +21,8 @@ const (
 	maxRecordLen   = math.MaxInt32 - recordOverhead
 )
 
-// SaveRecord replaces the record at path by body, atomically and durably. The version is the caller's: it tells a
-// later build how to read the body.
+// SaveRecord replaces the record at path with body, atomically and durably. version is the caller's version of the body
+// format.
 func (d Disk) SaveRecord(path string, version uint16, body []byte) error {
 	return d.saveRecord(path, version, body, true)
 }
@@ -40,8 +41,8 @@ func (d Disk) saveRecord(path string, version uint16, body []byte, durable bool)
 	return d.replaceFile(path, [][]byte{p, sum[:]}, 0o600, durable)
 }
 
-// LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is
-// no file and a *CorruptError if the file is torn, flipped or too long.
+// LoadRecord reads the record at path. Its body may have at most maxBytes bytes. It returns ErrNoRecord if the file
+// does not exist, and a *CorruptError if the file is torn, corrupted or too long.
 func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte, err error) {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +66,7 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 	return version, body, nil
 }
 
-// parseRecord returns why p is not a record, or "".
+// parseRecord returns the version and body of the record p. If p is not a valid record, reason describes the problem.
 func parseRecord(p []byte) (version uint16, body []byte, reason string) {
 	if len(p) < recordOverhead {
 		return 0, nil, "too short for a record"

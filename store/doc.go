@@ -1,18 +1,17 @@
-// Package store keeps what a daemon must not lose: atomic files, the lock and the boot counter of a state folder,
-// checksummed records, slots that are overwritten in place, models at rest, the history for the charts and the ring of
-// readings; and the spool of a round's updates, which it may lose.
+// Package store keeps the files of a daemon: atomic files, the lock and the boot counter of a state folder, checksummed
+// records, slots that are overwritten in place, models, the history for the charts, the ring of readings and the spool
+// of a round's updates. Only the spool may lose data.
 //
-// Durability: a call that promises it returns nil only after fsync of the file's bytes and,
-// when a name was created or replaced, of the folder that holds the name (on Windows, which has no fsync of folders,
-// and on the few file systems that refuse it, the file's own fsync is all there is). The next Open makes all that a
-// crash leaves behind durable before it is shown to anyone: a process that dies between a write and its fsync
-// leaves pages that can be read back, but would still be lost in a power cut.
+// Durability: a durable call returns nil only after it has fsynced the file, and the folder if it created or replaced a
+// name. Windows, and some other file systems, cannot fsync a folder; there only the file is fsynced. A process that
+// dies between a write and its fsync leaves pages that can be read but may still be lost in a power cut. The next Open
+// therefore makes recovered data durable before it returns the data.
 //
-// Everything that comes back from the disk is checked: a torn or flipped file is a *CorruptError or is dropped and
-// reported, and is never served. A checksum catches accidents, not an attacker who can write to the state folder.
+// All data read from the disk is verified. A torn or corrupted file is a *CorruptError or is dropped and reported; its
+// content is never returned. The checksums detect accidents, not an attacker who can write to the state folder.
 //
-// All of it is on an FS. LocalDisk is the disk of this machine; tests, and the world of package lab/world, have file
-// systems that fill up, tear what they write and lose power.
+// All functions use an FS. LocalDisk is the disk of this machine. Tests, and package lab/world, use file systems that
+// fill up, tear writes and lose power.
 //
-// The package does not serialise access between processes; the daemon takes Lock on its state folder first.
+// The package does not synchronise several processes. The daemon calls LockStateFolder first.
 package store

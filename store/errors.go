@@ -7,20 +7,20 @@ import (
 )
 
 var (
-	// ErrNoRecord says that there is no file where LoadRecord looked: a first start, not damage.
+	// ErrNoRecord reports that the record file does not exist, as on a first start.
 	ErrNoRecord = errors.New("no record")
-	// ErrLocked says that another process holds the state folder.
+	// ErrLocked reports that another process has locked the state folder.
 	ErrLocked = errors.New("state folder is in use")
-	// ErrDigestConflict says that something else is already stored durably under this name.
+	// ErrDigestConflict reports that different content is already stored under the same name.
 	ErrDigestConflict = errors.New("already stored with another digest")
-	// ErrClosed says that the spool or the ring was closed.
+	// ErrClosed reports that the spool or the ring is closed.
 	ErrClosed = errors.New("it is closed")
-	// ErrNoModel says that the folder holds no model of that version, or none at all.
+	// ErrNoModel reports that the folder does not contain the requested model, or any model.
 	ErrNoModel = errors.New("no such model")
 )
 
-// CorruptError says that a file is torn, flipped, or not what its name claims. The remedy differs from file to
-// file: the code that shows the error to a person adds it.
+// CorruptError reports that a file is torn, corrupted or does not match its name. The remedy depends on the file, so
+// the caller adds it to the message.
 type CorruptError struct {
 	Path   string
 	Reason string
@@ -30,8 +30,7 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("store: %s is damaged (%s)", e.Path, e.Reason)
 }
 
-// FormatVersionError says that a file is sound and of a format that this program does not read: a newer or a much older
-// one wrote it.
+// FormatVersionError reports that a valid file has a format version that this program cannot read.
 type FormatVersionError struct {
 	Path                          string
 	FileVersion, SupportedVersion uint16
@@ -42,15 +41,13 @@ func (e *FormatVersionError) Error() string {
 		e.SupportedVersion)
 }
 
-// IsTransientWriteError reports whether a write failed for want of something that may come
-// back while the program runs: space, a quota, a file system that takes writes, or
-// access to the folder. The same write can then be tried again.
+// IsTransientWriteError reports whether a failed write may succeed later without a restart. Examples are a full disk,
+// an exceeded quota, a read-only file system and missing access rights.
 func IsTransientWriteError(err error) bool {
 	return isNoSpaceError(err) || isReadOnlyError(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// IsDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the
-// disk.
+// IsDamage reports whether err is caused by the content of a file and not by the disk. A retry cannot help then.
 func IsDamage(err error) bool {
 	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*FormatVersionError))
 }
@@ -60,8 +57,8 @@ func IsMissingOrDamaged(err error) bool {
 	return IsDamage(err) || errors.Is(err, ErrNoRecord) || errors.Is(err, ErrNoModel)
 }
 
-// explainFileError wraps a failed operation with the path and with what the operator can do about it. The original
-// error stays reachable through errors.Is.
+// explainFileError wraps the error of a file operation with the path and with advice for the operator. errors.Is still
+// finds the original error.
 func explainFileError(action, path string, err error) error {
 	var advice string
 	switch {

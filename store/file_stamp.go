@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// FileStamp tells one content of a file from another.
+// FileStamp contains the size and times of a file, to detect that its content has changed.
 type FileStamp struct{ Size, ModifiedAt, ChangedAt int64 }
 
-// FileStampOf returns the stamp of a file.
+// FileStampOf returns the stamp of the file that info describes.
 func FileStampOf(info fs.FileInfo) FileStamp {
 	return FileStamp{Size: info.Size(), ModifiedAt: info.ModTime().UnixNano(), ChangedAt: inodeChangeTime(info)}
 }
 
-// IsConclusive reports whether a later change of the file has another stamp: file systems count time in steps of up to
-// 2 s.
+// IsConclusive reports whether any change after now would change the stamp. Some file systems store times with a
+// resolution of only 2 s.
 func (s FileStamp) IsConclusive(now time.Time) bool {
 	return now.UnixNano()-max(s.ModifiedAt, s.ChangedAt) > int64(2*time.Second)
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Sync makes the content durable, and the length with it; fdatasync leaves out the time of the last change.
+// Sync makes the content and length durable. It uses fdatasync, which skips the modification time.
 func (f machineFile) Sync() error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

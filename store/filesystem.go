@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// FS is what this package needs of a file system: the calls of package os, and what makes names durable. A lock is the
-// machine's alone: see Lock.
+// FS is the file system that this package requires. Its methods correspond to functions of package os, except SyncDir.
+// Locks are not part of it; see LockStateFolder.
 type FS interface {
-	// OpenFile takes the flags of os.OpenFile. The mode is perm less the umask.
+	// OpenFile is like os.OpenFile. The umask applies to perm.
 	OpenFile(path string, flag int, perm fs.FileMode) (File, error)
 	Lstat(path string) (fs.FileInfo, error)
 	// ReadDir returns the entries of a folder, sorted by name.
@@ -21,7 +21,7 @@ type FS interface {
 	Rename(from, to string) error
 	Remove(path string) error
 	RemoveAll(path string) error
-	// SyncDir makes the names in a folder durable.
+	// SyncDir makes the names of the entries in a folder durable.
 	SyncDir(dir string) error
 }
 
@@ -38,16 +38,16 @@ type File interface {
 	Sync() error // makes the content durable
 }
 
-// Disk keeps files on a file system.
+// Disk stores files on a file system.
 type Disk struct{ FS }
 
 // LocalDisk is the disk of this machine.
 var LocalDisk = Disk{machineFS{}}
 
-// machineFS is the machine's file system.
+// machineFS is the FS of this machine.
 type machineFS struct{}
 
-// OpenFile hides the nil *os.File of an error.
+// OpenFile returns a nil interface on error, instead of an interface with a nil *os.File.
 func (machineFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(path, flag, perm)
 	if err != nil {
@@ -56,7 +56,7 @@ func (machineFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error)
 	return machineFile{f}, nil
 }
 
-// machineFile is a file of the machine.
+// machineFile is an open file of machineFS.
 type machineFile struct{ *os.File }
 
 func (machineFS) Lstat(path string) (fs.FileInfo, error)    { return os.Lstat(path) }
@@ -81,9 +81,9 @@ func (d Disk) ReadFile(path string) ([]byte, error) {
 	return content.Bytes(), errors.Join(err, f.Close())
 }
 
-// MakeDir creates the last element of dir, durably, if it is missing. Its parent must exist: a missing state folder
-// is more likely a wrong path or a volume that is not mounted than a wish to start from nothing. A folder that is there
-// may be one that a process has made which died before its fsync: it is made durable, too.
+// MakeDir creates the folder dir durably if it does not exist. The parent must exist, because a missing state folder is
+// more likely a wrong path or an unmounted volume. The parent is also fsynced if dir exists: a process may have created
+// dir and died before its fsync.
 func (d Disk) MakeDir(dir string) error {
 	err := d.Mkdir(dir, 0o700)
 	if err == nil || errors.Is(err, fs.ErrExist) {

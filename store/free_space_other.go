@@ -2,5 +2,6 @@
 
 package store
 
-// FreeDiskBytes is the room for this user on the disk of a folder, in bytes, where it can be known.
+// FreeDiskBytes returns the free space for this user on the disk of a folder, in bytes. It returns false on systems
+// where the space is unknown.
 func FreeDiskBytes(string) (int64, bool) { return 0, false }

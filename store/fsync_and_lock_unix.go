@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// syncDir makes the names in dir durable. Some FUSE and network file systems refuse fsync on a folder (EINVAL,
-// ENOTSUP); there is nothing better to do on them, so that is not an error.
+// syncDir makes the names in dir durable. It ignores EINVAL and ENOTSUP: some FUSE and network file systems do not
+// support fsync on a folder.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -22,8 +22,8 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// tryLockFile takes the exclusive lock of f without waiting. flock, not fcntl: a fcntl lock is dropped as soon as the
-// process closes any other descriptor of the same file.
+// tryLockFile tries to lock f exclusively without blocking. held reports whether another process has the lock. It uses
+// flock because fcntl locks are released when the process closes any descriptor of the file.
 func tryLockFile(f *os.File) (held bool, err error) {
 	for {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// syncDir does nothing: Windows has no fsync of a folder, and NTFS journals its names.
+// syncDir does nothing: Windows cannot fsync a folder, and NTFS journals its names.
 func syncDir(string) error { return nil }
 
-// tryLockFile takes the exclusive lock of f without waiting. Windows locks are mandatory, so one byte far beyond the
-// end is locked: others must still be able to read the holder's pid at the start.
+// tryLockFile tries to lock f exclusively without blocking. held reports whether another process has the lock. Windows
+// locks are mandatory. It locks one byte far beyond the end of the file, so that others can still read the holder's
+// pid.
 func tryLockFile(f *os.File) (held bool, err error) {
 	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	beyond := &windows.Overlapped{OffsetHigh: 0x7fffffff}

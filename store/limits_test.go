@@ -45,11 +45,11 @@ func TestSyncDirNeedsFolder(t *testing.T) {
 	}
 }
 
-// ownProcess marks the process that inOwnProcess starts.
+// ownProcess is the environment variable that marks a process started by inOwnProcess.
 const ownProcess = "FEDMESH_TEST_OWN_PROCESS"
 
-// inOwnProcess runs the calling test in a new process, and returns true in that process. The caller returns if it is
-// false. A limit of the file size is a limit of the whole process, in which `go test` also writes a log.
+// inOwnProcess runs the calling test in a new process and returns true in that process. The caller returns if the
+// result is false. A file size limit affects the whole process, in which `go test` also writes a log.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownProcess) != "" {
@@ -63,8 +63,8 @@ func inOwnProcess(t *testing.T) bool {
 	return false
 }
 
-// limitFileSize makes the kernel refuse, for the rest of the test, to let any file of this process grow beyond size
-// bytes: a disk that is full, without needing root. The test runs in a process of its own.
+// limitFileSize makes the kernel refuse to grow any file of this process beyond size bytes. It simulates a full disk
+// without root rights. The test must run in its own process.
 func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var old syscall.Rlimit
@@ -125,7 +125,7 @@ func TestSpoolOnFullDisk(t *testing.T) {
 	if got := mustRead(t, s.logPath); !bytes.Equal(got, before) {
 		t.Errorf("log has %d bytes, want the %d before the failure", len(got), len(before))
 	}
-	mustPut(t, s, "c", small) // fits
+	mustPut(t, s, "c", small) // fits into the limit
 	lift()
 	mustPut(t, s, "b", large)
 	mustClose(t, s)
@@ -135,12 +135,12 @@ func TestSpoolOnFullDisk(t *testing.T) {
 	wantServed(t, s, map[string][]byte{"a": small, "b": large, "c": small})
 }
 
-// A short write, and a log that cannot be cut back.
+// TestSpoolFailedWrites checks a short write, and a log that cannot be truncated afterwards.
 func TestSpoolFailedWrites(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		fail      hookFile
-		wantAfter bool // whether Put works again once the disk does
+		wantAfter bool // whether Put works again after the disk has recovered
 	}{
 		{"short write", hookFile{write: func([]byte) (int, error) { return 7, syscall.ENOSPC }}, true},
 		{"cannot cut back", hookFile{
@@ -178,7 +178,7 @@ func TestSpoolFailedWrites(t *testing.T) {
 	}
 }
 
-// Bytes that a dead disk cannot read must not be taken for a torn tail and cut off.
+// TestSpoolReadErrorIsNotDamage checks that entries are not cut off if the disk fails to read them.
 func TestSpoolReadErrorIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -224,8 +224,8 @@ func TestHistoryOnFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that fills up in the middle of a chunk is an error that says what to do. The chunk is torn, does not count,
-// not even for who opens the file next, and can be put again.
+// TestPartialOnFullDisk checks that a full disk in the middle of a chunk returns an error with advice. The torn chunk
+// is not stored, even after reopening, and can be written again.
 func TestPartialOnFullDisk(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

@@ -17,13 +17,13 @@ const (
 	modelPrefix         = "model-"
 	modelSuffix         = ".safetensors"
 	recordSuffix        = ".record"
-	modelRecordVersion  = 1                             // of the record beside each model
-	modelRecordBodySize = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the file | its size
+	modelRecordVersion  = 1                             // format version of the record of a model
+	modelRecordBodySize = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the model file | size of the model file
 )
 
-// ModelFolder is a folder of models, model-00000007.safetensors and so on. Beside each lies a small record of the
-// digest under which the federation knows the model and of the SHA-256 of the file, so that a flipped file is noticed.
-// A model counts as stored when both are there; the record is written first.
+// ModelFolder is a folder of models, named model-00000007.safetensors and so on. Each model has a small record with its
+// digest in the federation and the SHA-256 of its file. The record is written first. A model is stored once both files
+// exist.
 type ModelFolder struct {
 	disk Disk
 	dir  string
@@ -32,13 +32,13 @@ type ModelFolder struct {
 // ModelInfo describes a stored model.
 type ModelInfo struct {
 	Version    uint64
-	Digest     [32]byte          // as given to Put
-	Size       int64             // of the file, bytes
-	Metadata   map[string]string // from the file's header
+	Digest     [32]byte          // digest that was passed to Put
+	Size       int64             // size of the file in bytes
+	Metadata   map[string]string // metadata from the header of the file
 	fileSHA256 [32]byte
 }
 
-// OpenModelFolder opens the folder dir, and creates it if only its last element is missing.
+// OpenModelFolder opens the folder dir. It creates dir if the parent exists.
 func (d Disk) OpenModelFolder(dir string) (*ModelFolder, error) {
 	if err := d.MakeDir(dir); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d Disk) OpenModelFolder(dir string) (*ModelFolder, error) {
 	return &ModelFolder{disk: d, dir: dir}, nil
 }
 
-// Path returns where the file of a version is, or would be.
+// Path returns the path of the file for a version, whether or not it exists.
 func (m *ModelFolder) Path(version uint64) string {
 	return filepath.Join(m.dir, fmt.Sprintf("%s%08d%s", modelPrefix, version, modelSuffix))
 }
@@ -55,15 +55,15 @@ func modelRecordPath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + recordSuffix
 }
 
-// Put stores the safetensors file, which may come in pieces, the header in the first, as this version, durably or not:
-// then a power cut may leave it torn, or take it, and Get notices. digest is the model's address in the federation; it
-// need not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be
-// read, is ErrDigestConflict: nothing stored is overwritten by something else (see SetAsideFile).
+// Put stores a safetensors file under the given version. The first piece must contain the header. digest is the address
+// of the model in the federation; it may differ from the SHA-256 of the file. If durable is false, a power cut may tear
+// or remove the file; Get detects this. Storing the same digest again succeeds. A different digest, or an unreadable
+// record of an existing file, returns ErrDigestConflict; see SetAsideModel.
 func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces ...[]byte) error {
 	size, sum := int64(0), sha256.New()
 	for _, p := range pieces {
 		size += int64(len(p))
-		_, _ = sum.Write(p) // cannot fail
+		_, _ = sum.Write(p) // never fails
 	}
 	if _, err := readSafetensorsMetadata(bytes.NewReader(pieces[0]), size); err != nil {
 		return fmt.Errorf("model version %d: %w", version, err)
@@ -82,7 +82,7 @@ func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces 
 	return m.disk.replaceFile(path, pieces, 0o600, durable)
 }
 
-// readModelRecord reads the record beside a model: everything of ModelInfo but the metadata.
+// readModelRecord reads the record of a model. The result has no metadata.
 func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 	path := modelRecordPath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, modelRecordBodySize)
@@ -101,11 +101,11 @@ func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 	return info, nil
 }
 
-// Versions returns the versions that have a file, sound or damaged, in ascending order.
+// Versions returns the versions of all model files, including damaged ones, in ascending order.
 func (m *ModelFolder) Versions() ([]uint64, error) { return m.versionsWithSuffix(modelSuffix) }
 
-// List returns the stored models sorted by version, reading no more than their headers. When some are damaged the
-// error names them all, and the others are still returned.
+// List returns the stored models, sorted by version. It reads only their headers. If some models are damaged, it
+// returns the others and an error that names all damaged ones.
 func (m *ModelFolder) List() ([]ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {
@@ -124,8 +124,8 @@ func (m *ModelFolder) List() ([]ModelInfo, error) {
 	return infos, errors.Join(problems...)
 }
 
-// Latest describes the model of the highest version, or returns ErrNoModel. It does not fall back to an older one
-// when that is damaged.
+// Latest describes the model with the highest version. It returns ErrNoModel if the folder is empty. It does not fall
+// back to an older model if the newest one is damaged.
 func (m *ModelFolder) Latest() (ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {
@@ -137,7 +137,7 @@ func (m *ModelFolder) Latest() (ModelInfo, error) {
 	return m.readModelInfo(versions[len(versions)-1])
 }
 
-// Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
+// Get returns the verified file of a version. It returns ErrNoModel if the version does not exist.
 func (m *ModelFolder) Get(version uint64) ([]byte, error) {
 	path := m.Path(version)
 	file, err := m.disk.ReadFile(path)
@@ -157,7 +157,7 @@ func (m *ModelFolder) Get(version uint64) ([]byte, error) {
 	return file, nil
 }
 
-// describeVersions lists the versions that there are, for an error.
+// describeVersions lists the stored versions, for an error message.
 func (m *ModelFolder) describeVersions() string {
 	all, err := m.Versions()
 	if err != nil || len(all) == 0 {
@@ -177,7 +177,7 @@ func (m *ModelFolder) describeVersions() string {
 	return "; there are" + text.String()[1:]
 }
 
-// versionsWithSuffix returns the versions that have a file with this suffix, sorted. It ignores other files.
+// versionsWithSuffix returns the sorted versions of all files with this suffix.
 func (m *ModelFolder) versionsWithSuffix(suffix string) ([]uint64, error) {
 	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {
@@ -186,7 +186,7 @@ func (m *ModelFolder) versionsWithSuffix(suffix string) ([]uint64, error) {
 	return modelVersionsInNames(names, suffix), nil
 }
 
-// modelVersionsInNames returns the versions of the files with that suffix, in ascending order.
+// modelVersionsInNames returns the sorted versions of all model files in names with this suffix.
 func modelVersionsInNames(names []fs.DirEntry, suffix string) (versions []uint64) {
 	for _, name := range names {
 		digits, hasPrefix := strings.CutPrefix(name.Name(), modelPrefix)

@@ -58,7 +58,7 @@ func TestModels(t *testing.T) {
 			}
 		}
 	}
-	mustWrite(t, filepath.Join(m.dir, "model-7.safetensors"), nil) // not a name of ours
+	mustWrite(t, filepath.Join(m.dir, "model-7.safetensors"), nil) // not a name of a model file
 	infos, err := m.List()
 	if err != nil || len(infos) != 4 {
 		t.Fatalf("listed %v, %v", infos, err)
@@ -99,7 +99,7 @@ func TestModelsPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, gone := range []uint64{1, 4} { // as a crash between the record and the model leaves it
+	for _, gone := range []uint64{1, 4} { // as after a crash between writing the record and the model
 		if err := os.Remove(m.Path(gone)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +128,7 @@ func TestModelsPrune(t *testing.T) {
 	}
 }
 
-// A model that is in the way of another one of its version keeps its content, under a name that no method takes for a
-// model.
+// TestModelsSetAside checks that a renamed model keeps its content and is ignored by all methods.
 func TestModelsSetAside(t *testing.T) {
 	m := mustOpenModels(t)
 	for round := 1; round <= 2; round++ {
@@ -167,7 +166,8 @@ func TestModelsSetAside(t *testing.T) {
 	}
 }
 
-// Every byte of either file flipped or cut: Get never returns a wrong model, and List still shows the other one.
+// TestModelsDamage flips each byte of both files of a model and cuts the files at each length. Get must never return a
+// wrong model, and List must still return the other one.
 func TestModelsDamage(t *testing.T) {
 	m := mustOpenModels(t)
 	for v := range uint64(2) {
@@ -205,8 +205,8 @@ func TestModelsDamage(t *testing.T) {
 	}
 }
 
-// TestHourly: beside the newest models, the newest model of each of the last hours with models is kept. The error for a
-// removed version lists the versions on disk.
+// TestHourly checks that Prune also keeps the newest model of each of the last hours with models. The error for a
+// removed version must list the versions on disk.
 func TestHourly(t *testing.T) {
 	dir := t.TempDir()
 	models, err := LocalDisk.OpenModelFolder(dir)
@@ -214,7 +214,7 @@ func TestHourly(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	for v := range uint64(12) { // five in an hour, with hours 1 to 3 empty
+	for v := range uint64(12) { // five per hour; hours 1 to 3 are empty
 		if err := models.Put(v, [32]byte{byte(v)}, false, modelFile(t, fmt.Sprint(v))); err != nil {
 			t.Fatal(err)
 		}

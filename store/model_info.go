@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// readModelInfo describes a stored model from its record and its header; the data is neither read nor verified.
+// readModelInfo describes a stored model from its record and its header. It does not read or verify the tensors.
 func (m *ModelFolder) readModelInfo(version uint64) (info ModelInfo, err error) {
 	path := m.Path(version)
 	f, err := m.disk.OpenFile(path, os.O_RDONLY, 0)
@@ -32,7 +32,7 @@ func (m *ModelFolder) readModelInfo(version uint64) (info ModelInfo, err error) 
 	return info, nil
 }
 
-// readSafetensorsMetadata reads the header of a safetensors file of size bytes and checks it against that size.
+// readSafetensorsMetadata validates the header of a safetensors file with size bytes and returns its metadata.
 func readSafetensorsMetadata(f io.ReaderAt, size int64) (map[string]string, error) {
 	var length [8]byte
 	if _, err := f.ReadAt(length[:], 0); err != nil {

@@ -9,24 +9,24 @@ import (
 
 const (
 	optimizerStateSuffix  = ".optimizer"
-	optimizerStateVersion = 1 // of the record: digest of the model | state
+	optimizerStateVersion = 1 // format version of the record, which contains the digest of the model | state
 )
 
 func optimizerStatePath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + optimizerStateSuffix
 }
 
-// PutOptimizerState stores durably the state of the optimiser that made the model of that version and digest, in the
-// place of another one.
+// PutOptimizerState stores the state of the server optimiser for the model with this version and digest. It replaces a
+// previous state of this version.
 func (m *ModelFolder) PutOptimizerState(version uint64, digest [32]byte, state []byte, durable bool) error {
 	return m.disk.saveRecord(optimizerStatePath(m.Path(version)), optimizerStateVersion, slices.Concat(digest[:],
 		state),
 		durable)
 }
 
-// OptimizerState returns what PutOptimizerState stored of the model of that version and digest, of at most that many
-// bytes; ErrNoRecord if there is none. The state of another model, as after a change of a file by hand, is a
-// *CorruptError.
+// OptimizerState returns the optimiser state of the model with this version and digest. most limits the length of the
+// state in bytes. It returns ErrNoRecord if no state is stored, and a *CorruptError if the state belongs to a different
+// model.
 func (m *ModelFolder) OptimizerState(version uint64, digest [32]byte, most int) ([]byte, error) {
 	path := optimizerStatePath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, sha256.Size+most)

@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// Prune removes the models below version, and the states of optimisers with them, but for the newest keep-1,
-// so that keep stay with version itself, and but for those in spare.
-// Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least
-// 1.
+// Prune removes old models and their optimiser states. It keeps the newest keep versions up to and including version,
+// and the versions in spare. keep must be at least 1. Models above version are kept, because they belong to a newer
+// journal than the current one.
 func (m *ModelFolder) Prune(keep int, version uint64, spare ...uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
@@ -45,8 +44,8 @@ func (m *ModelFolder) Prune(keep int, version uint64, spare ...uint64) error {
 	return nil
 }
 
-// SetAsideModel renames, durably, the model of a version and its record, sound or damaged, so that another one can be
-// stored as that version. It returns where they are now; nothing if there was neither.
+// SetAsideModel renames the files of a model durably, so that another model can be stored under the same version. It
+// returns the new paths. They are empty if the model does not exist.
 func (m *ModelFolder) SetAsideModel(version uint64) (names []string, err error) {
 	for _, path := range []string{m.Path(version), modelRecordPath(m.Path(version))} {
 		aside, err := m.disk.SetAsideFile(path)
@@ -60,21 +59,21 @@ func (m *ModelFolder) SetAsideModel(version uint64) (names []string, err error) 
 	return names, nil
 }
 
-// NewestVersionPerHour returns the newest version of each of the last n hours in which models were stored, by the times
-// of their files.
+// NewestVersionPerHour returns the newest version of each of the last n hours in which models were stored. It uses the
+// modification times of the files.
 func (m *ModelFolder) NewestVersionPerHour(n int) ([]uint64, error) {
 	entries, err := m.disk.ReadDir(m.dir)
 	if err != nil {
 		return nil, explainFileError("list", m.dir, err)
 	}
-	newest := map[int64]uint64{} // by hour since 1970
+	newest := map[int64]uint64{} // highest version by hour since 1970
 	for _, e := range entries {
 		of := modelVersionsInNames([]fs.DirEntry{e}, modelSuffix)
 		if len(of) == 0 {
 			continue
 		}
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // removed concurrently
 			continue
 		}
 		if err != nil {

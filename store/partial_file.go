@@ -8,22 +8,21 @@ import (
 	"os"
 )
 
-// PartialFile is a file of a known length that is filled chunk by chunk, in any order, and outlives the process. It
-// needs no bitmap and no order of writes: its opener knows the chunks' hashes, so a chunk that was torn, or never
-// reached the disk, does not match its hash. Each byte is written once, and nothing is fsynced on the way. Not safe for
-// concurrent use, but for ReadAt.
+// PartialFile is a file of known length that is filled chunk by chunk, in any order. It can be resumed after a restart.
+// The caller supplies the SHA-256 of each chunk, so a torn or missing chunk is detected on opening. Nothing is fsynced.
+// Except for ReadAt, the methods must not be called concurrently.
 type PartialFile struct {
 	path                 string
 	file                 File
 	size                 int64
 	chunkBytes           int
 	isChunkStored        []bool
-	storedChunkChecksums chunkChecksums // of the chunks that are there
+	storedChunkChecksums chunkChecksums // CRC-32C of the stored chunks
 }
 
-// OpenPartialFile opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the
-// last of which may be shorter. sum returns the SHA-256 of chunk k. Reading the file tells which of them it holds: that
-// takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
+// OpenPartialFile opens or creates the file at path with size bytes and chunks of chunk bytes; the last chunk may be
+// shorter. sum returns the SHA-256 of chunk k. The whole file is read to find the stored chunks, which can take long,
+// so do not call it on the owner goroutine.
 func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*PartialFile,
 	error) {
 	if size < 1 || chunk < 1 {
@@ -49,7 +48,7 @@ func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int
 	return p, nil
 }
 
-// findStoredChunks reads the file and notes which chunks are there.
+// findStoredChunks reads the file and marks the chunks that match their hashes.
 func (p *PartialFile) findStoredChunks(sum func(k int) [sha256.Size]byte) error {
 	buf := make([]byte, min(int64(p.chunkBytes), p.size))
 	for k := range p.isChunkStored {
@@ -64,11 +63,11 @@ func (p *PartialFile) findStoredChunks(sum func(k int) [sha256.Size]byte) error 
 	return nil
 }
 
-// HasChunk reports whether chunk k was there when the file was opened, or has been put since.
+// HasChunk reports whether chunk k is stored.
 func (p *PartialFile) HasChunk(k int) bool { return p.isChunkStored[k] }
 
-// PutChunk writes chunk k, which the caller has verified. It is as durable as any write without fsync. A full disk is
-// an error that says so; the chunk can be put again.
+// PutChunk writes chunk k without fsync. The caller must have verified the payload. After an error, such as a full
+// disk, the chunk can be written again.
 func (p *PartialFile) PutChunk(k int, payload []byte) error {
 	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunkBytes)); err != nil {
 		return explainFileError("write", p.path, err)
@@ -77,8 +76,8 @@ func (p *PartialFile) PutChunk(k int, payload []byte) error {
 	return nil
 }
 
-// NewPayloadVerifier returns the sum of the whole, once all chunks are there: the file's bytes are written to it in
-// order.
+// NewPayloadVerifier returns a verifier for the content of the file. All chunks must be stored, and the bytes must be
+// written to the verifier in order.
 func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
 	return &PayloadVerifier{expectedChecksums: p.storedChunkChecksums, changedError: CorruptError{p.path,
 		"it was changed on disk"}}
@@ -87,5 +86,5 @@ func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
 // ReadAt implements io.ReaderAt.
 func (p *PartialFile) ReadAt(b []byte, at int64) (int, error) { return p.file.ReadAt(b, at) }
 
-// Close closes the file and leaves it where it is.
+// Close closes the file. It does not remove it.
 func (p *PartialFile) Close() error { return p.file.Close() }

@@ -13,7 +13,7 @@ import (
 
 const partChunk = 1000
 
-// partialOf is a payload and what whoever receives it knows of its chunks.
+// partialOf is a payload with the hashes of its chunks.
 type partialOf struct {
 	payload []byte
 	sums    [][32]byte
@@ -46,7 +46,7 @@ func (p partialOf) open(t testing.TB, path string) *PartialFile {
 	return f
 }
 
-// has returns the numbers of the chunks that are there.
+// has returns the indices of the stored chunks.
 func (p partialOf) has(f *PartialFile) (ks []int) {
 	for k := range p.sums {
 		if f.HasChunk(k) {
@@ -68,8 +68,8 @@ func mustHave(t testing.TB, got []int, want ...int) {
 	}
 }
 
-// Chunks that were put are there after the file is opened again; torn and flipped chunks are not, nor those of another
-// blob.
+// TestPartialResumes checks that stored chunks are found after reopening. Torn chunks, flipped chunks and chunks of
+// another blob must not be found.
 func TestPartialResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "part")
 	p := newPartialOf(1, 4*partChunk+1)
@@ -106,7 +106,7 @@ func TestPartialResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	other := newPartialOf(2, 2*partChunk+7) // shorter: the file never is longer than what it is for
+	other := newPartialOf(2, 2*partChunk+7) // shorter payload: the file must be truncated
 	f = other.open(t, path)
 	mustHave(t, other.has(f))
 	if err := f.Close(); err != nil {
@@ -117,7 +117,8 @@ func TestPartialResumes(t *testing.T) {
 	}
 }
 
-// A file that was cut at any byte, as a crash may leave it, has the chunks before the cut and goes on.
+// TestPartialCutAnywhere cuts the file at many lengths, as a crash may do. The chunks before the cut must be found, and
+// writing must continue.
 func TestPartialCutAnywhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "part")
 	p := newPartialOf(3, 2*partChunk+10)

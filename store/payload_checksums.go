@@ -2,32 +2,32 @@ package store
 
 import "hash/crc32"
 
-// chunkChecksums are the CRC-32C of each chunk of a payload. This process has made them of bytes that it held against
-// their SHA-256, so that it need not hash again what it reads back from its disk: a CRC-32C takes a tenth of the time.
+// chunkChecksums contains the CRC-32C of each chunk of a payload. They are computed from bytes that were verified by
+// SHA-256. Later reads are verified with them, because CRC-32C takes a tenth of the time.
 type chunkChecksums struct {
-	size, chunk int64 // the last chunk may be shorter
+	size, chunk int64 // size of the payload and of a chunk in bytes; the last chunk may be shorter
 	chunkCRCs   []uint32
 }
 
-// singleChunkChecksum is that of a payload of one chunk.
+// singleChunkChecksum returns the checksums of a payload that has only one chunk.
 func singleChunkChecksum(size int64, sum uint32) chunkChecksums {
 	return chunkChecksums{size, size, []uint32{sum}}
 }
 
-// PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
+// PayloadVerifier checks that a payload, written to it in order and in any parts, equals the stored payload.
 type PayloadVerifier struct {
 	expectedChecksums chunkChecksums
 	offset            int64
-	currentChunkCRC   uint32 // of the present chunk, up to here
+	currentChunkCRC   uint32 // CRC-32C of the current chunk, up to offset
 	hasMismatch       bool
-	changedError      CorruptError // tells that the payload was changed
+	changedError      CorruptError // error that reports a changed payload
 }
 
-// Write takes the next bytes of the payload. It never fails.
+// Write adds the next bytes of the payload. It never fails.
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
 		if p.offset == p.expectedChecksums.size {
-			p.hasMismatch = true // longer than it was
+			p.hasMismatch = true // longer than the stored payload
 			break
 		}
 		k := p.offset / p.expectedChecksums.chunk
@@ -43,7 +43,7 @@ func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	return len(part), nil
 }
 
-// CheckPayload returns an error unless all that was written is the payload.
+// CheckPayload returns an error if the written bytes differ from the stored payload.
 func (p *PayloadVerifier) CheckPayload() error {
 	if p.hasMismatch || p.offset != p.expectedChecksums.size {
 		return p.ChangedError()
@@ -51,5 +51,5 @@ func (p *PayloadVerifier) CheckPayload() error {
 	return nil
 }
 
-// ChangedError returns the error of a payload that is not the one that was stored.
+// ChangedError returns the error for a payload that differs from the stored one.
 func (p *PayloadVerifier) ChangedError() error { return &p.changedError }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPartialSum: what is read back of a file is held against the chunks that came, in whatever parts it is read and
-// whichever process they came to.
+// TestPartialSum checks that the verifier detects changes of the file, for reads in parts of any size and after the
+// file is reopened.
 func TestPartialSum(t *testing.T) {
 	path, p := filepath.Join(t.TempDir(), "part"), newPartialOf(5, 3*partChunk+7)
 	f := p.open(t, path)
@@ -20,7 +20,7 @@ func TestPartialSum(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f = p.open(t, path) // which finds two chunks
+	f = p.open(t, path) // finds two chunks
 	for _, k := range []int{2, 1} {
 		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)

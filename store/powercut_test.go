@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFileDurably and
-// Slots need.
+// cuttableDisk is a file system in memory whose power fails at the n-th operation. It implements the operations of
+// WriteFileDurably and RecordSlots.
 type cuttableDisk struct {
 	FS
-	left           int               // operations until then
-	names, durable map[string]*inode // now, and at the last fsync of the folder
+	left           int               // remaining operations before the power cut
+	names, durable map[string]*inode // current files, and files at the last fsync of the folder
 }
 
-// inode is the content of a file, now and at its last fsync.
+// inode is the content of a file: data is the current content, safe the content at the last fsync.
 type inode struct {
 	File
 	disk       *cuttableDisk
@@ -93,8 +93,8 @@ func (i *inode) Sync() error {
 
 func (i *inode) Close() error { return i.disk.on() }
 
-// after returns the content that a file may have when the power is back: under the names of now or of the last fsync,
-// and of what was written since the file's own fsync any sectors.
+// after returns a content that the file may have after the power cut. The names are either the current ones or the ones
+// at the last fsync. Each sector that was written after the file's fsync may be lost.
 func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 	const sector = 8
 	names := d.durable
@@ -119,9 +119,8 @@ func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 	return content
 }
 
-// The power goes at each operation of a write: the file has its old content or the new, and the new once
-// WriteFileDurably has returned. All that the programs keep whole is written so, but for what is in Slots: blocks,
-// counters and the archive of models.
+// TestWriteFilePowerCuts cuts the power at each operation of a write. The file must have its old or its new content,
+// and the new content once WriteFileDurably has returned.
 func TestWriteFilePowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	before, now := bytes.Repeat([]byte("old "), 20), bytes.Repeat([]byte("content "), 30)

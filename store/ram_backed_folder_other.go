@@ -2,5 +2,5 @@
 
 package store
 
-// IsRAMBackedFolder reports whether a folder is known to be in memory. Of this system none is.
+// IsRAMBackedFolder returns false, because folders in memory are only detected on Linux.
 func IsRAMBackedFolder(string) bool { return false }

@@ -16,31 +16,30 @@ import (
 	"sync"
 )
 
-// RecordSlots keeps a record in files that are there already and long enough, so that a write costs one fdatasync: no
-// name changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes
-// them in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
+// RecordSlots keeps a record in preallocated files, so that a write requires only one fdatasync: no name changes and no
+// block is allocated. With two copies, writes alternate between them, so that a torn write leaves the other copy
+// intact. With one copy, a torn write loses the record.
 //
-// The files are PATH.a and PATH.b. Each is made whole, by WriteFileDurably.
+// The files are PATH.a and PATH.b. Each is created with a durable atomic write.
 //
-// A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
-// little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
-// whose bits matter has a hash of its own.
+// Layout of a copy, little endian: magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C
+// of all preceding bytes (4). Trailing bytes are ignored. A copy that starts with zeros is empty. The checksum detects
+// torn writes. A body that requires stronger protection must contain its own hash.
 type RecordSlots struct {
 	mu                  sync.Mutex
 	disk                Disk
 	file                *StateFile
-	path                string // without the suffix of a copy
-	isNameDurableByCopy []bool // by copy: its name is durable, as this process has seen to
-	newestSequence      uint64 // of the newest copy
-	lastWrittenCopy     int    // the copy that was written last
-	protectedCopy       int    // the copy that no write may touch; none = -1
+	path                string // path without the suffix of the copy
+	isNameDurableByCopy []bool // whether this process has made the name of each copy durable
+	newestSequence      uint64 // sequence number of the newest copy
+	lastWrittenCopy     int    // index of the copy that was written last
+	protectedCopy       int    // index of the copy that must not be overwritten, or noCopy
 }
 
-// SavedRecord is a record that RecordSlots hold.
+// SavedRecord is a record loaded from RecordSlots.
 type SavedRecord struct {
 	Body []byte
-	// NewerCopyDamage says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has
-	// changed it. Nil if none is.
+	// NewerCopyDamage is the error of a newer copy that is torn or corrupted; nil if no newer copy is damaged.
 	NewerCopyDamage error
 }
 
@@ -48,11 +47,11 @@ const (
 	slotMagic        = "FMS1"
 	slotHeadSize     = len(slotMagic) + 2 + 2 + 8 + 8
 	slotChecksumSize = 4
-	slotBlockSize    = 4 << 10 // a file's length is a multiple of it
+	slotBlockSize    = 4 << 10 // file lengths are multiples of this size
 	noCopy           = -1
 )
 
-// NewRecordSlots returns the slots of a file in a folder. f.Slots is 1 or 2. Nothing is read or created yet.
+// NewRecordSlots returns the slots of f in the folder dir. f.Slots must be 1 or 2. It does not read or create files.
 func (d Disk) NewRecordSlots(dir string, f *StateFile) *RecordSlots {
 	return &RecordSlots{disk: d, file: f, path: filepath.Join(dir, f.Name), isNameDurableByCopy: make([]bool, f.Slots),
 		protectedCopy: noCopy, lastWrittenCopy: noCopy}
@@ -60,12 +59,12 @@ func (d Disk) NewRecordSlots(dir string, f *StateFile) *RecordSlots {
 
 func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune('a'+i)) }
 
-// Load returns the newest sound record. Later writes do not overwrite its copy until ProtectNewest is called. The error
-// is ErrNoRecord if there is no file, a *CorruptError if no copy is sound, and a *FormatVersionError if the newest
-// sound copy has another version.
+// Load returns the newest valid record. Later writes do not overwrite this copy until ProtectNewest is called. Load
+// returns ErrNoRecord if no record exists, a *CorruptError if no copy is valid, and a *FormatVersionError if the newest
+// valid copy has another version.
 //
-// If want is not nil, Load returns the newest sound record of the file's version for which want returns true, or
-// ErrNoRecord if there is none.
+// If want is not nil, Load returns the newest valid record of the file's version for which want returns true, or
+// ErrNoRecord if none matches.
 func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +98,7 @@ func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 	return SavedRecord{}, fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
 }
 
-// slotHeader is the head of a copy, which nothing has verified yet.
+// slotHeader is the header of a copy. Its checksum has not been verified yet.
 type slotHeader struct {
 	copyIndex        int
 	encodedHead      []byte
@@ -107,7 +106,7 @@ type slotHeader struct {
 	sequence, length uint64
 }
 
-// readHeaders returns the copies that look sound, the newest first, and the damage of others.
+// readHeaders returns the headers of the non-empty copies, newest first. damaged contains the errors of damaged copies.
 func (s *RecordSlots) readHeaders() (found []slotHeader, damaged, err error) {
 	for i := range s.isNameDurableByCopy {
 		h, err := s.readHeader(i)
@@ -119,7 +118,7 @@ func (s *RecordSlots) readHeaders() (found []slotHeader, damaged, err error) {
 			damaged = errors.Join(damaged, err)
 		case err != nil:
 			return nil, nil, err
-		case h.sequence > 0: // else it is empty
+		case h.sequence > 0: // otherwise the copy is empty
 			found = append(found, h)
 		}
 	}
@@ -145,7 +144,7 @@ func (s *RecordSlots) readHeader(i int) (slotHeader, error) {
 	return h, nil
 }
 
-// readModelRecord returns the record of a copy.
+// readRecord verifies a copy and returns its record.
 func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	rest := make([]byte, int(h.length)+slotChecksumSize)
 	if err := s.readAt(h.copyIndex, rest, int64(slotHeadSize)); err != nil {
@@ -175,7 +174,7 @@ func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
 	return closed
 }
 
-// WriteAndProtect is Write and ProtectNewest.
+// WriteAndProtect calls Write and then ProtectNewest.
 func (s *RecordSlots) WriteAndProtect(pieces ...[]byte) error {
 	err := s.Write(pieces...)
 	if err == nil {
@@ -184,15 +183,15 @@ func (s *RecordSlots) WriteAndProtect(pieces ...[]byte) error {
 	return err
 }
 
-// ProtectNewest has later writes leave the copy alone that was written last.
+// ProtectNewest protects the last written copy from later writes, and no other copy.
 func (s *RecordSlots) ProtectNewest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.protectedCopy = s.lastWrittenCopy
 }
 
-// Write writes a record durably, whose body may come in pieces, over a copy that is not kept. After an error that copy
-// may hold nothing.
+// Write writes a record durably over a copy that is not protected. The pieces together form the body. After an error
+// the content of that copy is undefined.
 func (s *RecordSlots) Write(pieces ...[]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +214,7 @@ func (s *RecordSlots) Write(pieces ...[]byte) error {
 	return nil
 }
 
-// MakeDurable makes the record durable that Load has returned: a process that died before its fdatasync leaves one that
-// can be read and is not on the disk yet.
+// MakeDurable fsyncs the record that Load returned. A process may have written it and died before its fdatasync.
 func (s *RecordSlots) MakeDurable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +227,8 @@ func (s *RecordSlots) MakeDurable() error {
 	return nil
 }
 
-// updateCopy opens a copy, has it changed and syncs it. Its name may be of a process that died before that was durable:
-// the first time it is made so.
+// updateCopy opens copy i, calls change and syncs the file. The first time, it also fsyncs the folder: an earlier
+// process may have created the name without making it durable.
 func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 	f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 	if err != nil {
@@ -247,7 +245,7 @@ func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 	return err
 }
 
-// encode returns the pieces of a copy.
+// encode returns the bytes of a copy: header, body pieces and checksum.
 func (s *RecordSlots) encode(pieces [][]byte) [][]byte {
 	length := 0
 	for _, p := range pieces {
@@ -265,7 +263,7 @@ func (s *RecordSlots) encode(pieces [][]byte) [][]byte {
 	return append(all, binary.LittleEndian.AppendUint32(nil, sum))
 }
 
-// writeSlotCopy writes a copy at the beginning of its file. If the file is too short, it extends the file with zeros to
+// writeSlotCopy writes a copy at the start of its file. If the file is too short, it extends the file with zeros to
 // slotFileSize.
 func writeSlotCopy(f File, pieces [][]byte) error {
 	info, err := f.Stat()
@@ -285,12 +283,12 @@ func writeSlotCopy(f File, pieces [][]byte) error {
 	return err
 }
 
-// slotFileSize is the length of the file for a copy of that length, with room to grow.
+// slotFileSize returns the file length for a copy of the given length, with spare space for growth.
 func slotFileSize(length int64) int64 {
 	return (length + min(length/4, 64<<10) + slotBlockSize - 1) / slotBlockSize * slotBlockSize
 }
 
-// createCopy makes the file of a copy.
+// createCopy creates the file of copy i.
 func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	length := int64(0)
 	for _, p := range pieces {
@@ -302,7 +300,7 @@ func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	return err
 }
 
-// Clear empties the copies. It is not synced: after a power cut the record may be back.
+// Clear empties the copies without fsync. After a power cut the record may reappear.
 func (s *RecordSlots) Clear() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,8 +321,8 @@ func (s *RecordSlots) Clear() error {
 	return nil
 }
 
-// SetAsideModel renames, durably, all that there is, sound or damaged. It returns where the first
-// of it is now, "" if there was nothing.
+// SetAside renames all copies durably, whether valid or damaged. It returns the new path of the first one, or "" if no
+// copy exists.
 func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 	}
 }
 
-// The newest record is loaded, whatever the lengths were; a damaged one leaves the one before.
+// TestSlots checks that the newest record is loaded for all lengths. If it is damaged, the previous one must be loaded.
 func TestSlots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
@@ -61,7 +61,7 @@ func TestSlots(t *testing.T) {
 	file := mustRead(t, path+".b")
 	for at := range slotHeadSize + len("newest") + slotChecksumSize {
 		if at >= 6 && at < 8 {
-			continue // not used
+			continue // unused header bytes
 		}
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10
@@ -85,7 +85,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A copy that is in use outlives any number of others that are written and not kept, also over a restart.
+// TestSlotsKeep checks that later writes without ProtectNewest never overwrite the protected copy, even after a
+// restart.
 func TestSlotsKeep(t *testing.T) {
 	dir := t.TempDir()
 	s := LocalDisk.NewRecordSlots(dir, &runFile)
@@ -108,13 +109,13 @@ func TestSlotsKeep(t *testing.T) {
 	if _, err := s.Load(is("four")); err != nil {
 		t.Error(err)
 	}
-	mustSave(t, s, []byte("five")) // in the place of one
+	mustSave(t, s, []byte("five")) // overwrites record one
 	if _, err := s.Load(is("one")); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("one is still there: %v", err)
 	}
 }
 
-// TestSlotsVersion: a record of another version is reported and not overwritten, and a search skips it.
+// TestSlotsVersion checks that a record of another version is reported and not overwritten, and that a search skips it.
 func TestSlotsVersion(t *testing.T) {
 	dir, later := t.TempDir(), runFile
 	later.Version++
@@ -135,7 +136,7 @@ func TestSlotsVersion(t *testing.T) {
 	}
 }
 
-// A record that is cleared, or set aside, is gone.
+// TestSlotsClear checks that a record cannot be loaded after Clear or SetAside.
 func TestSlotsClear(t *testing.T) {
 	s := LocalDisk.NewRecordSlots(t.TempDir(), &StateFile{Name: "update", Version: 3, MaxBytes: 100, Slots: 1})
 	mustSave(t, s, []byte("new"))
@@ -160,7 +161,7 @@ func TestSlotsClear(t *testing.T) {
 	}
 }
 
-// Each record costs one sync, once the files are there.
+// TestSlotsSyncOnce checks that a write requires only one sync once the files exist.
 func TestSlotsSyncOnce(t *testing.T) {
 	syncs := 0
 	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).NewRecordSlots(t.TempDir(), &runFile)
@@ -182,7 +183,7 @@ type countingFile struct {
 
 func (f *countingFile) Sync() error { *f.syncs++; return f.File.Sync() }
 
-// A write that fails leaves the record before, and can be made again.
+// TestSlotsFailedWrite checks that a failed write leaves the previous record intact and can be retried.
 func TestSlotsFailedWrite(t *testing.T) {
 	var fail error
 	dir := t.TempDir()
@@ -214,8 +215,8 @@ func TestSlotsFailedWrite(t *testing.T) {
 	}
 }
 
-// The power goes at each operation of three writes, again and again: what Save has returned is loaded, or a later
-// record, and what is kept stays.
+// TestSlotsPowerCuts repeatedly cuts the power at each operation of three writes. The last acknowledged record or a
+// later one must be loaded. A protected copy must remain.
 func TestSlotsPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	torn := 0
@@ -266,7 +267,7 @@ func TestSlotsPowerCuts(t *testing.T) {
 	}
 }
 
-// cut takes from a disk what was not synced, and gives the power back.
+// cut discards data that was not synced and restores the power.
 func (d *cuttableDisk) cut(rnd *rand.Rand) {
 	names := maps.Clone(d.durable)
 	if rnd.IntN(2) == 0 {

@@ -8,12 +8,12 @@ import (
 	"io"
 )
 
-// A segment is a head and batches, little endian.
+// A segment consists of a head and batches, little endian.
 //
-//	head:  magic (4) | version (2) | zero (2) | number of the segment (8) | number of its first entry (8) | CRC
-//	batch: magic (4) | length of the body (4) | entries (4) | number of the first (8) | newest time (8) | body | CRC
+//	head:  magic (4) | version (2) | zero (2) | segment number (8) | number of the first entry (8) | CRC
+//	batch: magic (4) | body length (4) | entry count (4) | first entry (8) | newest time (8) | body | CRC
 //
-// Each CRC is the CRC-32C (4) of all before it, in the head or the batch.
+// Each CRC is the CRC-32C (4) of all preceding bytes of the head or batch.
 const (
 	segmentFilePrefix = "ring-"
 	segmentFileSuffix = ".segment"
@@ -48,10 +48,10 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
 
-// errNotSound says that the bytes at a place are not the batch, or the head, that belongs there.
+// errNotSound reports that the expected batch or segment head is missing or damaged at an offset.
 var errNotSound = errors.New("not sound")
 
-// readSegmentHead reads the head of a segment. The error is a *FormatVersionError, errNotSound, or a failure to read.
+// readSegmentHead reads the head of a segment. It returns a *FormatVersionError, errNotSound or a read error.
 func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {
 	var p [segmentHeadSize]byte
 	if _, err := f.ReadAt(p[:], 0); errors.Is(err, io.EOF) {
@@ -63,7 +63,7 @@ func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {
 	switch {
 	case string(p[:4]) != segmentMagic:
 		return ringSegment{}, errNotSound
-	case version != segmentVersion && version != 0: // zeros are of a torn write
+	case version != segmentVersion && version != 0: // a torn write leaves zeros
 		return ringSegment{}, &FormatVersionError{path, version, segmentVersion}
 	case crc32.Checksum(p[:segmentHeadSize-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHeadSize-4:]):
 		return ringSegment{}, errNotSound
@@ -72,8 +72,8 @@ func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {
 		endOffset: segmentHeadSize}, nil
 }
 
-// readBatch reads the batch at an offset, of a file that ends at size. The body is in buf, which it may grow. The error
-// is errNotSound or a failure to read.
+// readBatch reads the batch at offset at in a file of size bytes. The body is stored in buf, which is grown if
+// necessary. It returns errNotSound or a read error.
 func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b RingBatch, err error) {
 	if size-at < batchOverhead {
 		return 0, b, errNotSound
@@ -106,7 +106,7 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Ring
 	return binary.LittleEndian.Uint64(p[12:]), b, nil
 }
 
-// eofAsNotSound takes the end of a file that has become shorter for one that is not sound.
+// eofAsNotSound replaces io.EOF by errNotSound, because the file may have been truncated.
 func eofAsNotSound(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errNotSound
@@ -114,7 +114,7 @@ func eofAsNotSound(err error) error {
 	return err
 }
 
-// hasSoundBatchAfter reports whether a sound batch begins anywhere behind an offset.
+// hasSoundBatchAfter reports whether a valid batch starts anywhere after the offset at.
 func hasSoundBatchAfter(f io.ReaderAt, at, size int64) (bool, error) {
 	const piece = 64 << 10
 	var buf []byte

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// ringEnv tells a test's program that it is to fill the ring in that folder until it is killed.
+// ringEnv is the environment variable with the folder of a ring that a test process fills until it is killed.
 const ringEnv = "FEDMESH_TEST_RING"
 
-// fillIfAsked does not return in a process that is to fill a ring: it writes the number of the last entry to its
-// output when a batch is acknowledged.
+// fillIfAsked fills a ring until the process is killed, if ringEnv is set. It prints the last entry number of each
+// acknowledged batch.
 func fillIfAsked() {
 	dir := os.Getenv(ringEnv)
 	if dir == "" {
@@ -33,11 +33,11 @@ func fillIfAsked() {
 	os.Exit(1)
 }
 
-// killedRing makes room often.
+// killedRing has small limits, so that segments are removed often.
 var killedRing = RingLimits{MaxBytes: MinRingBytes, MaxEntries: 2000}
 
-// A process that fills a ring is killed at 50 points, each in a life of its own. No entry that it has acknowledged is
-// lost, none comes twice, and nothing is set aside.
+// TestRingKilled kills a process that fills a ring at 50 points. No acknowledged entry may be lost, no entry may be
+// stored twice, and no segment may be renamed.
 func TestRingKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -61,7 +61,7 @@ func TestRingKilled(t *testing.T) {
 			if _, err := fmt.Sscan(lines.Text(), &acknowledged); err != nil {
 				t.Fatal(err)
 			}
-			if left--; left == 0 { // what it acknowledges until it is dead is read, too
+			if left--; left == 0 { // entries acknowledged before the process exits are read too
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// RingLog is a bounded log of entries in a folder. Entries are appended in batches, each with one write and one fsync,
-// to the newest of several files, the segments; when a bound is reached the oldest segment is removed. Entries are
-// numbered from 1, in the order in which they came, and their numbers are on the disk: none is read twice. All methods
-// may be called concurrently.
+// RingLog is a bounded log of entries in a folder. Each batch of entries is appended with one write and one fsync to
+// the newest of several segment files. If a limit is reached, the oldest segment is removed. Entries are numbered from
+// 1 in the order of arrival. The numbers are stored, so no entry is read twice. All methods may be called concurrently.
 //
-// A segment is named ring-NUMBER.segment; ring_format.go has its bytes. An end that is not sound is a write that was
-// not acknowledged: it is cut off. Damage that has something sound behind it is of what was synced: that segment is set
-// aside, and the ring goes on without it.
+// Segments are named ring-NUMBER.segment; see ring_format.go. An invalid end of a segment is an unacknowledged write
+// and is cut off. Damage before valid data affects synced entries: the segment is renamed, and the ring continues
+// without it.
 type RingLog struct {
 	disk   Disk
 	dir    string
@@ -26,61 +25,62 @@ type RingLog struct {
 
 	mu                  sync.Mutex
 	isClosed            bool
-	segments            []ringSegment // by number
-	segmentFile         File          // of the last one; nil = the next batch begins a segment
-	newestSegmentNumber uint64        // of the newest segment that there ever was
+	segments            []ringSegment // segments in ascending order of number
+	segmentFile         File          // open file of the last segment; nil if the next batch starts a new segment
+	newestSegmentNumber uint64        // highest segment number that was ever used
 	nextEntryNumber     uint64        // number of the next entry
-	newestEntryTime     int64         // time of all entries
+	newestEntryTime     int64         // newest time of all entries
 }
 
-// RingLimits limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older
-// than MaxAge, because a few wrong times must not remove the others: see countExpiredSegments.
+// RingLimits limits the size of a ring. When a limit is reached, up to a sixteenth of it is removed at once. Entries
+// may exceed MaxAge by a quarter, because a few wrong times must not remove the other entries: see
+// countExpiredSegments.
 type RingLimits struct {
-	MaxBytes   int64         // on the disk, at least MinRingBytes
-	MaxEntries int           // 0 = no bound
-	MaxAge     time.Duration // of the oldest, counted back from the newest; 0 = no bound
+	MaxBytes   int64         // maximum size on disk, at least MinRingBytes
+	MaxEntries int           // maximum number of entries; 0 means no limit
+	MaxAge     time.Duration // maximum age of an entry relative to the newest entry; 0 means no limit
 }
 
 const (
-	// MinRingBytes is the least bound of a ring, in bytes.
+	// MinRingBytes is the minimum of RingLimits.MaxBytes.
 	MinRingBytes = 1 << 20
-	// segmentsPerFullRing is into how many segments a full ring is divided.
+	// segmentsPerFullRing is the number of segments in a full ring.
 	segmentsPerFullRing = 16
-	// maxBatchBodyBytes bounds the body of a batch, in bytes.
+	// maxBatchBodyBytes is the maximum length of a batch body in bytes.
 	maxBatchBodyBytes = 1 << 20
 )
 
-// RingBatch is entries that are appended together.
+// RingBatch is a group of entries that are appended together.
 type RingBatch struct {
-	EntryCount      int   // in the body, from 1
-	NewestEntryTime int64 // of their times, in nanoseconds since 1970
+	EntryCount      int   // number of entries in the body, at least 1
+	NewestEntryTime int64 // newest time of the entries, in nanoseconds since 1970
 	Body            []byte
 }
 
-// ringSegment is a file of the ring, as far as it is durable.
+// ringSegment describes the durable part of a segment file.
 type ringSegment struct {
-	number, firstEntry               uint64 // its own number, and that of its first entry
-	endOffset                        int64  // of the last batch
+	number, firstEntry               uint64 // number of the segment and of its first entry
+	endOffset                        int64  // end of the last batch
 	entryCount                       int
-	oldestBatchTime, newestBatchTime int64 // of the batches' times
+	oldestBatchTime, newestBatchTime int64 // minimum and maximum of the batches' NewestEntryTime
 }
 
-// RingDamage is what OpenRing found wrong. Nothing of it keeps the ring from working.
+// RingDamage describes damage that OpenRing found. The ring works in spite of it.
 type RingDamage struct {
-	CutBytes       int64   // bytes of a torn write that were cut off
-	SetAsideErrors []error // why each segment was set aside: a *CorruptError or a *FormatVersionError, and its new name
+	CutBytes       int64   // number of bytes that were cut off after torn writes
+	SetAsideErrors []error // one *CorruptError or *FormatVersionError for each renamed segment, with its new name
 }
 
-// RingSize is how much is in a ring.
+// RingSize is the amount of data in a ring.
 type RingSize struct {
 	Entries         int
 	Segments        int
 	Bytes           int64
-	NewestEntryTime int64 // time of the newest entry, in nanoseconds since 1970; 0 if there is none
+	NewestEntryTime int64 // time of the newest entry, in nanoseconds since 1970; 0 if the ring is empty
 }
 
-// OpenRing opens the ring in the folder dir, or makes it; its parent must exist. All that is found is durable when
-// OpenRing returns.
+// OpenRing opens or creates the ring in the folder dir. The parent of dir must exist. All entries that it finds are
+// durable when OpenRing returns.
 func (d Disk) OpenRing(dir string, keep RingLimits) (*RingLog, RingDamage, error) {
 	if keep.MaxBytes < MinRingBytes || keep.MaxEntries < 0 || keep.MaxAge < 0 {
 		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
@@ -96,7 +96,7 @@ func (d Disk) OpenRing(dir string, keep RingLimits) (*RingLog, RingDamage, error
 	return r, found, nil
 }
 
-// MaxBatchSize is the most entries in a batch that Append takes, and the most bytes of a body.
+// MaxBatchSize returns the maximum number of entries in a batch and the maximum length of a body in bytes.
 func (r *RingLog) MaxBatchSize() (entries, bytes int) {
 	entries, bytes = math.MaxInt32, int(min(maxBatchBodyBytes,
 		r.limits.MaxBytes/segmentsPerFullRing-segmentHeadSize-batchOverhead))
@@ -106,8 +106,9 @@ func (r *RingLog) MaxBatchSize() (entries, bytes int) {
 	return entries, bytes
 }
 
-// Append writes a batch durably, after it has made room for it. After an error the ring is as before, less what was
-// removed to make room. The batch may be on the disk even so, and Append must get it again before any other.
+// Append appends a batch durably, after removing old segments to make room. After an error the ring contains no new
+// entry, but the batch may already be on disk. The caller must therefore retry the same batch before appending any
+// other.
 func (r *RingLog) Append(b RingBatch) error {
 	if entries, bytes := r.MaxBatchSize(); b.EntryCount < 1 || b.EntryCount > entries || len(b.Body) > bytes {
 		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.EntryCount, len(b.Body),
@@ -134,7 +135,7 @@ func (r *RingLog) Append(b RingBatch) error {
 	return err
 }
 
-// needsNewSegment reports whether a batch belongs into another segment than the last one.
+// needsNewSegment reports whether the batch does not fit into the last segment.
 func (r *RingLog) needsNewSegment(b RingBatch) bool {
 	last := r.segments[len(r.segments)-1]
 	return last.endOffset+int64(len(b.Body)+batchOverhead) > r.limits.MaxBytes/segmentsPerFullRing ||
@@ -142,7 +143,7 @@ func (r *RingLog) needsNewSegment(b RingBatch) bool {
 		r.limits.MaxAge > 0 && b.NewestEntryTime-last.oldestBatchTime > int64(r.limits.MaxAge/segmentsPerFullRing)
 }
 
-// makeRoom removes the oldest segments until a batch fits.
+// makeRoom removes the oldest segments until the batch fits into the limits.
 func (r *RingLog) makeRoom(b RingBatch) error {
 	bytes, entries := int64(segmentHeadSize+batchOverhead+len(b.Body)), b.EntryCount
 	for _, s := range r.segments {
@@ -169,10 +170,9 @@ func (r *RingLog) makeRoom(b RingBatch) error {
 	return nil
 }
 
-// countExpiredSegments returns the number of segments, counted from the oldest, whose entries are all older than
-// keep.MaxAge. The age is relative to the oldest batch of the last three segments, and a segment expires at the latest
-// with the next two: a clock that is years ahead for a moment neither removes the earlier entries nor keeps its own
-// segment for years.
+// countExpiredSegments returns the number of oldest segments whose entries all exceed limits.MaxAge. The age is
+// relative to the oldest batch of the last three segments. A segment expires at the latest with the next two. So a
+// clock that is years ahead for a moment does not remove earlier entries, nor keep its own segment for years.
 func (r *RingLog) countExpiredSegments() (n int) {
 	const several = 3
 	last := len(r.segments) - several
@@ -193,10 +193,10 @@ func (r *RingLog) countExpiredSegments() (n int) {
 	return n
 }
 
-// beginSegment makes a segment with a batch. It is durable, or it is not there.
+// beginSegment creates a segment with one batch durably. On error it removes the file again.
 func (r *RingLog) beginSegment(b RingBatch) error {
 	r.endSegment()
-	r.newestSegmentNumber++ // a file of that number may stay behind if it cannot be removed
+	r.newestSegmentNumber++ // never reuse a number, because the file may remain if it cannot be removed
 	s := ringSegment{number: r.newestSegmentNumber, firstEntry: r.nextEntryNumber}
 	p := appendBatch(appendSegmentHead(nil, s), r.nextEntryNumber, b)
 	f, err := r.disk.OpenFile(r.segmentPath(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -219,8 +219,8 @@ func (r *RingLog) beginSegment(b RingBatch) error {
 	return nil
 }
 
-// appendToLastSegment appends a batch to the last segment. A file that cannot be cut back to what it was is left, and
-// the next batch begins another one: what is behind its end has numbers that come again there.
+// appendToLastSegment appends a batch to the last segment. If a failed write cannot be cut off, the next batch starts a
+// new segment, because the bytes after the end would repeat entry numbers.
 func (r *RingLog) appendToLastSegment(b RingBatch) error {
 	s := &r.segments[len(r.segments)-1]
 	_, err := r.segmentFile.WriteAt(appendBatch(nil, r.nextEntryNumber, b), s.endOffset)
@@ -238,7 +238,7 @@ func (r *RingLog) appendToLastSegment(b RingBatch) error {
 	return nil
 }
 
-// countBatch counts a batch at the end.
+// countBatch adds a batch to the totals of the segment.
 func (s *ringSegment) countBatch(b RingBatch) {
 	if s.entryCount == 0 {
 		s.oldestBatchTime, s.newestBatchTime = b.NewestEntryTime, b.NewestEntryTime
@@ -249,8 +249,8 @@ func (s *ringSegment) countBatch(b RingBatch) {
 		b.NewestEntryTime)
 }
 
-// endSegment has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means
-// nothing.
+// endSegment closes the last segment, so that the next batch starts a new one. It ignores close errors, because all
+// acknowledged data is already durable.
 func (r *RingLog) endSegment() {
 	if r.segmentFile != nil {
 		_ = r.segmentFile.Close()
@@ -258,7 +258,7 @@ func (r *RingLog) endSegment() {
 	}
 }
 
-// Size returns how much is in the ring.
+// Size returns the amount of data in the ring.
 func (r *RingLog) Size() RingSize {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,14 +270,14 @@ func (r *RingLog) Size() RingSize {
 	return size
 }
 
-// NextEntryNumber is the number that the next entry gets.
+// NextEntryNumber returns the number of the next entry to be appended.
 func (r *RingLog) NextEntryNumber() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nextEntryNumber
 }
 
-// Close closes the ring. What was appended is durable already.
+// Close closes the ring. All appended batches are already durable.
 func (r *RingLog) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,7 +286,7 @@ func (r *RingLog) Close() error {
 	return nil
 }
 
-// forgetSegment forgets a segment.
+// forgetSegment removes a segment from the list in memory.
 func (r *RingLog) forgetSegment(number uint64) {
 	if n := len(r.segments); n > 0 && r.segments[n-1].number == number {
 		r.endSegment()

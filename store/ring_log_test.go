@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// numbered is a batch whose entries are their numbers.
+// numbered returns a batch in which each entry is its own number.
 func numbered(first uint64, entries int) RingBatch {
 	b := RingBatch{EntryCount: entries, NewestEntryTime: int64(first) + int64(entries) - 1}
 	for i := range entries {
@@ -42,7 +42,7 @@ func mustFill(t testing.TB, r *RingLog, batches, entries int) {
 	}
 }
 
-// readNumbers reads a ring from a place, and checks that each entry is its number, and comes once.
+// readNumbers reads a ring from a position. It checks that each entry is its own number and is read once.
 func readNumbers(t testing.TB, r *RingLog, from RingPosition) (numbers []uint64, to RingPosition, err error) {
 	t.Helper()
 	to, err = r.ReadBatches(from, func(first uint64, b RingBatch) {
@@ -107,8 +107,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingBounds wants each limit to hold at any time, and at most a sixteenth more to be removed. Entries may become a
-// quarter older than the age.
+// TestRingBounds checks that the limits always hold and that at most a sixteenth more is removed. Entries may exceed
+// the maximum age by a quarter.
 func TestRingBounds(t *testing.T) {
 	for name, keep := range map[string]RingLimits{
 		"bytes": {MaxBytes: MinRingBytes}, "entries": {MaxBytes: roomy.MaxBytes, MaxEntries: 1600},
@@ -147,7 +147,7 @@ func TestRingBounds(t *testing.T) {
 				t.Errorf("opened again: %+v, was %+v", got, size)
 			}
 			mustCloseRing(t, r)
-			if name == "entries" { // a bound that was lowered
+			if name == "entries" { // reopen with a lower limit
 				r, _ = mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {
@@ -166,7 +166,8 @@ func mustCloseRing(t testing.TB, r *RingLog) {
 	}
 }
 
-// A reader that is overtaken goes on with the oldest that is left.
+// TestRingOvertakesAReader checks that a reader continues with the oldest remaining entry if its next entries were
+// removed.
 func TestRingOvertakesAReader(t *testing.T) {
 	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), RingLimits{MaxBytes: roomy.MaxBytes,
 		MaxEntries: 160})
@@ -181,13 +182,13 @@ func TestRingOvertakesAReader(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// ringDamage is damage of a file of a ring, and what comes of it.
+// ringDamage is a test case: a change of a segment file and the expected result.
 type ringDamage struct {
 	name   string
-	of     int // segment
+	of     int // index of the segment to change
 	change func(p []byte) []byte
 	cut    bool
-	aside  string // in its error
+	aside  string // expected text in the error of a renamed segment
 	lost   []uint64
 }
 
@@ -225,7 +226,8 @@ var ringDamages = []ringDamage{
 	{"an empty file", 3, func([]byte) []byte { return nil }, false, "", []uint64{31, 45}},
 }
 
-// Damage in a segment: it is named and set aside; an end behind which nothing is sound is cut off. All else is read.
+// TestRingDamage checks that a damaged segment is reported and renamed, and that an invalid end is cut off. All other
+// entries must be read.
 func TestRingDamage(t *testing.T) {
 	for _, tt := range ringDamages {
 		t.Run(tt.name, tt.test)
@@ -284,11 +286,11 @@ func flipAt(at int) func(p []byte) []byte {
 	return func(p []byte) []byte { p[at] ^= 1; return p }
 }
 
-// Damage that comes after the ring was opened is noticed by its reader, which goes on behind it.
+// TestRingDamageWhileOpen checks that a reader detects damage in an open ring and continues after it.
 func TestRingDamageWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
 	r, _ := mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
-	mustFill(t, r, 3, 10) // a segment each
+	mustFill(t, r, 3, 10) // one segment per batch
 	p := mustRead(t, r.segmentPath(2))
 	mustWrite(t, r.segmentPath(2), flipAt(segmentHeadSize+batchHeadSize)(p))
 	got, place, err := readNumbers(t, r, RingPosition{})
@@ -310,7 +312,8 @@ func TestRingDamageWhileOpen(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// A disk that is full, or fails: the error says so, nothing is lost or doubled, and the same batch goes in later.
+// TestRingOnFailingDisk checks the error of a full or failing disk. No entry may be lost or stored twice, and a retry
+// of the same batch must succeed.
 func TestRingOnFailingDisk(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -384,7 +387,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// FuzzRing holds a ring that finds any bytes as its segments to this: it opens, takes entries, and reads them again.
+// FuzzRing checks that a ring opens with arbitrary bytes in its segments, and that it accepts and returns new entries.
 func FuzzRing(f *testing.F) {
 	of := func(number, first uint64, batches ...RingBatch) []byte {
 		b := appendSegmentHead(nil, ringSegment{number: number, firstEntry: first})
@@ -425,10 +428,10 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// first is the number of the first entry of a batch of numbers.
+// first returns the number of the first entry of a batch from numbered.
 func (b RingBatch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
 
-// A segment takes no longer to fill than its share of the age.
+// TestRingAgeOfASegment checks that a segment covers at most its share of the maximum age.
 func TestRingAgeOfASegment(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), keep)

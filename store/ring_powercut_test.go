@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A ring needs these of a cuttableDisk, beside the operations of WriteFileDurably.
+// The methods below are the operations that a ring requires in addition to the ones of WriteFileDurably.
 
 func newCuttableDisk(operations int) *cuttableDisk {
 	return &cuttableDisk{left: operations, names: map[string]*inode{}, durable: map[string]*inode{}}
@@ -42,7 +42,7 @@ func (i *inode) Truncate(size int64) error {
 	return nil
 }
 
-// named is a file in a folder.
+// named is a directory entry of a file.
 type named struct {
 	sizeInfo
 	name string
@@ -52,8 +52,8 @@ func (n named) Name() string    { return n.name }
 func (named) Mode() fs.FileMode { return 0o600 }
 func (named) IsDir() bool       { return false }
 
-// The power goes at each operation of a ring that is opened, filled and makes room: whatever Append has acknowledged is
-// there, once, but for what made room; nothing is set aside.
+// TestRingPowerCuts cuts the power at each operation of opening and filling a ring that removes segments. Each
+// acknowledged entry must be found once, unless it was removed to make room. No segment may be renamed.
 func TestRingPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	keep := RingLimits{MaxBytes: MinRingBytes, MaxEntries: 64}
@@ -94,8 +94,8 @@ func TestRingPowerCuts(t *testing.T) {
 	}
 }
 
-// fillUntilCut appends batches until the power goes, or 40 are in, and returns the number of the last entry that was
-// acknowledged.
+// fillUntilCut appends batches until the power fails or 40 batches are stored. It returns the number of the last
+// acknowledged entry.
 func fillUntilCut(t *testing.T, d Disk, keep RingLimits, acknowledged uint64) uint64 {
 	t.Helper()
 	r, found, err := d.OpenRing("ring", keep)
@@ -110,6 +110,6 @@ func fillUntilCut(t *testing.T, d Disk, keep RingLimits, acknowledged uint64) ui
 			acknowledged = r.NextEntryNumber() - 1
 		}
 	}
-	_ = r.Close() // the power may be off
+	_ = r.Close() // may fail after the power cut
 	return acknowledged
 }

@@ -7,20 +7,20 @@ import (
 	"os"
 )
 
-// RingPosition is how far a reader has read a ring. Its zero value is the beginning.
+// RingPosition is the position of a reader in a ring. Its zero value is the start.
 type RingPosition struct {
-	nextEntryNumber uint64 // entry
+	nextEntryNumber uint64 // number of the next entry to be read
 	segmentNumber   uint64
 	offset          int64
 }
 
-// NextEntryNumber is the number of the first entry that was not read.
+// NextEntryNumber returns the number of the first entry that has not been read.
 func (p RingPosition) NextEntryNumber() uint64 { return max(p.nextEntryNumber, 1) }
 
-// ReadBatches gives take the batches that have come since a place, in order, and returns the place behind them. first
-// is the number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile
-// are left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches
-// before the damage were given, and reading from the place that is returned goes on behind it.
+// ReadBatches calls take with each batch after the position from, in order, and returns the position after the last
+// one. first is the number of the batch's first entry. The body is only valid during the call. Batches that are removed
+// in the meantime are skipped. A damaged segment is renamed and a *CorruptError is returned. The batches before the
+// damage have then been read, and the returned position is after the segment.
 func (r *RingLog) ReadBatches(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
 	r.mu.Lock()
 	segments := append([]ringSegment(nil), r.segments...)
@@ -50,7 +50,7 @@ func (r *RingLog) readSegment(s ringSegment, from RingPosition, buf *[]byte, tak
 	path := r.segmentPath(s.number)
 	f, err := r.disk.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return from, nil // removed meanwhile, to make room
+		return from, nil // removed concurrently to make room
 	}
 	if err != nil {
 		return from, explainFileError("read", path, err)
@@ -78,7 +78,8 @@ func (r *RingLog) readSegment(s ringSegment, from RingPosition, buf *[]byte, tak
 	return from, nil
 }
 
-// setAsideSegment takes a damaged segment out of the ring, and returns why, with its new name.
+// setAsideSegment removes a damaged segment from the ring and renames its file. It returns the reason with the new name
+// as an error.
 func (r *RingLog) setAsideSegment(number uint64, reason error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,13 +96,13 @@ func (r *RingLog) setAsideSegment(number uint64, reason error) error {
 	return fmt.Errorf("%w; it is now %s", cause, aside)
 }
 
-// recoverSegments reads what is in the folder.
+// recoverSegments loads all segments in the folder and repairs or renames the damaged ones.
 func (r *RingLog) recoverSegments() (found RingDamage, err error) {
 	entries, err := r.disk.ReadDir(r.dir)
 	if err != nil {
 		return found, explainFileError("list", r.dir, err)
 	}
-	var numbers []uint64 // ascending, as their names are
+	var numbers []uint64 // sorted ascending, like the file names
 	for _, e := range entries {
 		if number, ok := parseSegmentNumber(e.Name()); ok {
 			numbers = append(numbers, number)
@@ -125,8 +126,8 @@ func (r *RingLog) recoverSegments() (found RingDamage, err error) {
 	return found, nil
 }
 
-// recoverSegment reads a segment. It cuts off an end behind which nothing is sound, and removes the file if nothing
-// else is in it. The last segment stays open.
+// recoverSegment loads a segment. It cuts off an invalid end if no valid batch follows, and removes the file if no
+// batch is left. The last segment remains open.
 func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error) {
 	path := r.segmentPath(number)
 	f, err := r.disk.OpenFile(path, os.O_RDWR, 0)
@@ -161,10 +162,11 @@ func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error
 	return cut, r.addRecoveredSegment(f, s, last, torn)
 }
 
-// addRecoveredSegment takes a segment into the ring that was read up to its end.
+// addRecoveredSegment adds a scanned segment to the ring. It truncates the file after the last valid batch if torn is
+// true.
 func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) error {
 	path := r.segmentPath(s.number)
-	if s.entryCount == 0 { // the write that made it is torn
+	if s.entryCount == 0 { // the first write of the segment was torn
 		if err := errors.Join(f.Close(), r.disk.Remove(path)); err != nil {
 			return explainFileError("remove", path, err)
 		}
@@ -175,7 +177,7 @@ func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) er
 		err = f.Truncate(s.endOffset)
 	}
 	if err == nil && (last || torn) {
-		err = f.Sync() // a process that died before its fsync leaves what can be read and is not durable
+		err = f.Sync() // a process that died before its fsync leaves data that is readable but not durable
 	}
 	if err != nil || !last {
 		err = errors.Join(err, f.Close())
@@ -192,7 +194,7 @@ func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) er
 	return nil
 }
 
-// scanSegment reads a segment up to its end, or to what is not sound: then the error is errNotSound.
+// scanSegment reads all batches of a segment. It returns errNotSound at the first invalid batch.
 func scanSegment(f File, path string, number uint64, size int64) (ringSegment, error) {
 	s, err := readSegmentHead(f, path)
 	if err == nil && s.number != number {

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// ReadRing calls take with each batch of the ring in a folder, in order. It writes no file, so another process may have
-// the ring open. first is the number of the batch's first entry. The body of the batch is only valid during the call.
-// Batches that the other process is writing, or removes in the meantime, are left out. A damaged segment is read up to
-// the damage, and damaged is called with a *CorruptError or a *FormatVersionError. The returned error is a failure to
-// read: take was not called with all batches, and a later call may succeed.
+// ReadRing calls take with each batch of the ring in a folder, in order. It writes no files, so another process may
+// have the ring open. first is the number of the batch's first entry. The body is only valid during the call. Batches
+// that the other process is writing or removing are skipped. For each damaged segment, it reads the batches before the
+// damage and calls damaged with a *CorruptError or a *FormatVersionError. It returns read errors, after which batches
+// may be missing; a later call may succeed.
 func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged
 	return nil
 }
 
-// readStoredSegment reads a segment up to its end, or to what is not sound.
+// readStoredSegment calls take with each batch of a segment, up to the first invalid one.
 func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take func(first uint64, b RingBatch)) error {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -70,5 +70,5 @@ func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take fu
 	case more:
 		return &CorruptError{path, err.Error()}
 	}
-	return nil // a write that is under way, or was torn
+	return nil // the last write is incomplete or was torn
 }

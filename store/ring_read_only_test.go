@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// stored returns the entries that ReadRing finds, and the damage.
+// stored returns the number of entries and the damage that ReadRing reports.
 func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, err error) {
 	t.Helper()
 	err = disk.ReadRing(dir, func(_ uint64, b RingBatch) { entries += b.EntryCount },
@@ -17,14 +17,14 @@ func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, e
 	return entries, damage, err
 }
 
-// TestReadRing: a ring is read while it is open, with a torn end, and with damage, and nothing of it changes.
+// TestReadRing reads a ring that is open, has a torn end or is damaged. The files must not change.
 func TestReadRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
 	if _, _, err := stored(t, LocalDisk, dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no ring: %v", err)
 	}
 	r, _ := mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: MinRingBytes, MaxEntries: 160})
-	mustFill(t, r, 9, 5) // ten entries a segment
+	mustFill(t, r, 9, 5) // ten entries per segment
 	if n, damage, err := stored(t, LocalDisk, dir); n != 45 || damage != nil || err != nil {
 		t.Errorf("%d entries, %v, %v; want 45", n, damage, err)
 	}

@@ -12,21 +12,21 @@ import (
 	"sync"
 )
 
-// maxHistoryLine bounds one line, newline included, so that reading a damaged file takes bounded memory.
+// maxHistoryLine is the maximum length of a line, including the newline. It bounds the memory for reading a damaged
+// file.
 const maxHistoryLine = 1 << 20
 
-// RoundHistory is an append-only file of JSON lines, one per round, for charts.
+// RoundHistory is an append-only file with one JSON line per round, for charts.
 type RoundHistory struct {
 	path string
 
 	mu        sync.Mutex
 	file      File
-	endOffset int64 // of the last whole line
+	endOffset int64 // end of the last complete line
 }
 
-// OpenRoundHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
-// synced: a process that was killed may have written a line and not synced it, and nobody writes a line again that is
-// there.
+// OpenRoundHistory opens or creates the history at path. It removes an incomplete last line. It also fsyncs the file,
+// because a killed process may have written lines without syncing them, and they are not written again.
 func (d Disk) OpenRoundHistory(path string) (*RoundHistory, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d Disk) OpenRoundHistory(path string) (*RoundHistory, error) {
 	return h, nil
 }
 
-// endOfLastLine returns the offset behind the last newline of f, reading backwards.
+// endOfLastLine returns the offset after the last newline of f. It searches backwards.
 func endOfLastLine(f File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -66,7 +66,7 @@ func endOfLastLine(f File) (int64, error) {
 	return 0, nil
 }
 
-// Append adds v as one JSON line with one write, and fsyncs it. After an error the file is as it was before.
+// Append appends v as one JSON line with one write, and fsyncs the file. On error it restores the previous length.
 func (h *RoundHistory) Append(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -89,7 +89,7 @@ func (h *RoundHistory) Append(v any) error {
 	return nil
 }
 
-// Size returns how many bytes the whole lines have.
+// Size returns the total length of the complete lines in bytes.
 func (h *RoundHistory) Size() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,10 +99,10 @@ func (h *RoundHistory) Size() int64 {
 // Close closes the file.
 func (h *RoundHistory) Close() error { return h.file.Close() }
 
-// NewestHistoryLines yields the whole lines of the history at path, newest first, without their newlines; the bytes are
-// only valid until the next line. It reads the file in blocks from its end, no more than the lines that are asked for.
-// An error comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not
-// shown: another goroutine may be appending it.
+// NewestHistoryLines yields the complete lines of the history at path, newest first and without newlines. A line is
+// only valid until the next one is yielded. The file is read backwards in blocks, only as far as required. An error is
+// yielded last, with a nil line. A missing file has no lines. An incomplete last line is skipped, because another
+// goroutine may be appending it.
 func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		f, err := d.OpenFile(path, os.O_RDONLY, 0)
@@ -128,14 +128,14 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 
 var errLineTooLong = errors.New("a line is too long")
 
-// historyBlockSize is how many bytes are read at a time.
+// historyBlockSize is the number of bytes read at a time.
 const historyBlockSize = 16 << 10
 
-// readLinesBackwards gives the whole lines among the first size bytes of r to line, the last one first, until line
+// readLinesBackwards calls line with each complete line in the first size bytes of r, last line first, until line
 // returns false.
 func readLinesBackwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
-	var tail []byte // the bytes behind begin that are not given yet
-	whole := false  // tail ends where a line does
+	var tail []byte // bytes after begin that have not been passed to line
+	whole := false  // whether tail ends at the end of a line
 	for begin := size; begin > 0; {
 		n := min(begin, historyBlockSize)
 		block := make([]byte, int(n)+len(tail))

@@ -59,7 +59,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read of a file.
+// counted counts the bytes that are read from a file.
 type counted struct {
 	io.ReaderAt
 	bytes int
@@ -70,8 +70,8 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// However long the history is, its newest lines cost the blocks that hold them. Lines longer than a block, and lines
-// that end where a block does, are whole.
+// TestHistoryIsReadFromTheEnd checks that reading the newest lines reads only the blocks that contain them, whatever
+// the length of the history. Lines that are longer than a block or end at its boundary must be complete.
 func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	for _, tt := range []struct{ lines, length, want, most int }{
 		{40_000, 118, 60, 1}, {40_000, 118, 300, 3}, {400, historyBlockSize, 3, 5}, {400, historyBlockSize + 1, 3, 5},
@@ -96,8 +96,8 @@ func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkHistoryNewest reads the 60 newest lines of a history as long as one of 4 million, of which only the newest
-// are written.
+// BenchmarkHistoryNewest reads the 60 newest lines of a file as long as a history of 4 million lines. Only the newest
+// lines are actually written.
 func BenchmarkHistoryNewest(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "history.jsonl")
 	line := strings.Repeat("x", 229) + "\n"
@@ -119,7 +119,8 @@ func BenchmarkHistoryNewest(b *testing.B) {
 	}
 }
 
-// Cut at every byte: the whole lines stay, the torn one is neither read nor in the way of the next.
+// TestHistoryTorn cuts the file at each byte. The complete lines must remain, and an incomplete line must be neither
+// returned nor kept.
 func TestHistoryTorn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")
 	mustAppend(t, path, 1, 2, 3)
@@ -139,7 +140,7 @@ func TestHistoryTorn(t *testing.T) {
 			t.Fatalf("cut at %d, then appended: %q", cut, got)
 		}
 	}
-	mustWrite(t, path, []byte("whole\n"+strings.Repeat("\x00", 10_000))) // more than one block of the search
+	mustWrite(t, path, []byte("whole\n"+strings.Repeat("\x00", 10_000))) // longer than one block of the search
 	mustAppend(t, path, 9)
 	if got := mustRead(t, path); string(got) != "whole\n{\"round\":9}\n" {
 		t.Errorf("%q behind a long torn tail", got)

@@ -14,19 +14,19 @@ import (
 
 // Tensor is one named array of a safetensors file.
 type Tensor struct {
-	Name  string // UTF-8, not empty
-	DType string // "F32" or "F64"
-	Shape []int  // empty for a scalar
-	Data  []byte // little endian, row major: product of Shape times 4 or 8 bytes
+	Name  string // non-empty UTF-8 name
+	DType string // element type, "F32" or "F64"
+	Shape []int  // dimensions; empty for a scalar
+	Data  []byte // elements, little endian and row major
 }
 
 const (
 	metadataKey = "__metadata__"
-	// maxSafetensorsHeader bounds the JSON header of files read and written here. The format allows 100 MB; what is
-	// long in ours are the names and numbers of a task's columns.
+	// maxSafetensorsHeader is the maximum length of the JSON header. The format allows 100 MB. Our headers contain the
+	// names and numbers of a task's columns.
 	maxSafetensorsHeader = 16 << 20
 	maxTensorRank        = 16
-	maxTensorDim         = 1<<31 - 1 // so that a dimension is an int on every platform
+	maxTensorDim         = 1<<31 - 1 // fits into an int on every platform
 )
 
 func dtypeSize(dtype string) (int, bool) {
@@ -39,17 +39,16 @@ func dtypeSize(dtype string) (int, bool) {
 	return 0, false
 }
 
-// EncodeSafetensors returns the safetensors file with these tensors: the length of the header, the header as JSON
-// padded with spaces to a multiple of 8, the data without holes. The bytes are a function of the content alone:
-// metadata is sorted by key, tensors as the reference implementation has them, F64 before F32 (so that the data is
-// aligned) and then by name.
+// EncodeSafetensors returns the tensors as a safetensors file: header length, JSON header padded with spaces to a
+// multiple of 8, and the data without gaps. Equal content gives equal bytes. Metadata is sorted by key. Tensors are
+// sorted like in the reference implementation: F64 before F32 for alignment, then by name.
 func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	pieces, err := EncodeSafetensorsPieces(tensors, metadata)
 	return slices.Concat(pieces...), err
 }
 
-// EncodeSafetensorsPieces returns the same file in pieces: what stands before the data, and then each tensor's Data
-// itself.
+// EncodeSafetensorsPieces is like EncodeSafetensors, but returns the file in pieces: the length and header, and then
+// the Data of each tensor without copying it.
 func EncodeSafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, error) {
 	sorted := slices.Clone(tensors)
 	sort.Slice(sorted, func(i, j int) bool {
@@ -88,7 +87,7 @@ func checkTensors(tensors []Tensor) error {
 	return nil
 }
 
-// checkTensorShape says why a tensor of this type and shape does not fill exactly size bytes.
+// checkTensorShape returns an error if a tensor of this type and shape does not have exactly size bytes.
 func checkTensorShape(dtype string, shape []int64, size int64) error {
 	width, ok := dtypeSize(dtype)
 	if !ok {
@@ -107,7 +106,7 @@ func checkTensorShape(dtype string, shape []int64, size int64) error {
 		want = 0
 	}
 	for _, d := range shape {
-		if want > 0 && want > size/d { // want*d > size, without the overflow
+		if want > 0 && want > size/d { // overflow-safe form of want*d > size
 			return fmt.Errorf("shape %v of %s needs more than its %d bytes", shape, dtype, size)
 		}
 		want *= d
@@ -118,8 +117,8 @@ func checkTensorShape(dtype string, shape []int64, size int64) error {
 	return nil
 }
 
-// encodeSafetensorsHeader writes the header by hand, in the order and without the spaces of the reference
-// implementation.
+// encodeSafetensorsHeader encodes the header in the order and format of the reference implementation, without optional
+// spaces.
 func encodeSafetensorsHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -161,7 +160,7 @@ func encodeSafetensorsHeader(tensors []Tensor, metadata map[string]string) ([]by
 	return b.Bytes(), nil
 }
 
-// quoteJSON returns s, which is UTF-8, as a JSON string, without the HTML escapes that encoding/json adds by default.
+// quoteJSON encodes s as a JSON string, without the HTML escapes of encoding/json. s must be UTF-8.
 func quoteJSON(s string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

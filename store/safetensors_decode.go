@@ -14,16 +14,16 @@ import (
 	"unicode/utf8"
 )
 
-// safetensorsEntry is one tensor as the header describes it: where it lies in the data, as bytes [begin, end).
+// safetensorsEntry describes one tensor of the header. Its data is in the bytes [begin, end) of the data section.
 type safetensorsEntry struct {
 	name, dtype string
 	shape       []int64
 	begin, end  int64
 }
 
-// DecodeSafetensors returns the tensors of a safetensors file in the order of their data, and its metadata (nil if
-// it has none). Only F32 and F64 are taken. The data must be covered exactly: no overlap, no hole, nothing behind.
-// Each Data is a view into p, so that decoding needs memory for the header only.
+// DecodeSafetensors returns the tensors of a safetensors file in the order of their data, and its metadata, which may
+// be nil. It accepts only F32 and F64. The tensors must cover the data exactly, without overlap, gap or remainder. Each
+// Data is a slice of p, so only the header requires new memory.
 func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
 	n, err := safetensorsHeaderLen(p, int64(len(p)))
 	if err != nil {
@@ -41,7 +41,7 @@ func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
 	return tensors, metadata, nil
 }
 
-// tensorsWithoutData returns tensors without their data.
+// tensorsWithoutData converts entries to tensors with nil Data.
 func tensorsWithoutData(entries []safetensorsEntry) []Tensor {
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
@@ -54,8 +54,7 @@ func tensorsWithoutData(entries []safetensorsEntry) []Tensor {
 	return tensors
 }
 
-// ReadSafetensorsLayout returns the tensors of a safetensors file as DecodeSafetensors does, but for their data, which
-// it does not read.
+// ReadSafetensorsLayout returns the tensors of a safetensors file without their data. It reads only the header.
 func (d Disk) ReadSafetensorsLayout(path string) ([]Tensor, error) {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -87,7 +86,7 @@ func readSafetensorsLayout(f File) ([]Tensor, error) {
 	return tensorsWithoutData(entries), err
 }
 
-// safetensorsHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.
+// safetensorsHeaderLen returns the header length from the first 8 bytes of a file with size bytes.
 func safetensorsHeaderLen(p []byte, size int64) (int64, error) {
 	if len(p) < 8 {
 		return 0, errors.New("store: not a safetensors file: shorter than 8 bytes")
@@ -100,7 +99,7 @@ func safetensorsHeaderLen(p []byte, size int64) (int64, error) {
 	return int64(n), nil
 }
 
-// parseSafetensorsHeader reads and checks the header of a file that has dataLen bytes of data.
+// parseSafetensorsHeader parses and validates the header of a file with dataLen bytes of data.
 func parseSafetensorsHeader(header []byte, dataLen int64) ([]safetensorsEntry, map[string]string, error) {
 	fail := func(err error) ([]safetensorsEntry, map[string]string, error) {
 		return nil, nil, fmt.Errorf("store: safetensors header: %w", err)
@@ -132,7 +131,7 @@ func parseSafetensorsHeader(header []byte, dataLen int64) ([]safetensorsEntry, m
 	return entries, metadata, nil
 }
 
-// checkDataCoverage sorts the entries by offset and makes sure that they cover the data without overlap or hole.
+// checkDataCoverage sorts the entries by offset and verifies that they cover the data without overlap or gap.
 func checkDataCoverage(entries []safetensorsEntry, dataLen int64) error {
 	sort.Slice(entries, func(i, j int) bool {
 		a, b := &entries[i], &entries[j]
@@ -160,8 +159,8 @@ type jsonObjectField struct {
 	value json.RawMessage
 }
 
-// splitJSONObject returns the fields of a JSON object in order. A map would hide a key that occurs twice, which the
-// format forbids.
+// splitJSONObject returns the fields of a JSON object in order. It rejects duplicate keys, which a map would hide and
+// the format forbids.
 func splitJSONObject(text []byte) ([]jsonObjectField, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -174,7 +173,7 @@ func splitJSONObject(text []byte) ([]jsonObjectField, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := jsonObjectField{key: key.(string)} // the decoder lets nothing else stand before a colon
+		f := jsonObjectField{key: key.(string)} // the decoder guarantees that a key is a string
 		if seen[f.key] {
 			return nil, fmt.Errorf("%q occurs twice", f.key)
 		}
@@ -238,7 +237,8 @@ func parseSafetensorsEntry(name string, text []byte) (safetensorsEntry, error) {
 	return e, nil
 }
 
-// parseJSONInts reads a JSON array of integers. Unmarshal alone would take null for an empty array and for zero.
+// parseJSONInts parses a JSON array of integers. It rejects null, which json.Unmarshal accepts as an empty array or
+// zero.
 func parseJSONInts(text []byte) ([]int64, error) {
 	var found []*int64
 	if err := json.Unmarshal(text, &found); err != nil {

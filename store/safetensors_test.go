@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// SOURCE of testdata/reference.safetensors, made with safetensors 0.8.0 and numpy 2.4.6 on a little-endian machine:
+// Source of testdata/reference.safetensors, made with safetensors 0.8.0 and numpy 2.4.6 on a little-endian machine:
 //
 //	python3 -c '
 //	import numpy as n; from safetensors.numpy import save_file as s
@@ -116,7 +116,7 @@ func TestEncodeSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// safeFile wraps a header and n bytes of data.
+// safeFile returns a safetensors file with this header and n zero bytes of data.
 func safeFile(header string, n int) []byte {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(p, header...), make([]byte, n)...)
@@ -179,7 +179,8 @@ func TestDecodeSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// Tensors that decode cover their data exactly and, encoded again, decode to the same.
+// FuzzDecodeSafetensors checks that decoded tensors cover the data exactly, and that encoding and decoding them again
+// changes nothing.
 func FuzzDecodeSafetensors(f *testing.F) {
 	tensors, metadata := reference()
 	p, err := EncodeSafetensors(tensors, metadata)
@@ -204,7 +205,7 @@ func FuzzDecodeSafetensors(f *testing.F) {
 		again, err := EncodeSafetensors(tensors, metadata)
 		if err != nil {
 			if strings.Contains(err.Error(), "tensor name") || strings.Contains(err.Error(), "header of") {
-				return // an empty name is legal to read; escapes may not fit the limit when written out
+				return // decoding accepts an empty name, and escapes may exceed the header limit when encoded
 			}
 			t.Fatal(err)
 		}

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// SetAsideFile renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to
-// model-7.aside-1.record. It returns that name, or "" if there is no such file. The program continues without the
-// file, and a person can examine it.
+// SetAsideFile renames a file durably to an unused name, such as run.aside-1 or model-7.aside-1.record. It returns the
+// new name, or "" if the file does not exist. The program continues without the file; an operator can still examine it.
 func (d Disk) SetAsideFile(path string) (aside string, err error) {
 	if _, err := d.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// smallLog puts three updates and returns the log's bytes and where each entry ends.
+// smallLog writes three updates and returns the bytes of the log and the end offset of each entry.
 func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[string][]byte, ends []int) {
 	t.Helper()
 	updates = map[string][]byte{"a": []byte("first payload"), "b": nil, "c": []byte("the third")}
@@ -22,7 +22,8 @@ func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[st
 	return s.logPath, mustRead(t, s.logPath), updates, ends
 }
 
-// The log cut at every byte: every entry wholly before the cut is served, nothing else, and the spool goes on.
+// TestSpoolCutAnywhere cuts the log at each byte. Exactly the entries before the cut must be served, and new updates
+// must be accepted.
 func TestSpoolCutAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
@@ -55,8 +56,8 @@ func TestSpoolCutAnywhere(t *testing.T) {
 	}
 }
 
-// Every byte flipped: what is served is right, the entries before the damage are all there, damage outside an
-// entry's fixed part costs only that entry, and it is reported.
+// TestSpoolFlipAnywhere flips each byte of the log. Damage must be reported and must never be served. Entries before
+// the damage must remain. Damage outside the fixed-size part must affect only its own entry.
 func TestSpoolFlipAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
@@ -88,7 +89,7 @@ func TestSpoolFlipAnywhere(t *testing.T) {
 	}
 }
 
-// An entry that rots while the spool is open is refused when it is read.
+// TestSpoolPayloadVerifies checks that ReadPayload detects an entry that was damaged while the spool is open.
 func TestSpoolPayloadVerifies(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
@@ -102,7 +103,7 @@ func TestSpoolPayloadVerifies(t *testing.T) {
 	}
 }
 
-// A log that was renamed to another round serves nothing there.
+// TestSpoolIsBoundToItsRound checks that a log renamed to another round has no valid entries.
 func TestSpoolIsBoundToItsRound(t *testing.T) {
 	dir := t.TempDir()
 	_, log, _, _ := smallLog(t, dir)
@@ -124,11 +125,12 @@ func TestSpoolIsBoundToItsRound(t *testing.T) {
 	}
 }
 
-// An update that was damaged is not served, and heals when it is put again, though the damaged bytes stay in the log.
+// TestSpoolDamagedUpdateHeals checks that a damaged update is not served and can be stored again, although the damaged
+// bytes remain in the log.
 func TestSpoolDamagedUpdateHeals(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
-	log[ends[0]-1] ^= 1 // the payload of a, with sound entries behind it
+	log[ends[0]-1] ^= 1 // damages the last byte of the payload of a; valid entries follow
 	mustWrite(t, path, log)
 
 	s, problems := mustReopen(t, dir)
@@ -148,10 +150,10 @@ func TestSpoolDamagedUpdateHeals(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Power cuts at random moments, again and again: sectors of the log are any of those that were written, or zeros. What
-// is served is right, and what was lost can be put again.
+// TestSpoolPowerCuts simulates power cuts at random moments: each sector of the log is a version that was written, or
+// zeros. Served updates must be correct, and lost updates can be stored again.
 func TestSpoolPowerCuts(t *testing.T) {
-	const sector = 64 // smaller than a disk's, for more cases in less data
+	const sector = 64 // smaller than a real sector, to cover more cases with less data
 	rnd := rand.New(rand.NewPCG(1, 2))
 	lost := 0
 	for range 30 {
@@ -190,7 +192,7 @@ func TestSpoolPowerCuts(t *testing.T) {
 	}
 }
 
-// No log makes opening panic, and only what hashes to its digest is served.
+// FuzzOpenSpool checks that no log makes OpenSpool panic, and that every served payload matches its digest.
 func FuzzOpenSpool(f *testing.F) {
 	payload := []byte("payload")
 	entry := append(encodeSpoolEntryHead(testID, entryOf("a", payload), false), payload...)

@@ -7,15 +7,16 @@ import (
 	"math"
 )
 
-// The spool's log has no header of its own; it is a sequence of entries, little endian:
+// The log of a spool is a sequence of entries without a file header, little endian:
 //
-//	magic 4 | agent length 4 | meta length 4 | payload length 8 | digest of the payload 32 |
-//	CRC-32C of agent and meta 4 | CRC-32C of the RoundSpoolID and all before 4 | agent | meta | payload
+//	magic 4 | agent length 4 | manifest length 4 | payload length 8 | digest of the payload 32 |
+//	CRC-32C of agent and manifest 4 | CRC-32C of the RoundSpoolID and all preceding bytes 4 |
+//	agent | manifest | payload
 //
-// An entry with the other magic has its payload in a file apart, and the log goes on behind its meta.
+// The payload of an entry with ownFileMagic is in a separate file, so its log entry ends after the manifest.
 //
-// The last checksum makes the lengths trustworthy on their own, so that damage inside an entry costs that entry and
-// not those behind it. It covers the RoundSpoolID too: an entry cannot turn up in another round.
+// The second checksum protects the lengths, so that damage inside an entry does not affect the entries after it. It
+// includes the RoundSpoolID, so that an entry is not accepted in another round.
 const (
 	spoolMagic         = "FMU1"
 	ownFileMagic       = "FMU2"
@@ -26,16 +27,16 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// spoolEntryHead is the decoded fixed part of a log entry.
+// spoolEntryHead is the decoded fixed-size part of a log entry.
 type spoolEntryHead struct {
 	agentLen, manifestLen    int
 	payloadLen               int64
 	isInOwnFile              bool
 	payloadDigest            [sha256.Size]byte
-	agentAndManifestChecksum uint32 // of agent and meta
+	agentAndManifestChecksum uint32 // CRC-32C of agent and manifest
 }
 
-// logEntryLen is the length of the entry in the log.
+// logEntryLen returns the length of the entry in the log.
 func (h spoolEntryHead) logEntryLen() int64 {
 	n := int64(spoolEntryHeadSize) + int64(h.agentLen) + int64(h.manifestLen)
 	if h.isInOwnFile {
@@ -44,7 +45,7 @@ func (h spoolEntryHead) logEntryLen() int64 {
 	return n + h.payloadLen
 }
 
-// appendSpoolID appends the fixed binary form of id, 48 bytes.
+// appendSpoolID appends the 48-byte encoding of id.
 func appendSpoolID(dst []byte, id RoundSpoolID) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, id.Run)
 	dst = binary.LittleEndian.AppendUint64(dst, id.Round)
@@ -55,7 +56,8 @@ func spoolHeadChecksum(id RoundSpoolID, head []byte) uint32 {
 	return crc32.Update(crc32.Checksum(appendSpoolID(nil, id), castagnoli), castagnoli, head)
 }
 
-// encodeSpoolEntryHead returns everything of e's log entry but the payload.
+// encodeSpoolEntryHead returns the log entry of e without its payload. apart means that the payload is in a separate
+// file.
 func encodeSpoolEntryHead(id RoundSpoolID, e SpoolEntry, apart bool) []byte {
 	p := make([]byte, 0, spoolEntryHeadSize+len(e.Agent)+len(e.SignedManifest))
 	if apart {
@@ -74,8 +76,8 @@ func encodeSpoolEntryHead(id RoundSpoolID, e SpoolEntry, apart bool) []byte {
 	return append(p, e.SignedManifest...)
 }
 
-// decodeSpoolEntryHead reads the fixed part of an entry; ok is false unless its lengths can be relied on and the whole
-// entry fits into the room bytes from its start to the end of the log.
+// decodeSpoolEntryHead decodes the fixed-size part of an entry. ok is false if the checksum is wrong or the entry is
+// longer than room, the number of bytes from its start to the end of the log.
 func decodeSpoolEntryHead(id RoundSpoolID, p []byte, room int64) (h spoolEntryHead, ok bool) {
 	end := spoolEntryHeadSize - 4
 	magic := string(p[:len(spoolMagic)])

@@ -18,7 +18,7 @@ func entryOf(agent string, payload []byte) SpoolEntry {
 		PayloadSize:    int64(len(payload))}
 }
 
-// hookFS is the machine's file system with its files wrapped.
+// hookFS is the machine's file system with wrapped files.
 type hookFS struct {
 	FS
 	wrap func(File) File
@@ -34,7 +34,7 @@ func (h hookFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) 
 	return h.wrap(f), nil
 }
 
-// hookFile is a log whose operations fail, block or are counted when the test says so; nil means go ahead.
+// hookFile is a file with hooks that may fail, block or count its operations. A nil hook does nothing.
 type hookFile struct {
 	File
 	read     func() error
@@ -51,7 +51,7 @@ func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.File.ReadAt(p, off)
 }
 
-// WriteAt lets a failing write leave its first bytes behind, as a disk that fills up does.
+// WriteAt writes the first bytes of a failing write, like a disk that fills up.
 func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
 	if f.write == nil {
 		return f.File.WriteAt(p, off)
@@ -70,7 +70,7 @@ func (f *hookFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// failOn is a logger for spools that must be sound.
+// failOn returns a logger that fails the test on any reported problem.
 func failOn(t testing.TB) func(string) {
 	return func(problem string) {
 		t.Helper()
@@ -87,7 +87,7 @@ func mustOpen(t testing.TB, dir string) *UpdateSpool {
 	return s
 }
 
-// mustReopen opens a spool that may be damaged and returns what was reported.
+// mustReopen opens a spool that may be damaged and returns the reported problems.
 func mustReopen(t testing.TB, dir string) (s *UpdateSpool, problems []string) {
 	t.Helper()
 	s, err := LocalDisk.OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
@@ -123,7 +123,7 @@ func mustClose(t testing.TB, s *UpdateSpool) {
 	}
 }
 
-// wantServed demands exactly these payloads, with their entries complete and in order.
+// wantServed checks that the spool serves exactly these payloads, with complete entries in order.
 func wantServed(t testing.TB, s *UpdateSpool, want map[string][]byte) {
 	t.Helper()
 	var agents []string

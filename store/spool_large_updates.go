@@ -14,12 +14,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A large update is received in a file of its own beside the log, so that a restart finds what has come and no byte
-// is written twice. AdoptPartialFile makes it an entry of the log, whose payload stays in that file. The name has the
-// digest in it: another update never overwrites one that was accepted.
+// A large update is received into its own file next to the log. It is written only once, and a restart can resume it.
+// AdoptPartialFile adds it to the log, and the payload remains in that file. The file name contains the digest, so that
+// another update never overwrites an accepted one.
 
 func (s *UpdateSpool) largeUpdatePrefix(agent string) string {
-	name := sha256.Sum256([]byte(agent)) // ids that differ in case only must not meet on a file system that ignores it
+	name := sha256.Sum256([]byte(agent)) // hash, because some file systems ignore case but agent ids do not
 	return fmt.Sprintf("part-%x-", name[:16])
 }
 
@@ -27,9 +27,9 @@ func (s *UpdateSpool) largeUpdatePath(agent string, digest [sha256.Size]byte) st
 	return filepath.Join(filepath.Dir(s.logPath), s.largeUpdatePrefix(agent)+fmt.Sprintf("%x", digest))
 }
 
-// OpenPartialUpdate opens the file in which an update is received, with what an earlier process left of it. The
-// arguments are those of OpenPartialFile. An agent has one such file: those of its other unfinished updates are
-// removed. The error is ErrDigestConflict if the agent has an entry already, or is being given one.
+// OpenPartialUpdate opens the file into which an update is received, with the chunks from earlier attempts. See
+// OpenPartialFile for the arguments. Files of the agent's other unfinished updates are removed. It returns
+// ErrDigestConflict if the agent already has an entry or one is being added.
 func (s *UpdateSpool) OpenPartialUpdate(agent string, digest [sha256.Size]byte, size int64, chunk int,
 	sum func(k int) [sha256.Size]byte) (*PartialFile, error) {
 	if err := s.removeOtherLargeUpdates(agent, digest); err != nil {
@@ -60,9 +60,8 @@ func (s *UpdateSpool) removeOtherLargeUpdates(agent string, digest [sha256.Size]
 	return nil
 }
 
-// AdoptPartialFile is Put for an update that was received in its PartialFile, which is complete and may be closed.
-// Nothing is read: the digest is made of the chunks' hashes, and each chunk was held against its own. ReadPayload
-// verifies the whole.
+// AdoptPartialFile adds a completely received update to the log. p may be closed. The payload is not read again: each
+// chunk was verified by its hash, and the digest is computed from these hashes. ReadPayload verifies the whole payload.
 func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
 	if err := checkEntryNameLengths(e); err != nil {
 		return err
@@ -84,7 +83,8 @@ func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
 	return s.appendEntry(payloadLocation{SpoolEntry: e, isInOwnFile: true, checksums: p.storedChunkChecksums})
 }
 
-// setAdoptingPartial marks an agent whose file may not be removed; false says that it was marked already.
+// setAdoptingPartial marks or unmarks an agent whose file must not be removed. It returns false if the agent is already
+// marked.
 func (s *UpdateSpool) setAdoptingPartial(agent string, on bool) bool {
 	s.indexMutex.Lock()
 	defer s.indexMutex.Unlock()
@@ -108,8 +108,8 @@ func (s *UpdateSpool) openLargeUpdate(e SpoolEntry) (File, error) {
 	return f, nil
 }
 
-// checkLargeUpdate makes the sum of an entry's file, and reports whether the file is there and right. The error is of
-// the disk.
+// checkLargeUpdate computes the checksum of an entry's file and reports whether the file exists and matches the digest.
+// It returns read errors.
 func (s *UpdateSpool) checkLargeUpdate(e SpoolEntry) (sums chunkChecksums, sound bool, err error) {
 	f, err := s.openLargeUpdate(e)
 	if errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func (s *UpdateSpool) checkLargeUpdate(e SpoolEntry) (sums chunkChecksums, sound
 	return sums, sound, nil
 }
 
-// verifyPayload makes the sum of an entry's payload, and reports whether it has the entry's digest.
+// verifyPayload computes the checksum of an entry's payload and reports whether the payload matches the digest.
 func verifyPayload(e SpoolEntry, payload io.Reader) (chunkChecksums, bool, error) {
 	blob, sum := wire.NewBlobHasher(), crc32.New(castagnoli)
 	n, err := io.Copy(io.MultiWriter(blob, sum), payload)

@@ -12,7 +12,7 @@ import (
 
 func (p partialOf) entry(agent string) SpoolEntry { return entryOf(agent, p.payload) }
 
-// receive puts chunks into the agent's file, and closes it.
+// receive writes chunks ks into the agent's file and closes it.
 func (p partialOf) receive(t testing.TB, s *UpdateSpool, agent string, ks ...int) *PartialFile {
 	t.Helper()
 	e := p.entry(agent)
@@ -38,7 +38,7 @@ func mustAdopt(t testing.TB, s *UpdateSpool, e SpoolEntry, f *PartialFile) {
 	}
 }
 
-// Large updates lie beside the log and are served like the small ones, before and after the spool is opened again.
+// TestSpoolAdopts checks that large updates are served like small ones, before and after the spool is reopened.
 func TestSpoolAdopts(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -46,7 +46,7 @@ func TestSpoolAdopts(t *testing.T) {
 	want := map[string][]byte{"a": []byte("small"), "b": b.payload, "c": []byte("small too"), "D": d.payload}
 	mustPut(t, s, "a", want["a"])
 	b.receive(t, s, "b", 0, 2)
-	f := b.receive(t, s, "b", 1, 3) // by two processes, say
+	f := b.receive(t, s, "b", 1, 3) // as if received by two processes
 	mustAdopt(t, s, b.entry("b"), f)
 	mustAdopt(t, s, b.entry("b"), f)
 	mustPut(t, s, "c", want["c"])
@@ -69,7 +69,8 @@ func TestSpoolAdopts(t *testing.T) {
 	}
 }
 
-// A file that is not there whole is not adopted; an entry whose file was damaged or has gone is dropped, and heals.
+// TestSpoolAdoptVerifies checks that an incomplete file is not adopted. An entry with a damaged or missing file must be
+// dropped, and the update can be stored again.
 func TestSpoolAdoptVerifies(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -114,7 +115,7 @@ func flip(t *testing.T, path string) {
 	mustWrite(t, path, b)
 }
 
-// A file that is damaged after it was adopted is noticed when it is read.
+// TestSpoolHoldsAFileAgainstItsSums checks that damage after the adoption of a file is detected when the file is read.
 func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
 	s, p := mustOpen(t, t.TempDir()), newPartialOf(1, 2*partChunk+5)
 	defer mustClose(t, s)
@@ -126,7 +127,8 @@ func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
 	}
 }
 
-// An agent that changes its mind leaves one file behind, and none of another agent goes with it.
+// TestSpoolKeepsOneFileOfAnAgent checks that a new update replaces the agent's unfinished file and no file of another
+// agent.
 func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -144,7 +146,7 @@ func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
 	mustAdopt(t, s, newPartialOf(7, partChunk).entry("A"), other)
 }
 
-// Adoptions and puts of many agents at a time.
+// TestSpoolAdoptsConcurrently stores and adopts updates of many agents concurrently.
 func TestSpoolAdoptsConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

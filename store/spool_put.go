@@ -6,9 +6,9 @@ import (
 	"hash/crc32"
 )
 
-// Put stores an update, whose payload may come in pieces, and which the caller has held against its digest. It syncs
-// nothing. The same update again is nil at once; another digest of the same agent is ErrDigestConflict. When the disk
-// is full the error says so, the log is as it was before, and a later Put works once there is room.
+// Put stores an update without fsync. The caller must have verified its digest. Storing the same update again succeeds.
+// A different digest of the same agent returns ErrDigestConflict. If the disk is full, the log is unchanged and a later
+// Put can succeed.
 func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 	if err := checkSpoolEntry(e, pieces); err != nil {
 		return err
@@ -45,7 +45,7 @@ func checkSpoolEntry(e SpoolEntry, pieces [][]byte) error {
 	return nil
 }
 
-// alreadyStored answers a Put that needs no writing: done is false when it does need it.
+// alreadyStored checks whether the agent already has an entry. If done is true, Put returns err without writing.
 func (s *UpdateSpool) alreadyStored(e SpoolEntry) (done bool, err error) {
 	s.indexMutex.RLock()
 	defer s.indexMutex.RUnlock()
@@ -56,7 +56,7 @@ func (s *UpdateSpool) alreadyStored(e SpoolEntry) (done bool, err error) {
 	return have, nil
 }
 
-// appendEntry writes an entry behind the last one and indexes it, or leaves the log as it was.
+// appendEntry appends an entry to the log and adds it to the index. On error the log is unchanged.
 func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	s.writeMutex.Lock()
 	defer s.writeMutex.Unlock()
@@ -84,7 +84,7 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	return nil
 }
 
-// rollback cuts the log back to its last entry after a failed write, and returns the error for the caller.
+// rollback truncates the log to its last entry after a failed write. It returns the error for the caller.
 func (s *UpdateSpool) rollback(cause error) error {
 	if cut := s.logFile.Truncate(s.logEndOffset); cut != nil {
 		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// recoverLog rebuilds the index from the log and cuts off what lies behind the last sound entry.
+// recoverLog rebuilds the index from the log and truncates the log after the last valid entry.
 func (s *UpdateSpool) recoverLog(logger func(string)) error {
 	info, err := s.logFile.Stat()
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *UpdateSpool) recoverLog(logger func(string)) error {
 	return nil
 }
 
-// scanLog indexes the sound entries, sets s.logEndOffset behind the last of them and returns where it had to stop. An
-// error of the disk is returned and not taken for damage: what cannot be read now must not be cut off.
+// scanLog indexes the valid entries and sets s.logEndOffset to the end of the last one. It returns the offset at which
+// scanning stopped. Read errors are returned: they must not be treated as damage, because the data would be cut off.
 func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err error) {
 	head := make([]byte, spoolEntryHeadSize)
 	for at := int64(0); at < size; {
@@ -60,7 +60,8 @@ func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err 
 	return size, nil
 }
 
-// indexEntry indexes an entry that ends at end, unless its agent has one already: Put never writes two.
+// indexEntry adds a recovered entry to the index and advances the end of the log to end. If the agent already has an
+// entry, it keeps the first one and reports the other.
 func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(string)) {
 	s.logEndOffset = end
 	if old, have := s.locationByAgent[found.Agent]; have {
@@ -72,8 +73,8 @@ func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(s
 	s.locationByAgent[found.Agent] = found
 }
 
-// readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
-// checksum differs, or the file apart is not there.
+// readEntry reads and verifies the entry with head h at offset at. The payload is read through a small buffer. sound is
+// false if a checksum does not match or the separate file is missing.
 func (s *UpdateSpool) readEntry(h spoolEntryHead, at int64) (found payloadLocation, sound bool, err error) {
 	names := make([]byte, h.agentLen+h.manifestLen)
 	at += int64(spoolEntryHeadSize)
@@ -84,7 +85,7 @@ func (s *UpdateSpool) readEntry(h spoolEntryHead, at int64) (found payloadLocati
 		SignedManifest: names[h.agentLen:],
 		PayloadSize:    h.payloadLen}
 	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), isInOwnFile: h.isInOwnFile}
-	// a 32-bit build cannot hold what a 64-bit one may have written
+	// a 32-bit build cannot load a payload that only a 64-bit build can hold
 	if crc32.Checksum(names, castagnoli) != h.agentAndManifestChecksum || h.payloadLen > math.MaxInt {
 		return found, false, nil
 	}

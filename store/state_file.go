@@ -2,19 +2,21 @@ package store
 
 import "path/filepath"
 
-// StateFile describes a file of a state folder. It is either a record that SaveStateFile replaces as a whole, or a
-// record in slots (Disk.NewRecordSlots). The package that uses the file encodes and decodes its content.
+// StateFile describes a file of a state folder. The file is either a record that SaveStateFile replaces as a whole, or
+// a record in slots (Disk.NewRecordSlots). The package that uses the file encodes and decodes its content.
 type StateFile struct {
 	Name string
-	// Version is the version of the format. Loading a file of another version returns a *FormatVersionError.
+	// Version is the format version. Loading a file with another version returns a *FormatVersionError.
 	Version uint16
-	// MaxBytes limits the length of the content.
+	// MaxBytes is the maximum length of the content.
 	MaxBytes int
-	// Slots is the number of copies that are written in turn, so that one is complete at any time. 0 = no slots.
+	// Slots is the number of copies that are written alternately, so that one copy is always complete. 0 means no
+	// slots.
 	Slots int
-	// LossConsequence is the behaviour of the program if the file is lost, for messages and documentation.
+	// LossConsequence describes the effect of losing the file, for messages and documentation.
 	LossConsequence string
-	// Large files are removed when they are damaged. The others are set aside, so that a person can examine them.
+	// Large files are deleted when they are damaged. Other damaged files are renamed, so that an operator can examine
+	// them.
 	Large bool
 }
 
@@ -23,8 +25,8 @@ func (d Disk) SaveStateFile(dir string, f *StateFile, body []byte) error {
 	return d.SaveRecord(filepath.Join(dir, f.Name), f.Version, body)
 }
 
-// LoadStateFile returns the content of a file without slots. The error is ErrNoRecord if there is no file, a
-// *CorruptError, a *FormatVersionError, or the error of the disk.
+// LoadStateFile returns the content of a file without slots. It returns ErrNoRecord if the file does not exist, a
+// *CorruptError, a *FormatVersionError or a read error.
 func (d Disk) LoadStateFile(dir string, f *StateFile) ([]byte, error) {
 	path := filepath.Join(dir, f.Name)
 	version, body, err := d.LoadRecord(path, f.MaxBytes)

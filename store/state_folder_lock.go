@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// StateFolderLock is the exclusive hold on a state folder.
+// StateFolderLock is an exclusive lock on a state folder.
 type StateFolderLock struct{ f *os.File }
 
-// LockFile is the name of the file in a state folder that tells of a daemon's hold on it: it is there once one has
-// started.
+// LockFile is the name of the lock file in a state folder. The file exists as soon as a daemon has started there once.
 const LockFile = "lock"
 
-// LockStateFolder takes the exclusive lock of the state folder dir, which must exist, so that two daemons never share
-// it, and clears the temporary files that a crash left in it. The lock is advisory and tied to the process: it ends
-// with it, however the process ends. If another process holds it the error is ErrLocked and names that process.
+// LockStateFolder locks the state folder dir exclusively, so that two daemons never share it, and removes temporary
+// files that a crash left. dir must exist. The lock is advisory and ends with the process. If another process holds the
+// lock, the error is ErrLocked and names that process.
 func LockStateFolder(dir string) (*StateFolderLock, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -42,10 +41,12 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 	return l, nil
 }
 
-// Unlock gives the folder back. The file stays: removing it would let two processes lock two files of one name.
+// Unlock releases the lock. It keeps the lock file: if it were removed, two processes could lock different files of the
+// same name.
 func (l *StateFolderLock) Unlock() error { return l.f.Close() }
 
-// writePID names the holder, for the error of a second process. Not fsynced: it means nothing after a crash.
+// writePID writes the process id to the lock file, for the error message of a second process. It is not fsynced,
+// because it is useless after a crash.
 func (l *StateFolderLock) writePID() error {
 	if err := l.f.Truncate(0); err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// RoundSpoolID names a round's spool: an update trained on another base does not belong into it.
+// RoundSpoolID identifies the spool of a round. It includes the base model, because updates from a different base model
+// must not be mixed in.
 type RoundSpoolID struct {
 	Run, Round      uint64
 	BaseModelDigest [32]byte // digest of the base model
@@ -19,33 +20,32 @@ type RoundSpoolID struct {
 
 // SpoolEntry describes one update.
 type SpoolEntry struct {
-	Agent          string   // 1 to 255 bytes
-	PayloadDigest  [32]byte // of the payload: wire.BlobDigest
-	SignedManifest []byte   // the signed manifest, up to 64 KiB; not to be modified
-	PayloadSize    int64    // of the payload, bytes
+	Agent          string   // agent id, 1 to 255 bytes
+	PayloadDigest  [32]byte // wire.BlobDigest of the payload
+	SignedManifest []byte   // signed manifest, at most 64 KiB; must not be modified
+	PayloadSize    int64    // length of the payload in bytes
 }
 
-// UpdateSpool keeps the updates of one round that have come: one append-only log, files beside it with the large
-// updates, and in memory an index that includes every entry's SignedManifest. It is there so that they need no memory.
-// Nothing of it is synced: their agents have made them durable, and a power cut takes what must come again. All methods
-// may be called concurrently.
+// UpdateSpool stores the received updates of one round on disk, to save memory. It consists of an append-only log,
+// files for the large updates, and an index in memory that includes every SignedManifest. Nothing is fsynced: the
+// agents keep their updates durably and send them again after a power cut. All methods may be called concurrently.
 type UpdateSpool struct {
 	disk    Disk
 	id      RoundSpoolID
 	logPath string
 	logFile File
 
-	writeMutex   sync.Mutex // guards what follows
+	writeMutex   sync.Mutex // guards the next three fields
 	isClosed     bool
-	logEndOffset int64 // of the last entry
-	writeError   error // set when a failed write could not be undone
+	logEndOffset int64 // end of the last entry
+	writeError   error // set if a failed write could not be undone
 
-	indexMutex        sync.RWMutex // guards what follows; not held while payloads are read or written
+	indexMutex        sync.RWMutex // guards the two maps; not held while payloads are read or written
 	locationByAgent   map[string]payloadLocation
 	isAdoptingByAgent map[string]bool
 }
 
-// payloadLocation is where an entry's payload lies: in the log, or in a file apart.
+// payloadLocation is the location of an entry's payload: in the log or in a separate file.
 type payloadLocation struct {
 	SpoolEntry
 	offset      int64
@@ -57,9 +57,8 @@ func spoolPath(dir string, id RoundSpoolID) string {
 	return filepath.Join(dir, fmt.Sprintf("spool-%016x-%016x-%x.log", id.Run, id.Round, id.BaseModelDigest))
 }
 
-// OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
-// It reads back whatever a crash left and verifies the digest of every payload: entries that are torn or flipped
-// are dropped and reported to logger, which must not be nil.
+// OpenSpool opens or creates the spool of a round in dir. It creates dir if the parent exists. It verifies the digest
+// of every stored payload. Torn and corrupted entries are dropped and reported to logger, which must not be nil.
 func (d Disk) OpenSpool(dir string, id RoundSpoolID, logger func(problem string)) (*UpdateSpool, error) {
 	if logger == nil {
 		panic("store: OpenSpool needs a logger")
@@ -98,8 +97,8 @@ func (s *UpdateSpool) Entries() []SpoolEntry {
 	return all
 }
 
-// ReadPayload reads the agent's update into dst, which it grows if it must, and verifies it (PayloadVerifier):
-// O(update) memory, and none that is new when dst is large enough.
+// ReadPayload reads the agent's update into dst and verifies it. It grows dst if necessary. A large enough dst requires
+// no allocation.
 func (s *UpdateSpool) ReadPayload(agent string, dst []byte) ([]byte, error) {
 	s.indexMutex.RLock()
 	at, have := s.locationByAgent[agent]
@@ -112,14 +111,14 @@ func (s *UpdateSpool) ReadPayload(agent string, dst []byte) ([]byte, error) {
 		return nil, err
 	}
 	sum := s.payloadVerifierAt(at)
-	_, _ = sum.Write(dst) // cannot fail
+	_, _ = sum.Write(dst) // never fails
 	if err := sum.CheckPayload(); err != nil {
 		return nil, err
 	}
 	return dst, nil
 }
 
-// NewPayloadVerifier returns the sum of the agent's update, to which nothing is written.
+// NewPayloadVerifier returns a verifier for the agent's update. No bytes have been written to it yet.
 func (s *UpdateSpool) NewPayloadVerifier(agent string) (*PayloadVerifier, error) {
 	s.indexMutex.RLock()
 	at, have := s.locationByAgent[agent]
@@ -135,7 +134,8 @@ func (s *UpdateSpool) payloadVerifierAt(at payloadLocation) *PayloadVerifier {
 		changedError: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
-// ReadPayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadVerifier].
+// ReadPayloadAt fills dst with the bytes of the agent's update from offset from. It does not verify them: see
+// [PayloadVerifier].
 func (s *UpdateSpool) ReadPayloadAt(agent string, dst []byte, from int64) error {
 	s.indexMutex.RLock()
 	at, have := s.locationByAgent[agent]
@@ -164,7 +164,7 @@ func (s *UpdateSpool) readPayload(dst []byte, at payloadLocation, from int64) er
 	return nil
 }
 
-// Close closes the log. It removes nothing: once the round is over, its folder is the caller's to remove.
+// Close closes the log. It removes no files; the caller removes the folder after the round.
 func (s *UpdateSpool) Close() error {
 	s.writeMutex.Lock()
 	defer s.writeMutex.Unlock()

@@ -71,13 +71,13 @@ func TestSpoolRefusals(t *testing.T) {
 	}
 	wantServed(t, s, map[string][]byte{"a": []byte("update")})
 	mustClose(t, s)
-	mustClose(t, s) // twice is fine
+	mustClose(t, s) // a second Close succeeds
 	if err := s.Put(good, []byte("update")); !errors.Is(err, ErrClosed) {
 		t.Errorf("Put after Close: %v, want ErrClosed", err)
 	}
 }
 
-// The caller may reuse its buffers once Put has returned.
+// TestSpoolKeepsItsOwnMeta checks that the caller may reuse its buffers after Put.
 func TestSpoolKeepsItsOwnMeta(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
@@ -97,7 +97,8 @@ func TestOpenSpoolNeedsParent(t *testing.T) {
 	}
 }
 
-// Many agents at once, each twice, and two of them with different updates, while others read.
+// TestSpoolConcurrentPuts stores updates of many agents concurrently, each twice and two with a conflict, while others
+// read.
 func TestSpoolConcurrentPuts(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

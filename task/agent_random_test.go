@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Draws depend on seed, round and agent, and on nothing else.
+// TestSource checks that the random numbers of an agent depend only on the seed, the round and the agent.
 func TestSource(t *testing.T) {
 	type key struct {
 		seed  uint64
@@ -39,13 +39,13 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// A seed draws the same numbers, whoever makes the generator: recorded
-// experiments are repeated with it.
+// TestSourceStays checks that a seed always draws the same numbers, so that recorded experiments can be repeated.
 func TestSourceStays(t *testing.T) {
 	var pcg rand.PCG
 	task.ReseedAgentRand(&pcg, 7, 3, task.AgentRandomKey("node-1"))
 	rng := task.AgentRand(7, 3, task.AgentRandomKey("node-1"))
-	for i, want := range []uint64{0x7b0e63b731bdeee8, 0xfc0d9cc147326bb2} { // computed apart
+	// The expected numbers were computed by another implementation.
+	for i, want := range []uint64{0x7b0e63b731bdeee8, 0xfc0d9cc147326bb2} {
 		a, b := pcg.Uint64(), rng.Uint64()
 		if a != want || b != want {
 			t.Errorf("draw %d: %#x and %#x, want %#x", i, a, b, want)

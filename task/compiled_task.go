@@ -14,19 +14,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CompiledTask is a task that has been checked and can be worked on. It owns
-// scratch memory and serves one goroutine at a time.
+// CompiledTask is a validated task that is ready for training. It owns scratch memory, so it must not be used
+// concurrently.
 type CompiledTask[T learner.Float] struct {
 	Task     wire.Task
 	Schedule learner.StepSizeSchedule
 	Model    *learner.Model[T]
 
-	parameterSplit    *learner.ParameterSplit // what agents share of the model, and what not
-	recentRiskSamples [2]riskSample[T]        // the last
+	parameterSplit    *learner.ParameterSplit // division of the parameters into shared and personal ones
+	recentRiskSamples [2]riskSample[T]        // cache of the last two risk samples
 }
 
-// Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
-// from a coordinator gone wrong. T is the type of the parameters, which bounds the model.
+// Validate checks a task without compiling it. The error describes every invalid field, since an erroneous coordinator
+// may send anything. T is the type of the parameters, which limits the size of the model.
 func Validate[T learner.Float](t wire.Task) error {
 	p := newCompiledTask[T](t)
 	errs := []error{
@@ -42,7 +42,7 @@ func Validate[T learner.Float](t wire.Task) error {
 	return nil
 }
 
-// Compile makes a task workable. The error is that of [Validate].
+// Compile validates a task and prepares it for training. It returns the same errors as [Validate].
 func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	if err := Validate[T](t); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	return p, nil
 }
 
-// newCompiledTask is a problem without its model.
+// newCompiledTask returns a compiled task without its model.
 func newCompiledTask[T learner.Float](t wire.Task) *CompiledTask[T] {
 	t.Training.UpdateCodec = cmp.Or(t.Training.UpdateCodec, spec.CodecRaw)
 	return &CompiledTask[T]{Task: t, Schedule: learner.StepSizeSchedule{
@@ -84,12 +84,12 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	return checkChannelStandardization(st, t)
 }
 
-// checkChannelStandardization checks that a standardisation leaves the windows of a conv1d their shape, as filters that
-// slide over them need it, and the model can be expressed in another standardisation.
+// checkChannelStandardization checks that all steps of a conv1d channel have the same standardisation. Filters that
+// slide over the channel need this, and so does conversion of the model to another standardisation.
 func checkChannelStandardization(st learner.Standardization, t wire.Task) error {
 	channels := int(t.Model.Convolution.InputChannels)
 	if channels < 1 || len(t.Features)%channels != 0 {
-		return nil // of no conv1d, or the model's check tells
+		return nil // not a conv1d, or reported by the check of the model
 	}
 	steps := len(t.Features) / channels
 	for j := range t.Features {
@@ -103,7 +103,7 @@ func checkChannelStandardization(st learner.Standardization, t wire.Task) error 
 	return nil
 }
 
-// checkModel checks the model's shape, that it has what is frozen, and that its parameters fit into a blob.
+// checkModel validates the model's shape, the names of frozen tensors, and the size of the parameters.
 func checkModel[T learner.Float](t wire.Task) error {
 	a := buildArchitecture(t)
 	if err := a.Validate(); err != nil {
@@ -121,8 +121,7 @@ func checkModel[T learner.Float](t wire.Task) error {
 	return nil
 }
 
-// checkExternalModel checks that a model whose steps nobody here takes asks for nothing that only those who take them
-// do.
+// checkExternalModel checks that the task of an external model has no options that agentd would have to implement.
 func checkExternalModel(t *wire.Task) error {
 	x, training := &t.External, &t.Training
 	other := func(t wire.TensorSpec) bool { return t.DType != wire.Float32 }
@@ -171,7 +170,7 @@ func checkColumns(t wire.Task) error {
 	return nil
 }
 
-// checkRecipe checks how rows are made of readings, if they are.
+// checkRecipe validates the rules for making rows from readings, if the task has them.
 func checkRecipe(t *wire.Task) error {
 	var found spec.ProblemList
 	r := &t.Recipe
@@ -207,7 +206,7 @@ func checkMixing(t *wire.Task) error {
 	return nil
 }
 
-// checkStepCorrection checks what changes local steps, or what is sent of them, beside the gradient.
+// checkStepCorrection validates the proximal term and the codec top_k.
 func checkStepCorrection(t *wire.Task) error {
 	p := t.Training.Proximal
 	switch {
@@ -253,7 +252,7 @@ func buildArchitecture(t wire.Task) learner.Architecture {
 	return a
 }
 
-// GradientConfig returns how an agent makes its stochastic gradient.
+// GradientConfig returns the configuration of an agent's stochastic gradient.
 func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	t := &p.Task.Training
 	return learner.GradientConfig{
@@ -261,21 +260,20 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	}
 }
 
-// StepCountPolicy returns how E_k follows from a device's speed.
+// StepCountPolicy returns the policy that determines E_k from a device's speed.
 func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
 	return learner.StepCountPolicy{MinSteps: int(t.MinLocalSteps), MaxSteps: int(t.MaxLocalSteps),
 		TimeBudget: time.Duration(t.StepTimeBudgetMillis) * time.Millisecond}
 }
 
-// Standardization returns the task's standardisation; it has no columns before
-// the statistics round.
+// Standardization returns the task's standardisation. It has no columns before the statistics round.
 func (p *CompiledTask[T]) Standardization() learner.Standardization {
 	s := &p.Task.Standardization
 	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
 }
 
-// RowRecipe returns how rows are made of readings; nil if agents have rows.
+// RowRecipe returns the rules for making rows from readings; nil if agents have complete rows.
 func (p *CompiledTask[T]) RowRecipe() *spec.RowRecipe {
 	if len(p.Task.Recipe.Inputs) == 0 {
 		return nil
@@ -283,8 +281,8 @@ func (p *CompiledTask[T]) RowRecipe() *spec.RowRecipe {
 	return &p.Task.Recipe
 }
 
-// UpdateSchema returns the layout of the vectors that a round of that kind sends in: of the parameters those that
-// agents share.
+// UpdateSchema returns the layout of the vectors that agents send in a round of the given kind. In a training round it
+// contains only the shared parameters.
 func (p *CompiledTask[T]) UpdateSchema(kind wire.RoundKind) wire.TensorSchema {
 	if kind == wire.KindStatistics {
 		m := uint32(len(p.Task.Features) + 1)
@@ -297,7 +295,7 @@ func (p *CompiledTask[T]) UpdateSchema(kind wire.RoundKind) wire.TensorSchema {
 	return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
 }
 
-// tensorSchemaOf returns the layout of tensors of parameters.
+// tensorSchemaOf returns the wire schema of a parameter layout.
 func tensorSchemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
@@ -314,30 +312,30 @@ func tensorSchemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSch
 	return s
 }
 
-// InitialParameters returns w_0, of all parameters.
+// InitialParameters returns the initial values w_0 of all parameters.
 func (p *CompiledTask[T]) InitialParameters(seed uint64) []T {
 	w := make([]T, p.Model.Architecture().ParameterCount())
 	p.Model.InitParameters(w, rand.New(rand.NewPCG(seed, 0)))
 	return w
 }
 
-// PrepareSamples brings an agent's raw samples into the task's terms, in place:
-// labelHistory checked, and columns standardised once there is a standardisation.
+// PrepareSamples validates the labels of an agent's raw samples and standardises the columns in place, if the task has
+// a standardisation.
 func (p *CompiledTask[T]) PrepareSamples(s *learner.Samples[T]) error {
 	return p.NewRowPreparer().PrepareSamples(s, true)
 }
 
-// RowPreparer brings the rows of a source into a task's terms.
+// RowPreparer prepares the rows of a source for training.
 type RowPreparer[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
 	labelHistory learner.LabelHistory
 }
 
-// NewRowPreparer returns what prepares samples of one source.
+// NewRowPreparer returns a RowPreparer for one source.
 func (p *CompiledTask[T]) NewRowPreparer() *RowPreparer[T] { return &RowPreparer[T]{compiledTask: p} }
 
-// PrepareSamples is [CompiledTask.PrepareSamples] for samples that come one batch after another; with first they begin
-// anew. A batch that it refuses counts as not come, and may have been changed.
+// PrepareSamples prepares samples that arrive in batches, like [CompiledTask.PrepareSamples]. first marks the first
+// batch. A batch with an error is not recorded, but may have been changed.
 func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error {
 	before := r.labelHistory
 	if first {
@@ -356,15 +354,14 @@ func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error
 	return nil
 }
 
-// PrepareRowsAgain does the same to rows that were prepared before, as they were then. It may be called from several
-// goroutines.
+// PrepareRowsAgain repeats the preparation of rows that were prepared before. It is safe for concurrent use.
 func (r *RowPreparer[T]) PrepareRowsAgain(x, y []T) {
 	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
-// WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
-// ask for, and the devices whose data lie far from the others': see [learner.CombineIntoStandardization], which calls
-// each, and [learner.Architecture.PoolChannelMoments].
+// WithStandardization returns the task with the standardisation computed from the devices' moments, and the devices
+// whose data deviate strongly. For calls of each, see [learner.CombineIntoStandardization]. See also
+// [learner.Architecture.PoolChannelMoments].
 func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.ColumnMoments)) error,
 	clip float64) (wire.Task, []learner.DeviatingDevice, error) {
 	a := p.Model.Architecture()

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// linear is a task of two features, squared risk, all rows in every step.
+// linear returns a task with two features, the squared loss, and all rows in every step.
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, TargetColumn: "y",
@@ -26,7 +26,7 @@ func linear() wire.Task {
 	}
 }
 
-// hourly makes the rows of linear of readings.
+// hourly returns a recipe that makes the rows of linear from readings.
 func hourly() spec.RowRecipe {
 	return spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour},
 		Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
@@ -130,7 +130,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// The example of docs/PROTOCOL.md, section 8.
+// TestSchema checks the example in docs/PROTOCOL.md, section 8.
 func TestSchema(t *testing.T) {
 	w := linear()
 	w.Model.HasBias = true
@@ -172,8 +172,8 @@ func TestInitial(t *testing.T) {
 	}
 }
 
-// The agents' statistics add up to those of all rows, and the task that they
-// give makes each feature of mean 0 and deviation 1, over all agents.
+// TestStandardization checks that the agents' statistics add up to the statistics of all rows. The resulting task must
+// give each feature mean 0 and deviation 1 over all agents.
 func TestStandardization(t *testing.T) {
 	w := linear()
 	w.MinSamples = 3
@@ -231,8 +231,8 @@ func TestStandardization(t *testing.T) {
 	}
 }
 
-// TestUnitsOfTheTarget trains on the same data in W and in kW: the same updates come of it, and risks in the units of
-// the data.
+// TestUnitsOfTheTarget trains on the same data in W and in kW. The updates must be equal, and risks must be in the
+// units of the data.
 func TestUnitsOfTheTarget(t *testing.T) {
 	for _, hidden := range [][]uint32{nil, {4}} {
 		w := linear()
@@ -299,7 +299,7 @@ func TestStatisticsRefused(t *testing.T) {
 	}
 }
 
-// Labels are brought into the risk's form before anything else, and are not scaled.
+// TestPrepareLabels checks that labels are first converted to the form of the loss, and are not scaled.
 func TestPrepareLabels(t *testing.T) {
 	w := linear()
 	w.Model.Risk = spec.LossLogistic
@@ -321,7 +321,7 @@ func TestPrepareLabels(t *testing.T) {
 	if err := q.PrepareSamples(s); err != nil {
 		t.Fatal(err)
 	}
-	if x, y := s.Row(1); y != 1 || x[0] != 1 { // clipped
+	if x, y := s.Row(1); y != 1 || x[0] != 1 { // the feature is clipped to 1
 		t.Errorf("row 1 is %v, %v", x, y)
 	}
 	if err := q.PrepareSamples(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(),
@@ -330,7 +330,7 @@ func TestPrepareLabels(t *testing.T) {
 	}
 }
 
-// of gives the moments of one device.
+// of returns an iterator over the moments in the given vectors, one per device.
 func of(t *testing.T, vectors ...[]float64) func(take func(*learner.ColumnMoments)) error {
 	t.Helper()
 	var all []*learner.ColumnMoments
@@ -349,7 +349,7 @@ func of(t *testing.T, vectors ...[]float64) func(take func(*learner.ColumnMoment
 	}
 }
 
-// recentRiskSamples takes rows of features and then the target.
+// samples returns rows of features, each followed by its target, as Samples.
 func samples(rows [][]float64) *learner.Samples[float64] {
 	var x, y []float64
 	for _, r := range rows {
@@ -358,7 +358,8 @@ func samples(rows [][]float64) *learner.Samples[float64] {
 	return learner.NewSamples(len(rows[0])-1, x, y)
 }
 
-// Labels of rows that come later must go with those before, in the same form; a batch that is refused changes nothing.
+// TestPreparerKnowsEarlierLabels checks that labels of later batches must be consistent with earlier ones. A batch with
+// an error has no effect.
 func TestPreparerKnowsEarlierLabels(t *testing.T) {
 	of := linear()
 	of.Model.Risk = spec.LossLogistic

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// convolving is the linear task with filters over its two features, as two steps of one channel.
+// convolving returns the linear task with filters over its two features, as two steps of one channel.
 func convolving() wire.Task {
 	w := linear()
 	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2,
@@ -21,7 +21,7 @@ func convolving() wire.Task {
 	return w
 }
 
-// TestConv1DRefused: shapes that cannot be, and a standardisation that bends windows.
+// TestConv1DRefused checks that invalid shapes are rejected, and standardisations that differ within a channel.
 func TestConv1DRefused(t *testing.T) {
 	if err := task.Validate[float32](convolving()); err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestConv1DRefused(t *testing.T) {
 	}
 }
 
-// TestConv1DStandardization: that of the devices' statistics has one mean and one scale for the steps of a channel, and
-// the task has it.
+// TestConv1DStandardization checks that the standardisation from the devices' statistics has one mean and one scale per
+// channel.
 func TestConv1DStandardization(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	rows := make([][]float64, 30)

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// corrected is a linear task on all rows, with a ridge and a proximal term.
+// corrected returns a linear task on all rows, with a ridge and a proximal term.
 func corrected(mixing wire.MixingSettings) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, TargetColumn: "y", Mixing: mixing,
@@ -22,8 +22,8 @@ func corrected(mixing wire.MixingSettings) wire.Task {
 	}
 }
 
-// TestAnchor: the proximal term pulls to the round's base in each of the local steps, without neighbours and with them,
-// here written out for two rows.
+// TestAnchor checks that the proximal term pulls the parameters to the base model in each local step, with and without
+// neighbours.
 func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
@@ -61,7 +61,7 @@ func TestAnchor(t *testing.T) {
 	}
 }
 
-// TestFrozenStays: an agent sends exactly 0 for what is frozen.
+// TestFrozenStays checks that the update of an agent is exactly 0 for frozen parameters.
 func TestFrozenStays(t *testing.T) {
 	of := corrected(wire.MixingSettings{})
 	of.Model.FrozenTensors, of.Training.GradientNoise = []string{"layer0.bias"},

@@ -1,4 +1,3 @@
-// Package task says what a wire.Task means in the terms of package learner,
-// for the coordinator, the agent and the simulator alike: which model it
-// names, what its vectors look like, and what an agent computes in one round.
+// Package task prepares a wire.Task for use by the coordinator, the agent and the simulator: the model, the layout of
+// vectors, and the computation of an agent in one round.
 package task

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzValidate: whatever task a coordinator announces is taken or refused, and the columns of one that is taken are
-// those of its inputs.
+// FuzzValidate checks that every announced task is either accepted or rejected, and that the columns of an accepted
+// task match its inputs.
 func FuzzValidate(f *testing.F) {
 	golden, err := filepath.Glob("../wire/testdata/golden/task*")
 	if err != nil || len(golden) < 3 {
@@ -31,7 +31,7 @@ func FuzzValidate(f *testing.F) {
 		if err := errors.Join(err, bad); err != nil {
 			f.Fatal(err)
 		}
-		// They hold a word of each kind, of which some do not go together.
+		// The golden tasks contain every kind of option, including incompatible ones.
 		w.Training.NormalizesStepSize, w.Training.Proximal, w.Model.HuberDelta = false, 0, 0
 		if task.Validate[float32](w) == nil {
 			taken++

@@ -9,36 +9,35 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// LocalJob is what an agent is asked to compute in a training round.
+// LocalJob describes an agent's computation in a training round.
 type LocalJob[T learner.Float] struct {
-	BaseParameters []T // w_{i−1}, with what is the agent's own: see [CompiledTask.AllParameters]; not changed
+	BaseParameters []T // w_{i−1}, including personal tensors: see [CompiledTask.AllParameters]; not modified
 	Samples        *learner.Samples[T]
-	StepWeight     float64     // K·p_k, or 1 where the server weights
-	StepOffset     uint64      // t: local steps of the schedule before this round
-	Steps          int         // E_k
-	Rand           *rand.Rand  // see [learner.StepSampler] for what is drawn and in which order
-	ShouldStop     func() bool // polled between steps; nil = never
-	// OwnParameters is what the agent has of its own, by [CompiledTask.OwnParameters]: of personal tensors Base has
-	// them, too. DittoRand draws the steps of ditto; see [PersonalStepsSeed]. Both are nil without.
+	StepWeight     float64     // K·p_k, or 1 if the server applies the weights
+	StepOffset     uint64      // t, the number of local steps of the schedule before this round
+	Steps          int         // number of local steps E_k
+	Rand           *rand.Rand  // source of the draws: see [learner.StepSampler] for their order
+	ShouldStop     func() bool // polled between steps; nil means never
+	// OwnParameters are the agent's personal parameters, from [CompiledTask.OwnParameters]. BaseParameters also
+	// contains personal tensors. DittoRand draws the steps of Ditto: see [PersonalStepsSeed]. Both may be nil.
 	OwnParameters []T
 	DittoRand     *rand.Rand
-	// RiskSampleSeed seeds which rows the risks are reported on, if there are more than MaxRiskSampleRows; see
+	// RiskSampleSeed selects the rows on which risks are reported if there are more than MaxRiskSampleRows. See
 	// [RiskSampleSeed].
 	RiskSampleSeed uint64
 }
 
-// LocalOutcome is what an agent sends in.
+// LocalOutcome is the result of an agent's computation in a training round.
 type LocalOutcome[T learner.Float] struct {
-	UpdateVector     []T     // Δ_k = ψ_k − w_{i−1} of what is shared, or g_k for gradient exchange
-	OwnParameters    []T     // what the agent's own has come to; nil if nothing is
-	DittoResetReason error   // why ditto's v_k could not go on, and has begun anew as w_{i−1}; else nil
-	StepsTaken       int     // e ≤ E_k that were really taken
-	RiskBefore       float64 // at the base, over the job's RiskSample
-	RiskAfter        float64 // after the steps
+	UpdateVector     []T     // Δ_k = ψ_k − w_{i−1} of the shared parameters, or g_k for gradient exchange
+	OwnParameters    []T     // personal parameters after the steps; nil without any
+	DittoResetReason error   // reason why Ditto's v_k was reset to w_{i−1}; nil if it was not
+	StepsTaken       int     // number of local steps taken, e ≤ E_k
+	RiskBefore       float64 // risk of the base model on the job's risk sample
+	RiskAfter        float64 // risk after the local steps
 }
 
-// RunLocalSteps does an agent's part of a training round without neighbours: all local steps of a [TaskStepRunner], and
-// their outcome.
+// RunLocalSteps runs all local steps of a round without neighbours and returns their outcome.
 func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) {
 	s, err := p.NewTaskStepRunner(j)
 	if err != nil {
@@ -51,7 +50,7 @@ func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) 
 	return s.Outcome(x)
 }
 
-// checkOutcomeFinite keeps numbers from leaving the device that no one would take.
+// checkOutcomeFinite returns a DivergenceError if the update or a risk is not finite.
 func checkOutcomeFinite[T learner.Float](out LocalOutcome[T]) error {
 	if i := learner.FirstNonFiniteIndex(out.UpdateVector); i >= 0 {
 		return &learner.DivergenceError{Step: out.StepsTaken,
@@ -64,13 +63,13 @@ func checkOutcomeFinite[T learner.Float](out LocalOutcome[T]) error {
 }
 
 // StatisticsVector returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over
-// the features and the target: see [learner.ColumnMoments.Vector]. With fewer rows than the task's MinSamples it is an
-// error, so that no statistics leave the device.
+// the features and the target: see [learner.ColumnMoments.Vector]. It returns an error for fewer rows than the task's
+// MinSamples, so that no statistics leave the device.
 func (p *CompiledTask[T]) StatisticsVector(s *learner.Samples[T]) ([]float64, error) {
 	return p.momentsVector(s, learner.ComputeColumnMoments)
 }
 
-// RobustStatisticsVector is StatisticsVector with each outlier replaced by the median of its column: see
+// RobustStatisticsVector returns the StatisticsVector with each outlier replaced by the median of its column: see
 // [learner.RobustColumnMoments].
 func (p *CompiledTask[T]) RobustStatisticsVector(s *learner.Samples[T]) ([]float64, error) {
 	return p.momentsVector(s, learner.RobustColumnMoments)

@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crew is a federation of agents with quadratic risks J_k that differ in
-// curvature and minimiser, without any host: K agents, all of them each round.
+// crew simulates a federation of K agents that all participate in each round. The agents' quadratic risks J_k differ in
+// curvature and minimiser.
 type crew[T learner.Float] struct {
 	t       *testing.T
 	problem *task.CompiledTask[T]
 	data    []*learner.Samples[T]
-	p       []float64 // weights of the aggregate risk, Σ p_k = 1
-	steps   []int     // E_k
+	p       []float64 // agent weights p_k of the aggregate risk, with Σ p_k = 1
+	steps   []int     // number of local steps E_k
 	w       []T
 }
 
@@ -43,7 +43,7 @@ func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
 	return c
 }
 
-// round runs one round; weigh says where p_k goes.
+// round simulates one round. weigh determines where the agent weights p_k are applied.
 func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	c.t.Helper()
 	var sent []testkit.WeightedUpdate[T]
@@ -79,8 +79,7 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	c.w = next
 }
 
-// minimiser solves Σ q_k ∇J_k(w) = 0, that is Σ q_k R_k w = Σ q_k r_k with
-// R_k = mean of h hᵀ and r_k = mean of γ h.
+// minimiser solves Σ q_k ∇J_k(w) = 0, which is Σ q_k R_k w = Σ q_k r_k with R_k = mean of h hᵀ and r_k = mean of γ h.
 func (c *crew[T]) minimiser(q []float64) [2]float64 {
 	var r11, r12, r22, b1, b2 float64
 	for k, s := range c.data {
@@ -100,8 +99,8 @@ func distance[T learner.Float](w []T, to [2]float64) float64 {
 	return math.Hypot(float64(w[0])-to[0], float64(w[1])-to[1])
 }
 
-// With one exact local step, sending parameters and sending gradients are one
-// recursion (lecture (11)–(14)), wherever the weights are applied.
+// TestExchangesAgree checks that with one exact local step, exchanging parameters and gradients give the same recursion
+// (lecture (11)–(14)), for each weight placement.
 func TestExchangesAgree(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { exchangesAgree[float32](t, 1e-6) })
 	t.Run("float64", func(t *testing.T) { exchangesAgree[float64](t, 1e-12) })
@@ -132,7 +131,7 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 	}
 }
 
-// Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
+// TestWeightsCountOnce checks that both weight placements lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
 func TestWeightsCountOnce(t *testing.T) {
 	for _, weigh := range []spec.WeightPlacement{spec.WeightInStepSize, spec.WeightInServerMean} {
 		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
@@ -147,7 +146,8 @@ func TestWeightsCountOnce(t *testing.T) {
 			}
 			within := 1e-9
 			if steps[0] > 1 {
-				within = 0.02 // several local steps drift apart, in proportion to the step size
+				// Several local steps move agents apart, in proportion to the step size, so allow a larger difference.
+				within = 0.02
 			}
 			if d := distance(c.w, want); d > within {
 				t.Errorf("weights in the %s, %d steps: %v, want %v", weigh, steps[0], c.w, want)
@@ -159,8 +159,8 @@ func TestWeightsCountOnce(t *testing.T) {
 	}
 }
 
-// Dividing the step size by E_k (ch5 (5.26)) leads to the minimiser of Σ J_k
-// whatever E_k each agent takes; without it, to that of Σ E_k J_k (ch5 problem 5.1).
+// TestNormalizeDecidesTheLimit checks that dividing the step size by E_k (ch5 (5.26)) leads to the minimiser of Σ J_k
+// for any E_k. Without it, the limit is the minimiser of Σ E_k J_k (ch5 problem 5.1).
 func TestNormalizeDecidesTheLimit(t *testing.T) {
 	for _, normalize := range []bool{true, false} {
 		w := linear()
@@ -185,7 +185,7 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 	}
 }
 
-// An agent that stops after e of E_k steps sends Δ·E_k/e.
+// TestStoppedStretches checks that an agent that stops after e of E_k local steps scales its update by E_k/e.
 func TestStoppedStretches(t *testing.T) {
 	w := linear()
 	w.Training.NormalizesStepSize, w.Training.BatchSize = true, 2
@@ -230,7 +230,7 @@ func TestStoppedStretches(t *testing.T) {
 	}
 }
 
-// The schedule goes on where the rounds before left it.
+// TestOffset checks that the step size schedule continues after the local steps of earlier rounds.
 func TestOffset(t *testing.T) {
 	w := linear()
 	w.Training.StepSize, w.Training.StrongConvexity, w.Training.StepSizeDecayOffset = 0, 1, 30
@@ -252,7 +252,7 @@ func TestOffset(t *testing.T) {
 	}
 }
 
-// A number that is not finite does not leave the device.
+// TestDivergence checks that an agent returns an error instead of an update with infinite numbers or NaN.
 func TestDivergence(t *testing.T) {
 	for _, exchange := range []spec.ExchangeKind{spec.ExchangeParameters, spec.ExchangeGradient} {
 		w := linear()
@@ -278,8 +278,9 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// An agent that affords E_k of the H gradients of a block takes them evenly, each H/E_k times as long: on one row the
-// block is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at steps ⌈H/E_k⌉, ⌈2H/E_k⌉, …, H, here by hand.
+// TestAffordedStepsAreScaled checks that an agent that affords E_k of the H gradients of a block spreads them evenly,
+// each scaled by H/E_k. The expected block on one row is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at steps ⌈H/E_k⌉, ⌈2H/E_k⌉,
+// …, H.
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
@@ -311,7 +312,8 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 	}
 }
 
-// The schedule of a round begins where the rounds before left it, with neighbours and without: on one row, by hand.
+// TestScheduleInARound checks on one row that a round's schedule continues from earlier rounds, with and without
+// neighbours.
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}

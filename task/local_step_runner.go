@@ -10,34 +10,34 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// LocalStepRunner takes the local steps of an agent's part of a training round: those of the daemons' [TaskStepRunner]
-// and of the simulator.
+// LocalStepRunner takes the local steps of an agent in a training round. The daemons use it in [TaskStepRunner]; the
+// simulator uses it directly.
 //
-// Without neighbours these are E_k steps
+// Without neighbours it takes E_k steps
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ_k(φ_{k,e−1}),  Δ_k = φ_{k,E_k} − w_{i−1}   (ch5 (5.9)–(5.10), notes Alg. 1)
 //
-// or, for gradient exchange, g_k = ĝ_k(w_{i−1}) (lecture (13), (33)).
+// or, for gradient exchange, computes g_k = ĝ_k(w_{i−1}) (lecture (13), (33)).
 //
-// An agent that mixes with its neighbours takes the H local steps between two models of the server (feddec Alg. 1,
-// lines 5–6), on parameters that others change in between. H is common to all agents. An agent that affords only
-// E_k < H gradients spreads them evenly over the block, each scaled by H/E_k; it mixes at all steps. The schedule
+// An agent that mixes with its neighbours takes the H local steps between two server models (feddec Alg. 1, lines 5–6);
+// mixing changes the parameters in between. H is the same for all agents. An agent that can afford only E_k < H
+// gradients spreads them evenly over the block and scales each by H/E_k. It mixes after all steps, and the schedule
 // counts all H.
 type LocalStepRunner[T learner.Float] struct {
 	learner.Descent[T]
-	StepWeight float64 // K·p_k, or 1 where the server weights
-	StepOffset uint64  // t: local steps of the schedule before this round
-	// BlockSteps is H, and Gradients E_k ≤ H, of an agent that mixes; without neighbours they are 0.
+	StepWeight float64 // K·p_k, or 1 if the server applies the weights
+	StepOffset uint64  // t, the number of local steps of the schedule before this round
+	// BlockSteps is H, and GradientSteps is E_k ≤ H, for an agent that mixes; both are 0 without neighbours.
 	BlockSteps, GradientSteps uint64
-	Gradient                  []T         // for gradient exchange: its gradient, written by Take; else nil
-	ShouldStop                func() bool // polled between steps; nil = never
+	Gradient                  []T         // output for gradient exchange, written by TakeLocalSteps; otherwise nil
+	ShouldStop                func() bool // polled between steps; nil means never
 
 	stepsTaken int
 }
 
-// TakeLocalSteps takes local steps first to last, counted from 1, in place on x. Where blocks have no end they go on
-// beyond H. Without neighbours all steps are taken at once, from 1 to E_k. The error is a *learner.DivergenceError when
-// the numbers left the finite ones, or ErrStoppedMidBlock.
+// TakeLocalSteps takes local steps first to last, counted from 1, in place on x. In endless blocks last may exceed H.
+// Without neighbours all steps 1 to E_k must be taken at once. The error is a *learner.DivergenceError if values are
+// not finite, or ErrStoppedMidBlock.
 func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	switch {
 	case s.Gradient != nil:
@@ -63,26 +63,26 @@ func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	return nil
 }
 
-// runSteps takes steps t to t + n − 1.
+// runSteps takes the n steps t to t + n − 1.
 func (s *LocalStepRunner[T]) runSteps(x []T, n int, weight float64, t uint64) error {
 	taken, err := s.Run(x, n, weight, s.StepOffset+t-1, s.ShouldStop)
 	s.stepsTaken += taken
 	return err
 }
 
-// TaskStepRunner is the Steps of a task, with their outcome. An agent that is stopped after e < E_k steps, and has no
-// neighbours, sends Δ_k·E_k/e, which keeps the average unbiased.
+// TaskStepRunner runs the local steps of a task and computes their outcome. If it is stopped after e < E_k steps
+// without neighbours, it scales the update by E_k/e, which keeps the average unbiased.
 type TaskStepRunner[T learner.Float] struct {
 	LocalStepRunner[T]
 	compiledTask *CompiledTask[T]
 	job          LocalJob[T]
 
-	dittoRunner      *LocalStepRunner[T] // of v_k
-	dittoModel       []T                 // v_k as far as it has come
+	dittoRunner      *LocalStepRunner[T] // local steps on v_k
+	dittoModel       []T                 // current value of v_k
 	dittoResetReason error
 }
 
-// NewTaskStepRunner prepares local steps; j.Steps is E_k, at most H.
+// NewTaskStepRunner returns a runner for the job's local steps; j.Steps is E_k, at most H.
 func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], error) {
 	d, err := p.newDescent(j.Samples, j.Rand)
 	if err != nil {
@@ -112,27 +112,26 @@ func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], 
 	return s, nil
 }
 
-// newDescent prepares steps on samples, without a proximal term.
+// newDescent returns the gradient descent on the given samples, without a proximal term.
 func (p *CompiledTask[T]) newDescent(samples *learner.Samples[T], rng *rand.Rand) (learner.Descent[T], error) {
 	draws := &learner.StepSampler[T]{GradientConfig: p.GradientConfig(), Data: samples, Rand: rng}
 	return learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, Correction: learner.StepCorrection[T]{
 		FrozenRanges: p.Model.Architecture().TensorRanges(p.Task.Model.FrozenTensors)}}, draws.Validate(p.Model)
 }
 
-// ErrStoppedMidBlock reports a block that was stopped before its last local step.
+// ErrStoppedMidBlock means that a block was stopped before its last local step.
 var ErrStoppedMidBlock = errors.New("stopped in the middle of a block")
 
-// ErrNoSteps reports a job that was stopped before its first local step.
+// ErrNoSteps means that a job was stopped before its first local step.
 var ErrNoSteps = errors.New("stopped before the first local step")
 
-// Outcome returns what the agent has after its local steps, as a change of the model that they began with.
+// Outcome returns the outcome of the local steps, relative to the job's base model.
 func (s *TaskStepRunner[T]) Outcome(x []T) (LocalOutcome[T], error) {
 	return s.OutcomeFromBase(s.job.BaseParameters, x)
 }
 
-// OutcomeFromBase returns what the agent has by now, as a change of a model w_{i−1}, and begins to count its steps
-// anew. Without neighbours x becomes that change, and holds the parameters no longer. The error is a
-// *learner.DivergenceError, or ErrNoSteps.
+// OutcomeFromBase returns the outcome so far, relative to the model base, and resets the step count. Without neighbours
+// it overwrites x with the update. The error is a *learner.DivergenceError or ErrNoSteps.
 func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error) {
 	rows := s.compiledTask.RiskSample(s.job.Samples, s.job.RiskSampleSeed).All()
 	out := LocalOutcome[T]{UpdateVector: s.Gradient, StepsTaken: s.stepsTaken,
@@ -152,14 +151,15 @@ func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error
 	}
 	out.RiskAfter = s.compiledTask.Model.Risk(x, rows)
 	if out.UpdateVector = x; s.BlockSteps > 0 {
-		out.UpdateVector = slices.Clone(x) // mixing goes on with x
+		out.UpdateVector = slices.Clone(x) // mixing continues to use x
 	}
 	err := out.SetScaledChange(out.UpdateVector, base, stretch)
 	out.UpdateVector = s.compiledTask.SharedParameters(out.UpdateVector)
 	return out, err
 }
 
-// SetScaledChange makes x the outcome's vector: stretch·(x − base). The error is a *learner.DivergenceError.
+// SetScaledChange overwrites x with stretch·(x − base) and makes it the update vector. The error is a
+// *learner.DivergenceError.
 func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	for i, w := range base {
 		x[i] = T(stretch * (x[i] - w))
@@ -168,5 +168,5 @@ func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	return checkOutcomeFinite(*out)
 }
 
-// IsGradientStep tells whether local step t of h, from 1, is one of the e that take a gradient.
+// IsGradientStep reports whether local step t of h, counted from 1, is one of the e steps that compute a gradient.
 func IsGradientStep(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }

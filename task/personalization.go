@@ -12,14 +12,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// NewDittoStepRunner returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of
+// NewDittoStepRunner returns a runner for the local steps of a personal model v, for Ditto (Li et al. 2021) and
 // fine-tuning:
 //
 //	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
 //
-// μ_t is that of the schedule, and t counts from offset + 1. K·p_k and 1/E_k are left out: they balance agents in an
-// average, and v is in none. d is the descent of the agent's other steps, with draws of v's own; anchor is read only
-// where λ is not 0.
+// μ_t follows the schedule, and t counts from offset + 1. The factors K·p_k and 1/E_k are omitted: they balance agents
+// in an average, which v is not part of. d is the descent of the agent's other steps, with separate draws. anchor is
+// used only if λ is not 0.
 func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, anchor []T,
 	offset uint64) LocalStepRunner[T] {
 	d.NormalizesStepSize = false
@@ -27,13 +27,13 @@ func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, a
 	return LocalStepRunner[T]{Descent: d, StepWeight: 1, StepOffset: offset}
 }
 
-// HasPersonalPart reports whether an agent has anything of its own.
+// HasPersonalPart reports whether an agent has personal parameters.
 func (p *CompiledTask[T]) HasPersonalPart() bool {
 	return p.Task.Personal.UsesDitto || len(p.Task.Personal.PersonalTensors) > 0
 }
 
-// OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
-// is.
+// OwnSchema returns the layout of an agent's personal parameters: its personal tensors, or with Ditto the whole model.
+// It is nil without personal parameters.
 func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
 	if p.Task.Personal.UsesDitto {
 		return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
@@ -41,7 +41,7 @@ func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
 	return tensorSchemaOf[T](p.parameterSplit.OwnLayout)
 }
 
-// InitialOwnParameters returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
+// InitialOwnParameters returns the initial personal parameters, taken from w_0; nil without personal parameters.
 func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	if !p.HasPersonalPart() {
 		return nil
@@ -53,7 +53,7 @@ func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	return p.OwnParameters(w)
 }
 
-// OwnParameters returns the agent's own tensors of a vector of all parameters; nil if there are none.
+// OwnParameters returns the agent's personal tensors from a vector of all parameters; nil without personal tensors.
 func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return nil
@@ -63,7 +63,7 @@ func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	return own
 }
 
-// SharedParameters returns what agents share of a vector of all parameters, which may be overwritten.
+// SharedParameters returns the shared parameters from a vector of all parameters, which it may overwrite.
 func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return w
@@ -73,8 +73,8 @@ func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	return shared
 }
 
-// AllParameters returns the vector of all parameters with which a round's local steps begin: the shared ones, with an
-// agent's own tensors in their places. With nothing in them it is shared itself.
+// AllParameters returns the vector of all parameters for the start of a round's local steps. It merges the shared
+// parameters with the agent's personal tensors. Without personal tensors it returns shared itself.
 func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return shared
@@ -84,7 +84,8 @@ func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	return w
 }
 
-// PredictionParameters returns the model that an agent predicts with, of the shared parameters and what is its own.
+// PredictionParameters returns the model that an agent uses for predictions, from the shared and the personal
+// parameters.
 func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
 	if p.Task.Personal.UsesDitto {
 		return own
@@ -92,7 +93,7 @@ func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
 	return p.AllParameters(shared, own)
 }
 
-// checkPersonalOptions checks what is the agents' own, but for the names of tensors.
+// checkPersonalOptions validates the personalisation options except for the names of tensors.
 func checkPersonalOptions(t *wire.Task) error {
 	own, lambda := &t.Personal, t.Personal.DittoLambda
 	switch {
@@ -112,7 +113,7 @@ func checkPersonalOptions(t *wire.Task) error {
 	return nil
 }
 
-// checkPersonalTensors checks that a model has the tensors that are to be the agents' own, and others to share.
+// checkPersonalTensors checks that the model has the personal tensors, and that other tensors remain shared.
 func checkPersonalTensors(a learner.Architecture, own []string) error {
 	switch parts := a.NewParameterSplit(own); {
 	case len(own) > 0 && parts.OwnElementCount() == 0:
@@ -123,7 +124,6 @@ func checkPersonalTensors(a learner.Architecture, own []string) error {
 	return nil
 }
 
-// prepareDitto prepares the steps of ditto.
 func (s *TaskStepRunner[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	s.dittoModel = slices.Clone(j.OwnParameters)
 	s.dittoRunner, err = s.compiledTask.newDittoStepRunner(j.Samples, j.DittoRand,
@@ -133,7 +133,7 @@ func (s *TaskStepRunner[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	return err
 }
 
-// newDittoStepRunner is NewDittoStepRunner on an agent's samples.
+// newDittoStepRunner returns a NewDittoStepRunner on an agent's samples.
 func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
 	offset uint64,
 	stop func() bool) (*LocalStepRunner[T], error) {
@@ -146,8 +146,9 @@ func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *r
 	return &s, nil
 }
 
-// Finetune takes the task's steps of fine-tuning from a whole model w, in place, on an agent's samples. rng draws them;
-// offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
+// Finetune takes the task's fine-tuning steps in place on w, the whole model, with an agent's samples. rng draws the
+// batches, and offset is the step offset of the announcement. stop is polled between steps; nil means never. After an
+// error w is invalid.
 func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
 	s, err := p.newDittoStepRunner(samples, rng, 0, nil, offset, stop)
@@ -157,8 +158,8 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	return s.TakeLocalSteps(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
-// TakeSteps takes local steps first to last as [LocalStepRunner.Take], and then as many of ditto. Of these no error
-// stops the round: v_k begins anew as w_{i−1}.
+// TakeSteps takes local steps first to last like [LocalStepRunner.TakeLocalSteps], and the same steps of Ditto. An
+// error of Ditto does not stop the round: v_k is reset to w_{i−1}.
 func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	if err := s.TakeLocalSteps(x, first, last); err != nil || s.dittoModel == nil {
 		return err
@@ -169,7 +170,7 @@ func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	return nil
 }
 
-// ownParametersAfter returns what is the agent's own after its local steps have come to x.
+// ownParametersAfter returns the agent's personal parameters after its local steps have ended at x.
 func (s *TaskStepRunner[T]) ownParametersAfter(x []T) []T {
 	if s.dittoModel != nil {
 		return s.dittoModel

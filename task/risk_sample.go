@@ -6,19 +6,19 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// MaxRiskSampleRows is how many rows the risks that an agent reports are of at most. Of more rows it draws as many, one
-// of each MaxRiskSampleRows-th part: the mean over them is off by some σ/64, where σ is the standard deviation of the
-// rows' risks, and two passes over all rows a round would take longer than the local steps.
+// MaxRiskSampleRows is the maximum number of rows on which an agent computes the risks that it reports. With more rows,
+// computing risks would take longer than the local steps. Sampling adds an error of about σ/64, where σ is the standard
+// deviation of the rows' risks.
 const MaxRiskSampleRows = 4096
 
-// riskSample is the rows on which risks are reported.
+// riskSample is a selection of rows for computing risks, cached until the rows change.
 type riskSample[T learner.Float] struct {
 	source, rows *learner.Samples[T]
 	seed         uint64
 }
 
-// RiskSample returns the rows of some on which risks are reported: all of them, or MaxRiskSampleRows that the seed
-// draws. They are read once, and used again while the samples stay the same.
+// RiskSample returns the rows on which risks are computed: all rows, or MaxRiskSampleRows of them selected by the seed.
+// The selection is cached while the rows stay the same.
 func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learner.Samples[T] {
 	if of.Len() <= MaxRiskSampleRows {
 		return of

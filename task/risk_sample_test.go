@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// counted is a table of rows, each with the target i, that counts how many are read.
+// counted is a table whose row i has the target i. It counts the rows that are read.
 type counted struct{ read int }
 
 func (c *counted) ReadRows(x, y []float64, from int) {
@@ -20,8 +20,8 @@ func (c *counted) ReadRows(x, y []float64, from int) {
 	}
 }
 
-// TestRisksOfASample: with many rows the risks are those of a sample, one row of each part, which is the same in every
-// round of a run and read once; with few rows they are those of all.
+// TestRisksOfASample checks that with many rows, risks are computed on a sample of one row per part. The sample is the
+// same in every round of a run and read once. With few rows all rows are used.
 func TestRisksOfASample(t *testing.T) {
 	const rows = 1_000_000
 	of := corrected(wire.MixingSettings{})
@@ -44,7 +44,7 @@ func TestRisksOfASample(t *testing.T) {
 		return out.RiskBefore, out.RiskAfter
 	}
 	before, after := risks(some, 7)
-	want := float64(rows) * rows / 6 // ½ times the mean of i²
+	want := float64(rows) * rows / 6 // The expected risk is ½ times the mean of i².
 	if math.Abs(before/want-1) > 1e-4 || before == want || after == before {
 		t.Errorf("risks %v and %v, want about %v", before, after, want)
 	}

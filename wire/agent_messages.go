@@ -1,32 +1,32 @@
 package wire
 
-// The messages from an agent.
+// Messages from an agent.
 
-// PresenceState is what presence says of an agent.
+// PresenceState is the connection state of an agent.
 type PresenceState uint8
 
-// The states of presence.
+// Values of PresenceState.
 const (
 	PresenceOnline PresenceState = iota + 1
 	PresenceOffline
-	PresenceLost // said by the broker, as the agent's will
+	PresenceLost // published by the broker as the agent's will
 )
 
-// String returns the state's name.
+// String returns the name of the state.
 func (s PresenceState) String() string { return enumName(uint8(s), "online", "offline", "lost") }
 
-// Presence is retained for each agent. It is a hint: nothing depends on it.
-// The envelope's epoch is the agent's boot epoch.
+// Presence is the retained connection state of an agent. It is only a hint: the protocol does not depend on it. The
+// envelope's epoch is the agent's boot epoch.
 type Presence struct {
-	HasVolatileStorage bool // "durable: false": its updates do not survive a power cut
+	HasVolatileStorage bool // "durable: false": updates do not survive a power cut
 	State              PresenceState
-	InstanceNonce      uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
-	MaxProtocolVersion uint8  // highest protocol version
-	SoftwareVersion    string // for people
+	InstanceNonce      uint64 // random number of this start; differs between clones with equal epochs
+	MaxProtocolVersion uint8  // highest supported protocol version
+	SoftwareVersion    string // version of the agent software, for display
 	Extra              UnknownSections
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *Presence) Body() []byte {
 	var w writer
 	w.u8(uint8(m.State))
@@ -45,7 +45,7 @@ func (m *Presence) sectionCodecs() []sectionCodec {
 	}, func(r *reader) { m.HasVolatileStorage = !r.bool("durable") }}}
 }
 
-// DecodePresence reads the body of a TypePresence envelope.
+// DecodePresence decodes the body of a TypePresence envelope.
 func DecodePresence(body []byte) (Presence, error) {
 	r := reader{unread: body}
 	m := Presence{State: PresenceState(r.enum("state", uint8(PresenceLost))), InstanceNonce: r.u64(),
@@ -55,92 +55,92 @@ func DecodePresence(body []byte) (Presence, error) {
 	return m, r.finish("presence")
 }
 
-// DeclineReason tells why an agent does not take part. It is a metric's label.
+// DeclineReason is the reason why an agent does not take part. It is a metric label.
 type DeclineReason uint8
 
-// The reasons for declining.
+// Reasons for declining a round.
 const (
-	DeclineBadData       DeclineReason = iota + 1 // its data do not fit the task
-	DeclineTooFewRows                             // fewer rows than may be spoken of
-	DeclineUnsupported                            // a task that this build cannot do
-	DeclineNoTime                                 // the time left is too short
-	DeclineDiverged                               // its local steps left the finite numbers
-	DeclineFetchFailed                            // the model or task could not be had
-	_                                             // no program says this one
-	DeclineUpdateRefused                          // an update of it for this round was refused
-	DeclineTrafficBudget                          // the rest of its month's bytes is too small for a round
-	// By the rules of the device's owner:
-	DeclineBusy       // its load is too high
-	DeclineHot        // it is too hot
-	DeclineLowBattery // its battery is low, or it is not on mains
+	DeclineBadData       DeclineReason = iota + 1 // the data do not fit the task
+	DeclineTooFewRows                             // fewer rows than the task requires
+	DeclineUnsupported                            // the build does not support the task
+	DeclineNoTime                                 // too little time is left
+	DeclineDiverged                               // the local steps diverged to NaN or infinity
+	DeclineFetchFailed                            // the model or task could not be downloaded
+	_                                             // no longer used
+	DeclineUpdateRefused                          // the agent's update for this round was refused
+	DeclineTrafficBudget                          // the monthly traffic budget is too small for another round
+	// Rules of the device's owner:
+	DeclineBusy // the load is too high
+	DeclineHot
+	DeclineLowBattery // the battery is low, or the device is not on mains power
 	DeclineLowMemory  // too little memory is available
-	DeclineTimeWindow // not at this time of day
+	DeclineTimeWindow // outside the permitted time of day
 
-	DeclineStorageFailing // its disk does not take what must be on it first
+	DeclineStorageFailing // state that must be on disk first cannot be written
 	lastDecline           = DeclineStorageFailing
 )
 
-// String returns the reason's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (r DeclineReason) String() string {
 	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping",
 		"refused", "budget",
 		"busy", "hot", "battery", "memory", "window", "storage")
 }
 
-// DeclineReasons returns all reasons, for closed label sets.
+// DeclineReasons returns all reasons.
 func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 
-// Hello tells the coordinator that an agent is there. It is repeated until answered.
+// Hello announces an agent to the coordinator. It is repeated until it is answered.
 type Hello struct {
 	InstanceNonce        uint64
-	FollowedAnnouncement Digest          // the newest that the agent obeys
-	UnfitReason          DeclineReason   // 0 when the agent can do the announced task
+	FollowedAnnouncement Digest          // latest announcement that the agent follows
+	UnfitReason          DeclineReason   // 0 if the agent can perform the announced task
 	Samples              uint64          // rows of local data that fit the task
-	PendingUpdate        Digest          // an update that it holds for this round, else zero
-	PeerKey              X25519PublicKey // of its seals towards neighbours; zero when it does not mix
+	PendingUpdate        Digest          // update that the agent holds for this round; zero = none
+	PeerKey              X25519PublicKey // key for seals between neighbours; zero if the agent does not mix
 	Location             AgentLocation
-	// whom it has found and would mix with, by id, where agents look for each other
+	// Neighbours that the agent has found and chosen, by id, if agents search for neighbours themselves.
 	ChosenNeighbors       []AgentID
-	SupportsClippedMixing bool                   // it knows clipped mixing, and proofs between neighbours
-	EdgeMeasurements      MixingEdgeMeasurements // of its last block, where flows are clipped
-	FateRequest           UpdateFateRequest      // for the outcome of an earlier round's update
-	DataProblem           DataProblem            // of its data, if it is unfit for them
-	Residuals             CandidateResiduals     // of a model that is rolled out
-	NewRows               NewRowsReport          // where rounds wait for them
-	Evaluation            Evaluation             // of a base model that was to be evaluated
-	// the AnswerProbability of the announcement by which it was drawn to answer; 0 = it always answers
+	SupportsClippedMixing bool                   // whether the agent supports clipped mixing and sender proofs
+	EdgeMeasurements      MixingEdgeMeasurements // measurements of the last block, if flows are clipped
+	FateRequest           UpdateFateRequest      // request for the outcome of an earlier update
+	DataProblem           DataProblem            // reason why the data are unusable, if UnfitReason is set
+	Residuals             CandidateResiduals     // residuals of a rollout candidate
+	NewRows               NewRowsReport          // number of new rows, if rounds wait for rows
+	Evaluation            Evaluation             // evaluation of a base model, if requested
+	// AnswerProbability of the announcement for which the agent was drawn to answer; 0 = it always answers.
 	AnswerProbability uint32
-	// the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
+	// SealKey.ID of the group key that the agent lacks; 0 = none.
 	MissingGroupKeyID uint64
-	MissingParts      MissingBlobParts // of a blob that it pulls
+	MissingParts      MissingBlobParts // blob parts that the broker does not return
 	Extra             UnknownSections
 }
 
-// DataProblem is the fault in an agent's data that keeps it from taking part. Its texts are for people.
+// DataProblem describes why an agent's data cannot be used. The texts are for display.
 type DataProblem struct {
-	Column string // or input; empty = all
-	// Reason is the reason why values of the column are not used. Other problems have their description here.
+	Column string // column or input with the problem; empty = all
+	// Reason explains why values of the column are not used, or describes another problem.
 	Reason                      string
 	ExampleLocation             string // file and line, or topic, of an unusable value
-	UnusableValues, TotalValues uint64 // the numbers of values, or of lines; 0 = unknown
+	UnusableValues, TotalValues uint64 // numbers of values or lines; 0 = unknown
 }
 
-// MaxDataProblemReason bounds the reason of a misfit, in bytes.
+// MaxDataProblemReason is the maximum length in bytes of DataProblem.Reason.
 const MaxDataProblemReason = 128
 
-// UpdateFateRequest is an update of the announced run whose round is over, and whose outcome the agent has not read.
+// UpdateFateRequest requests the outcome of an update whose round has ended, if the agent has not read the outcome.
 type UpdateFateRequest struct {
-	Round  RoundID // 0 = none
+	Round  RoundID // round of the update; 0 = no request
 	Update Digest
 }
 
-// AgentLocation is where an agent stands, in metres or any unit common to the federation, if it tells.
+// AgentLocation is the location of an agent, if known, in metres or another unit common to the federation.
 type AgentLocation struct {
 	IsKnown bool
 	X, Y    float64
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *Hello) Body() []byte {
 	var w writer
 	w.u64(m.InstanceNonce)
@@ -242,7 +242,7 @@ func (r *reader) agentLocation() AgentLocation {
 	return AgentLocation{r.bool("location known"), r.f64("x"), r.f64("y")}
 }
 
-// DecodeHello reads the body of a TypeHello envelope.
+// DecodeHello decodes the body of a TypeHello envelope.
 func DecodeHello(body []byte) (Hello, error) {
 	r := reader{unread: body}
 	m := Hello{
@@ -254,26 +254,26 @@ func DecodeHello(body []byte) (Hello, error) {
 	return m, r.finish("hello")
 }
 
-// InvitationAccepted answers an invitation: the agent is at work.
+// InvitationAccepted is the answer of an agent that has started to work on the round.
 type InvitationAccepted struct{ Announcement Digest }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *InvitationAccepted) Body() []byte { return m.Announcement[:] }
 
-// DecodeInvitationAccepted reads the body of a TypeInvitationAccepted envelope.
+// DecodeInvitationAccepted decodes the body of a TypeInvitationAccepted envelope.
 func DecodeInvitationAccepted(body []byte) (InvitationAccepted, error) {
 	r := reader{unread: body}
 	m := InvitationAccepted{Announcement: r.digest()}
 	return m, r.finish("joined")
 }
 
-// InvitationDeclined answers an invitation: the round goes on without the agent.
+// InvitationDeclined is the answer of an agent that does not take part in the round.
 type InvitationDeclined struct {
 	Announcement Digest
 	Reason       DeclineReason
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *InvitationDeclined) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
@@ -281,33 +281,32 @@ func (m *InvitationDeclined) Body() []byte {
 	return w.encoded
 }
 
-// DecodeInvitationDeclined reads the body of a TypeInvitationDeclined envelope.
+// DecodeInvitationDeclined decodes the body of a TypeInvitationDeclined envelope.
 func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 	r := reader{unread: body}
 	m := InvitationDeclined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
 	return m, r.finish("declined")
 }
 
-// Update is the manifest of an agent's contribution to a round, sent before
-// its chunks. Its identity is the envelope's run, round and sender with Base;
-// the payload's hash is its digest.
+// Update is the manifest of an agent's update, which is sent before its chunks. It is identified by the run, round and
+// sender of the envelope and by BaseModelDigest. The hash of the payload is its digest.
 type Update struct {
 	Kind                RoundKind
-	BaseModelDigest     Digest // hash of the model it started from; zero in a statistics round
+	BaseModelDigest     Digest // hash of the base model; zero in a statistics round
 	PayloadManifest     Manifest
-	InlinePayload       []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
-	LocalSteps          uint32  // E_k that were taken
+	InlinePayload       []byte  // complete payload, if it has at most MaxInlineUpdate bytes
+	LocalSteps          uint32  // E_k: number of performed local steps
 	Samples             uint64  // rows of local data
 	RiskBefore          float64 // local risk at the base model
-	RiskAfter           float64 // local risk after the local steps
-	SecondsPerLocalStep float64 // seconds per local step, measured
-	// chunks, the first ones, that follow this message without having been lent
+	RiskAfter           float64
+	SecondsPerLocalStep float64 // measured time per local step in seconds
+	// Number of leading chunks that follow this message without a credit.
 	UnsolicitedChunks uint32
-	EdgeMeasurements  MixingEdgeMeasurements // of the block, where flows are clipped
+	EdgeMeasurements  MixingEdgeMeasurements // measurements of the block, if flows are clipped
 	Extra             UnknownSections
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *Update) Body() []byte {
 	var w writer
 	w.u8(uint8(m.Kind))
@@ -331,8 +330,7 @@ func (m *Update) sectionCodecs() []sectionCodec {
 			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }})
 }
 
-// DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
-// held against its length, not yet against its hash.
+// DecodeUpdate decodes the body of a TypeUpdate envelope. The length of an inline payload is checked, but not its hash.
 func DecodeUpdate(body []byte) (Update, error) {
 	r := reader{unread: body}
 	m := Update{

@@ -1,30 +1,29 @@
 package wire
 
-// MaxReportMetrics bounds the readings of a report.
+// MaxReportMetrics is the maximum number of metrics in a report.
 const MaxReportMetrics = 255
 
-// AgentMetricsReport is what an agent measures of itself, for those who watch the fleet.
-// It is sent now and then; nothing waits for it or rests on it.
+// AgentMetricsReport contains metrics that an agent measures about itself, for monitoring. It is sent periodically, and
+// the protocol does not depend on it.
 type AgentMetricsReport struct {
-	IntervalSeconds uint32 // seconds until the next one
-	SoftwareVersion string // for people
-	// ScrapeAddress is where the agent serves its metrics itself, as host:port; empty
-	// where nobody else reaches it.
+	IntervalSeconds uint32 // seconds until the next report
+	SoftwareVersion string // version of the agent software, for display
+	// ScrapeAddress is the host:port at which the agent serves its metrics. It is empty if other machines cannot reach
+	// it.
 	ScrapeAddress string
-	Metrics       []ReportMetric // ascending by ID
+	Metrics       []ReportMetric // metrics in ascending order of ID
 }
 
-// ReportMetric is one number of a report. The meaning of an ID stands in
-// docs/PROTOCOL.md; a receiver passes over those it does not know.
+// ReportMetric is one metric of a report. The IDs are defined in docs/PROTOCOL.md; a receiver ignores unknown IDs.
 type ReportMetric struct {
 	ID    uint8
 	Value float64
 }
 
-// reportMetricSize is the length of an encoded reading, in bytes.
+// reportMetricSize is the length in bytes of an encoded metric.
 const reportMetricSize = 9
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *AgentMetricsReport) Body() []byte {
 	var w writer
 	w.u32(m.IntervalSeconds)
@@ -38,7 +37,7 @@ func (m *AgentMetricsReport) Body() []byte {
 	return w.encoded
 }
 
-// DecodeAgentMetricsReport reads the body of a TypeMetricsReport envelope.
+// DecodeAgentMetricsReport decodes the body of a TypeMetricsReport envelope.
 func DecodeAgentMetricsReport(body []byte) (AgentMetricsReport, error) {
 	r := reader{unread: body}
 	m := AgentMetricsReport{IntervalSeconds: r.u32(), SoftwareVersion: r.str("software", MaxName),

@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReadingsAscend, so that a report has one encoding and no reading comes twice.
+// TestReadingsAscend checks that metrics must be in ascending order, so that a report has a unique encoding without
+// duplicates.
 func TestReadingsAscend(t *testing.T) {
 	for _, ids := range [][]uint8{{3, 3}, {4, 3}, {1, 2, 1}} {
 		var m wire.AgentMetricsReport

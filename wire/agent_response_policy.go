@@ -2,22 +2,21 @@ package wire
 
 import "time"
 
-// AgentResponsePolicy is how a coordinator of many agents has some of them answer, and the others leave the broker for
-// a while. Its zero value asks all, and lets none leave.
+// AgentResponsePolicy limits the load of a large federation. It selects the agents that answer an announcement, and
+// lets the others disconnect from the broker for a while. The zero value asks all agents and lets none disconnect.
 type AgentResponsePolicy struct {
-	AnswerProbability uint32 // an agent answers with probability AnswerProbability/2³²; 0 = all do
-	// who has no part in the round may leave, and come back after this many milliseconds …
+	AnswerProbability uint32 // probability of an answer in units of 2⁻³²; 0 = all agents answer
+	// Minimum disconnect time of agents without a part in the round.
 	DisconnectMillis    uint32
-	AbsenceSpreadMillis uint32 // … and a random part of these; both 0 = nobody leaves
-	PresenceInRoundOnly bool   // only those with a part in a round tell their presence
+	AbsenceSpreadMillis uint32 // random addition to DisconnectMillis; both 0 = agents stay connected
+	PresenceInRoundOnly bool   // whether only participants publish their presence
 }
 
-// MaxDisconnectTime is how long an agent that leaves stays away, at most; 0 = nobody leaves.
+// MaxDisconnectTime returns the maximum time for which an agent disconnects; 0 means that agents stay connected.
 func (p *AgentResponsePolicy) MaxDisconnectTime() time.Duration {
 	return (time.Duration(p.DisconnectMillis) + time.Duration(p.AbsenceSpreadMillis)) * time.Millisecond
 }
 
-// responsePolicyCodec is the section of an announcement.
 func (p *AgentResponsePolicy) responsePolicyCodec() sectionCodec {
 	return sectionCodec{"respond", IgnoreUnknownSection, func(w *writer) {
 		if *p != (AgentResponsePolicy{}) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestLongestAway: what an announcement may say is added up without a wrap.
+// TestLongestAway checks that the sum of the largest values does not overflow.
 func TestLongestAway(t *testing.T) {
 	for want, r := range map[time.Duration]AgentResponsePolicy{
 		0:                          {AnswerProbability: 7},

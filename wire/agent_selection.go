@@ -15,24 +15,26 @@ import (
 	"slices"
 )
 
-// MaxSelectionBytes bounds the selection in an announcement, in bytes. Larger ones are invitations.
+// MaxSelectionBytes is the maximum size of a selection in an announcement. For a larger selection the coordinator sends
+// invitations.
 const MaxSelectionBytes = 4 << 10
 
-// AgentSelection tells who is drawn for the round that is announced. Each agent finds out for itself only: a tag is a
-// MAC under a key that the coordinator shares with one agent, over the announcement's place.
+// AgentSelection lists the agents drawn for the announced round. Only the selected agent itself can recognise its tag.
+// A tag is a MAC of the announcement's position under a key shared by the coordinator and one agent.
 type AgentSelection struct {
-	CommonStepSizeWeight  float64  // of the local step size, for all that are drawn; 0 = each has its own
-	AgentTags             []uint64 // ascending
-	MaskedStepSizeWeights []uint64 // by tag, the bits of its weight in disguise, where each has its own
+	CommonStepSizeWeight  float64  // common weight of the local step size; 0 = weights differ
+	AgentTags             []uint64 // tags of the selected agents; ascending
+	MaskedStepSizeWeights []uint64 // encrypted weight for each tag; empty if CommonStepSizeWeight is set
 }
 
-// SelectedAgent is an agent that is drawn.
+// SelectedAgent is an agent drawn for a round.
 type SelectedAgent struct {
 	Key            SelectionKey
-	StepSizeWeight float64 // positive
+	StepSizeWeight float64 // weight of the local step size; positive
 }
 
-// EncodedSelectionSize returns how many bytes a selection of n agents takes.
+// EncodedSelectionSize returns the encoded size in bytes of a selection of n agents. alike reports whether all weights
+// are equal.
 func EncodedSelectionSize(n int, alike bool) int {
 	if alike {
 		return 16 + 8*n
@@ -40,7 +42,8 @@ func EncodedSelectionSize(n int, alike bool) int {
 	return 16 + 16*n
 }
 
-// NewAgentSelection makes the selection of the announcement at a place. It tells nobody but the selected who they are.
+// NewAgentSelection returns the selection for the announcement at position o. It reveals the selected agents only to
+// themselves.
 func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []SelectedAgent) AgentSelection {
 	var s AgentSelection
 	type entry struct{ tag, mask uint64 }
@@ -51,7 +54,8 @@ func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []Selec
 		alike = alike && x.StepSizeWeight == selected[0].StepSizeWeight
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.tag, b.tag) })
-	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.tag == b.tag }) // once in 2⁶⁴: invited later
+	// A collision has probability 2⁻⁶⁴; the agent is then invited later.
+	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.tag == b.tag })
 	for _, e := range entries {
 		s.AgentTags = append(s.AgentTags, e.tag)
 		if !alike {
@@ -64,7 +68,7 @@ func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []Selec
 	return s
 }
 
-// FindAgentWeight reports whether the agent with this key is selected, and the weight of its local step size.
+// FindAgentWeight reports whether the agent with this key is selected, and returns the weight of its local step size.
 func (s *AgentSelection) FindAgentWeight(k SelectionKey, o AnnouncementPosition, instance uint64) (weight float64,
 	selected bool) {
 	if len(s.AgentTags) == 0 {
@@ -125,11 +129,12 @@ func (r *reader) u64s(field string) []uint64 {
 	return list
 }
 
-// SelectionKey is a secret of the coordinator and one agent.
+// SelectionKey is a secret shared by the coordinator and one agent.
 type SelectionKey [32]byte
 
-// NewSelectionKey returns the secret of the owner of a key and its peer: the same at both ends. Both Ed25519 keys are
-// used in their X25519 forms (RFC 7748 4.1). The error says that the peer's key has none.
+// NewSelectionKey derives the shared secret from an own private key and a peer's public key. Both ends derive the same
+// secret. The Ed25519 keys are converted to X25519 (RFC 7748 4.1); the error reports a peer key that has no X25519
+// form.
 func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionKey, error) {
 	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
@@ -154,24 +159,22 @@ func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionK
 	return SelectionKey(key), nil
 }
 
-// x25519ScalarOf returns what an Ed25519 key multiplies the base point by (RFC 8032 5.1.5). X25519 sets and clears its
-// bits.
+// x25519ScalarOf returns the secret scalar of an Ed25519 key (RFC 8032 5.1.5) before clamping. X25519 clamps it.
 func x25519ScalarOf(k ed25519.PrivateKey) []byte {
 	sum := sha512.Sum512(k.Seed())
 	return sum[:32]
 }
 
-// curve25519FieldPrime is 2²⁵⁵ − 19.
 var curve25519FieldPrime = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 
-// x25519PublicFromEd25519 returns the u coordinate of an Ed25519 public key: (1 + y)/(1 − y) in the field. All of it is
-// public.
+// x25519PublicFromEd25519 returns the u coordinate of an Ed25519 public key, (1 + y)/(1 − y) in the field. It need not
+// run in constant time, because all inputs are public.
 func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	big1, y := big.NewInt(1), slices.Clone([]byte(k))
 	if len(y) != ed25519.PublicKeySize {
 		return nil, errors.New("not an Ed25519 public key")
 	}
-	y[31] &= 0x7f // the sign of x
+	y[31] &= 0x7f // clear the sign bit of x
 	slices.Reverse(y)
 	n := new(big.Int).SetBytes(y)
 	over := new(big.Int).Sub(big1, n)
@@ -185,8 +188,8 @@ func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	return out, nil
 }
 
-// deriveTagAndPad returns the tag of the key's agent in the announcement at a place, and the pad of its weight. No two
-// announcements have the same place and instance.
+// deriveTagAndPad returns the agent's tag for the announcement at position o, and the pad that encrypts its weight. No
+// two announcements have the same position and instance.
 func (k SelectionKey) deriveTagAndPad(o AnnouncementPosition, instance uint64) (tag, pad uint64) {
 	le := binary.LittleEndian
 	nonce := le.AppendUint64(make([]byte, 0, 36), uint64(o.Epoch))

@@ -29,7 +29,7 @@ func mustKey(t testing.TB, own ed25519.PrivateKey, peer ed25519.PublicKey) wire.
 	return k
 }
 
-// TestSelection: each agent that is drawn finds its own weight with its own key, and no other agent does.
+// TestSelection checks that each selected agent finds its weight with its own key, and that other agents find none.
 func TestSelection(t *testing.T) {
 	const coordinator, drawn, all = 0, 100, 200
 	place := wire.AnnouncementPosition{Root: 1, Epoch: 2, Run: 3, Round: 4, Attempt: 5, Phase: wire.PhaseOpen}
@@ -75,7 +75,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestSelectionUnlinkable: an agent has another tag in each announcement.
+// TestSelectionUnlinkable checks that an agent has a different tag in each announcement.
 func TestSelectionUnlinkable(t *testing.T) {
 	k, seen := []wire.SelectedAgent{{Key: wire.SelectionKey{1}, StepSizeWeight: 1}}, map[uint64]string{}
 	for name, o := range map[string]wire.AnnouncementPosition{
@@ -92,8 +92,8 @@ func TestSelectionUnlinkable(t *testing.T) {
 	}
 }
 
-// TestSelectionKeyForms holds the X25519 form of a public key against the one that its private key has: the base point
-// times the scalar.
+// TestSelectionKeyForms compares the X25519 form of a public key with the base point multiplied by the scalar of the
+// private key.
 func TestSelectionKeyForms(t *testing.T) {
 	for i := range 50 {
 		a, b := ownKey(i), ownKey(i+1000)
@@ -101,7 +101,7 @@ func TestSelectionKeyForms(t *testing.T) {
 			t.Fatalf("keys %d: the two ends have different secrets", i)
 		}
 	}
-	// RFC 8032 7.1, test 1, and what libsodium's crypto_sign_ed25519_pk_to_curve25519 makes of it.
+	// RFC 8032 7.1, test 1, converted with libsodium's crypto_sign_ed25519_pk_to_curve25519.
 	public, _ := hex.DecodeString("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	seed, _ := hex.DecodeString("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 	u, err := wire.MontgomeryForTest(public)
@@ -117,7 +117,7 @@ func TestSelectionKeyForms(t *testing.T) {
 		t.Errorf("the X25519 form is %x, want %x", u, want)
 	}
 	small := make([]byte, ed25519.PublicKeySize)
-	for _, y := range []byte{0, 1} { // of order 4, and the neutral element
+	for _, y := range []byte{0, 1} { // a point of order 4, and the neutral element
 		small[0] = y
 		if _, err := wire.NewSelectionKey(ownKey(1), small); err == nil {
 			t.Errorf("y = %d: a key of small order has a secret", y)

@@ -7,88 +7,88 @@ import (
 	"slices"
 )
 
-// AnnouncementPhase tells what an announcement asks for.
+// AnnouncementPhase is the phase of a round in an announcement.
 type AnnouncementPhase uint8
 
-// The phases, in the order in which one round goes through them.
+// Phases in the order in which a round passes through them.
 const (
 	// PhaseGathering asks every agent for a hello.
 	PhaseGathering AnnouncementPhase = iota + 1
-	// PhaseOpen says that a round is under way; the selected get invitations.
+	// PhaseOpen means that a round is in progress. The selected agents receive invitations.
 	PhaseOpen
-	// PhaseIdle says that no round is under way; Base is the newest model.
+	// PhaseIdle means that no round is in progress. BaseModel is the newest model.
 	PhaseIdle
-	// PhaseFinished says that the run is over; Base is its result.
+	// PhaseFinished means that the run has ended. BaseModel is its result.
 	PhaseFinished
 )
 
-// String returns the phase's name.
+// String returns the name of the phase.
 func (p AnnouncementPhase) String() string {
 	return enumName(uint8(p), "gathering", "open", "idle", "finished")
 }
 
-// RoundKind tells what the participants of a round compute.
+// RoundKind is the kind of result that the participants of a round compute.
 type RoundKind uint8
 
-// The kinds of round.
+// The kinds of rounds.
 const (
-	// KindStatistics: counts, means and squared deviations of the task's columns.
+	// KindStatistics collects counts, means and squared deviations of the task's columns.
 	KindStatistics RoundKind = iota + 1
-	// KindTraining: local steps, or a gradient, at the base model.
+	// KindTraining collects local steps, or a gradient, from the base model.
 	KindTraining
 )
 
-// RoundKinds returns all kinds, for closed label sets.
+// RoundKinds returns all kinds.
 func RoundKinds() []RoundKind { return []RoundKind{KindStatistics, KindTraining} }
 
-// String returns the kind's name.
+// String returns the name of the kind.
 func (k RoundKind) String() string { return enumName(uint8(k), "statistics", "training") }
 
-// Announcement is what the coordinator retains on the round topic for all.
+// Announcement is the coordinator's retained message to all agents on the round topic.
 type Announcement struct {
 	Attempt          RoundAttempt
 	Phase            AnnouncementPhase
 	Kind             RoundKind
-	BaseModelVersion ModelVersion // of Base
-	// InstanceNonce is drawn at each start of the coordinator. Of two that have announced the same place, the one with
-	// the lower instance stops.
+	BaseModelVersion ModelVersion
+	// InstanceNonce is drawn at each start of the coordinator. If two coordinators announce the same position, the one
+	// with the lower nonce stops.
 	InstanceNonce    uint64
-	LastEndedRound   RoundID     // the newest round of the run that is closed or abandoned; 0 = none
-	Task             BlobRef     // absent only when there is nothing to do
-	BaseModel        BlobRef     // the model w_{i−1}; absent in a statistics round
-	LastRoundOutcome BlobRef     // of the round Folded; absent before there is one
-	UnknownBlobs     []NamedBlob // those that this build has no use for, ascending by name
-	UpdateSchema     Digest      // of the vectors that the round sends in
-	Seed             uint64      // of the agents' draws
+	LastEndedRound   RoundID     // latest closed or abandoned round of the run; 0 = none
+	Task             BlobRef     // task; unset only if no task is configured
+	BaseModel        BlobRef     // model w_{i−1}; unset in a statistics round
+	LastRoundOutcome BlobRef     // outcome of round LastEndedRound; unset before the first
+	UnknownBlobs     []NamedBlob // blobs that this build does not use; ascending by name
+	UpdateSchema     Digest      // schema of the vectors sent in this round
+	Seed             uint64      // seed of the agents' random numbers
 	PriorLocalSteps  uint64      // t: local steps of the schedule before this round
-	// HelloSpreadMillis spreads the hellos that PhaseGathering asks for, in milliseconds.
+	// HelloSpreadMillis is the interval over which hellos are spread in PhaseGathering.
 	HelloSpreadMillis uint32
-	// RoundTimeoutMillis is how long the whole round may take, in milliseconds.
+	// RoundTimeoutMillis is the maximum duration of the round.
 	RoundTimeoutMillis uint32
-	// InitialCreditChunks is how many of its update's chunks, the first ones, an agent may send right after the
+	// InitialCreditChunks is the number of leading chunks of its update that an agent may send right after the
 	// manifest.
 	InitialCreditChunks uint32
-	Selection           AgentSelection // who is drawn; empty = the drawn are invited
-	// that an agent should have before the next round; 0 = rounds do not wait for any
+	Selection           AgentSelection // selected agents; empty if they receive invitations
+	// Minimum number of new rows of an agent before the next round; 0 = rounds do not wait for rows.
 	MinNewRows        uint32
-	MinEvaluationRows uint32              // rows on which an agent evaluates Base at least; 0 = it is not asked to
-	ResponsePolicy    AgentResponsePolicy // who answers; zero = all
-	Rollout           Rollout             // of models to predict with; zero = none
-	// IssuedAt is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
+	MinEvaluationRows uint32              // minimum number of rows for evaluating BaseModel; 0 = no evaluation
+	ResponsePolicy    AgentResponsePolicy // rules for answering; zero = all agents answer
+	Rollout           Rollout             // models for predictions; zero = no rollout
+	// IssuedAt is the coordinator's time in seconds of Unix time. It never decreases. 0 = unknown.
 	IssuedAt uint64
-	// ReleasedModelFile and CandidateModelFile are the files of its models (docs/MODEL.md).
+	// ReleasedModelFile and CandidateModelFile are the files of the models in Rollout (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	SealPublicKey                         X25519PublicKey // agents seal their messages to it; zero = none
+	SealPublicKey                         X25519PublicKey // key to which agents seal messages; zero = none
 	Extra                                 UnknownSections
 }
 
-// NamedBlob is a blob of an announcement.
+// NamedBlob is a blob of an announcement with its name.
 type NamedBlob struct {
-	Name string // 1 to MaxSectionName of a–z, 0–9 and _
+	Name string // 1 to MaxSectionName characters of a–z, 0–9 and _
 	BlobRef
 }
 
-// The names of the blobs that this build uses.
+// Names of the blobs that this build uses.
 const (
 	blobBase      = "base"
 	blobCandidate = "candidate"
@@ -97,7 +97,7 @@ const (
 	blobTask      = "task"
 )
 
-// Body returns the announcement's encoding.
+// Body returns the encoded message.
 func (a *Announcement) Body() []byte {
 	var w writer
 	w.u32(uint32(a.Attempt))
@@ -116,8 +116,8 @@ func (a *Announcement) Body() []byte {
 	return w.encoded
 }
 
-// sectionCodecs are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for
-// credit.
+// sectionCodecs returns the codecs of the optional sections. An agent may ignore all of them except "sealed": it then
+// waits for an invitation and for credit.
 func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		chunkCountSectionCodec("credit", &a.InitialCreditChunks),
@@ -142,7 +142,7 @@ func (a *Announcement) sectionCodecs() []sectionCodec {
 	}
 }
 
-// sealedBlobs writes which blobs are sealed, under one key, and those of them that travel in the announcement.
+// sealedBlobs encodes the names of the sealed blobs, the id of their common key, and the content of the inline ones.
 func (w *writer) sealedBlobs(a *Announcement) {
 	var of []NamedBlob
 	for _, b := range a.namedBlobs() {
@@ -185,7 +185,7 @@ func (r *reader) sealedBlobs(a *Announcement) {
 	}
 }
 
-// blobByName returns a blob by its name; one that is not present if there is none.
+// blobByName returns a pointer to the named blob, or to an empty BlobRef if the name is unknown.
 func (a *Announcement) blobByName(name string) *BlobRef {
 	switch name {
 	case blobBase:
@@ -207,7 +207,6 @@ func (a *Announcement) blobByName(name string) *BlobRef {
 	return &BlobRef{}
 }
 
-// announcedBlobs writes the blobs that there are.
 func (w *writer) announcedBlobs(a *Announcement) {
 	all := a.namedBlobs()
 	w.u32(uint32(len(all)))
@@ -217,7 +216,7 @@ func (w *writer) announcedBlobs(a *Announcement) {
 	}
 }
 
-// namedBlobs returns the blobs that there are, ascending by name.
+// namedBlobs returns all blobs that are set, ascending by name.
 func (a *Announcement) namedBlobs() []NamedBlob {
 	all := slices.Clone(a.UnknownBlobs)
 	for _, b := range []NamedBlob{{blobBase, a.BaseModel}, {blobCandidate, a.CandidateModelFile}, {blobOutcome,
@@ -256,7 +255,7 @@ func (r *reader) announcedBlobs(a *Announcement) {
 	}
 }
 
-// DecodeAnnouncement reads the body of a TypeAnnouncement envelope.
+// DecodeAnnouncement decodes the body of a TypeAnnouncement envelope.
 func DecodeAnnouncement(body []byte) (Announcement, error) {
 	r := reader{unread: body}
 	a := Announcement{
@@ -282,8 +281,8 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 	return a, r.finish("announcement")
 }
 
-// AnnouncementPosition is where an announcement stands in time. A coordinator only moves
-// forward in it, over restarts too; an agent saves the last one it obeyed.
+// AnnouncementPosition orders announcements in time. A coordinator's position never decreases, even across restarts. An
+// agent stores the last position that it followed.
 type AnnouncementPosition struct {
 	Root    RootVersion
 	Epoch   Epoch
@@ -293,23 +292,24 @@ type AnnouncementPosition struct {
 	Phase   AnnouncementPhase
 }
 
-// AnnouncementPositionOf returns the place of an announcement in time.
+// AnnouncementPositionOf returns the position of an announcement.
 func AnnouncementPositionOf(h Header, a *Announcement) AnnouncementPosition {
 	return AnnouncementPosition{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
 }
 
-// Compare returns −1, 0 or +1 as o is before, at or after p.
+// Compare returns −1, 0 or +1 if o is before, equal to or after p.
 func (o AnnouncementPosition) Compare(p AnnouncementPosition) int {
 	return cmp.Or(cmp.Compare(o.Root, p.Root), cmp.Compare(o.Epoch, p.Epoch), cmp.Compare(o.Run, p.Run),
 		cmp.Compare(o.Round, p.Round), cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
 }
 
-// SupersedesSenderOf reports whether messages of h are from a coordinator that the one at o has replaced.
+// SupersedesSenderOf reports whether the message with header h is from a coordinator that has been replaced by the one
+// at position o.
 func (o AnnouncementPosition) SupersedesSenderOf(h Header) bool {
 	return cmp.Or(cmp.Compare(o.Root, h.Root), cmp.Compare(o.Epoch, h.Epoch)) > 0
 }
 
-// String returns the order for logs.
+// String returns the position as text for logs.
 func (o AnnouncementPosition) String() string {
 	root := ""
 	if o.Root > FirstRootVersion {
@@ -318,7 +318,7 @@ func (o AnnouncementPosition) String() string {
 	return fmt.Sprintf("%sepoch %d run %d round %d attempt %d %s", root, o.Epoch, o.Run, o.Round, o.Attempt, o.Phase)
 }
 
-// enumName names the values 1, 2, … of an enumeration.
+// enumName returns the name of value x of an enumeration, which starts at 1.
 func enumName(x uint8, names ...string) string {
 	if x == 0 || int(x) > len(names) {
 		return fmt.Sprintf("unknown(%d)", x)

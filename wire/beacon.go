@@ -6,28 +6,29 @@ import (
 	"slices"
 )
 
-// MaxPeerEchoes bounds the agents of a cell that a beacon names.
+// MaxPeerEchoes is the maximum number of agents in the echo list of a beacon.
 const MaxPeerEchoes = 255
 
-// Beacon says that an agent is there, to the others of its cell, and what it has heard of them. Its head has no run and
-// no round. A beacon and the one that answers it are a ping and its answer: no others are needed.
+// Beacon announces an agent to the other agents of its cell, and lists the beacons that it has received from them. Its
+// header has no run and no round. Two agents measure their round-trip time from the beacons they exchange, without
+// separate pings.
 type Beacon struct {
-	NextBeaconMillis uint32 // milliseconds within which the sender's next beacon comes
-	SentAtMicros     uint64 // of the sender's clock, in microseconds; means nothing to others
-	MaxNeighbors     uint16 // most neighbours that the sender takes
+	NextBeaconMillis uint32 // maximum time until the sender's next beacon, in milliseconds
+	SentAtMicros     uint64 // sender's clock in microseconds; comparable only with itself
+	MaxNeighbors     uint16 // maximum number of neighbours that the sender accepts
 	Location         AgentLocation
 	PeerEchoes       []BeaconEcho // by id, without the sender
 }
 
-// BeaconEcho is what a beacon's sender knows of another agent of the cell.
+// BeaconEcho describes the latest beacon that the sender has received from another agent.
 type BeaconEcho struct {
 	PeerInstance
-	BeaconSentAtMicros uint64 // of that agent's newest beacon
-	HoldMicros         uint32 // microseconds between its coming and this beacon
-	RTTMicros          uint32 // round-trip time to that agent, in microseconds; 0 = not known yet
+	BeaconSentAtMicros uint64 // SentAtMicros of that agent's latest beacon
+	HoldMicros         uint32 // microseconds between its arrival and this beacon
+	RTTMicros          uint32 // round-trip time to that agent in microseconds; 0 = unknown
 }
 
-// AppendBeacon appends a beacon's message to dst.
+// AppendBeacon appends an encoded beacon to dst.
 func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -52,7 +53,7 @@ type AgentKeyAttestation struct {
 	CoordinatorSignature Signature
 }
 
-// AgentKeyAttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
+// AgentKeyAttestationText returns the text that the coordinator signs to attest an agent's key to other agents.
 func AgentKeyAttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
@@ -71,13 +72,13 @@ func (x *AgentKeyAttestation) Verify(s SignatureScheme, federation FederationNam
 	})
 }
 
-// BeaconCell is where beacons are heard.
+// BeaconCell is the cell of a federation in which a beacon is published.
 type BeaconCell struct {
 	Federation FederationName
 	CellName   string
 }
 
-// signedBeaconText is what the sender of a beacon signs.
+// signedBeaconText returns the text that the sender of a beacon signs.
 func (c BeaconCell) signedBeaconText(message []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/beacon\x00")}
 	w.str(string(c.Federation))
@@ -85,26 +86,26 @@ func (c BeaconCell) signedBeaconText(message []byte) []byte {
 	return append(w.encoded, message...)
 }
 
-// SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
+// SignBeacon appends the attestation and the sender's signature to a beacon of type PeerSignedBeacon.
 func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word AgentKeyAttestation,
 	key ed25519.PrivateKey) []byte {
 	message = append(append(message, word.AgentKey[:]...), word.CoordinatorSignature[:]...)
 	return append(message, s.Sign(key, in.signedBeaconText(message))...)
 }
 
-// BeaconProof is what a signed beacon proves its sender with.
+// BeaconProof proves the sender of a signed beacon.
 type BeaconProof struct {
 	Attestation AgentKeyAttestation
-	signedText  []byte // the message up to the signature
+	signedText  []byte // message up to the signature
 	signature   []byte
 }
 
-// Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
+// Verify reports whether the beacon is signed for a cell with the attested key. It does not verify the attestation.
 func (p *BeaconProof) Verify(s SignatureScheme, in BeaconCell) bool {
 	return s.Verify(p.Attestation.AgentKey.Ed25519(), in.signedBeaconText(p.signedText), p.signature)
 }
 
-// DecodeBeacon reads a beacon's message. The proof, which is a view of it, is nil if the beacon is not signed.
+// DecodeBeacon decodes a beacon. The proof is nil if the beacon is not signed; otherwise it is a view of p.
 func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 	h, rest, err := DecodePeerMessageHeader(p)
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Manifest describes the bytes of a blob: a model or a task on its way to the
-// agents, an update on its way to the coordinator. Every chunk has MaxChunkBytes
-// bytes of payload but the last.
+// Manifest describes a blob: a model or task for the agents, or an update for the coordinator. Every chunk except the
+// last has MaxChunkBytes bytes of payload.
 type Manifest struct {
-	Hash         Digest // names the blob: see BlobDigest
+	Hash         Digest // digest of the blob: see BlobDigest
 	BlobLength   uint32
-	Codec        spec.Codec // of the vector inside; raw for a task. Of an update, it may be named in a section
-	VectorSchema Digest     // of the vector inside; zero for a task
+	Codec        spec.Codec // codec of the vector; raw for a task. A section of an update may override it
+	VectorSchema Digest     // schema of the vector; zero for a task
 	ChunkDigests []Digest
 }
 
-// NewManifest describes p, a raw vector or a task, which must have 1 to MaxBlobBytes bytes.
+// NewManifest returns the manifest of p, a raw vector or a task. p must have 1 to MaxBlobBytes bytes.
 func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlobBytes {
 		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
@@ -31,8 +30,8 @@ func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	return m, nil
 }
 
-// BlobDigest returns the digest that names the blob p: the SHA-256 of its chunks' SHA-256s, one behind the other. Bytes
-// that are held against it by chunks, on their way, need not be hashed again as a whole.
+// BlobDigest returns the digest of the blob p: the SHA-256 of the concatenated SHA-256 digests of its chunks. Data
+// verified chunk by chunk therefore need not be hashed again as a whole.
 func BlobDigest(p []byte) Digest { return blobDigestOfChunks(chunkDigests(p)) }
 
 func chunkDigests(p []byte) []Digest {
@@ -51,14 +50,14 @@ func blobDigestOfChunks(chunks []Digest) Digest {
 	return sha256.Sum256(all)
 }
 
-// BlobHasher computes the BlobDigest of what is written to it.
+// BlobHasher is an io.Writer that computes the BlobDigest of the written bytes.
 type BlobHasher struct {
 	chunkHash      hash.Hash
 	chunkBytesLeft int // bytes until the chunk is full
 	digestListHash hash.Hash
 }
 
-// NewBlobHasher returns a BlobHasher to which nothing is written.
+// NewBlobHasher returns a BlobHasher for an empty blob.
 func NewBlobHasher() *BlobHasher {
 	return &BlobHasher{chunkHash: sha256.New(), chunkBytesLeft: MaxChunkBytes, digestListHash: sha256.New()}
 }
@@ -83,7 +82,7 @@ func (s *BlobHasher) finishChunk() {
 	s.chunkBytesLeft = MaxChunkBytes
 }
 
-// Digest returns the digest of the blob, which ends here.
+// Digest returns the digest of the written blob. Write must not be called afterwards.
 func (s *BlobHasher) Digest() Digest {
 	if s.chunkBytesLeft < MaxChunkBytes {
 		s.finishChunk()
@@ -94,7 +93,7 @@ func (s *BlobHasher) Digest() Digest {
 // ChunkCount returns the number of chunks of a blob of length bytes.
 func ChunkCount(length int) int { return (length + MaxChunkBytes - 1) / MaxChunkBytes }
 
-// ChunkPayload returns the payload of chunk k of the blob p, as a view.
+// ChunkPayload returns the payload of chunk k of the blob p, without copying.
 func ChunkPayload(p []byte, k int) []byte {
 	return p[k*MaxChunkBytes : min((k+1)*MaxChunkBytes, len(p))]
 }
@@ -116,7 +115,7 @@ func (m *Manifest) AppendEncoding(dst []byte) []byte {
 	return w.encoded
 }
 
-// DecodeManifest reads a manifest that stands alone.
+// DecodeManifest decodes a manifest that is not part of another message.
 func DecodeManifest(p []byte) (Manifest, error) {
 	r := reader{unread: p}
 	m := r.manifest()
@@ -145,20 +144,21 @@ func (r *reader) manifest() (m Manifest) {
 	return m
 }
 
-// BlobRef names a blob in an announcement. Inline holds the whole blob where
-// it is small; else it is pulled, beginning with its manifest.
+// BlobRef refers to a blob in an announcement. A small blob is contained in Inline; a larger one is pulled, starting
+// with its manifest.
 type BlobRef struct {
-	Hash         Digest // see BlobDigest
-	ManifestHash Digest // SHA-256 of the encoded manifest, or of Sealed; zero when inline
+	Hash         Digest // digest of the blob: see BlobDigest
+	ManifestHash Digest // SHA-256 of the encoded manifest, or of SealedInline; zero if inline
 	Length       uint32
 	Inline       []byte
-	// GroupKeyID, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is
-	// small, or else manifest and chunks. It stands in the announcement's section "sealed".
+	// GroupKeyID is the SealKey.ID of the key that seals the blob; 0 = not sealed. A small blob is sealed in
+	// SealedInline; otherwise manifest and chunks are sealed. The field is encoded in the announcement section
+	// "sealed".
 	GroupKeyID   uint64
 	SealedInline []byte `json:"Sealed"`
 }
 
-// OpenSealed makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
+// OpenSealed decrypts the inline blob of a sealed reference and returns an unsealed reference to it.
 func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 	whole, err := group.BlobSealer(b.Hash).OpenPart(nil, SealedWholeBlob, b.SealedInline)
 	switch {
@@ -170,14 +170,14 @@ func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 	return BlobRef{Hash: b.Hash, Length: b.Length, Inline: whole}, nil
 }
 
-// SealInline makes of a reference to a blob that is in the announcement a reference to the sealed one.
+// SealInline returns a reference that contains the inline blob in sealed form.
 func (b BlobRef) SealInline(group SealKey) BlobRef {
 	sealed := group.BlobSealer(b.Hash).SealPart(nil, SealedWholeBlob, b.Inline)
 	return BlobRef{Hash: b.Hash, ManifestHash: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
 		SealedInline: sealed}
 }
 
-// IsSet reports whether the reference names a blob at all.
+// IsSet reports whether b refers to a blob.
 func (b *BlobRef) IsSet() bool { return b.Length > 0 }
 
 func (w *writer) blobRef(b *BlobRef) {
@@ -214,10 +214,9 @@ const ChunkHeaderSize = 24
 
 const chunkMagic = "FEDC"
 
-// AppendChunk appends the message of chunk k of the blob with that hash:
-// magic 4, version 1, zero 3, k 4, payload length 4, first 8 bytes of the
-// blob's hash = 24 bytes; payload. Chunks are not signed: their hashes stand
-// in a manifest that is.
+// AppendChunkMessage appends the message of chunk k of the blob with the given hash to dst: magic 4, version 1, zero 3,
+// k 4, payload length 4, first 8 bytes of the blob's hash = 24 bytes; payload. Chunks are not signed, because the
+// manifest with their hashes is.
 func AppendChunkMessage(dst []byte, hash Digest, k int, payload []byte) []byte {
 	return append(appendChunkHeader(dst, hash, k, len(payload)), payload...)
 }
@@ -231,8 +230,8 @@ func appendChunkHeader(dst []byte, hash Digest, k, length int) []byte {
 	return append(w.encoded, hash[:8]...)
 }
 
-// DecodeChunkMessage reads a chunk of the blob with that hash; the payload is a view.
-// It holds the payload against its own length, not against the manifest.
+// DecodeChunkMessage decodes a chunk of the blob with the given hash. The payload is a view of p. Its length is checked
+// against the chunk header, not against the manifest.
 func DecodeChunkMessage(p []byte, hash Digest) (k int, payload []byte, err error) {
 	le := binary.LittleEndian
 	switch {

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// UnknownSectionPolicy tells a reader what to do with a section that it does not know.
+// UnknownSectionPolicy tells a reader how to handle a section that it does not know.
 type UnknownSectionPolicy uint8
 
-// The needs.
+// Values of UnknownSectionPolicy.
 const (
-	IgnoreUnknownSection  UnknownSectionPolicy = iota + 1 // pass over it
-	DeclineUnknownSection                                 // do not take part: the section changes what is computed
+	IgnoreUnknownSection  UnknownSectionPolicy = iota + 1
+	DeclineUnknownSection                      // do not participate: the section changes the computation
 )
 
-// String returns the need's name.
+// String returns the name of the policy.
 func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignore", "decline") }
 
-// BodySection is a named part at the end of a body. A body that gains a section stays readable for those that do not
-// know it, and Need tells them whether they may go on.
+// BodySection is a named section at the end of a body. Readers that do not know a section can still decode the body;
+// UnknownPolicy defines whether they may process it.
 type BodySection struct {
-	Name          string // 1 to MaxSectionName of a–z, 0–9 and _
+	Name          string // 1 to MaxSectionName characters of a–z, 0–9 and _
 	UnknownPolicy UnknownSectionPolicy
-	Body          []byte // at least one byte
+	Body          []byte // content; at least one byte
 }
 
-// UnknownSections holds the sections of a body that this build does not know, ascending by name. A body that is read
-// and written again keeps them.
+// UnknownSections holds the sections of a body that this build does not know, ascending by name. They are kept when the
+// body is encoded again.
 type UnknownSections []BodySection
 
-// ErrUnsupportedSection reports a body with a section that this build does not know and must not pass over.
+// ErrUnsupportedSection reports a mandatory section that this build does not know.
 var ErrUnsupportedSection = errors.New("this build does not know it and must not go on without")
 
-// CheckSupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does
-// not take part in what the body asks for.
+// CheckSupported returns an error that names the unknown sections with the policy "decline". It returns nil if there
+// are none. On an error the reader must not take part.
 func (x UnknownSections) CheckSupported() error {
 	var names []string
 	for _, s := range x {
@@ -49,15 +49,15 @@ func (x UnknownSections) CheckSupported() error {
 	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupportedSection)
 }
 
-// sectionCodec is a section that this build knows of a body: how it is written from the body, and read into it.
+// sectionCodec encodes and decodes one known section of a body.
 type sectionCodec struct {
 	name          string
 	unknownPolicy UnknownSectionPolicy
-	writeBody     func(w *writer) // writes nothing where the body has no such section
+	writeBody     func(w *writer) // writes no bytes if the body does not have the section
 	readBody      func(r *reader)
 }
 
-// chunkCountSectionCodec is a section with a number of chunks; without it there are none.
+// chunkCountSectionCodec returns the codec of a section that contains a number of chunks. An absent section means 0.
 func chunkCountSectionCodec(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
@@ -70,7 +70,7 @@ func chunkCountSectionCodec(name string, n *uint32) sectionCodec {
 	}}
 }
 
-// rowCountSectionCodec is a section with a number of rows; without it there is none.
+// rowCountSectionCodec returns the codec of a section that contains a number of rows. An absent section means 0.
 func rowCountSectionCodec(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
@@ -79,7 +79,7 @@ func rowCountSectionCodec(name string, n *uint32) sectionCodec {
 	}, func(r *reader) { *n = r.u32() }}
 }
 
-// bodySections ends the encoding of a body.
+// bodySections encodes the sections at the end of a body.
 func (w *writer) bodySections(parts []sectionCodec, extra UnknownSections) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
@@ -101,7 +101,7 @@ func (w *writer) bodySections(parts []sectionCodec, extra UnknownSections) {
 	}
 }
 
-// bodySections reads the end of a body, and returns the sections that it does not know.
+// bodySections decodes the sections at the end of a body. It returns the unknown ones.
 func (r *reader) bodySections(parts []sectionCodec) (extra UnknownSections) {
 	last := ""
 	for range r.listLength("sections", MaxSections, 7) {
@@ -120,7 +120,8 @@ func (r *reader) bodySections(parts []sectionCodec) (extra UnknownSections) {
 	return extra
 }
 
-// decodeSection reads a section. One that the body would be written without is an error: each body has one encoding.
+// decodeSection decodes a known section. A section with default content is an error, because each body must have a
+// unique encoding.
 func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	inner := reader{unread: s.Body}
 	p.readBody(&inner)
@@ -137,7 +138,7 @@ func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	}
 }
 
-// nextSection reads one that comes after the section of that name.
+// nextSection decodes a section, whose name must be greater than before.
 func (r *reader) nextSection(before string) BodySection {
 	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("need",
 		uint8(DeclineUnknownSection))),
@@ -148,10 +149,10 @@ func (r *reader) nextSection(before string) BodySection {
 	return s
 }
 
-// isSectionNameByte reports whether the name of a section may have a byte.
+// isSectionNameByte reports whether the name of a section may contain c.
 func isSectionNameByte(c byte) bool { return isLowerLetter(c) || isDigit(c) || c == '_' }
 
-// ascendingName reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
+// ascendingName decodes a name that must be greater than before, the previous name of the list.
 func (r *reader) ascendingName(field, before string) string {
 	name := r.str(field, MaxSectionName)
 	if r.err != nil {

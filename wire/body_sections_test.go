@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestUnknownSections: a reader keeps what it does not know, and is told which of it forbids to go on.
+// TestUnknownSections checks that unknown sections are kept, and that CheckSupported reports mandatory ones.
 func TestUnknownSections(t *testing.T) {
 	a := pulledAnnouncement().value.(*wire.Announcement)
 	got, err := wire.DecodeAnnouncement(a.Body())
@@ -33,7 +33,7 @@ func TestUnknownSections(t *testing.T) {
 	}
 }
 
-// TestSectionsRefuse: each body has one encoding, and a section is marked as its writer must mark it.
+// TestSectionsRefuse checks that each body has a unique encoding, and that a section with the wrong policy is an error.
 func TestSectionsRefuse(t *testing.T) {
 	section := func(name string, need byte, body string) string {
 		return string([]byte{byte(len(name)), 0}) + name + string([]byte{need}) + string(le32(uint32(len(body)))) + body
@@ -41,7 +41,7 @@ func TestSectionsRefuse(t *testing.T) {
 	list := func(sections ...string) string {
 		return string(le32(uint32(len(sections)))) + strings.Join(sections, "")
 	}
-	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian, 0.25
+	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian noise with variance 0.25
 	for name, c := range map[string]struct{ sections, want string }{
 		"twice":          {list(section("a", 1, "x"), section("a", 1, "x")), "they must ascend"},
 		"descending":     {list(section("b", 1, "x"), section("a", 1, "x")), "they must ascend"},
@@ -68,10 +68,10 @@ func TestSectionsRefuse(t *testing.T) {
 	}
 }
 
-// TestSensorsRefuse: each entry is of an input of the task, says something, and they ascend.
+// TestSensorsRefuse checks that the entries refer to inputs of the task in ascending order, and that none is empty.
 func TestSensorsRefuse(t *testing.T) {
 	good := readGolden(t, "task_sensors")
-	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4 // need and length
+	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4 // policy and length
 	entry := func(input, stuck uint32, jump float64) []byte {
 		return slices.Concat(le32(input), le32(stuck), binary.LittleEndian.AppendUint64(nil, math.Float64bits(jump)))
 	}
@@ -96,7 +96,7 @@ func TestSensorsRefuse(t *testing.T) {
 	}
 }
 
-// TestNeeds: all that changes what an agent computes must be known to it.
+// TestNeeds checks that an agent must know all sections that change its computation.
 func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
 		file, section string

@@ -10,7 +10,6 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// allocated returns the bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -19,12 +18,11 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestClaimsAllocateNothing writes 256 MB, 4 GB and 64 KB over every place of
-// every golden body. Whatever a field there makes of it, the decoder allocates
-// no more for all three than one body of that size can ask for.
+// TestClaimsAllocateNothing writes lengths of 256 MB, 4 GB and 64 KB to every position of every golden body. The
+// decoder may allocate no more for all three than for one valid body of that size.
 func TestClaimsAllocateNothing(t *testing.T) {
 	le := binary.LittleEndian
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the world stops sooner
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // speeds up ReadMemStats, which stops the world
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
 		body := bodyOf(f, readGolden(t, g.file))
@@ -44,12 +42,12 @@ func TestClaimsAllocateNothing(t *testing.T) {
 	}
 }
 
-// claim is a length or count that is more than a message may say or holds.
+// claim is a length or count that exceeds the limit or the message.
 type claim struct {
 	name, form, golden string
-	after              string // the bytes before the field; it stands right after their first occurrence
+	after              string // bytes before the field; the field follows their first occurrence
 	value              uint32
-	size               int // of the field: 2 or 4
+	size               int // size of the field: 2 or 4
 	want               string
 }
 
@@ -101,7 +99,7 @@ func claims() []claim {
 
 func le32(x uint32) []byte { return binary.LittleEndian.AppendUint32(nil, x) }
 
-// TestClaimsAreRefused, each with an error that names the limit.
+// TestClaimsAreRefused checks that each invalid length is rejected with an error that names the limit.
 func TestClaimsAreRefused(t *testing.T) {
 	for _, c := range claims() {
 		f := formNamed(t, c.form)
@@ -122,7 +120,7 @@ func TestClaimsAreRefused(t *testing.T) {
 	}
 }
 
-// TestInlineUpdateIsSmall: one byte more must wait for credit.
+// TestInlineUpdateIsSmall checks the maximum size of an inline update. A larger update must wait for credit.
 func TestInlineUpdateIsSmall(t *testing.T) {
 	for n, ok := range map[int]bool{wire.MaxInlineUpdate: true, wire.MaxInlineUpdate + 1: false} {
 		payload := make([]byte, n)

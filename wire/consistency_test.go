@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Messages whose fields are each within their limits and contradict each other.
+// TestAnnouncementRefuses checks messages whose fields are individually valid but contradict each other.
 
 func TestAnnouncementRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestAnnouncementRefuses(t *testing.T) {
 	}
 }
 
-// TestAnnouncementWithNothingToDo: between rounds there may be no task yet.
+// TestAnnouncementWithNothingToDo checks that an announcement between rounds may have no task.
 func TestAnnouncementWithNothingToDo(t *testing.T) {
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining}
 	if _, err := wire.DecodeAnnouncement(a.Body()); err != nil {

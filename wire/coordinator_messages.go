@@ -1,36 +1,36 @@
 package wire
 
-// The messages from the coordinator to one agent.
+// Messages from the coordinator to one agent.
 
-// Invitation asks one agent to take part in an announced round. It names the
-// agent, since a broker could give it to another, with another weight.
+// Invitation asks one agent to take part in an announced round. It names the agent, because a broker could deliver it
+// to another agent with a different weight.
 type Invitation struct {
 	Agent            AgentID
-	Announcement     Digest       // of the announcement's envelope
-	RemainingMillis  uint32       // milliseconds until the round's deadline: clocks of devices are not trusted
-	StepSizeWeight   float64      // K·p_k for the local step size; 1 where weights are applied at the server
-	MustSendUpdate   bool         // the agent is to send its update; else it only trains and mixes
-	MixingBlockRound RoundID      // the round for which the edges were made: this one, but where blocks have no end
-	Peers            []MixingPeer // whom it mixes with, in id order
-	EndedEdges       []EndedEdge  // by ID: with whom it does not mix for some rounds, though the graph has the edge
-	ReportedRows     uint64       // rows that its hello before the draw told of; 0 = not known
+	Announcement     Digest       // digest of the announcement's envelope
+	RemainingMillis  uint32       // milliseconds until the round's deadline; independent of device clocks
+	StepSizeWeight   float64      // K·p_k for the local step size; 1 if weights are applied at the server
+	MustSendUpdate   bool         // whether the agent sends an update; otherwise it only trains and mixes
+	MixingBlockRound RoundID      // round for which the edges were made; an earlier one for endless blocks
+	Peers            []MixingPeer // neighbours to mix with, in id order
+	EndedEdges       []EndedEdge  // edges of the graph that are not used for some rounds, by ID
+	ReportedRows     uint64       // rows reported in the last hello before the draw; 0 = unknown
 	KeyAttestation   Signature    // attests the agent's key to its neighbours (AgentKeyAttestationText); zero = none
 	Extra            UnknownSections
 }
 
-// MixingPeer is the other end of one of an agent's edges.
+// MixingPeer describes a neighbour at the other end of an edge.
 type MixingPeer struct {
 	ID           AgentID
-	BootEpoch    Epoch           // the start of its program that the edge is to
-	PublicKey    X25519PublicKey // it seals with
-	MixingWeight float64         // w_ij
-	ClipBound    float64         // τ_ij of clipped mixing; 0 = no bound
-	// RequiresSenderProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block,
-	// or on none.
+	BootEpoch    Epoch           // start of the neighbour's program to which the edge leads
+	PublicKey    X25519PublicKey // public key of the neighbour's seals
+	MixingWeight float64         // edge weight w_ij
+	ClipBound    float64         // clip bound τ_ij; 0 = no clipping
+	// RequiresSenderProofs reports whether messages on this edge contain a proof of their sender. It is the same for
+	// all edges of a block.
 	RequiresSenderProofs bool
 }
 
-// Body returns the invitation's encoding.
+// Body returns the encoded message.
 func (m *Invitation) Body() []byte {
 	var w writer
 	w.str(string(m.Agent))
@@ -61,7 +61,7 @@ func (m *Invitation) sectionCodecs() []sectionCodec {
 	}
 }
 
-// optionalU64 writes a number that is not there if it is 0.
+// optionalU64 encodes a number. It writes no bytes for 0.
 func (w *writer) optionalU64(n uint64) {
 	if n > 0 {
 		w.u64(n)
@@ -98,7 +98,7 @@ func (r *reader) mixingPeers(m *Invitation) {
 	}
 }
 
-// DecodeInvitation reads the body of a TypeInvitation envelope.
+// DecodeInvitation decodes the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{unread: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
@@ -113,28 +113,28 @@ func DecodeInvitation(body []byte) (Invitation, error) {
 	return m, r.finish("invitation")
 }
 
-// SelectionStatus tells an agent where it stands in a round that does not need it.
+// SelectionStatus is the status of an agent in a round that does not need it.
 type SelectionStatus uint8
 
-// The places.
+// Values of SelectionStatus.
 const (
-	// StatusSelectionPending: known to the coordinator, which has not drawn yet.
+	// StatusSelectionPending: the coordinator knows the agent but has not drawn yet.
 	StatusSelectionPending SelectionStatus = iota + 1
-	// StatusNotSelected: the round goes on without it.
+	// StatusNotSelected: the agent was not drawn for the round.
 	StatusNotSelected
 )
 
-// String returns the place's name.
+// String returns the name of the status.
 func (p SelectionStatus) String() string { return enumName(uint8(p), "counted", "not selected") }
 
-// HelloAnswer answers the hello of an agent that is neither invited nor done.
+// HelloAnswer is the answer to the hello of an agent that is not invited and has not finished the round.
 type HelloAnswer struct {
 	Announcement    Digest
 	SelectionStatus SelectionStatus
-	ReportedRows    uint64 // rows that the agent's newest hello has told of
+	ReportedRows    uint64 // rows reported in the agent's last hello
 }
 
-// Body returns the standing's encoding.
+// Body returns the encoded message.
 func (m *HelloAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
@@ -143,7 +143,7 @@ func (m *HelloAnswer) Body() []byte {
 	return w.encoded
 }
 
-// DecodeHelloAnswer reads the body of a TypeHelloAnswer envelope.
+// DecodeHelloAnswer decodes the body of a TypeHelloAnswer envelope.
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	r := reader{unread: body}
 	m := HelloAnswer{Announcement: r.digest(), SelectionStatus: SelectionStatus(r.enum("place",
@@ -152,56 +152,56 @@ func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	return m, r.finish("standing")
 }
 
-// UpdateAccepted says that an update is on the coordinator's disk.
+// UpdateAccepted confirms that the coordinator has stored an update on disk.
 type UpdateAccepted struct{ Update Digest }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *UpdateAccepted) Body() []byte { return m.Update[:] }
 
-// DecodeUpdateAccepted reads the body of a TypeUpdateAccepted envelope.
+// DecodeUpdateAccepted decodes the body of a TypeUpdateAccepted envelope.
 func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
 	r := reader{unread: body}
 	m := UpdateAccepted{Update: r.digest()}
 	return m, r.finish("accepted")
 }
 
-// UpdateRefusalReason tells why an update is not taken. It is a metric's label.
+// UpdateRefusalReason is the reason why an update is refused. It is a metric label.
 type UpdateRefusalReason uint8
 
-// The reasons for refusing an update.
+// Reasons for refusing an update.
 const (
 	RefuseLate UpdateRefusalReason = iota + 1
 	RefuseNotSelected
 	RefuseWrongRound
 	RefuseWrongBase
 	RefuseWrongSchema
-	RefuseConflict // another digest after one was accepted
+	RefuseConflict // another update of the agent was already accepted
 	RefuseTooLarge
 	RefuseBadHash
 	RefuseNotFinite
 	RefuseNormTooLarge
 	RefuseMalformed
-	RefuseUnsupported       // it has a section that this coordinator does not know and must not pass over
+	RefuseUnsupported       // it has a mandatory section that this coordinator does not know
 	lastUpdateRefusalReason = RefuseUnsupported
 )
 
-// String returns the reason's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (r UpdateRefusalReason) String() string {
 	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict",
 		"too_large",
 		"bad_hash", "not_finite", "norm", "malformed", "unsupported")
 }
 
-// UpdateRefusalReasons returns all reasons, for closed label sets.
+// UpdateRefusalReasons returns all reasons.
 func UpdateRefusalReasons() []UpdateRefusalReason { return allEnumValues(lastUpdateRefusalReason) }
 
-// UpdateRefused says that an update was not taken and will not be.
+// UpdateRefused reports that an update was permanently refused.
 type UpdateRefused struct {
 	Update Digest
 	Reason UpdateRefusalReason
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *UpdateRefused) Body() []byte {
 	var w writer
 	w.digest(m.Update)
@@ -209,7 +209,7 @@ func (m *UpdateRefused) Body() []byte {
 	return w.encoded
 }
 
-// DecodeUpdateRefused reads the body of a TypeUpdateRefused envelope.
+// DecodeUpdateRefused decodes the body of a TypeUpdateRefused envelope.
 func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
 	r := reader{unread: body}
 	m := UpdateRefused{Update: r.digest(), Reason: UpdateRefusalReason(r.enum("reason",
@@ -217,17 +217,17 @@ func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
 	return m, r.finish("refused")
 }
 
-// ChunkRange is a run of chunks, First to Last inclusive.
+// ChunkRange is a range of chunks from First to Last, inclusive.
 type ChunkRange struct{ First, Last uint32 }
 
-// ChunkCredit lends an agent the right to send the named chunks for a while.
+// ChunkCredit permits an agent to send the given chunks for a limited time.
 type ChunkCredit struct {
 	Update      Digest
-	LeaseMillis uint32 // milliseconds
+	LeaseMillis uint32
 	Chunks      []ChunkRange
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *ChunkCredit) Body() []byte {
 	var w writer
 	w.digest(m.Update)
@@ -240,7 +240,7 @@ func (m *ChunkCredit) Body() []byte {
 	return w.encoded
 }
 
-// DecodeChunkCredit reads the body of a TypeChunkCredit envelope.
+// DecodeChunkCredit decodes the body of a TypeChunkCredit envelope.
 func DecodeChunkCredit(body []byte) (ChunkCredit, error) {
 	r := reader{unread: body}
 	m := ChunkCredit{Update: r.digest(), LeaseMillis: r.u32()}

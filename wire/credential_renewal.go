@@ -5,40 +5,40 @@ import (
 	"errors"
 )
 
-// RenewalRefusalReason tells why a device does not get another key or certificate. It is a metric's label.
+// RenewalRefusalReason is the reason why a device does not get a new key or certificate. It is a metric label.
 type RenewalRefusalReason uint8
 
-// The refusals.
+// Reasons for refusing a renewal.
 const (
-	// The new key is in the list under another device's name, or is no key.
+	// The new key is invalid or listed for another device.
 	RenewalKeyOfOtherDevice  RenewalRefusalReason = iota + 1
 	RenewalDeviceRevoked                          // the root document revokes the device
 	RenewalNoAuthority                            // the coordinator signs no certificates
-	RenewalStorageFailed                          // it could not be stored; ask again
+	RenewalStorageFailed                          // the coordinator could not store the renewal; retry
 	lastRenewalRefusalReason = RenewalStorageFailed
 )
 
-// String returns the refusal's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (x RenewalRefusalReason) String() string {
 	return enumName(uint8(x), "other_device", "revoked", "no_authority", "failed")
 }
 
-// RenewalRefusalReasons returns all refusals, for closed label sets.
+// RenewalRefusalReasons returns all reasons.
 func RenewalRefusalReasons() []RenewalRefusalReason { return allEnumValues(lastRenewalRefusalReason) }
 
-// CredentialRenewalRequest asks the coordinator for another key in the list, for a certificate, or for both. Its
-// envelope is signed with Key.
+// CredentialRenewalRequest asks the coordinator to list a new key, to issue a certificate, or both. Its envelope is
+// signed with NewKey.
 type CredentialRenewalRequest struct {
-	NewKey    SigningPublicKey // the device's, from now on
-	ListedKey SigningPublicKey // the one in the list, in whose place Key comes; zero = it is Key
-	TLSKey    *TLSPublicKey    // of the certificate that is wanted; nil = none
+	NewKey    SigningPublicKey // future key of the device
+	ListedKey SigningPublicKey // currently listed key, which NewKey replaces; zero = NewKey is listed
+	TLSKey    *TLSPublicKey    // key for the requested certificate; nil = no certificate
 
-	// ListedKeySignature and TLSKeySignature sign SignedText with the keys of which Before and TLS are the public part.
+	// ListedKeySignature is the signature of SignedText by the listed key.
 	ListedKeySignature Signature
-	TLSKeySignature    []byte // ECDSA over its SHA-256, in ASN.1
+	TLSKeySignature    []byte // ECDSA signature of the SHA-256 of SignedText, in ASN.1
 }
 
-// SignedText returns what the other keys of a request sign.
+// SignedText returns the text that the listed key and the TLS key sign.
 func (m *CredentialRenewalRequest) SignedText(federation FederationName, agent AgentID) []byte {
 	w := writer{[]byte("fedmesh/v2/rekey\x00")}
 	w.str(string(federation))
@@ -57,21 +57,21 @@ func (w *writer) renewalRequestFields(m *CredentialRenewalRequest) {
 	}
 }
 
-// SignWithListedKey has the key in the list vouch for the one that comes in its place.
+// SignWithListedKey signs the request with the currently listed key, to authorise the new key.
 func (m *CredentialRenewalRequest) SignWithListedKey(federation FederationName, agent AgentID,
 	before ed25519.PrivateKey) {
 	m.ListedKey = SigningPublicKeyOf(before)
 	m.ListedKeySignature = Signature(ed25519.Sign(before, m.SignedText(federation, agent)))
 }
 
-// IsVouchedByListedKey reports whether the key in the list is the request's own, or vouches for that.
+// IsVouchedByListedKey reports whether NewKey is the listed key, or was authorised by a signature of the listed key.
 func (m *CredentialRenewalRequest) IsVouchedByListedKey(listed SigningPublicKey, federation FederationName,
 	agent AgentID) bool {
 	return m.NewKey == listed || m.ListedKey == listed && m.ListedKey != (SigningPublicKey{}) &&
 		ed25519.Verify(listed.Ed25519(), m.SignedText(federation, agent), m.ListedKeySignature[:])
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *CredentialRenewalRequest) Body() []byte {
 	var w writer
 	w.renewalRequestFields(m)
@@ -80,7 +80,7 @@ func (m *CredentialRenewalRequest) Body() []byte {
 	return w.encoded
 }
 
-// DecodeCredentialRenewalRequest reads the body of a TypeRenewalRequest envelope. Its signatures are not looked at.
+// DecodeCredentialRenewalRequest decodes the body of a TypeRenewalRequest envelope without verifying its signatures.
 func DecodeCredentialRenewalRequest(body []byte) (CredentialRenewalRequest, error) {
 	r := reader{unread: body}
 	var m CredentialRenewalRequest
@@ -104,14 +104,14 @@ func DecodeCredentialRenewalRequest(body []byte) (CredentialRenewalRequest, erro
 	return m, r.finish("renew")
 }
 
-// CredentialRenewalAnswer answers a Renew.
+// CredentialRenewalAnswer is the answer to a CredentialRenewalRequest.
 type CredentialRenewalAnswer struct {
-	RequestDigest Digest               // of the envelope that it answers
-	RefusalReason RenewalRefusalReason // 0 = what was asked for is done
-	Certificate   []byte               // in DER; empty if none was asked for
+	RequestDigest Digest               // digest of the envelope of the request
+	RefusalReason RenewalRefusalReason // 0 = the request was granted
+	Certificate   []byte               // certificate in DER; empty if none was requested
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *CredentialRenewalAnswer) Body() []byte {
 	var w writer
 	w.digest(m.RequestDigest)
@@ -120,7 +120,7 @@ func (m *CredentialRenewalAnswer) Body() []byte {
 	return w.encoded
 }
 
-// DecodeCredentialRenewalAnswer reads the body of a TypeRenewalAnswer envelope.
+// DecodeCredentialRenewalAnswer decodes the body of a TypeRenewalAnswer envelope.
 func DecodeCredentialRenewalAnswer(body []byte) (CredentialRenewalAnswer, error) {
 	r := reader{unread: body}
 	m := CredentialRenewalAnswer{RequestDigest: r.digest(),

@@ -31,8 +31,8 @@ func randomRenewed(rng *rand.Rand) wire.CredentialRenewalAnswer {
 	return wire.CredentialRenewalAnswer{RequestDigest: randomDigest(rng), Certificate: randomBytes(rng, rng.IntN(300))}
 }
 
-// goldenRenew asks for a key and a certificate. What the certificate's key signs is nothing here: those signatures are
-// drawn at random.
+// goldenRenew returns a request for a new key and a certificate. Its TLS signature is a placeholder, because ECDSA
+// signatures are random.
 func goldenRenew() *wire.CredentialRenewalRequest {
 	next := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	m := &wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(testKey()), TLSKey: &wire.TLSPublicKey{4, 1, 2,
@@ -42,7 +42,7 @@ func goldenRenew() *wire.CredentialRenewalRequest {
 	return m
 }
 
-// TestVouched: the listed key must be the request's own, or have signed all of it, for this device.
+// TestVouched checks that the listed key must be the new key, or must have signed the whole request for this device.
 func TestVouched(t *testing.T) {
 	before, after, other := signKeyNumbered(1), signKeyNumbered(2), signKeyNumbered(3)
 	m := wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(after), TLSKey: &wire.TLSPublicKey{4}}
@@ -93,7 +93,7 @@ func signKeyNumbered(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), n))
 }
 
-// TestHalfARequest: nothing is asked for, or a signature or a key is missing.
+// TestHalfARequest checks requests without content, without a signature or without a key.
 func TestHalfARequest(t *testing.T) {
 	good := *goldenRenew()
 	for name, change := range map[string]func(*wire.CredentialRenewalRequest){

@@ -8,10 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Golden messages, damaged in every small way.
+// Tests with damaged golden messages.
 
-// bodyOf returns the body inside a golden file, and the decoder's error on p
-// as such a body.
+// bodyOf returns the body in a golden message.
 func bodyOf(f form, message []byte) []byte {
 	if f.typ == 0 {
 		return message
@@ -59,7 +58,7 @@ func TestEveryTrailingByteFails(t *testing.T) {
 func TestEveryBitFlipFails(t *testing.T) {
 	stride := 1
 	if testing.Short() {
-		stride = 9 // one in each byte but each ninth
+		stride = 9 // damage only every ninth byte
 	}
 	for _, g := range goldens() {
 		if formNamed(t, g.form).typ == 0 {
@@ -76,7 +75,7 @@ func TestEveryBitFlipFails(t *testing.T) {
 	}
 }
 
-// damage is a change of an envelope's header, and the error that Open has for it.
+// damage is a change of an envelope's header with the expected error of ParseEnvelope.
 type damage struct {
 	name   string
 	change func(p []byte)
@@ -112,8 +111,7 @@ func damages() []damage {
 	}
 }
 
-// TestOpenRefuses damages headers and signs them anew, so that the form alone
-// can be what is refused.
+// TestOpenRefuses damages headers and signs them again, so that only the form can be the reason for the error.
 func TestOpenRefuses(t *testing.T) {
 	for _, d := range damages() {
 		p := readGolden(t, "update")
@@ -144,11 +142,12 @@ func TestChunkRefuses(t *testing.T) {
 		change func([]byte) []byte
 		want   error
 	}{
-		"another magic":    {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
-		"version 1":        {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrProtocolVersion},
-		"reserved byte 5":  {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
-		"reserved byte 7":  {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
-		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed}, // 1900
+		"another magic":   {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
+		"version 1":       {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrProtocolVersion},
+		"reserved byte 5": {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
+		"reserved byte 7": {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
+		// 1900 is the maximum number of chunks.
+		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed},
 		"length too small": {func(p []byte) []byte { p[12]--; return p }, wire.ErrMalformed},
 		"length of 4 GB":   {func(p []byte) []byte { copy(p[12:], "\xff\xff\xff\xff"); return p }, wire.ErrMalformed},
 		"another blob":     {func(p []byte) []byte { p[23] ^= 1; return p }, wire.ErrMalformed},

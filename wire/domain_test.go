@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// resign signs an envelope anew as docs/PROTOCOL.md says, in the domain of typ.
+// resign signs an envelope again, as described in docs/PROTOCOL.md, in the domain of typ.
 func resign(p []byte, typ wire.MessageType) {
 	domain := append([]byte("fedmesh/v2/"+typ.String()), 0)
 	copy(p[headerSize:], ed25519.Sign(testKey(), append(domain, p[:headerSize]...)))
@@ -27,8 +27,8 @@ func TestSignatureIsAsDocumented(t *testing.T) {
 	}
 }
 
-// TestDomainsAreSeparate: a signature made for one type verifies for no other,
-// neither with the type changed afterwards nor with the header as it must be.
+// TestDomainsAreSeparate checks that a signature for one message type does not verify for another, neither with the
+// type changed afterwards nor with the correct header.
 func TestDomainsAreSeparate(t *testing.T) {
 	for _, made := range types() {
 		for _, used := range types() {
@@ -38,7 +38,7 @@ func TestDomainsAreSeparate(t *testing.T) {
 			p := wire.SignEnvelope(nil, randomHeader(seeded(4), made), []byte("body"), testKey())
 			p[5] = byte(used)
 			mustNotVerify(t, p, made, used)
-			resign(p, made) // over the header of used, in the domain of made
+			resign(p, made) // over the header of type used, in the domain of type made
 			mustNotVerify(t, p, made, used)
 		}
 	}

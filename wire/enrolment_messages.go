@@ -2,37 +2,37 @@ package wire
 
 import "fmt"
 
-// MaxEnrolmentRequestBytes and MaxEnrolmentAnswerBytes bound the two messages of a join, in bytes.
+// MaxEnrolmentRequestBytes and MaxEnrolmentAnswerBytes are the maximum sizes of the two enrolment messages.
 const (
 	MaxEnrolmentRequestBytes = 4 << 10
 	MaxEnrolmentAnswerBytes  = 64 << 10
 )
 
 const (
-	maxECDSASignature = 80 // bytes of a signature in ASN.1
+	maxECDSASignature = 80 // bytes of an ASN.1 signature
 	maxCertificate    = 8 << 10
 	maxSettings       = 64
 	maxSettingName    = 64
 	maxSettingValue   = 1 << 10
 )
 
-// TLSPublicKey is a public key of the curve P-256, uncompressed.
+// TLSPublicKey is an uncompressed public key on the curve P-256.
 type TLSPublicKey [65]byte
 
-// EnrolmentRequest asks the coordinator to take a device in. It travels over TLS, to a listener of the coordinator's.
+// EnrolmentRequest asks the coordinator to enrol a device. It is sent over TLS to the coordinator's enrolment listener.
 type EnrolmentRequest struct {
 	Agent     AgentID
-	DeviceKey SigningPublicKey // of the device
-	TLSKey    TLSPublicKey     // of the client certificate that it asks for
+	DeviceKey SigningPublicKey
+	TLSKey    TLSPublicKey // public key for the requested client certificate
 
-	// TokenSignature, DeviceKeySignature and TLSKeySignature sign SignedText: by the token's key and by those of which
-	// DeviceKey and TLSKey are the public part.
+	// TokenSignature and DeviceKeySignature are signatures of SignedText by the token's key and the device key.
 	TokenSignature, DeviceKeySignature Signature
-	TLSKeySignature                    []byte // ECDSA over its SHA-256, in ASN.1
+	TLSKeySignature                    []byte // ECDSA signature of the SHA-256 of SignedText, in ASN.1
 }
 
-// SignedText returns what a join signs. binding is of the TLS connection, so that nobody can pass a join on over
-// another one: 32 bytes exported with EnrolmentExporterLabel, without a context (RFC 8446 7.5).
+// SignedText returns the text that the signatures cover. binding is derived from the TLS connection, so that the
+// request cannot be relayed over another one. It consists of 32 bytes exported with EnrolmentExporterLabel, without a
+// context (RFC 8446 7.5).
 func (j *EnrolmentRequest) SignedText(binding []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/join\x00")}
 	w.encoded = append(w.encoded, binding...)
@@ -40,7 +40,7 @@ func (j *EnrolmentRequest) SignedText(binding []byte) []byte {
 	return w.encoded
 }
 
-// EnrolmentExporterLabel is the label of the exported keying material.
+// EnrolmentExporterLabel is the TLS exporter label of the channel binding.
 const EnrolmentExporterLabel = "EXPORTER-fedmesh-v2-join"
 
 func (w *writer) enrolmentRequestFields(j *EnrolmentRequest) {
@@ -49,7 +49,7 @@ func (w *writer) enrolmentRequestFields(j *EnrolmentRequest) {
 	w.encoded = append(w.encoded, j.TLSKey[:]...)
 }
 
-// Bytes returns the message's encoding.
+// Bytes returns the encoded message.
 func (j *EnrolmentRequest) Bytes() []byte {
 	var w writer
 	w.enrolmentRequestFields(j)
@@ -59,7 +59,7 @@ func (j *EnrolmentRequest) Bytes() []byte {
 	return w.encoded
 }
 
-// DecodeEnrolmentRequest reads a join. Its signatures are not looked at.
+// DecodeEnrolmentRequest decodes an enrolment request without verifying its signatures.
 func DecodeEnrolmentRequest(p []byte) (EnrolmentRequest, error) {
 	r := reader{unread: p}
 	j := EnrolmentRequest{Agent: AgentID(r.str("agent", MaxAgentID))}
@@ -74,45 +74,45 @@ func DecodeEnrolmentRequest(p []byte) (EnrolmentRequest, error) {
 	return j, r.finish("join")
 }
 
-// EnrolmentRefusalReason tells why a device was not taken in. It is a metric's label.
+// EnrolmentRefusalReason is the reason why a device was not enrolled. It is a metric label.
 type EnrolmentRefusalReason uint8
 
-// The refusals. A stranger only gets the first two: the others tell whoever has the token.
+// Reasons for refusing enrolment. A client without a valid token receives only the first two.
 const (
-	EnrolmentUnknownToken      EnrolmentRefusalReason = iota + 1 // there is no such token: never, or no more
-	EnrolmentTooManyTries                                        // too many wrong tries from this address
+	EnrolmentUnknownToken      EnrolmentRefusalReason = iota + 1 // the token does not exist or no longer exists
+	EnrolmentTooManyTries                                        // too many failed attempts from this address
 	EnrolmentTokenUsed                                           // another key has used the token
-	EnrolmentOtherKeyListed                                      // the device is in the list with another key
-	EnrolmentKeyOfOtherDevice                                    // the key is in the list under another device's name
+	EnrolmentOtherKeyListed                                      // the device is listed with another key
+	EnrolmentKeyOfOtherDevice                                    // the key is listed for another device
 	EnrolmentDeviceRevoked                                       // the root document revokes the device
-	EnrolmentStorageFailed                                       // the coordinator could not store it; ask again
+	EnrolmentStorageFailed                                       // the coordinator could not store the enrolment; retry
 	lastEnrolmentRefusalReason = EnrolmentStorageFailed
 )
 
-// String returns the refusal's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (x EnrolmentRefusalReason) String() string {
 	return enumName(uint8(x), "unknown_token", "too_many_tries", "used_token", "listed", "other_device", "revoked",
 		"failed")
 }
 
-// EnrolmentRefusalReasons returns all refusals, for closed label sets.
+// EnrolmentRefusalReasons returns all reasons.
 func EnrolmentRefusalReasons() []EnrolmentRefusalReason {
 	return allEnumValues(lastEnrolmentRefusalReason)
 }
 
-// EnrolmentAnswer answers a join: with a refusal, or with all that a device needs.
+// EnrolmentAnswer is the answer to an enrolment request: a refusal, or the data that a device needs.
 type EnrolmentAnswer struct {
-	RefusalReason EnrolmentRefusalReason // 0 = the device is taken in
-	RootDocument  []byte                 // the root document
-	Certificate   []byte                 // of the client, in DER
-	CACertificate []byte                 // the certificate of the authority that has signed it, in DER
-	Settings      []AgentSetting         // keys of agentd.yaml that all devices share; ascending
+	RefusalReason EnrolmentRefusalReason // 0 = the device is enrolled
+	RootDocument  []byte
+	Certificate   []byte         // client certificate in DER
+	CACertificate []byte         // certificate of the CA that signed it, in DER
+	Settings      []AgentSetting // shared settings for agentd.yaml; ascending by name
 }
 
-// AgentSetting is a key of a configuration file with its value, as on a command line.
+// AgentSetting is a configuration key with its value, in command-line syntax.
 type AgentSetting struct{ Name, Value string }
 
-// Bytes returns the message's encoding.
+// Bytes returns the encoded message.
 func (a *EnrolmentAnswer) Bytes() []byte {
 	var w writer
 	w.u8(uint8(a.RefusalReason))
@@ -130,7 +130,7 @@ func (a *EnrolmentAnswer) Bytes() []byte {
 	return w.encoded
 }
 
-// DecodeEnrolmentAnswer reads the answer to a join.
+// DecodeEnrolmentAnswer decodes the answer to an enrolment request.
 func DecodeEnrolmentAnswer(p []byte) (EnrolmentAnswer, error) {
 	r := reader{unread: p}
 	a := EnrolmentAnswer{RefusalReason: EnrolmentRefusalReason(r.optionalEnum("refusal",

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// keyNumbered is a key of these tests: its seed is one byte, repeated.
+// keyNumbered returns a test key. Its seed is one repeated byte.
 func keyNumbered(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(rune(n)), ed25519.SeedSize)))
 }
@@ -33,7 +33,7 @@ func secondRoot() wire.RootDocument {
 	return d
 }
 
-// sharedRoot has three root keys, two of which sign, and two keys of the coordinator.
+// sharedRoot returns a root document with three root keys, a threshold of two, and two coordinator keys.
 func sharedRoot() wire.RootDocument {
 	d := secondRoot()
 	d.Version, d.ExtraCoordinatorKeys = 3, []wire.SigningPublicKey{wire.SigningPublicKeyOf(testKey())}
@@ -43,7 +43,7 @@ func sharedRoot() wire.RootDocument {
 	return d
 }
 
-// shareRoot has the first key sign as Key.
+// shareRoot signs d with the given keys. The first key becomes RootKey.
 func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold}
 	for _, k := range keys[1:] {
@@ -85,7 +85,8 @@ func goldensOfJoining() []golden {
 	}
 }
 
-// TestOpenRoot: a document counts if its own root key has signed all of it, and asks for nothing unknown.
+// TestOpenRoot checks that a root document is valid only if its own root key has signed all of it and it has no unknown
+// mandatory section.
 func TestOpenRoot(t *testing.T) {
 	d := secondRoot()
 	if got, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil || got.CoordinatorKey != d.CoordinatorKey {
@@ -94,7 +95,7 @@ func TestOpenRoot(t *testing.T) {
 	p := d.Bytes()
 	for i := range p {
 		if i >= len(p)-128 && i < len(p)-64 {
-			continue // the signature of the version before: Follows looks at it
+			continue // signature by the previous root key, which CheckSuccession verifies
 		}
 		p[i] ^= 1
 		if _, err := wire.DecodeAndVerifyRootDocument(p); err == nil {
@@ -109,7 +110,8 @@ func TestOpenRoot(t *testing.T) {
 	}
 }
 
-// TestFollows: only the next version follows, signed by the root key that is held, in the same federation.
+// TestFollows checks that only the next version of the same federation, signed by the current root key, may replace a
+// document.
 func TestFollows(t *testing.T) {
 	held := firstRoot()
 	for name, change := range map[string]struct {
@@ -138,8 +140,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestThreshold: a version counts, and follows, if as many root keys have signed it as it, and the one before, wants;
-// one key that signs twice is one.
+// TestThreshold checks that a version needs signatures by as many root keys as its own threshold and the previous
+// threshold require. Two signatures by the same key count once.
 func TestThreshold(t *testing.T) {
 	held := sharedRoot()
 	if _, err := wire.DecodeAndVerifyRootDocument(held.Bytes()); err != nil {
@@ -148,7 +150,7 @@ func TestThreshold(t *testing.T) {
 	a, b, c, other := keyNumbered(1), keyNumbered(2), keyNumbered(5), keyNumbered(6)
 	for _, x := range []struct {
 		name      string
-		threshold uint8 // of the next version, whose root keys are own
+		threshold uint8 // threshold and root keys of the next version
 		own       []ed25519.PrivateKey
 		before    ed25519.PrivateKey
 		joint     []ed25519.PrivateKey
@@ -189,8 +191,8 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// TestToken: what is printed is read again; whatever one character less, more or other makes of it is refused, and the
-// key that it stands for is of the device, too.
+// TestToken checks that a printed token can be parsed, that removed, added or changed characters are detected, and that
+// the derived key depends on the device.
 func TestToken(t *testing.T) {
 	token := goldenToken()
 	text := token.String()

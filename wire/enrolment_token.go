@@ -9,22 +9,21 @@ import (
 	"strings"
 )
 
-// EnrolmentToken lets a device join a federation: a person carries it from the coordinator to the device.
+// EnrolmentToken allows a device to enrol in a federation. A person copies it from the coordinator to the device.
 type EnrolmentToken struct {
-	Agent  AgentID // that the device becomes; empty = any that is free
+	Agent  AgentID // id of the new agent; empty = any unused id
 	Secret [16]byte
-	Pin    RootPin // of the root key, by which the device knows the coordinator
+	Pin    RootPin // pin of the root key, which authenticates the coordinator
 }
 
-// tokenPrefix is what all tokens begin with.
 const tokenPrefix = "fm1."
 
 var tokenEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// tokenChecksumSize is how many bytes of a checksum a token has: a mistyped one is told from a used one.
+// tokenChecksumSize is the number of checksum bytes of a token, which distinguish a mistyped token from a used one.
 const tokenChecksumSize = 4
 
-// String returns the token as people carry it: fm1.AGENT.TEXT, where TEXT is secret, pin and checksum in base32.
+// String returns the token as text: fm1.AGENT.TEXT, where TEXT is secret, pin and checksum in base32.
 func (t *EnrolmentToken) String() string {
 	body := append(t.Secret[:len(t.Secret):len(t.Secret)], t.Pin[:]...)
 	return tokenPrefix + string(t.Agent) + "." + tokenEncoding.EncodeToString(append(body, t.checksum()...))
@@ -38,7 +37,7 @@ func (t *EnrolmentToken) checksum() []byte {
 	return h.Sum(nil)[:tokenChecksumSize]
 }
 
-// ParseEnrolmentToken reads a token.
+// ParseEnrolmentToken parses a token.
 func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
 	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
 	dot := strings.LastIndexByte(rest, '.')
@@ -67,8 +66,8 @@ func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
 	return t, nil
 }
 
-// SigningKey returns the key pair that the token stands for. The coordinator keeps its public part only, so its disk
-// and its backups let nobody join.
+// SigningKey returns the key pair of the token. The coordinator stores only the public key, so its disk and backups
+// cannot be used to enrol.
 func (t *EnrolmentToken) SigningKey() ed25519.PrivateKey {
 	h := sha256.New()
 	h.Write([]byte("fedmesh/v2/token\x00" + string(t.Agent) + "\x00"))

@@ -6,10 +6,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// enumCodes is how the words of one type travel: each as one byte, its index.
+// enumCodes maps one-byte codes to the values of an enumeration. The code of a value is its index.
 type enumCodes[W ~string] []W
 
-// The bytes, as docs/PROTOCOL.md has them.
+// The codes are defined in docs/PROTOCOL.md.
 var (
 	riskCodes = enumCodes[spec.LossKind]{1: spec.LossSquared, 2: spec.LossLogistic, 3: spec.LossSoftmax,
 		4: spec.LossHuber}
@@ -21,27 +21,25 @@ var (
 		4: spec.ResampleMin,
 		5: spec.ResampleSum, 6: spec.ResampleCount}
 	valueTransformCodes = enumCodes[spec.ValueTransform]{1: spec.TransformNone, 2: spec.TransformLog1p}
-	// 0 where agents do not mix.
+	// Code 0 means that agents do not mix.
 	codecCodes = enumCodes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,
 		4: spec.CodecInt4}
 )
 
-// codeOfValue is a word's byte; 0 for a word without one.
+// codeOfValue returns the code of a value, or 0 for an unknown value.
 func (c enumCodes[W]) codeOfValue(word W) uint8 { return uint8(max(slices.Index(c, word), 0)) }
 
-// read reads a word that must be there.
 func (c enumCodes[W]) readValue(r *reader, field string) W {
 	return c.valueOfCode(r.enum(field, c.lastCode()))
 }
 
-// readOptionalValue reads a word that may be absent.
 func (c enumCodes[W]) readOptionalValue(r *reader, field string) W {
 	return c.valueOfCode(r.optionalEnum(field, c.lastCode()))
 }
 
 func (c enumCodes[W]) lastCode() uint8 { return uint8(len(c) - 1) }
 
-// valueOfCode is that of a byte; a byte without one has made the reader fail.
+// valueOfCode returns the value of a code, or "" for an invalid code.
 func (c enumCodes[W]) valueOfCode(code uint8) W {
 	if code > c.lastCode() {
 		return ""
@@ -49,8 +47,8 @@ func (c enumCodes[W]) valueOfCode(code uint8) W {
 	return c[code]
 }
 
-// ExchangeKindCode returns the byte of an exchange, which journals hold too; 0 for none.
+// ExchangeKindCode returns the code of an exchange, also used in journals; 0 for none.
 func ExchangeKindCode(e spec.ExchangeKind) uint8 { return exchangeCodes.codeOfValue(e) }
 
-// ExchangeKindOfCode returns the exchange of a byte; empty for a byte without one.
+// ExchangeKindOfCode returns the exchange of a code, or "" for an invalid code.
 func ExchangeKindOfCode(code uint8) spec.ExchangeKind { return exchangeCodes.valueOfCode(code) }

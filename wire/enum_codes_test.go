@@ -9,12 +9,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// holds is one field of a task that travels as the byte of a word: words[i] is that of byte i, and the byte 0 is
-// refused where there is no word for it.
+// holds describes a task field that is encoded as a one-byte code. words[i] is the value with code i. Code 0 is
+// rejected if it has no value.
 type holds struct {
 	field string
 	words []string
-	zero  bool // whether the byte 0 is read
+	zero  bool // whether code 0 is valid
 	set   func(t *wire.Task, word string)
 	get   func(t *wire.Task) string
 }
@@ -30,7 +30,7 @@ func wordFields() []holds {
 		{"exchange", []string{"", "parameters", "gradient"}, false,
 			func(t *wire.Task, w string) { t.Training.ExchangeKind = spec.ExchangeKind(w) },
 			func(t *wire.Task) string { return string(t.Training.ExchangeKind) }},
-		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise there is no section
+		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise the section is absent
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
 		{"codec", []string{"", "raw", "bfloat16", "int8", "int4"}, true,
@@ -39,7 +39,7 @@ func wordFields() []holds {
 	}
 }
 
-// TestWordsOfATask holds each word to the byte that docs/PROTOCOL.md gives it, and wants all other bytes refused.
+// TestWordsOfATask checks that each value has the code of docs/PROTOCOL.md, and that all other codes are rejected.
 func TestWordsOfATask(t *testing.T) {
 	for _, f := range wordFields() {
 		encode := func(word string) []byte {
@@ -72,8 +72,8 @@ func TestWordsOfATask(t *testing.T) {
 	}
 }
 
-// TestEveryLossHasACode: each loss of devices has a code in [wordFields] and a golden task. TestGoldenFiles of
-// internal/interop decodes every golden task with Python, so it fails if _wire.py does not know the code.
+// TestEveryLossHasACode checks that each loss for devices has a code in [wordFields] and a golden task. TestGoldenFiles
+// of internal/interop decodes every golden task with Python, so it fails if _wire.py does not know the code.
 func TestEveryLossHasACode(t *testing.T) {
 	inGoldenTask := map[spec.LossKind]bool{}
 	for _, g := range goldens() {
@@ -92,12 +92,12 @@ func TestEveryLossHasACode(t *testing.T) {
 	}
 }
 
-// TestCodecOfALaterVersion: an agent that does not know the codec of updates cannot read the task, and declines it.
+// TestCodecOfALaterVersion checks that an agent that does not know the update codec declines the task.
 func TestCodecOfALaterVersion(t *testing.T) {
 	raw, packed := linearTask(), linearTask()
 	raw.Training.UpdateCodec, packed.Training.UpdateCodec = spec.CodecRaw, spec.CodecInt4
 	p := packed.AppendEncoding(nil)
-	at := bytes.Index(p, []byte("codec")) // of the section: its name, need 2, and one byte of body behind its length
+	at := bytes.Index(p, []byte("codec")) // the name of the section, policy 2, and a body of one byte after its length
 	if at < 0 || bytes.Contains(raw.AppendEncoding(nil), []byte("codec")) {
 		t.Fatalf("the section is missing in %x", p)
 	}
@@ -116,7 +116,7 @@ func TestCodecOfALaterVersion(t *testing.T) {
 	}
 }
 
-// A word without a byte travels as 0, which no receiver takes for a risk.
+// TestWordWithoutAByte checks that an unknown loss is encoded as 0, which receivers reject.
 func TestWordWithoutAByte(t *testing.T) {
 	task := linearTask()
 	task.Model.Risk = spec.LossFullSquared

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lastValues is the largest value of each enumeration of the protocol.
+// lastValues contains the largest value of each enumeration of the protocol.
 var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.PresenceState]():          uint8(wire.PresenceLost),
 	reflect.TypeFor[wire.DeclineReason]():          uint8(wire.DeclineStorageFailing),
@@ -27,7 +27,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.RenewalRefusalReason]():   uint8(wire.RenewalStorageFailed),
 }
 
-// TestUnknownValuesAreRefused, in every enumeration of every golden message.
+// TestUnknownValuesAreRefused writes unknown values to every enumeration of every golden message.
 func TestUnknownValuesAreRefused(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, g := range goldens() {
@@ -43,7 +43,7 @@ func TestUnknownValuesAreRefused(t *testing.T) {
 			seen[field.Type()] = true
 			for _, x := range []uint8{0, last + 1, 255} {
 				if x == 0 && slices.Contains([]string{"hello", "admission", "renewed"}, g.form) {
-					continue // 0 says that the agent is fit, or gets what it asks for
+					continue // 0 means that the agent is fit, or that the request is granted
 				}
 				field.SetUint(uint64(x))
 				if _, err := f.decode(f.encode(g.value)); err == nil {
@@ -81,8 +81,8 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 	}
 }
 
-// TestNamesOfEnumerations: they are labels of metrics, so every one has a name
-// of its own, and an unknown value has one that says so.
+// TestNamesOfEnumerations checks that all names are different, because they are metric labels, and that unknown values
+// have a recognisable name.
 func TestNamesOfEnumerations(t *testing.T) {
 	seen := map[string]bool{}
 	for i, r := range wire.UpdateRefusalReasons() {

@@ -9,10 +9,10 @@ import (
 	"fmt"
 )
 
-// MessageType tells what the body of an envelope is.
+// MessageType is the type of an envelope's body.
 type MessageType uint8
 
-// The types of body.
+// The message types.
 const (
 	TypeAnnouncement MessageType = iota + 1
 	TypeInvitation
@@ -28,9 +28,9 @@ const (
 	TypeMetricsReport
 	TypeUpdateFateAnswer
 	TypeMessageRejection
-	// TypeSealed holds a message of another type, sealed for its receiver.
+	// TypeSealed contains a message of another type, sealed for its receiver.
 	TypeSealed
-	// TypeGroupKeyDelivery travels sealed only.
+	// TypeGroupKeyDelivery is only sent sealed.
 	TypeGroupKeyDelivery
 	TypeRenewalRequest
 	TypeRenewalAnswer
@@ -40,7 +40,7 @@ var typeNames = [...]string{"", "announcement", "invitation", "standing", "accep
 	"update", "presence", "hello", "joined", "declined", "report", "settled", "rejection", "sealed", "key", "renew",
 	"renewed"}
 
-// String returns the type's name, as it stands in the signature's domain.
+// String returns the name of the type, which is part of the signature's domain.
 func (t MessageType) String() string {
 	if t == 0 || int(t) >= len(typeNames) {
 		return fmt.Sprintf("type %d", uint8(t))
@@ -48,8 +48,8 @@ func (t MessageType) String() string {
 	return typeNames[t]
 }
 
-// HeaderSize is the length of an envelope's header, in bytes: what is signed,
-// and what an announcement's digest is taken of.
+// HeaderSize is the length in bytes of an envelope's header. The signature and the digest of an envelope cover the
+// header.
 const HeaderSize = 160
 
 const (
@@ -64,39 +64,36 @@ var (
 	ErrSignature       = errors.New("bad signature")
 )
 
-// Header is the signed head of an envelope.
+// Header is the signed header of an envelope.
 type Header struct {
 	Type       MessageType
 	Federation FederationName
 	Sender     AgentID
-	Epoch      Epoch       // the sender's
-	Root       RootVersion // that the sender goes by
-	Run        RunID       // 0 where no run is meant
+	Epoch      Epoch       // epoch of the sender
+	Root       RootVersion // version of the root document that the sender uses
+	Run        RunID       // run of the message; 0 if it has none
 	Round      RoundID
-	// Sequence grows with every envelope of one sender in one epoch.
+	// Sequence increases with every envelope of a sender within an epoch.
 	Sequence uint64
 }
 
-// Envelope is a parsed message. Body and the envelope's own bytes are views
-// of the slice that was given to ParseEnvelope.
+// Envelope is a parsed message. Body and the raw bytes are views of the slice passed to ParseEnvelope.
 type Envelope struct {
 	Header
 	Body []byte
 	raw  []byte
 }
 
-// Layout: magic 4, version 1, type 1, zero 2, federation 32, sender 48,
-// epoch 8, run 8, round 8, sequence 8, body length 4, root 4, SHA-256 of the
-// body 32 = 160 bytes; signature 64; body.
+// Envelope layout: magic 4, version 1, type 1, zero 2, federation 32, sender 48, epoch 8, run 8, round 8, sequence 8,
+// body length 4, root 4, SHA-256 of the body 32 = 160 bytes; signature 64; body.
 
-// SignEnvelope appends to dst the envelope of body under h, signed with key. The
-// header must be valid and the body at most MaxBody bytes long: both are the
-// caller's own, so SignEnvelope panics otherwise.
+// SignEnvelope appends an envelope with header h and the given body to dst, signed with key. It panics if the header is
+// invalid or the body is longer than MaxBody, because both come from the caller.
 func SignEnvelope(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	return SignEnvelopeWithScheme(Ed25519{}, dst, h, body, key)
 }
 
-// SignEnvelopeWithScheme is SignEnvelope with signatures of another kind.
+// SignEnvelopeWithScheme is like SignEnvelope with another signature scheme.
 func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	if err := h.validate(); err != nil {
 		panic("wire: Seal: " + err.Error())
@@ -123,14 +120,14 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 	return append(w.encoded, body...)
 }
 
-// ProtocolVersionError is of a message in another version of the protocol. It is an ErrProtocolVersion.
+// ProtocolVersionError reports a message with an unsupported protocol version. It wraps ErrProtocolVersion.
 type ProtocolVersionError struct{ MessageVersion uint8 }
 
 func (e *ProtocolVersionError) Error() string {
 	return fmt.Sprintf("%v %d: this build speaks %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
-// UpgradeAdvice says which program is to be updated: ours, or that of the sender.
+// UpgradeAdvice returns ours or sender, depending on which of the two programs must be updated.
 func (e *ProtocolVersionError) UpgradeAdvice(ours, sender string) string {
 	if e.MessageVersion > ProtocolVersion {
 		return ours
@@ -141,8 +138,8 @@ func (e *ProtocolVersionError) UpgradeAdvice(ours, sender string) string {
 // Unwrap returns ErrProtocolVersion.
 func (e *ProtocolVersionError) Unwrap() error { return ErrProtocolVersion }
 
-// ParseEnvelope parses an envelope and checks its form, limits and body hash. It does
-// not check the signature: that needs the sender's key (Verify).
+// ParseEnvelope parses an envelope and checks its form, limits and body hash. It does not verify the signature; see
+// Verify.
 func ParseEnvelope(p []byte) (Envelope, error) {
 	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != envelopeMagic {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
@@ -180,10 +177,10 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 	return Envelope{Header: h, Body: body, raw: p}, nil
 }
 
-// Verify checks the signature with the key that the sender is known by.
+// Verify verifies the signature with the sender's public key.
 func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyWithScheme(Ed25519{}, key) }
 
-// VerifyWithScheme is Verify for signatures of another kind.
+// VerifyWithScheme is like Verify with another signature scheme.
 func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) error {
 	if len(e.raw) < HeaderSize+signatureSize ||
 		!s.Verify(key, signedEnvelopeBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
@@ -192,11 +189,11 @@ func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) err
 	return nil
 }
 
-// Digest returns the SHA-256 of the envelope's header, which binds its body:
-// an invitation names the announcement that it belongs to by this digest.
+// Digest returns the SHA-256 of the envelope's header, which includes the body hash. An invitation refers to its
+// announcement by this digest.
 func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
 
-// signedEnvelopeBytes returns what is signed: the domain of the type, then the header.
+// signedEnvelopeBytes returns the bytes to be signed: the domain of the type, then the header.
 func signedEnvelopeBytes(t MessageType, header []byte) []byte {
 	b := make([]byte, 0, 32+HeaderSize)
 	b = append(b, "fedmesh/v2/"...)
@@ -205,7 +202,7 @@ func signedEnvelopeBytes(t MessageType, header []byte) []byte {
 	return append(b, header...)
 }
 
-// withOpenedBody returns the envelope with the body that was sealed in it.
+// withOpenedBody returns a copy of the envelope with the decrypted body.
 func (e Envelope) withOpenedBody(t MessageType, body []byte) Envelope {
 	raw := append(make([]byte, 0, HeaderSize+signatureSize+len(body)), e.raw[:HeaderSize+signatureSize]...)
 	raw[5] = byte(t)
@@ -217,7 +214,7 @@ func (e Envelope) withOpenedBody(t MessageType, body []byte) Envelope {
 	return e
 }
 
-// Bytes returns the whole envelope, to be read only.
+// Bytes returns the whole encoded envelope. The caller must not modify it.
 func (e Envelope) Bytes() []byte { return e.raw }
 
 func (h Header) validate() error {
@@ -238,7 +235,7 @@ func appendPaddedName(dst []byte, s string, size int) []byte {
 	return append(dst, make([]byte, size-len(s))...)
 }
 
-// readPaddedName reads a name that zeros fill up; a byte after the first zero is an error.
+// readPaddedName decodes a name that is padded with zeros. Non-zero padding is an error.
 func readPaddedName(p []byte) (string, error) {
 	n := 0
 	for n < len(p) && p[n] != 0 {

@@ -2,57 +2,58 @@ package wire
 
 import "math"
 
-// The forms of an evaluation.
+// Sizes of an evaluation.
 const (
 	// ResidualHistogramBins is the number of bins of a histogram of residuals.
 	ResidualHistogramBins = 64
-	// MaxConfusionClasses bounds the classes of which it is told which was taken for which.
+	// MaxConfusionClasses is the maximum number of classes in a confusion matrix.
 	MaxConfusionClasses = 64
-	// MaxExternalMetrics bounds the figures of an evaluation.
+	// MaxExternalMetrics is the maximum number of external metrics in an evaluation.
 	MaxExternalMetrics = 16
 )
 
-// MaxRowContribution bounds what a row adds to a sum: sums over all agents, and their squares, must be finite.
+// MaxRowContribution is the maximum absolute value that a row adds to a sum. It keeps the sums over all agents, and
+// their squares, finite.
 const MaxRowContribution = 1e100
 
-// Evaluation is what an agent says of a model on the rows that it holds out: sums, which add up over agents.
+// Evaluation holds an agent's results for a model on its held-out rows. All results are sums that can be added over
+// agents.
 type Evaluation struct {
-	Run          RunID // of the model; 0 = nothing is said
+	Run          RunID // run of the model; 0 = no evaluation
 	ModelVersion ModelVersion
-	Rows         uint32  // 0 = fewer than are to be spoken of: nothing else is said
-	RiskSum      float64 // Σ of the rows' risks, without the ridge
-	// Of a regression, in the units in which the model was trained: Σ (z − y)², Σ y and Σ y², and how many |z − y| are
-	// in each of ResidualHistogramBins bins (docs/PROTOCOL.md); no bins of classes.
+	Rows         uint32  // number of rows; 0 = too few rows, and no further results
+	RiskSum      float64 // sum of the losses, without the ridge
+	// SSE, TargetSum and TargetSquareSum are the results of a regression, in units of the training data: Σ (z − y)², Σ
+	// y and Σ y². ResidualHistogram holds the number of |z − y| in each of ResidualHistogramBins bins
+	// (docs/PROTOCOL.md). It is empty for classification.
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
-	// Of classes: how many rows were taken for their class, and [actual,predicted] for up to MaxConfusionClasses of
-	// them.
+	// CorrectRows is the number of correctly classified rows. ConfusionMatrix is indexed [actual,predicted], for up to
+	// MaxConfusionClasses classes.
 	CorrectRows     uint32
 	ConfusionMatrix []uint32
-	// ExternalMetrics are what the program that trains an external model says beside the risk, ascending by name: it
-	// alone knows what is in them. Not nil, though perhaps empty, exactly of an external model with rows; there are no
-	// bins, hits and cells then.
+	// ExternalMetrics holds the metrics of an external training program, ascending by name. It is non-nil, but possibly
+	// empty, only for an external model with rows. The histogram, CorrectRows and ConfusionMatrix are then empty.
 	ExternalMetrics []ExternalMetric
 }
 
-// ExternalMetric is a figure of a program.
+// ExternalMetric is a metric from an external program.
 type ExternalMetric struct {
-	Name string  // as that of a BodySection
-	Sum  float64 // Σ over the rows
+	Name string  // same characters as the name of a BodySection
+	Sum  float64 // sum over the rows
 }
 
-// IsValidForRows reports whether a figure over so many rows may be told.
+// IsValidForRows reports whether the metric has a valid name and a valid sum for the given number of rows.
 func (f *ExternalMetric) IsValidForRows(rows uint32) bool {
 	return checkName(f.Name, MaxSectionName,
 		isSectionNameByte) == nil && math.Abs(f.Sum) <= MaxRowContribution*float64(rows)
 }
 
-// IsForModel reports whether the evaluation is of that version of a model of a run.
+// IsForModel reports whether the evaluation belongs to the given version of a run's model.
 func (m *Evaluation) IsForModel(run RunID, version ModelVersion) bool {
 	return m.Run != 0 && m.Run == run && m.ModelVersion == version
 }
 
-// evaluationCodec is the section of a hello.
 func (m *Evaluation) evaluationCodec() sectionCodec {
 	return sectionCodec{"evaluation", IgnoreUnknownSection, func(w *writer) {
 		if m.Run == 0 {
@@ -112,7 +113,8 @@ func (m *Evaluation) readFields(r *reader) {
 	}
 }
 
-// externalMetricsCodec is a section of a hello beside that of the evaluation, which comes before it.
+// externalMetricsCodec returns the codec of the hello section "evaluation_figures", which follows the section
+// "evaluation".
 func (m *Evaluation) externalMetricsCodec() sectionCodec {
 	return sectionCodec{"evaluation_figures", IgnoreUnknownSection, func(w *writer) {
 		if m.ExternalMetrics == nil {

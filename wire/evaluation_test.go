@@ -25,7 +25,7 @@ func evaluationOfProgram() wire.Evaluation {
 		ExternalMetrics: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
-// TestEvaluationAddsUp refuses figures of a model that no rows of their number have.
+// TestEvaluationAddsUp checks that evaluations are rejected if their values are impossible for the number of rows.
 func TestEvaluationAddsUp(t *testing.T) {
 	classes, numbers, program := evaluationOfClasses, evaluationOfNumbers, evaluationOfProgram
 	for _, c := range []struct {

@@ -1,6 +1,6 @@
 package wire
 
-// These names let the tests of this package see its inside.
+// Internal functions for the tests of this package.
 var (
 	MontgomeryForTest = x25519PublicFromEd25519
 	ScalarForTest     = x25519ScalarOf

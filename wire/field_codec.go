@@ -11,7 +11,7 @@ import (
 // ErrTruncated reports a body that ends inside a field.
 var ErrTruncated = errors.New("body ends inside a field")
 
-// writer appends fields in the order they are written.
+// writer appends encoded fields in call order.
 type writer struct{ encoded []byte }
 
 func (w *writer) u8(x uint8)      { w.encoded = append(w.encoded, x) }
@@ -53,9 +53,8 @@ func (w *writer) u32s(xs []uint32) {
 	}
 }
 
-// reader takes fields in order. The first problem sticks: later reads return
-// zeros, and done reports it. Nothing is allocated before its length has been
-// held against both a limit and the bytes that are left.
+// reader decodes fields in order. It keeps the first error: later reads return zeros, and finish returns the error.
+// Lengths are checked against a limit and the remaining bytes before memory is allocated.
 type reader struct {
 	unread []byte
 	err    error
@@ -110,7 +109,7 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
-// f64 reads a number that must be finite.
+// f64 decodes a float64. NaN and infinities are errors.
 func (r *reader) f64(field string) float64 {
 	x := math.Float64frombits(r.u64())
 	if !isFinite(x) {
@@ -133,7 +132,7 @@ func (r *reader) bool(field string) bool {
 	return x == 1
 }
 
-// enum reads a byte that must lie in 1…last.
+// enum decodes a byte that must be in 1…last.
 func (r *reader) enum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && (x == 0 || x > last) {
@@ -142,7 +141,7 @@ func (r *reader) enum(field string, last uint8) uint8 {
 	return x
 }
 
-// optionalEnum reads an enumeration that may be absent: a byte that must lie in 0…last.
+// optionalEnum decodes a byte that must be in 0…last; 0 means absent.
 func (r *reader) optionalEnum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && x > last {
@@ -151,7 +150,7 @@ func (r *reader) optionalEnum(field string, last uint8) uint8 {
 	return x
 }
 
-// str reads a string of 0…most bytes of UTF-8.
+// str decodes a UTF-8 string of at most most bytes.
 func (r *reader) str(field string, most int) string {
 	n := int(r.u16())
 	if n > most {
@@ -166,7 +165,7 @@ func (r *reader) str(field string, most int) string {
 	return string(p)
 }
 
-// bytes returns a view of a byte string of 0…most bytes.
+// bytes decodes a byte string of at most most bytes. It returns a view, not a copy.
 func (r *reader) bytes(field string, most int) []byte {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
@@ -176,7 +175,7 @@ func (r *reader) bytes(field string, most int) []byte {
 	return r.takeBytes(int(n))
 }
 
-// listLength reads the length of a list whose entries take at least size bytes each.
+// listLength decodes the length of a list whose entries have at least size bytes each.
 func (r *reader) listLength(field string, most, size int) int {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
@@ -216,8 +215,8 @@ func (r *reader) u32s(field string, most int) []uint32 {
 	return xs
 }
 
-// finish returns the first problem, and treats bytes left over as one: a field
-// that this version does not know must not be passed over in silence.
+// finish returns the first error. Bytes after the last field are an error too, because unknown fields must not be
+// ignored silently.
 func (r *reader) finish(what string) error {
 	if r.err == nil && len(r.unread) > 0 {
 		r.failf("%d bytes after the last field", len(r.unread))

@@ -20,15 +20,15 @@ func encodeFloats(dst []byte, v []float32) {
 	}
 }
 
-// decodeFloats reads the elements of dst from p, which has 4·len(dst) bytes, and reports whether all are finite.
+// decodeFloats decodes dst from p, which has 4·len(dst) bytes, and reports whether all elements are finite.
 func decodeFloats(dst []float32, p []byte) bool {
 	n, finite := decodeFloatsSIMD(dst, p)
 	return finite && decodeFloatsPortable(dst[n:], p[4*n:])
 }
 
-// decodeFloatsPortable is takeFloats without assembly.
+// decodeFloatsPortable is decodeFloats without assembly.
 func decodeFloatsPortable(dst []float32, p []byte) bool {
-	const notFinite = 0xFF << 24 // an exponent of ones, without the sign
+	const notFinite = 0xFF << 24 // all exponent bits set, sign bit shifted out
 	largest := uint32(0)
 	for len(dst) >= 4 && len(p) >= 16 {
 		x, b := (*[4]float32)(dst), (*[16]byte)(p)

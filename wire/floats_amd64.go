@@ -7,7 +7,7 @@ const avx2Block = 16
 
 var hasAVX2 = cpu.X86.HasAVX2
 
-// decodeFloatsSIMD is takeFloats for the first n elements.
+// decodeFloatsSIMD decodes the first n elements of dst. It reports whether they are finite.
 func decodeFloatsSIMD(dst []float32, p []byte) (n int, finite bool) {
 	n = len(dst) / avx2Block * avx2Block
 	if !hasAVX2 || n == 0 {
@@ -16,7 +16,7 @@ func decodeFloatsSIMD(dst []float32, p []byte) (n int, finite bool) {
 	return n, takeAVX2(&dst[0], &p[:4*n][0], n)
 }
 
-// takeAVX2 reads n elements, a multiple of avx2Block, and reports whether all are finite.
+// takeAVX2 decodes n elements, a multiple of avx2Block, and reports whether all are finite.
 //
 //go:noescape
 func takeAVX2(dst *float32, p *byte, n int) bool

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTakeFloats reads vectors of each length with assembly and without, with finite elements only and with one element
-// that is not finite at each position.
+// TestTakeFloats decodes vectors of each length with and without assembly. All elements are finite, or one element at
+// any position is not.
 func TestTakeFloats(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}

@@ -2,5 +2,5 @@
 
 package wire
 
-// decodeFloatsSIMD reads no element.
+// decodeFloatsSIMD decodes no elements on this architecture.
 func decodeFloatsSIMD([]float32, []byte) (n int, finite bool) { return 0, true }

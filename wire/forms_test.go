@@ -10,18 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sizes of the layout in docs/PROTOCOL.md, written down here once more so that
-// a change of the code cannot change them unseen.
+// Sizes of the layout in docs/PROTOCOL.md. They are repeated here, so that a change of the code does not go unnoticed.
 const (
 	headerSize   = 160
-	envelopeSize = 160 + 64 // before the body
+	envelopeSize = 160 + 64 // bytes before the body
 )
 
-// form is one kind of body: how it is written, read and drawn. Values travel
-// through it as pointers.
+// form describes a kind of body with its encoder, decoder and random generator. Values are passed as pointers.
 type form struct {
 	name   string
-	typ    wire.MessageType // 0 for what travels without an envelope
+	typ    wire.MessageType // 0 if it is sent without an envelope
 	encode func(any) []byte
 	decode func([]byte) (any, error)
 	random func(*rand.Rand) any
@@ -43,7 +41,7 @@ func formOf[M any](name string, typ wire.MessageType, encode func(*M) []byte, de
 	}
 }
 
-// forms returns every kind of body, the types of envelope first.
+// forms returns every kind of body. Those with an envelope come first.
 func forms() []form {
 	return []form{
 		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement,
@@ -116,7 +114,6 @@ func forms() []form {
 	}
 }
 
-// types are those of all envelopes.
 func types() (all []wire.MessageType) {
 	for _, f := range forms() {
 		if f.typ != 0 {
@@ -136,11 +133,10 @@ func formNamed(t testing.TB, name string) form {
 	return form{}
 }
 
-// sealed is the body of a message that is sealed: the tests of seals open it.
+// sealed is the body of a sealed message. The seal tests open it.
 type sealed struct{ Body []byte }
 
-// chunk is what the message of a chunk holds; all chunks of these tests are of
-// the blob with hash chunkBlob.
+// chunk is the content of a chunk message. All chunks of these tests belong to the blob with hash chunkBlob.
 type chunk struct {
 	K       int
 	Payload []byte
@@ -155,7 +151,7 @@ func decodeChunk(p []byte) (chunk, error) {
 	return chunk{k, payload}, err
 }
 
-// The messages between neighbours, with their heads and what follows them.
+// Messages between neighbours, with their headers and contents.
 type (
 	greeting struct {
 		Head wire.PeerMessageHeader
@@ -198,7 +194,7 @@ func decodeSnapshot(p []byte) (snapshot, error) {
 		return snapshot{}, errors.Join(err, errNotThis)
 	}
 	s, sealed, err := wire.DecodeSnapshotPart(rest)
-	if err == nil && len(sealed) != partOfTests { // what the seal would tell
+	if err == nil && len(sealed) != partOfTests { // opening the seal would detect this
 		err = wire.ErrTruncated
 	}
 	return snapshot{h, s, sealed}, err
@@ -230,7 +226,7 @@ func decodeBeacon(p []byte) (beacon, error) {
 	return beacon{h, b}, err
 }
 
-// signedBeacon is one that the test's key has signed.
+// signedBeacon is a beacon signed with the test key.
 type signedBeacon struct {
 	beacon
 	Word wire.AgentKeyAttestation
@@ -253,12 +249,12 @@ func decodeSigned(p []byte) (signedBeacon, error) {
 	return signedBeacon{beacon{h, b}, proof.Attestation}, nil
 }
 
-// partOfTests is the length of the snapshots' parts in these tests.
+// partOfTests is the length of the snapshot parts in these tests.
 const partOfTests = 12
 
 var errNotThis = errors.New("another message between neighbours")
 
-// testKey is the key of the golden files: its seed is the bytes 0, 1, … 31.
+// testKey returns the key of the golden files. Its seed is the bytes 0, 1, … 31.
 func testKey() ed25519.PrivateKey {
 	seed := make([]byte, ed25519.SeedSize)
 	for i := range seed {
@@ -269,7 +265,7 @@ func testKey() ed25519.PrivateKey {
 
 func testPublicKey() ed25519.PublicKey { return testKey().Public().(ed25519.PublicKey) }
 
-// notFinite lists encodings of NaN, quiet and signalling, and of infinities.
+// notFinite returns quiet and signalling NaNs and infinities.
 func notFinite() []float64 {
 	return []float64{
 		math.NaN(), math.Inf(1), math.Inf(-1),

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestFrozen: version 2 is frozen. testdata/version2.sha256 has the SHA-256 of each of its golden files, and nothing
-// rewrites it. A new file is a new line; a line that is there never changes.
+// TestFrozen checks that version 2 of the protocol is unchanged. testdata/version2.sha256 contains the SHA-256 of each
+// golden file and is never rewritten. A new file adds a line; existing lines must not change.
 func TestFrozen(t *testing.T) {
 	if wire.ProtocolVersion != 2 {
 		t.Fatalf("version %d has golden files of its own: those of version 2 stay, and this build still reads them",

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Whatever comes in, decoders do not panic, and what they take is written
-// again as the same bytes: no message has two encodings.
+// FuzzOpen checks that decoders do not panic, and that accepted input is encoded again to the same bytes, so that
+// messages have a unique encoding.
 
 func FuzzOpen(f *testing.F) {
 	for _, g := range goldens() {
@@ -40,16 +40,16 @@ func FuzzChunk(f *testing.F)        { fuzzForms(f, "chunk") }
 func FuzzReport(f *testing.F)       { fuzzForms(f, "report") }
 func FuzzOutcome(f *testing.F)      { fuzzForms(f, "outcome") }
 
-// FuzzDirect takes all small messages, from the coordinator and to it.
+// FuzzDirect decodes all small messages between the coordinator and one agent.
 func FuzzDirect(f *testing.F) {
 	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined",
 		"settled", "rejection", "key", "renew", "renewed")
 }
 
-// FuzzNeighbors takes what agents say to each other, to which strangers may listen and add.
+// FuzzNeighbors decodes messages between agents, which outsiders may read and forge.
 func FuzzNeighbors(f *testing.F) { fuzzForms(f, "greeting", "snapshot", "control", "beacon") }
 
-// fuzzForms feeds bodies to each of the named forms.
+// fuzzForms decodes fuzzed bodies with each of the named forms.
 func fuzzForms(f *testing.F, names ...string) {
 	var under []form
 	for _, name := range names {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// checkGolden compares p with testdata/golden/name.hex, 32 bytes a line.
+// checkGolden compares p with testdata/golden/name.hex, which has 32 bytes per line.
 func checkGolden(t *testing.T, name string, p []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name+".hex")
@@ -98,8 +98,7 @@ func TestGoldenCoversEveryForm(t *testing.T) {
 	}
 }
 
-// TestGoldenSchemas holds the input of a schema's hash against an encoder
-// written from docs/PROTOCOL.md.
+// TestGoldenSchemas compares the hash input of schemas with an encoder written from docs/PROTOCOL.md.
 func TestGoldenSchemas(t *testing.T) {
 	for name, s := range map[string]wire.TensorSchema{"schema": smallSchema(),
 		"schema_statistics": statisticsSchema()} {

@@ -11,25 +11,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The golden files tell one conversation, that of docs/PROTOCOL.md: agent
-// press-01 of federation plant_7 in round 3 of a run.
+// The golden files contain the conversation of docs/PROTOCOL.md: agent press-01 of federation plant_7 in round 3 of a
+// run.
 
 const (
 	goldenRun   wire.RunID = 1760000000000
 	goldenNonce uint64     = 0x0123456789abcdef
-	// goldenInstance is the coordinator's.
+	// goldenInstance is the instance nonce of the coordinator.
 	goldenInstance uint64 = 0xfedcba9876543210
 )
 
-// golden is one file under testdata/golden: a body of a form, in an envelope
-// if the form has a type.
+// golden is a file under testdata/golden: a body, in an envelope if its form has a message type.
 type golden struct {
 	file, form string
 	header     wire.Header
 	value      any
 }
 
-// message returns the bytes of the file.
+// message returns the content of the file.
 func (g golden) message(f form) []byte {
 	if f.typ == 0 {
 		return f.encode(g.value)
@@ -39,7 +38,7 @@ func (g golden) message(f form) []byte {
 	return wire.SignEnvelope(nil, h, f.encode(g.value), testKey())
 }
 
-// digest returns what an invitation to a golden announcement names it by.
+// digest returns the digest by which an invitation refers to a golden announcement.
 func (g golden) digest() wire.Digest {
 	return sha256.Sum256(wire.SignEnvelope(nil, withType(g.header, wire.TypeAnnouncement),
 		g.value.(*wire.Announcement).Body(),
@@ -103,14 +102,14 @@ func openAnnouncement() golden {
 	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
 }
 
-// goldenPlace is that of an open announcement.
+// goldenPlace returns the position of an open announcement.
 func goldenPlace(round wire.RoundID, attempt wire.RoundAttempt) wire.AnnouncementPosition {
 	return wire.AnnouncementPosition{Root: wire.FirstRootVersion, Epoch: 1, Run: goldenRun, Round: round,
 		Attempt: attempt,
 		Phase:   wire.PhaseOpen}
 }
 
-// goldenKey is the secret of coordinator and agent, which have one key here.
+// goldenKey returns the shared secret of coordinator and agent, which have the same key here.
 func goldenKey() wire.SelectionKey {
 	k, err := wire.NewSelectionKey(testKey(), testPublicKey())
 	if err != nil {
@@ -180,7 +179,7 @@ func evaluatedAnnouncement() golden {
 	return golden{"announcement_evaluated", "announcement", byCoordinator(3, 20), &a}
 }
 
-// goldenBins has 3, 20 and 8 residuals in three bins.
+// goldenBins returns a histogram with 3, 20 and 8 residuals in three bins.
 func goldenBins() []uint32 {
 	bins := make([]uint32, wire.ResidualHistogramBins)
 	bins[0], bins[33], bins[63] = 3, 20, 8
@@ -372,7 +371,7 @@ func goldensOfNeighbors() []golden {
 	}
 }
 
-// goldenWord is the coordinator's word about the test's key.
+// goldenWord returns the coordinator's attestation of the test key.
 func goldenWord(agent wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AgentKeyAttestationText("plant_7", agent,
@@ -400,7 +399,7 @@ func linearTask() *wire.Task {
 	}
 }
 
-// lossTask returns a linear task with another loss.
+// lossTask returns a linear task with the given loss.
 func lossTask(loss spec.LossKind, huberDelta float64) *wire.Task {
 	t := linearTask()
 	t.Model.Risk, t.Model.HuberDelta = loss, huberDelta
@@ -430,7 +429,7 @@ func networkTask() *wire.Task {
 	}
 }
 
-// personalTask is a network task in which agents have the last layer, and part of another one, to themselves.
+// personalTask returns a network task in which the last layer and part of another layer are personal.
 func personalTask() *wire.Task {
 	t := networkTask()
 	t.Training.ExchangeKind, t.FinetuneSteps = spec.ExchangeParameters, 100
@@ -438,7 +437,7 @@ func personalTask() *wire.Task {
 	return t
 }
 
-// dittoTask is one in which each agent has a model of its own beside the shared one.
+// dittoTask returns a task in which each agent has a personal model in addition to the shared one.
 func dittoTask() *wire.Task {
 	t := networkTask()
 	t.Training.ExchangeKind, t.Personal = spec.ExchangeParameters, wire.PersonalModelSettings{UsesDitto: true,
@@ -446,7 +445,7 @@ func dittoTask() *wire.Task {
 	return t
 }
 
-// autoencoderTask is one whose rows have no target.
+// autoencoderTask returns a task whose rows have no target.
 func autoencoderTask() *wire.Task {
 	t := linearTask()
 	t.Name, t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "odd bearings", "", spec.ModelAutoencoder, []uint32{4,
@@ -455,7 +454,7 @@ func autoencoderTask() *wire.Task {
 	return t
 }
 
-// conv1DTask is one whose rows are windows of two streams, of four steps each.
+// conv1DTask returns a task whose rows are windows of two streams with four steps each.
 func conv1DTask() *wire.Task {
 	t := networkTask()
 	t.Name, t.Model.Kind, t.Model.HiddenUnits = "which motif", spec.ModelConv1D, []uint32{6}
@@ -465,7 +464,7 @@ func conv1DTask() *wire.Task {
 	return t
 }
 
-// externalTask is one that a program of the device's owner trains.
+// externalTask returns a task that a program of the device's owner trains.
 func externalTask() *wire.Task {
 	t := networkTask()
 	t.Name, t.Features, t.TargetColumn, t.Model = "defects", nil, "", wire.ModelSpec{Outputs: 1,
@@ -478,7 +477,7 @@ func externalTask() *wire.Task {
 	return t
 }
 
-// readingsTask is a network task whose agents make rows of readings.
+// readingsTask returns a network task whose agents make rows from readings.
 func readingsTask() *wire.Task {
 	t := networkTask()
 	t.Features, t.TargetColumn = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
@@ -495,7 +494,7 @@ func readingsTask() *wire.Task {
 	return t
 }
 
-// sensorsTask is a readings task that does not believe all that is measured.
+// sensorsTask returns a task with plausibility limits for its sensors.
 func sensorsTask() *wire.Task {
 	t := readingsTask()
 	t.Recipe.Inputs[0].StuckAfter, t.Recipe.Inputs[0].MaxJump = 6*time.Hour, 250
@@ -513,7 +512,7 @@ func linearSchema(features uint32) wire.TensorSchema {
 	}
 }
 
-// statisticsSchema is that of the network task: three features and a target.
+// statisticsSchema returns the statistics schema of the network task: three features and a target.
 func statisticsSchema() wire.TensorSchema {
 	return wire.TensorSchema{
 		{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
@@ -525,7 +524,7 @@ func statisticsSchema() wire.TensorSchema {
 func smallVector() []byte { return wire.AppendVector(nil, []float32{0.5, -1.25, 2}) }
 func smallUpdate() []byte { return wire.AppendVector(nil, []float32{0.125, -0.5, 0.0625}) }
 
-// bigVector has two chunks, the second of 100 bytes: element i is i/128.
+// bigVector returns a vector with two chunks, the second of 100 bytes. Element i is i/128.
 func bigVector() []byte {
 	v := make([]float32, bigSchema().ElementCount())
 	for i := range v {
@@ -534,7 +533,7 @@ func bigVector() []byte {
 	return wire.AppendVector(nil, v)
 }
 
-// statisticsVector is [n, means, sums of squared deviations] of 12 rows.
+// statisticsVector returns [n, means, sums of squared deviations] of 12 rows.
 func statisticsVector() []byte {
 	return wire.AppendVector(nil, []float64{12, 20.5, 0.25, -0.125, 0.875, 57, 0.125, 0.0625, 5.8125})
 }
@@ -549,7 +548,7 @@ func pulled(m wire.Manifest) wire.BlobRef {
 	return wire.BlobRef{Hash: m.Hash, ManifestHash: digestOf(m.AppendEncoding(nil)), Length: m.BlobLength}
 }
 
-// manifestOf describes p; a nil schema is that of a task.
+// manifestOf returns the manifest of p. A nil schema means a task.
 func manifestOf(p []byte, s wire.TensorSchema) wire.Manifest {
 	var schema wire.Digest
 	if s != nil {
@@ -562,5 +561,5 @@ func manifestOf(p []byte, s wire.TensorSchema) wire.Manifest {
 	return m
 }
 
-// seeded returns the generator of one test's draws.
+// seeded returns a random generator with the given seed.
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }

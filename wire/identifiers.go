@@ -7,51 +7,50 @@ import (
 	"math"
 )
 
-// FederationName names a federation: 1 to 32 of a–z, 0–9 and _. It has no dash,
-// so that the client id "federation-agent" can be read in one way only.
+// FederationName is the name of a federation: 1 to 32 characters of a–z, 0–9 and _. It has no dash, so that a client id
+// "federation-agent" can be split unambiguously.
 type FederationName string
 
-// AgentID names an agent within a federation: 1 to 48 of A–Z, a–z, 0–9 and
-// . _ -, and is not CoordinatorID when it is an agent's.
+// AgentID is the name of an agent within a federation: 1 to 48 characters of A–Z, a–z, 0–9 and . _ -. CoordinatorID is
+// reserved for the coordinator.
 type AgentID string
 
-// CoordinatorID is the sender of everything that the coordinator signs.
+// CoordinatorID is the sender id of the coordinator's messages.
 const CoordinatorID AgentID = "coordinator"
 
-// Distinct numbers that would otherwise look alike.
+// Distinct types for identifiers and counters, so that they cannot be confused.
 type (
-	// RunID names a run of a federation: the milliseconds of Unix time at its
-	// creation, so that a later run has a larger id.
+	// RunID identifies a run of a federation. It is the creation time in milliseconds of Unix time, so later runs have
+	// larger ids.
 	RunID uint64
-	// RoundID counts the rounds of a run, abandoned ones too, from 1.
+	// RoundID is the number of a round within a run, from 1. Abandoned rounds are counted.
 	RoundID uint64
-	// RoundAttempt counts the announcements of one round, from 1.
+	// RoundAttempt is the number of an announcement of one round, from 1.
 	RoundAttempt uint32
-	// ModelVersion counts the aggregations behind a model: w_i has version i.
+	// ModelVersion is the number of aggregations behind a model: w_i has version i.
 	ModelVersion uint64
-	// Epoch is, from the coordinator, the fencing epoch its key was given and,
-	// from an agent, the number of its start (boot epoch).
+	// Epoch is the fencing epoch of a coordinator, or the boot epoch of an agent, which is the number of its start.
 	Epoch uint64
-	// RootVersion is the version of the root document, which says whose keys count. It is FirstRootVersion while there
-	// is none.
+	// RootVersion is the version of the root document, which defines the valid keys. It is FirstRootVersion while there
+	// is no root document.
 	RootVersion uint32
-	// Digest is a SHA-256.
+	// Digest is a SHA-256 hash.
 	Digest [32]byte
 )
 
-// FirstRootVersion is the version of the root document that stands for the keys in the configuration.
+// FirstRootVersion is the version that represents the keys in the configuration.
 const FirstRootVersion RootVersion = 1
 
-// String returns the digest in 64 hexadecimal digits.
+// String returns the digest as 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// TopicLevel returns the first 16 bytes in hexadecimal digits, as topics name a blob.
+// TopicLevel returns the first 16 bytes as hexadecimal digits, which name a blob in topics.
 func (d Digest) TopicLevel() string { return hex.EncodeToString(d[:16]) }
 
-// IsZero reports whether the digest is the zero value, which stands for none.
+// IsZero reports whether the digest is the zero value, which means none.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
-// Validate reports why f cannot name a federation.
+// Validate returns an error if f is not a valid federation name.
 func (f FederationName) Validate() error {
 	if err := checkName(string(f), MaxFederation,
 		func(c byte) bool { return isLowerLetter(c) || isDigit(c) || c == '_' }); err != nil {
@@ -60,8 +59,7 @@ func (f FederationName) Validate() error {
 	return nil
 }
 
-// Validate reports why a cannot name an agent. CoordinatorID is valid here;
-// where an agent is meant, see ValidateNonCoordinator.
+// Validate returns an error if a is not a valid name. It accepts CoordinatorID; see ValidateNonCoordinator.
 func (a AgentID) Validate() error {
 	ok := func(c byte) bool {
 		return isLowerLetter(c) || isDigit(c) || 'A' <= c && c <= 'Z' || c == '_' || c == '-' || c == '.'
@@ -72,7 +70,7 @@ func (a AgentID) Validate() error {
 	return nil
 }
 
-// ValidateNonCoordinator is Validate, and refuses the coordinator's name.
+// ValidateNonCoordinator is like Validate, but also rejects CoordinatorID.
 func (a AgentID) ValidateNonCoordinator() error {
 	if a == CoordinatorID {
 		return fmt.Errorf("agent id %q: this name is the coordinator's; choose another", a)
@@ -98,7 +96,7 @@ func checkName(s string, most int, ok func(byte) bool) error {
 func isLowerLetter(c byte) bool { return 'a' <= c && c <= 'z' }
 func isDigit(c byte) bool       { return '0' <= c && c <= '9' }
 
-// shortenForError keeps a hostile name from flooding an error text.
+// shortenForError shortens a string, so that a long invalid name does not flood an error text.
 func shortenForError(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"

@@ -47,7 +47,7 @@ func TestAgentID(t *testing.T) {
 	}
 }
 
-// TestErrorsOfNamesAreShort, and show no control characters of a hostile peer.
+// TestErrorsOfNamesAreShort checks that errors about invalid names are short and contain no control characters.
 func TestErrorsOfNamesAreShort(t *testing.T) {
 	long := strings.Repeat("\x1b[2J", 10000)
 	for _, err := range []error{wire.FederationName(long).Validate(), wire.AgentID(long).Validate()} {

@@ -1,35 +1,35 @@
 package wire
 
-// MessageRejectionReason is why the coordinator ignores an agent's messages. It is the label of a metric.
+// MessageRejectionReason is the reason why the coordinator ignores an agent's messages. It is a metric label.
 type MessageRejectionReason uint8
 
-// The reasons.
+// Reasons for rejecting a message.
 const (
 	RejectedUnlistedAgent MessageRejectionReason = iota + 1 // the agent is not in the list of agents
-	// Its messages are signed with another key than the one in the list.
+	// The messages are signed with a key other than the listed one.
 	RejectedOtherKey
-	// Its epoch is lower than that of a message that was accepted before.
+	// The epoch is lower than in an earlier accepted message.
 	RejectedOldEpoch
-	RejectedClone // another device uses its name and its key
+	RejectedClone // another device uses the agent's name and key
 	lastRejection = RejectedClone
 )
 
-// String returns the reason's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (r MessageRejectionReason) String() string {
 	return enumName(uint8(r), "unlisted", "other_key", "counter_behind", "clone")
 }
 
-// MessageRejectionReasons returns all reasons, for closed label sets.
+// MessageRejectionReasons returns all reasons.
 func MessageRejectionReasons() []MessageRejectionReason { return allEnumValues(lastRejection) }
 
-// MessageRejection is the answer to a hello, a presence or a report that the coordinator ignores. It is for people: the
-// agent shows the reason, and behaves as before.
+// MessageRejection is the answer to a hello, presence or report that the coordinator ignores. It is informational: the
+// agent shows the reason but does not change its behaviour.
 type MessageRejection struct {
-	MessageDigest Digest // digest of the envelope that is rejected
+	MessageDigest Digest // digest of the rejected envelope
 	Reason        MessageRejectionReason
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *MessageRejection) Body() []byte {
 	var w writer
 	w.digest(m.MessageDigest)
@@ -37,7 +37,7 @@ func (m *MessageRejection) Body() []byte {
 	return w.encoded
 }
 
-// DecodeMessageRejection reads the body of a TypeMessageRejection envelope.
+// DecodeMessageRejection decodes the body of a TypeMessageRejection envelope.
 func DecodeMessageRejection(body []byte) (MessageRejection, error) {
 	r := reader{unread: body}
 	m := MessageRejection{MessageDigest: r.digest(), Reason: MessageRejectionReason(r.enum("reason",

@@ -1,17 +1,16 @@
 package wire
 
-// MaxMissingParts bounds the chunks that a hello asks for.
+// MaxMissingParts is the maximum number of chunks that a hello requests.
 const MaxMissingParts = 64
 
-// MissingBlobParts names parts of a blob that the broker does not return to an agent. The coordinator is asked to
-// publish them once more.
+// MissingBlobParts lists the parts of a blob that the broker does not return to an agent. It asks the coordinator to
+// publish them again.
 type MissingBlobParts struct {
-	BlobDigest      Digest // zero = nothing is lacking
+	BlobDigest      Digest // digest of the blob; zero = no parts are missing
 	ManifestMissing bool
-	Chunks          []uint32 // ascending
+	Chunks          []uint32 // ascending chunk numbers
 }
 
-// missingPartsCodec is the section of a hello.
 func (l *MissingBlobParts) missingPartsCodec() sectionCodec {
 	return sectionCodec{"lacks", IgnoreUnknownSection, func(w *writer) {
 		if l.BlobDigest.IsZero() {

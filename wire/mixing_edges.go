@@ -2,45 +2,45 @@ package wire
 
 import "math"
 
-// EdgeEndReason tells why an edge was taken away. It is a metric's label.
+// EdgeEndReason is the reason why an edge was removed. It is a metric label.
 type EdgeEndReason uint8
 
-// The reasons for taking an edge away.
+// Reasons for removing an edge.
 const (
-	EdgeEndTooDistant EdgeEndReason = iota + 1 // its ends were much farther apart than those of others
-	// By most of its neighbours, the other end does not move as one that mixes.
+	EdgeEndTooDistant EdgeEndReason = iota + 1 // the two ends are much farther apart than other pairs
+	// Most neighbours of the other end measure that it does not mix.
 	EdgeEndNotMixing
 	lastEdgeEndReason = EdgeEndNotMixing
 )
 
-// String returns the reason's name, as metrics and logs show it.
+// String returns the name of the reason in metrics and logs.
 func (r EdgeEndReason) String() string { return enumName(uint8(r), "far", "still") }
 
-// EdgeEndReasons returns all reasons, for closed label sets.
+// EdgeEndReasons returns all reasons.
 func EdgeEndReasons() []EdgeEndReason { return allEnumValues(lastEdgeEndReason) }
 
-// EndedEdge is an edge that an agent would have, and has not for some rounds.
+// EndedEdge describes an edge of the graph that is not used for some rounds.
 type EndedEdge struct {
-	NeighborID AgentID // the neighbour
+	NeighborID AgentID // agent at the other end
 	Reason     EdgeEndReason
 }
 
-// MixingEdgeMeasurement is what one end of an edge has measured of it.
+// MixingEdgeMeasurement holds the measurements of an edge by one of its ends.
 type MixingEdgeMeasurement struct {
-	NeighborID            AgentID // the neighbour
-	AppliedFlows          uint32  // that were applied
-	ClippedFlows          uint32  // of these: bounded by τ
-	MeanParameterDistance float64 // mean of ‖x_j − x_i‖ over them; MaxFloat64 if it is larger
-	// MixingResponseRatio is how much of the pull towards this end the neighbour yielded to: Σ⟨x_j' − x_j, x_i − x_j⟩ /
-	// Σ‖x_i − x_j‖² over pairs of snapshots that follow each other. An agent that mixes has about the edge's weight or
+	NeighborID            AgentID // agent at the other end
+	AppliedFlows          uint32
+	ClippedFlows          uint32  // number of applied flows that were clipped to τ
+	MeanParameterDistance float64 // mean of ‖x_j − x_i‖ over the applied flows; at most MaxFloat64
+	// MixingResponseRatio measures how far the neighbour follows the pull towards this end: Σ⟨x_j' − x_j, x_i − x_j⟩ /
+	// Σ‖x_i − x_j‖² over pairs of consecutive snapshots. For an agent that mixes, it is about the edge's weight or
 	// more.
 	MixingResponseRatio float64
 }
 
-// MixingEdgeMeasurements is what an agent has measured of its edges in a block, since its last answer; zero = nothing.
+// MixingEdgeMeasurements holds an agent's measurements of its edges in a block since its last answer; zero = none.
 type MixingEdgeMeasurements struct {
-	MixingBlockRound RoundID                 // for which the edges were made
-	Edges            []MixingEdgeMeasurement // by ID
+	MixingBlockRound RoundID                 // round for which the edges were made
+	Edges            []MixingEdgeMeasurement // measurements in ascending order of NeighborID
 }
 
 func (w *writer) edgeMeasurements(m *MixingEdgeMeasurements) {
@@ -74,7 +74,7 @@ func (r *reader) edgeMeasurements(m *MixingEdgeMeasurements) {
 	}
 }
 
-// ascendingNeighborID reads an agent's id of a list in id order; before is the one before it.
+// ascendingNeighborID decodes an agent id that must be greater than before, the previous id of the list.
 func (r *reader) ascendingNeighborID(before AgentID) AgentID {
 	id := AgentID(r.str("neighbour", MaxAgentID))
 	if r.err != nil {
@@ -89,7 +89,7 @@ func (r *reader) ascendingNeighborID(before AgentID) AgentID {
 	return id
 }
 
-// peerClipBounds writes τ of each peer's edge, if there is one.
+// peerClipBounds encodes τ for each edge. It writes no bytes if no edge has a bound.
 func (w *writer) peerClipBounds(m *Invitation) {
 	some := false
 	for _, p := range m.Peers {
@@ -104,7 +104,7 @@ func (w *writer) peerClipBounds(m *Invitation) {
 	}
 }
 
-// peerClipBounds comes after peers.
+// peerClipBounds decodes τ for each edge. It must be called after mixingPeers.
 func (r *reader) peerClipBounds(m *Invitation) {
 	all := r.f64s("bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
@@ -121,7 +121,7 @@ func (r *reader) peerClipBounds(m *Invitation) {
 	}
 }
 
-// senderProofRequirement writes whether all edges have them; without edges none have.
+// senderProofRequirement encodes the flag if all edges require sender proofs. Without edges it writes no bytes.
 func (w *writer) senderProofRequirement(m *Invitation) {
 	for _, p := range m.Peers {
 		if !p.RequiresSenderProofs {
@@ -133,7 +133,7 @@ func (w *writer) senderProofRequirement(m *Invitation) {
 	}
 }
 
-// senderProofRequirement comes after peers.
+// senderProofRequirement decodes the flag. It must be called after mixingPeers.
 func (r *reader) senderProofRequirement(m *Invitation) {
 	if yes := r.bool("proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
 		r.failf("a section proofs without them, or without edges")

@@ -1,13 +1,12 @@
 package wire
 
-// NewRowsReport is what an agent says of its rows, where rounds wait for new ones.
+// NewRowsReport reports the number of an agent's unused rows, if rounds wait for new rows.
 type NewRowsReport struct {
 	IsKnown       bool
-	UnusedRows    uint32  // that no round of the run has used, and the next one would
-	LastUsedRound RoundID // the last round that has used some, as far as the agent knows; 0 = none
+	UnusedRows    uint32  // rows that no round of the run has used yet
+	LastUsedRound RoundID // last round that used rows, as far as the agent knows; 0 = none
 }
 
-// newRowsCodec is the section of a hello.
 func (n *NewRowsReport) newRowsCodec() sectionCodec {
 	return sectionCodec{"new_rows", IgnoreUnknownSection, func(w *writer) {
 		if n.IsKnown {

@@ -13,23 +13,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestNumbersMustBeFinite puts NaNs and infinities into every float64 of every
-// golden message, and odd finite numbers.
+// TestNumbersMustBeFinite writes NaNs, infinities and unusual finite numbers to every float64 of every golden message.
 func TestNumbersMustBeFinite(t *testing.T) {
 	odd := []float64{math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060, math.MaxFloat64, -math.MaxFloat64}
 	fields := 0
-	absent := []string{".Training.GradientNoise.Variance", ".Training.Proximal", ".Model.HuberDelta"} // no sections
+	// Fields without a section in most tasks.
+	absent := []string{".Training.GradientNoise.Variance", ".Training.Proximal", ".Model.HuberDelta"}
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
 		eachField(g.value, func(path string, field reflect.Value) {
 			linear := slices.Contains([]string{"task", "task_autoencoder", "task_logistic", "task_huber"}, g.file)
 			if path == ".Model.HuberDelta" && g.file == "task_huber" {
-				linear = false // the section exists
+				linear = false // this section exists
 			}
 			if field.Kind() != reflect.Float64 || linear && slices.Contains(absent, path) ||
 				strings.HasPrefix(path, ".Evaluation.") || // see TestEvaluationAddsUp
 				path == ".Personal.DittoLambda" && g.file != "task_ditto" ||
-				g.form == "announcement" && g.file != "announcement_statistics" { // no common weight of a selection
+				g.form == "announcement" && g.file != "announcement_statistics" { // the selection has no common weight
 				return
 			}
 			fields++
@@ -41,7 +41,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 			}
 			for _, x := range odd {
 				if field.SetFloat(x); (g.form == "invitation" || g.form == "announcement") && x <= 0 {
-					continue // a weight is positive, see TestWeightIsPositive
+					continue // weights must be positive, see TestWeightIsPositive
 				}
 				got, err := f.decode(f.encode(g.value))
 				if err != nil || !reflect.DeepEqual(got, g.value) {
@@ -71,7 +71,7 @@ func TestVectorMustBeFinite(t *testing.T) {
 			t.Errorf("float64 %x: error %v", math.Float64bits(x), err)
 		}
 	}
-	// Bytes, as a float32 variable on its way might lose the signalling bit. A type of its own takes the general loop.
+	// Use bytes, because a float32 variable might lose the signalling bit. A named type uses the generic loop.
 	type own float32
 	for _, bits := range []uint32{0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x7f80_0001, 0xffc0_dead, 0xffff_ffff} {
 		for n := range 10 {
@@ -88,7 +88,7 @@ func TestVectorMustBeFinite(t *testing.T) {
 	}
 }
 
-// TestVectorKeepsBits, of every finite number: zeros with a sign and denormals too.
+// TestVectorKeepsBits checks that every finite number is decoded bit by bit, including signed zeros and denormals.
 func TestVectorKeepsBits(t *testing.T) {
 	rng := seeded(5)
 	v64 := append(randomFloats(rng, 1000), math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060,
@@ -147,7 +147,7 @@ func TestSchemaSizes(t *testing.T) {
 	}
 }
 
-// TestSchemaHashTellsApart schemas whose vectors must not be averaged.
+// TestSchemaHashTellsApart checks that schemas have different hashes if their vectors must not be averaged.
 func TestSchemaHashTellsApart(t *testing.T) {
 	spec := func(name string, d wire.DType, shape ...uint32) wire.TensorSpec {
 		return wire.TensorSpec{Name: name, DType: d, Shape: shape}
@@ -166,8 +166,8 @@ func TestSchemaHashTellsApart(t *testing.T) {
 	}
 }
 
-// TestVectorsOfAnyLength: elements come back to the bit, and one that is not finite is found wherever it is, however
-// many are taken at a time.
+// TestVectorsOfAnyLength checks that elements are decoded bit by bit and a non-finite element is detected at any
+// position, whatever the block size of the decoder.
 func TestVectorsOfAnyLength(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}
@@ -196,7 +196,7 @@ func TestVectorsOfAnyLength(t *testing.T) {
 	}
 }
 
-// plainVector is AppendVector, one element at a time.
+// plainVector is like AppendVector, but encodes one element at a time.
 func plainVector(v []float32) (p []byte) {
 	for _, x := range v {
 		p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// randomOrder draws from few values, so that parts are often equal, and from extremes.
+// randomOrder returns a position with few different values, so that fields are often equal, and with extreme values.
 func randomOrder(rng *rand.Rand) wire.AnnouncementPosition {
 	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
 	return wire.AnnouncementPosition{
@@ -34,8 +34,7 @@ func TestOrderIsTotal(t *testing.T) {
 	}
 }
 
-// TestOrderOfAConversation: later announcements come later, with the first
-// part that differs deciding.
+// TestOrderOfAConversation checks that later announcements compare as later. The first different field decides.
 func TestOrderOfAConversation(t *testing.T) {
 	steps := []wire.AnnouncementPosition{
 		{1, 1, 1, 1, 1, wire.PhaseGathering},
@@ -74,7 +73,7 @@ func TestOrderOf(t *testing.T) {
 	}
 }
 
-// TestOutranks: of an older root document or, under one, of an older epoch.
+// TestOutranks checks messages of an older root document, and of an older epoch under the same root document.
 func TestOutranks(t *testing.T) {
 	o := wire.AnnouncementPosition{Root: 2, Epoch: 5, Run: 9}
 	for _, c := range []struct {

@@ -5,40 +5,40 @@ import (
 	"fmt"
 )
 
-// The messages between neighbours. They carry no signature: a neighbour's key comes in the coordinator's signed
-// invitation, and what is sealed with it proves that the sender or a neighbour of its has sent it. Behind the seal
-// stand, where the invitation has them, the proofs that it was the sender, one for each neighbour that the message is
-// to. The head of a message is the associated data of its seal.
+// Messages between neighbours have no signature. They are sealed with a sender's key, which a greeting distributes to
+// the sender's neighbours. A message that opens was therefore sent by the sender or by another neighbour of the sender.
+// If the invitation requires proofs, the message also contains one proof of the sender for each receiver, after the
+// sealed text. The header of a message is the associated data of its seal.
 
-// PeerMessageType tells what a message between neighbours is.
+// PeerMessageType is the type of a message between neighbours.
 type PeerMessageType uint8
 
-// The messages between neighbours.
+// The types of messages between neighbours.
 const (
-	PeerGreeting        PeerMessageType = iota + 1 // the sender's key, wrapped for each neighbour
-	PeerSnapshot                                   // a part of the sender's parameters at one step
-	PeerSnapshotRequest                            // a snapshot is missing
-	PeerFinish                                     // how far the sender's end of an edge went
-	PeerBeacon                                     // the sender is there: to its cell, outside of any round
-	PeerSignedBeacon                               // the same, with a proof that it is the sender's
+	PeerGreeting        PeerMessageType = iota + 1 // sender's key, wrapped for each neighbour
+	PeerSnapshot                                   // part of the sender's parameters at one step
+	PeerSnapshotRequest                            // request for a missing snapshot
+	PeerFinish                                     // progress of the sender's end of an edge
+	PeerBeacon                                     // announces the sender to its cell, outside of any round
+	PeerSignedBeacon                               // beacon with a proof of its sender
 	lastPeer            = PeerSignedBeacon
 )
 
 const (
 	peerMagic = "FEDX"
-	// MaxNeighbors bounds the edges of one agent.
+	// MaxNeighbors is the maximum number of edges of one agent.
 	MaxNeighbors = 128
-	// WrappedKeySize is the length of a sender's key sealed for a neighbour, in bytes.
+	// WrappedKeySize is the length in bytes of a sender's key sealed for a neighbour.
 	WrappedKeySize = 32 + PeerSealOverhead
-	// PeerSealOverhead is what a seal adds to its text, in bytes.
+	// PeerSealOverhead is the number of bytes that sealing adds to a message.
 	PeerSealOverhead = 16
-	// PeerProofSize is the length of a proof, in bytes.
+	// PeerProofSize is the length of a sender proof in bytes.
 	PeerProofSize = 16
-	// MaxSnapshotPart bounds the parameters in one message, in bytes: 60 KiB less the longest head.
+	// MaxSnapshotPart is the maximum size in bytes of the parameters in one message: 60 KiB less the longest header.
 	MaxSnapshotPart = 48 << 10
 )
 
-// PeerMessageHeader begins every message between neighbours.
+// PeerMessageHeader is the header of every message between neighbours.
 type PeerMessageHeader struct {
 	Type            PeerMessageType
 	Run             RunID
@@ -47,44 +47,44 @@ type PeerMessageHeader struct {
 	SenderBootEpoch Epoch
 }
 
-// PeerInstance is a neighbour, and the start of its program that is meant; 0 if not known.
+// PeerInstance identifies a neighbour and one start of its program. BootEpoch is 0 if unknown.
 type PeerInstance struct {
 	ID        AgentID
 	BootEpoch Epoch
 }
 
-// KeyGreeting gives the neighbours the key of what the sender seals in this round.
+// KeyGreeting distributes the sender's key of this round to its neighbours.
 type KeyGreeting struct {
 	WrappingSalt [16]byte
 	WrappedKeys  []WrappedSenderKey
 }
 
-// WrappedSenderKey is the sender's key for one neighbour.
+// WrappedSenderKey is the sender's key, wrapped for one neighbour.
 type WrappedSenderKey struct {
 	Receiver         PeerInstance
-	HoldsNeighborKey bool // the sender holds this neighbour's key
+	HoldsNeighborKey bool // whether the sender already has the neighbour's key
 	WrappedKey       [WrappedKeySize]byte
 }
 
-// SnapshotPartHeader is the head of a part of a snapshot. The part itself follows it.
+// SnapshotPartHeader is the header of one part of a snapshot. The part follows it.
 type SnapshotPartHeader struct {
 	Step                 uint64
 	PartIndex, PartCount uint16
 	Receivers            []SnapshotReceiver
 }
 
-// SnapshotReceiver says which q the snapshot is on the edge to a neighbour.
+// SnapshotReceiver is a receiver of a snapshot, with the snapshot's sequence number q on the edge to it.
 type SnapshotReceiver struct {
 	PeerInstance
 	SnapshotSeq uint64
 }
 
-// PeerControlMessage is an ask or a finish. Count makes each seal of the sender
-// another one. LastSeq and AppliedFlowSeq stay 0, and IsEdgeDrained false, in an ask.
+// PeerControlMessage is a PeerSnapshotRequest or a PeerFinish. SealCounter makes each sealed message of the sender
+// unique. In a request, AppliedFlowSeq is 0 and IsEdgeDrained is false.
 type PeerControlMessage struct {
 	Receiver       PeerInstance
 	SealCounter    uint64
-	SnapshotSeq    uint64 // of the snapshot that is missing; of the last that was issued
+	SnapshotSeq    uint64 // requested snapshot, or the last one sent
 	AppliedFlowSeq uint64
 	IsEdgeDrained  bool
 }
@@ -114,7 +114,8 @@ func (r *reader) peerInstance() PeerInstance {
 	return a
 }
 
-// DecodePeerMessageHeader reads the head of a message between neighbours; the rest is for the decoder of its type.
+// DecodePeerMessageHeader decodes the header of a message between neighbours. It returns the rest for the decoder of
+// the message type.
 func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 	r := reader{unread: p}
 	if m := r.takeBytes(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
@@ -138,7 +139,7 @@ func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 	return h, r.unread, nil
 }
 
-// AppendKeyGreeting appends a greeting's message to dst.
+// AppendKeyGreeting appends an encoded greeting to dst.
 func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -153,7 +154,7 @@ func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	return w.encoded
 }
 
-// DecodeKeyGreeting reads what follows the head of a greeting.
+// DecodeKeyGreeting decodes a greeting without its header.
 func DecodeKeyGreeting(p []byte) (KeyGreeting, error) {
 	r := reader{unread: p}
 	var g KeyGreeting
@@ -166,7 +167,8 @@ func DecodeKeyGreeting(p []byte) (KeyGreeting, error) {
 	return g, r.finish("greeting")
 }
 
-// AppendSnapshotPartHeader appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
+// AppendSnapshotPartHeader appends the headers of a snapshot part to dst. The seal authenticates them but does not
+// encrypt them.
 func AppendSnapshotPartHeader(dst []byte, h PeerMessageHeader, s *SnapshotPartHeader) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -181,8 +183,8 @@ func AppendSnapshotPartHeader(dst []byte, h PeerMessageHeader, s *SnapshotPartHe
 	return w.encoded
 }
 
-// DecodeSnapshotPart reads what follows the head of a snapshot's part, and returns the part as it came, with its
-// proofs.
+// DecodeSnapshotPart decodes a snapshot part without its message header. It returns the part still sealed, followed by
+// its proofs.
 func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	r := reader{unread: p}
 	s := SnapshotPartHeader{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
@@ -202,7 +204,7 @@ func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	return s, r.unread, nil
 }
 
-// AppendPeerControl appends an ask or a finish to dst: all that its seal covers.
+// AppendPeerControl appends a control message to dst, without its seal. The seal authenticates all of it.
 func AppendPeerControl(dst []byte, h PeerMessageHeader, c *PeerControlMessage) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -214,7 +216,7 @@ func AppendPeerControl(dst []byte, h PeerMessageHeader, c *PeerControlMessage) [
 	return w.encoded
 }
 
-// DecodePeerControl reads what follows the head of an ask or a finish, and returns the seal and the proof.
+// DecodePeerControl decodes a control message without its header. It returns the seal and the proof.
 func DecodePeerControl(p []byte) (PeerControlMessage, []byte, error) {
 	r := reader{unread: p}
 	c := PeerControlMessage{Receiver: r.peerInstance(), SealCounter: r.u64(), SnapshotSeq: r.u64(),

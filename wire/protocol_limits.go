@@ -1,51 +1,49 @@
 package wire
 
-// Limits on what is accepted from a peer. Each is checked before memory is
-// allocated for the thing it bounds.
+// Limits on received messages. Each is checked before memory is allocated.
 const (
 	// ProtocolVersion is the protocol version of this build, the fifth byte of every envelope.
 	ProtocolVersion = 2
 
-	// MaxMessage bounds a whole MQTT payload, in bytes.
+	// MaxMessage is the maximum size in bytes of an MQTT payload.
 	MaxMessage = 64 << 10
-	// MaxBody bounds the body of an envelope, in bytes.
+	// MaxBody is the maximum size in bytes of the body of an envelope.
 	MaxBody = MaxMessage - HeaderSize - signatureSize
-	// MaxInlineBlobBytes bounds a model that rides inside an announcement, in bytes.
+	// MaxInlineBlobBytes is the maximum size of a model inside an announcement.
 	MaxInlineBlobBytes = 48 << 10
-	// MaxInlineUpdate bounds an update that rides inside its own manifest, in
-	// bytes: larger ones wait for credit, so that a burst of them cannot
-	// overrun the broker's queue.
+	// MaxInlineUpdate is the maximum size in bytes of an update inside its own manifest. Larger updates wait for
+	// credit, so that a burst of them cannot overflow the broker's queue.
 	MaxInlineUpdate = 8 << 10
 
-	// MaxChunkBytes bounds the payload of one chunk, in bytes: 60 KiB with its header.
+	// MaxChunkBytes is the maximum size of a chunk's payload: 60 KiB with its header.
 	MaxChunkBytes = 60<<10 - ChunkHeaderSize
-	// MaxBlobChunks bounds the chunks of one blob, so that its manifest is one message.
+	// MaxBlobChunks is the maximum number of chunks of one blob, so that its manifest fits into one message.
 	MaxBlobChunks = 1900
-	// MaxBlobBytes bounds the length of a blob (a model, a task, an update), in bytes.
+	// MaxBlobBytes is the maximum size of a blob (a model, a task or an update).
 	MaxBlobBytes = MaxBlobChunks * MaxChunkBytes
 
-	// MaxFederation bounds the name of a federation, in bytes.
+	// MaxFederation is the maximum length in bytes of the name of a federation.
 	MaxFederation = 32
-	// MaxAgentID bounds the name of an agent, in bytes.
+	// MaxAgentID is the maximum length in bytes of the id of an agent.
 	MaxAgentID = 48
-	// MaxName bounds the name of a task, column or tensor, in bytes.
+	// MaxName is the maximum length in bytes of the name of a task, column or tensor.
 	MaxName = 128
-	// MaxFeatures bounds the columns of a task.
+	// MaxFeatures is the maximum number of features of a task.
 	MaxFeatures = 65536
-	// MaxHiddenLayers bounds the hidden layers of a model.
+	// MaxHiddenLayers is the maximum number of hidden layers of a model.
 	MaxHiddenLayers = 8
-	// MaxTensors bounds the tensors of a model that a program of the device's owner trains.
+	// MaxTensors is the maximum number of tensors that an external program trains.
 	MaxTensors = 4096
-	// MaxTensorRank bounds their axes.
+	// MaxTensorRank is the maximum number of axes of a tensor that an external program trains.
 	MaxTensorRank = 8
-	// MaxCreditRanges bounds the ranges of one credit.
+	// MaxCreditRanges is the maximum number of ranges of one credit.
 	MaxCreditRanges = 64
-	// MaxSections bounds the sections of one body.
+	// MaxSections is the maximum number of sections of one body.
 	MaxSections = 64
-	// MaxSectionName bounds the name of a section or of an announced blob, in bytes.
+	// MaxSectionName is the maximum length in bytes of the name of a section or of an announced blob.
 	MaxSectionName = 32
-	// MaxOutcomeUpdates bounds the updates of one outcome.
+	// MaxOutcomeUpdates is the maximum number of updates of one outcome.
 	MaxOutcomeUpdates = 1 << 20
-	// MaxAnnouncedBlobs bounds the blobs that one announcement names.
+	// MaxAnnouncedBlobs is the maximum number of blobs in one announcement.
 	MaxAnnouncedBlobs = 16
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// IsValidForRows messages, drawn at random. Empty lists are nil, as decoders return them.
+// Generators of valid random messages. Empty lists are nil, as returned by decoders.
 
 func randomBytes(rng *rand.Rand, n int) []byte {
 	if n == 0 {
@@ -27,7 +27,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 
 func randomDigest(rng *rand.Rand) wire.Digest { return wire.Digest(randomBytes(rng, 32)) }
 
-// randomString returns UTF-8 of at most MaxName bytes, in one to four bytes a rune.
+// randomString returns at most MaxName bytes of UTF-8, with one to four bytes per rune.
 func randomString(rng *rand.Rand) string {
 	var b strings.Builder
 	for range rng.IntN(33) {
@@ -44,7 +44,7 @@ func randomName(rng *rand.Rand, alphabet string, most int) string {
 	return string(p)
 }
 
-// randomFloat draws from all finite bit patterns.
+// randomFloat returns a float64 from all finite bit patterns.
 func randomFloat(rng *rand.Rand) float64 {
 	for {
 		if x := math.Float64frombits(rng.Uint64()); x-x == 0 {
@@ -61,10 +61,10 @@ func randomFloats(rng *rand.Rand, n int) []float64 {
 	return xs
 }
 
-// oneTo draws a value of an enumeration.
+// oneTo returns a random value of an enumeration.
 func oneTo[E ~uint8](rng *rand.Rand, last E) E { return 1 + E(rng.UintN(uint(last))) }
 
-// oneOf draws a word.
+// oneOf returns a random element of words.
 func oneOf[W ~string](rng *rand.Rand, words ...W) W { return words[rng.IntN(len(words))] }
 
 func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
@@ -77,7 +77,7 @@ func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
 	}
 }
 
-// randomExtra draws sections with names that no build knows.
+// randomExtra returns random sections with unknown names.
 func randomExtra(rng *rand.Rand) wire.UnknownSections {
 	var x wire.UnknownSections
 	for i := range rng.IntN(3) {

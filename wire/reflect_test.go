@@ -5,9 +5,8 @@ import (
 	"reflect"
 )
 
-// eachField calls visit for every field inside the value that m points to, and
-// for every element of its lists, so that a field added later is tested too.
-// visit may change the field; it is put back afterwards.
+// eachField calls visit for every field in the value that m points to, including list elements, so that fields added
+// later are tested too. visit may change the field; the old value is restored afterwards.
 func eachField(m any, visit func(path string, field reflect.Value)) {
 	walk("", reflect.ValueOf(m).Elem(), visit)
 }

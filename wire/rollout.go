@@ -6,35 +6,35 @@ import (
 	"fmt"
 )
 
-// ModelRef is a model of a run.
+// ModelRef identifies a model of a run.
 type ModelRef struct {
 	Run              RunID
 	Version          ModelVersion
-	ParametersDigest Digest `json:"Hash"` // of its parameters, as a blob
+	ParametersDigest Digest `json:"Hash"` // digest of the parameters, as a blob
 }
 
-// String names the model for a person: RUN/VERSION.
+// String returns the name of the model for display: RUN/VERSION.
 func (m ModelRef) String() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
 
-// IsSet reports whether there is a model at all.
+// IsSet reports whether m identifies a model.
 func (m ModelRef) IsSet() bool { return m.Run != 0 }
 
-// IsNewerThan reports whether the model was made after another one.
+// IsNewerThan reports whether m was created after other.
 func (m ModelRef) IsNewerThan(other ModelRef) bool {
 	return m.Run > other.Run || m.Run == other.Run && m.Version > other.Version
 }
 
-// Rollout says which models agents predict with. Its models are announced as files. Without one, each agent decides by
-// itself.
+// Rollout defines the models that agents use for predictions. The models are announced as files. Without a rollout each
+// agent selects its model by itself.
 type Rollout struct {
-	ReleasedModel       ModelRef // for all
-	CandidateModel      ModelRef // for the agents of the share; zero if there is none
-	CandidateAgentShare float64  // of the agents, above 0 and at most 1; 0 without a candidate
+	ReleasedModel       ModelRef
+	CandidateModel      ModelRef // model for a share of the agents; zero = no candidate
+	CandidateAgentShare float64  // share of the agents in (0, 1]; 0 without a candidate
 }
 
-// OffersCandidateTo reports whether the candidate is for that agent. Each candidate has a share of its own: the agents
-// whose place, the first 53 bits of SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1, is
-// below Share.
+// OffersCandidateTo reports whether an agent should use the candidate. The first 53 bits of SHA-256("fedmesh/rollout" +
+// hash of the parameters + id), as a fraction of 1, must be below CandidateAgentShare. Each candidate thus selects a
+// different share of the agents.
 func (r *Rollout) OffersCandidateTo(agent AgentID) bool {
 	if !r.CandidateModel.IsSet() {
 		return false
@@ -67,18 +67,18 @@ func (r *reader) rollout(p *Rollout) {
 	*p = Rollout{r.modelRef(), r.modelRef(), r.f64("share")}
 }
 
-// CandidateResiduals is what an agent of the share says of the candidate.
+// CandidateResiduals holds an agent's measurements of the candidate model.
 type CandidateResiduals struct {
-	Run              RunID // of the candidate; 0 = nothing is said
+	Run              RunID // run of the candidate; 0 = no measurements
 	ModelVersion     ModelVersion
-	CandidateRefused bool // the agent does not use it: it is worse on the agent's held-out rows
-	// LabeledRows is how many labels have come since the agent uses it, and New and Old the mean squares of the
-	// residuals of the candidate and of the released model, on the same rows.
+	CandidateRefused bool // the agent rejected the candidate, which is worse on its held-out rows
+	// LabeledRows is the number of labels since the agent began to use the candidate. CandidateMeanSquare and
+	// ReleasedMeanSquare are the mean squared residuals of the two models on the same rows.
 	LabeledRows                             uint32
 	CandidateMeanSquare, ReleasedMeanSquare float64
 }
 
-// IsForModel reports whether the residuals are of that model.
+// IsForModel reports whether the residuals belong to the given model.
 func (m *CandidateResiduals) IsForModel(name ModelRef) bool {
 	return name.IsSet() && m.Run == name.Run && m.ModelVersion == name.Version
 }

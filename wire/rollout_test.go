@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestShare: a candidate is for the agents that docs/PROTOCOL.md says, about as many as its share, whatever their
-// names, and another candidate is for others.
+// TestShare checks that the candidate is offered to the agents defined in docs/PROTOCOL.md. Their number matches the
+// share for any names, and another candidate selects different agents.
 func TestShare(t *testing.T) {
 	const agents = 20000
 	first, second, both := 0, 0, 0

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// MaxRevokedAgents bounds the devices that a root document revokes.
+	// MaxRevokedAgents is the maximum number of devices that a root document revokes.
 	MaxRevokedAgents = 256
-	// MaxRootDocumentBytes bounds a root document, in bytes: it rides inside a certificate.
+	// MaxRootDocumentBytes is the maximum size of a root document, which is embedded in a certificate.
 	MaxRootDocumentBytes = 16 << 10
-	// maxRootKeys bounds the root keys, and the coordinator's keys.
+	// maxRootKeys is the maximum number of root keys, and of coordinator keys.
 	maxRootKeys = 8
 )
 
 // SigningPublicKey is an Ed25519 public key.
 type SigningPublicKey [ed25519.PublicKeySize]byte
 
-// Ed25519 returns the key in the form of its package.
+// Ed25519 converts the key to an ed25519.PublicKey.
 func (k SigningPublicKey) Ed25519() ed25519.PublicKey { return k[:] }
 
-// SigningPublicKeyOf returns the public part of a private key.
+// SigningPublicKeyOf returns the public key of a private key.
 func SigningPublicKeyOf(key ed25519.PrivateKey) SigningPublicKey {
 	return SigningPublicKey(key[ed25519.SeedSize:])
 }
@@ -33,47 +33,47 @@ func SigningPublicKeyOf(key ed25519.PrivateKey) SigningPublicKey {
 // Signature is an Ed25519 signature.
 type Signature [ed25519.SignatureSize]byte
 
-// RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
-// network reaches.
+// RootDocument defines which keys are valid in a federation. The root key signs nothing else, so it can be kept
+// offline.
 type RootDocument struct {
 	Federation        FederationName
 	Version           RootVersion
-	RootKey           SigningPublicKey // of the root
-	CoordinatorKey    SigningPublicKey // whose announcements count
-	CACertificateHash Digest           // of the certificate of the federation's authority, in DER; zero = none
-	RevokedAgents     []AgentID        // may take part no more; ascending
-	// further keys of the coordinator, while one takes the place of another; ascending
+	RootKey           SigningPublicKey // public key of the root
+	CoordinatorKey    SigningPublicKey // key that signs announcements
+	CACertificateHash Digest           // SHA-256 of the CA certificate in DER; zero = none
+	RevokedAgents     []AgentID        // devices that may no longer take part; ascending
+	// Further coordinator keys during a key change; ascending.
 	ExtraCoordinatorKeys []SigningPublicKey
-	RootQuorum           RootQuorum // where there is not one root key alone
+	RootQuorum           RootQuorum // set if there is more than one root key
 	Extra                UnknownSections
 
-	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRootVersion
-	RootKeySignature      Signature // by RootKey
-	// by further root keys of this version or the one before; ascending. Only with a RootQuorum
+	PreviousRootSignature Signature // signature by a previous root key; zero in FirstRootVersion
+	RootKeySignature      Signature // signature by RootKey
+	// Signatures by further root keys of this or the previous version; ascending. Empty without a RootQuorum.
 	Cosignatures []RootCosignature
 }
 
-// RootQuorum are root keys that are held apart: so many of them must sign each version.
+// RootQuorum describes root keys that are kept separately. At least Threshold of them must sign each version.
 type RootQuorum struct {
-	Threshold uint8              // from 1; 0 = RootKey is the only one
-	ExtraKeys []SigningPublicKey // those besides RootKey; ascending
+	Threshold uint8              // at least 1; 0 = RootKey is the only root key
+	ExtraKeys []SigningPublicKey // root keys other than RootKey; ascending
 }
 
-// RootCosignature is a signature of a root document.
+// RootCosignature is a signature of a root document by a further root key.
 type RootCosignature struct {
 	SignerKey SigningPublicKey
 	Signature Signature
 }
 
-// RootKeys are all root keys of the version, ascending.
+// RootKeys returns all root keys of this version, ascending.
 func (d *RootDocument) RootKeys() []SigningPublicKey {
 	return sortedSigningKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.ExtraKeys...))
 }
 
-// RootThreshold is how many of RootKeys must have signed the version, and the one that follows.
+// RootThreshold returns the number of RootKeys that must sign this version and the next one.
 func (d *RootDocument) RootThreshold() int { return max(1, int(d.RootQuorum.Threshold)) }
 
-// CoordinatorKeys are the keys whose announcements count, the one that is to stay first.
+// CoordinatorKeys returns all valid coordinator keys. The first one remains valid after a key change.
 func (d *RootDocument) CoordinatorKeys() []SigningPublicKey {
 	return append([]SigningPublicKey{d.CoordinatorKey}, d.ExtraCoordinatorKeys...)
 }
@@ -83,11 +83,11 @@ func sortedSigningKeys(keys []SigningPublicKey) []SigningPublicKey {
 	return keys
 }
 
-// ErrInvalidRootDocument reports a root document that does not count.
+// ErrInvalidRootDocument reports an invalid root document.
 var ErrInvalidRootDocument = errors.New("the root document does not count")
 
-// Sign signs the document. before is the root key of the version before, which may be the same; nil for
-// FirstRootVersion.
+// Sign signs the document with key. before is the root key of the previous version, which may be the same key. It is
+// nil for FirstRootVersion.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	d.RootKey = SigningPublicKeyOf(key)
 	text := d.signedText()
@@ -97,7 +97,7 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	}
 }
 
-// Cosign adds the signature of a further root key, if there is a RootQuorum, and replaces an earlier one by that key.
+// Cosign adds the signature of a further root key, or replaces its earlier signature. It requires a RootQuorum.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	by := RootCosignature{SigningPublicKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
 	i, is := slices.BinarySearchFunc(d.Cosignatures, by.SignerKey, func(s RootCosignature, k SigningPublicKey) int {
@@ -110,7 +110,7 @@ func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	d.Cosignatures = slices.Insert(d.Cosignatures, i, by)
 }
 
-// countSigners returns how many of some root keys have signed.
+// countSigners returns how many of the given root keys have signed the document.
 func (d *RootDocument) countSigners(keys []SigningPublicKey) (n int) {
 	text := d.signedText()
 	for _, k := range keys {
@@ -126,12 +126,12 @@ func (d *RootDocument) countSigners(keys []SigningPublicKey) (n int) {
 	return n
 }
 
-// signedText returns what is signed.
+// signedText returns the text to be signed.
 func (d *RootDocument) signedText() []byte { return rootSignedText(d.encodeFields()) }
 
 func rootSignedText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
 
-// encodeFields is the encoding up to the signatures.
+// encodeFields returns the encoding of all fields before the signatures.
 func (d *RootDocument) encodeFields() []byte {
 	var w writer
 	w.str(string(d.Federation))
@@ -147,8 +147,8 @@ func (d *RootDocument) encodeFields() []byte {
 	return w.encoded
 }
 
-// sectionCodecs are the sections. Further keys of the coordinator are for devices that know them; a threshold is for
-// all.
+// sectionCodecs returns the codecs of the optional sections. A reader may ignore unknown coordinator keys, but not a
+// threshold.
 func (d *RootDocument) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		{"coordinators", IgnoreUnknownSection, func(w *writer) {
@@ -185,7 +185,7 @@ func (w *writer) signingKeys(keys []SigningPublicKey) {
 	}
 }
 
-// requireAscendingKeys fails unless the key comes after the one before it, if there is one.
+// requireAscendingKeys sets an error unless key is greater than before. A nil before is accepted.
 func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key SigningPublicKey) {
 	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
 		r.failf("%s: %x after %x: they must ascend", what, key[:4], before[:4])
@@ -228,7 +228,7 @@ func (d *RootDocument) Bytes() []byte {
 	return w.encoded
 }
 
-// DecodeRootDocument reads a root document, and does not look at its signatures.
+// DecodeRootDocument decodes a root document without verifying its signatures.
 func DecodeRootDocument(p []byte) (RootDocument, error) {
 	if len(p) > MaxRootDocumentBytes {
 		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRootDocumentBytes)
@@ -262,9 +262,8 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 	return d, r.finish("root document")
 }
 
-// DecodeAndVerifyRootDocument reads a root document that its own root keys have signed, and that asks for nothing that
-// this build does not know. Whether its root key is the right one is for the caller: by its Pin, or by the version
-// before.
+// DecodeAndVerifyRootDocument decodes a root document. It verifies the signatures by the document's own root keys, and
+// that this build supports its sections. The caller must check the root key, by its RootPin or by the previous version.
 func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 	d, err := DecodeRootDocument(p)
 	if err != nil {
@@ -283,8 +282,8 @@ func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 	return d, nil
 }
 
-// CheckSuccession reports why the document, which DecodeAndVerifyRootDocument has read, may not take the place of one
-// that is held: it must have the next version, and the signatures that the held one wants.
+// CheckSuccession returns an error if the document must not replace held. It must have the next version and enough
+// signatures by the root keys of held. The document must come from DecodeAndVerifyRootDocument.
 func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:
@@ -303,17 +302,17 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	return nil
 }
 
-// RootPin is the first bytes of the SHA-256 of a root's public key or, where there are several, of all of them with
-// their threshold: whoever has it from a person knows the root.
+// RootPin is a truncated SHA-256 of the root's public key or, if there are several, of all root keys and the threshold.
+// A person passes it on, so that a device can recognise the root.
 type RootPin [16]byte
 
-// RootPin returns the pin of a root key.
+// RootPin returns the pin of a single root key.
 func (k SigningPublicKey) RootPin() RootPin {
 	sum := sha256.Sum256(k[:])
 	return RootPin(sum[:])
 }
 
-// RootPin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
+// RootPin returns the pin of the document's root key or, with a RootQuorum, of all root keys and the threshold.
 func (d *RootDocument) RootPin() RootPin {
 	if d.RootQuorum.Threshold == 0 {
 		return d.RootKey.RootPin()

@@ -7,31 +7,33 @@ import (
 	"slices"
 )
 
-// UpdateFate tells what became of an update of a round that is over. It is a metric's label.
+// UpdateFate is the outcome of an update after its round has ended. It is a metric label.
 type UpdateFate uint8
 
-// The fates. Those from FateNotFinite to FateLeftOutByRule are of updates that were accepted and left out of the fold.
+// Values of UpdateFate. From FateNotFinite to FateLeftOutByRule, the update was accepted but excluded from the
+// aggregate.
 const (
 	FateAggregated     UpdateFate = iota + 1
-	FateNotFinite                 // the model would not have been finite
+	FateNotFinite                 // the model would have contained NaN or infinity
 	FateRiskExploded              // the model's risk would have exploded
 	FateDominantNorm              // the update outweighs all others together
-	FateLeftOutByRule             // the rule leaves it out: it is longer than allowed, or the rule has chosen others
-	FateMissedRoundEnd            // it was not there when the round was closed
-	FateRoundAbandoned            // the round was given up
-	FateRoundForgotten            // the coordinator remembers the round no more
+	FateLeftOutByRule             // the aggregation rule excluded it: it is too long, or others were chosen
+	FateMissedRoundEnd            // the update did not arrive before the round was closed
+	FateRoundAbandoned            // the round was abandoned
+	FateRoundForgotten            // the coordinator no longer remembers the round
 	lastFate           = FateRoundForgotten
 )
 
-// String returns the fate's name.
+// String returns the name of the fate.
 func (f UpdateFate) String() string {
 	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
 }
 
-// UpdateFates returns all fates, for closed label sets.
+// UpdateFates returns all fates.
 func UpdateFates() []UpdateFate { return allEnumValues(lastFate) }
 
-// UpdateTag names an update in the outcome of its round. It tells nothing to who does not know the update.
+// UpdateTag identifies an update in the outcome of its round. It reveals nothing to anyone who does not know the
+// update.
 type UpdateTag [8]byte
 
 // UpdateTagOf returns the tag of an update: the first bytes of SHA-256("fedmesh outcome" ‖ run ‖ round ‖ agent ‖ 0 ‖
@@ -46,14 +48,14 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 	return t
 }
 
-// RoundOutcome lists what became of the updates of a round. It is a blob of the announcements after it.
+// RoundOutcome lists the fates of the updates of a round. It is published as a blob of later announcements.
 type RoundOutcome struct {
 	Round       RoundID
-	IsAbandoned bool               // then nothing is listed
-	UpdateFates []TaggedUpdateFate // the updates that were there when the round was closed, ascending by tag
+	IsAbandoned bool               // whether the round was abandoned; UpdateFates is then empty
+	UpdateFates []TaggedUpdateFate // fates of the updates present when the round was closed, ascending by tag
 }
 
-// TaggedUpdateFate is an update and its fate.
+// TaggedUpdateFate is the fate of one update.
 type TaggedUpdateFate struct {
 	Tag  UpdateTag
 	Fate UpdateFate // FateAggregated to FateLeftOutByRule
@@ -61,7 +63,7 @@ type TaggedUpdateFate struct {
 
 func compareFatesByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
 
-// Body returns the outcome's encoding. It sorts the list.
+// Body returns the encoded outcome. It sorts UpdateFates.
 func (o *RoundOutcome) Body() []byte {
 	slices.SortFunc(o.UpdateFates, compareFatesByTag)
 	var w writer
@@ -75,7 +77,7 @@ func (o *RoundOutcome) Body() []byte {
 	return w.encoded
 }
 
-// DecodeRoundOutcome reads an outcome.
+// DecodeRoundOutcome decodes an outcome.
 func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	r := reader{unread: body}
 	o := RoundOutcome{Round: RoundID(r.u64()), IsAbandoned: r.bool("abandoned")}
@@ -96,7 +98,7 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	return o, r.finish("outcome")
 }
 
-// FateOf returns what became of an update of the round.
+// FateOf returns the fate of an update of the round.
 func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	if o.IsAbandoned {
 		return FateRoundAbandoned
@@ -107,13 +109,13 @@ func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	return FateMissedRoundEnd
 }
 
-// UpdateFateAnswer answers a hello that asks for the outcome of an update. Run and round are the header's.
+// UpdateFateAnswer is the answer to a hello with a FateRequest. The header contains the run and round of the update.
 type UpdateFateAnswer struct {
 	Update Digest
 	Fate   UpdateFate
 }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *UpdateFateAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Update)
@@ -121,7 +123,7 @@ func (m *UpdateFateAnswer) Body() []byte {
 	return w.encoded
 }
 
-// DecodeUpdateFateAnswer reads the body of a TypeUpdateFateAnswer envelope.
+// DecodeUpdateFateAnswer decodes the body of a TypeUpdateFateAnswer envelope.
 func DecodeUpdateFateAnswer(body []byte) (UpdateFateAnswer, error) {
 	r := reader{unread: body}
 	m := UpdateFateAnswer{Update: r.digest(), Fate: UpdateFate(r.enum("fate", uint8(lastFate)))}

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestBodies: what was written is read back, and written again the same.
+// TestBodies checks that each body is decoded to the same value and encoded to the same bytes.
 func TestBodies(t *testing.T) {
 	for i, f := range forms() {
 		t.Run(f.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestEnvelopes: an envelope keeps header and body, whatever stands before it in dst.
+// TestEnvelopes checks that an envelope keeps its header and body, whatever dst already contains.
 func TestEnvelopes(t *testing.T) {
 	rng := seeded(1)
 	for _, typ := range types() {
@@ -59,7 +59,7 @@ func TestEnvelopes(t *testing.T) {
 	}
 }
 
-// TestLargest: bodies at the limits fit into a message.
+// TestLargest checks that bodies of maximum size fit into a message.
 func TestLargest(t *testing.T) {
 	h := randomHeader(seeded(2), wire.TypeUpdate)
 	p := wire.SignEnvelope(nil, h, make([]byte, wire.MaxBody), testKey())
@@ -91,7 +91,7 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestChunks: the chunks of a blob, in order, are the blob.
+// TestChunks checks that the concatenated chunks of a blob are the blob.
 func TestChunks(t *testing.T) {
 	for _, n := range []int{1, wire.MaxChunkBytes - 1, wire.MaxChunkBytes, wire.MaxChunkBytes + 1,
 		3 * wire.MaxChunkBytes} {
@@ -127,7 +127,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestSealRefusesItsCallersMistakes: they panic before anything leaves the process.
+// TestSealRefusesItsCallersMistakes checks that SignEnvelope panics on invalid arguments.
 func TestSealRefusesItsCallersMistakes(t *testing.T) {
 	good := randomHeader(seeded(3), wire.TypeHello)
 	noType, farType, dash, slash := good, good, good, good

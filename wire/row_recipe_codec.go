@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// rowRecipe writes how rows are made of readings.
+// rowRecipe encodes the recipe that makes rows from readings.
 func (w *writer) rowRecipe(p *spec.RowRecipe) {
 	if len(p.Inputs) == 0 {
 		return
@@ -44,7 +44,7 @@ func (r *reader) rowRecipe(p *spec.RowRecipe) {
 	}
 }
 
-// sensorLimits writes what is not believed of the inputs' sensors.
+// sensorLimits encodes the plausibility limits of the inputs' sensors.
 func (w *writer) sensorLimits(p *spec.RowRecipe) {
 	n := uint32(0)
 	var all writer
@@ -62,7 +62,7 @@ func (w *writer) sensorLimits(p *spec.RowRecipe) {
 	}
 }
 
-// sensorLimits comes after recipe.
+// sensorLimits decodes the plausibility limits. It must be called after rowRecipe.
 func (r *reader) sensorLimits(p *spec.RowRecipe) {
 	least := 0
 	for range r.listLength("sensors", spec.MaxInputs, 16) {

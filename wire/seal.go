@@ -14,20 +14,20 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// A seal is opened by its receiver only, and not by the broker: see docs/PROTOCOL.md, section 15. Nothing here
-// draws random numbers: the same bytes under the same key give the same sealed bytes, and other bytes never meet the
-// same key and nonce, since both come from a MAC of the bytes, or from their digest.
+// Sealed data can be opened by its receiver but not by the broker: see docs/PROTOCOL.md, section 15. Sealing uses no
+// random numbers. The same bytes under the same key give the same sealed bytes. Different bytes never share a key and
+// nonce, because both are derived from a MAC or digest of the bytes.
 
-// SealOverhead is by how much sealed bytes are longer.
+// SealOverhead is the number of bytes that sealing adds.
 const SealOverhead = chacha20poly1305.Overhead
 
-// ErrSealDoesNotOpen reports bytes that do not open: they were sealed with another key, or changed.
+// ErrSealDoesNotOpen reports sealed bytes that were sealed with another key or modified.
 var ErrSealDoesNotOpen = errors.New("the seal does not open")
 
-// SealSecret is what a coordinator seals with for a while.
+// SealSecret is a coordinator's secret, from which its sealing keys are derived. It is replaced from time to time.
 type SealSecret [32]byte
 
-// x25519PrivateKey is the key whose public part is announced.
+// x25519PrivateKey returns the private key for the announced public key.
 func (s SealSecret) x25519PrivateKey() (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/seals", 32)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s SealSecret) x25519PrivateKey() (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(b)
 }
 
-// PublicKey returns the key to be announced.
+// PublicKey returns the public key that the coordinator announces.
 func (s SealSecret) PublicKey() (X25519PublicKey, error) {
 	k, err := s.x25519PrivateKey()
 	if err != nil {
@@ -45,14 +45,14 @@ func (s SealSecret) PublicKey() (X25519PublicKey, error) {
 	return X25519PublicKey(k.PublicKey().Bytes()), nil
 }
 
-// GroupSealKey returns the key under which blobs are sealed for all agents.
+// GroupSealKey returns the key for blobs that are sealed for all agents.
 func (s SealSecret) GroupSealKey() (SealKey, error) {
 	k, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/group", len(SealKey{}))
 	return SealKey(k), err
 }
 
-// AgentSealKeys returns the keys that a coordinator shares with one agent. The error says that the agent's key has no
-// X25519 form.
+// AgentSealKeys returns the keys that the coordinator shares with one agent. It returns an error if the agent's key has
+// no X25519 form.
 func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (AgentSealKeys, error) {
 	private, err := s.x25519PrivateKey()
 	if err != nil {
@@ -65,13 +65,13 @@ func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (AgentSealKeys, error
 	return deriveAgentSealKeys(private, u, X25519PublicKey(private.PublicKey().Bytes()), agent)
 }
 
-// AgentSealKeys is what a coordinator and one agent share while a key is announced.
+// AgentSealKeys holds the keys that the coordinator and one agent share, as long as a public key is announced.
 type AgentSealKeys struct {
-	FromAgentKey SealKey // of what the agent says
-	ToAgentKey   SealKey // of what it is told
+	FromAgentKey SealKey // key for messages from the agent
+	ToAgentKey   SealKey // key for messages to the agent
 }
 
-// NewAgentSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
+// NewAgentSealKeys returns the keys that an agent shares with the coordinator, derived from the announced public key.
 func NewAgentSealKeys(own ed25519.PrivateKey, announced X25519PublicKey) (AgentSealKeys, error) {
 	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
@@ -98,16 +98,16 @@ func deriveAgentSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519Publ
 	return AgentSealKeys{FromAgentKey: SealKey(both[:32]), ToAgentKey: SealKey(both[32:])}, nil
 }
 
-// SealKey seals messages or blobs.
+// SealKey is a symmetric key that seals messages or blobs.
 type SealKey [32]byte
 
-// ID tells one group key from another. It is never 0, and tells nothing of the key.
+// ID returns a number that identifies a group key. It is never 0 and reveals nothing about the key.
 func (k SealKey) ID() uint64 {
 	sum := k.mac("id")
 	return max(1, binary.LittleEndian.Uint64(sum[:]))
 }
 
-// mac is the MAC of what is said for one use.
+// mac returns a MAC of the given data, separated by use.
 func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte(use))
@@ -118,18 +118,18 @@ func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// aead is the cipher of one use. Each of its nonces seals one text.
+// aead returns the cipher for one use. Each nonce must seal only one text.
 func (k SealKey) aead(use string, said []byte) cipher.AEAD {
 	key := k.mac(use, said)
 	a, err := chacha20poly1305.New(key[:])
 	if err != nil {
-		panic("wire: " + err.Error()) // of the key's length
+		panic("wire: " + err.Error()) // the key has the wrong length
 	}
 	return a
 }
 
-// sealText appends text to dst, sealed for one use and bound to a place: a salt, and the seal. The salt is a MAC of
-// place and text, so no two texts meet one key.
+// sealText appends a salt and the sealed text to dst. place is associated data that binds the text to its context. The
+// salt is a MAC of place and text, so two different texts never share a key.
 func (k SealKey) sealText(dst []byte, use string, place, text []byte) []byte {
 	salt := k.mac(use+" salt", place, text)
 	dst = append(dst, salt[:sealSaltSize]...)
@@ -149,15 +149,16 @@ func (k SealKey) openText(use string, place, sealed []byte) ([]byte, error) {
 
 var zeroNonce [chacha20poly1305.NonceSize]byte
 
-// The body of a TypeSealed envelope: the first bytes of the announced key, a salt, and the seal of type and body.
+// Sizes in the body of a TypeSealed envelope, which contains the first bytes of the announced key, a salt, and the
+// sealed type and body.
 const (
 	sealKeyHintSize = 8
 	sealSaltSize    = 16
-	// SealedBodyOverhead is by how much a sealed body is longer than the body inside.
+	// SealedBodyOverhead is the number of bytes by which a sealed body is longer than the inner body.
 	SealedBodyOverhead = sealKeyHintSize + sealSaltSize + 1 + SealOverhead
 )
 
-// sealContext is what a sealed message is bound to: all of the header but type, length and hash of the body.
+// sealContext returns the header fields that a sealed message is bound to: all except type, length and body hash.
 func (h *Header) sealContext() []byte {
 	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
 	w.encoded = appendPaddedName(w.encoded, string(h.Federation), MaxFederation)
@@ -170,7 +171,7 @@ func (h *Header) sealContext() []byte {
 	return w.encoded
 }
 
-// SealMessage returns the body of a TypeSealed envelope with that header, which holds a body of type t.
+// SealMessage returns the body of a TypeSealed envelope with header h that contains a body of type t.
 func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType, body []byte) []byte {
 	text := append(make([]byte, 0, 1+len(body)), byte(t))
 	text = append(text, body...)
@@ -178,13 +179,13 @@ func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType,
 	return k.sealText(out, "message", h.sealContext(), text)
 }
 
-// IsSealedToKey reports whether a sealed body names this announced key.
+// IsSealedToKey reports whether a body is sealed to this announced key.
 func IsSealedToKey(body []byte, announced X25519PublicKey) bool {
 	return len(body) >= sealKeyHintSize && string(body[:sealKeyHintSize]) == string(announced[:sealKeyHintSize])
 }
 
-// OpenMessage returns the message that is sealed in a TypeSealed envelope. Its bytes have the form of an envelope;
-// their signature is that of the sealed one, and does not fit.
+// OpenMessage returns the message sealed in a TypeSealed envelope. The result has the form of an envelope, but its
+// signature is that of the sealed envelope and does not verify.
 func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	if len(e.Body) < SealedBodyOverhead {
 		return e, fmt.Errorf("sealed message: %w", ErrTruncated)
@@ -200,7 +201,7 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	return e.withOpenedBody(t, text[1:]), nil
 }
 
-// MustBeSealed reports whether messages of type t must be sealed: they contain numbers of data or of models, or a key.
+// MustBeSealed reports whether messages of type t must be sealed, because they contain data, model parameters or a key.
 // Coordinator and agents drop such a message if it is not sealed.
 func (t MessageType) MustBeSealed() bool {
 	switch t {
@@ -218,21 +219,22 @@ type BlobSealer struct {
 	aead     cipher.AEAD
 }
 
-// BlobSealer returns the seal of the parts of the blob with that digest.
+// BlobSealer returns a BlobSealer for the blob with the given digest.
 func (k SealKey) BlobSealer(hash Digest) *BlobSealer {
 	return &BlobSealer{k, hash, k.aead("blob", hash[:])}
 }
 
-// SealedWholeBlob is the number of the whole blob, where that is in the announcement. Chunks have theirs from 0.
+// SealedWholeBlob is the part number of a whole blob inside an announcement. Chunks are numbered from 0.
 const SealedWholeBlob = -1
 
-// SealPart appends part k of the blob to dst, sealed. The digest of the blob says what the part is.
+// SealPart appends the sealed part k of the blob to dst. Nonces are safe because the blob's digest determines each
+// part.
 func (s *BlobSealer) SealPart(dst []byte, k int, part []byte) []byte {
 	return s.aead.Seal(dst, partNonce(k), part, nil)
 }
 
-// OpenPart appends part k of the blob to dst, which may be sealed[:0]: then it takes its place, also if it does not
-// open.
+// OpenPart decrypts part k of the blob and appends it to dst. dst may be sealed[:0] to decrypt in place; sealed is then
+// overwritten even if decryption fails.
 func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) {
 	part, err := s.aead.Open(dst, partNonce(k), sealed, nil)
 	if err != nil {
@@ -241,17 +243,17 @@ func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) 
 	return part, nil
 }
 
-// AppendChunk is AppendChunk of chunk k, sealed.
+// AppendSealedChunk is like AppendChunkMessage, but seals chunk k.
 func (s *BlobSealer) AppendSealedChunk(dst []byte, k int, payload []byte) []byte {
 	return s.SealPart(appendChunkHeader(dst, s.blobHash, k, len(payload)+SealOverhead), k, payload)
 }
 
-// SealManifest returns the sealed manifest of the blob. One blob may have several, with other schemas.
+// SealManifest returns the sealed manifest of the blob. A blob may have several manifests with different schemas.
 func (s *BlobSealer) SealManifest(manifest []byte) []byte {
 	return s.key.sealText(nil, "manifest", s.blobHash[:], manifest)
 }
 
-// OpenManifest returns the blob's manifest.
+// OpenManifest decrypts the blob's manifest.
 func (s *BlobSealer) OpenManifest(sealed []byte) ([]byte, error) {
 	return s.key.openText("manifest", s.blobHash[:], sealed)
 }
@@ -262,13 +264,13 @@ func partNonce(k int) []byte {
 	return n[:]
 }
 
-// GroupKeyDelivery gives an agent the key of the group, in a sealed message.
+// GroupKeyDelivery is the sealed message that delivers the group key to an agent.
 type GroupKeyDelivery struct{ Key SealKey }
 
-// Body returns the message's encoding.
+// Body returns the encoded message.
 func (m *GroupKeyDelivery) Body() []byte { return m.Key[:] }
 
-// DecodeGroupKeyDelivery reads the body of a TypeGroupKeyDelivery message.
+// DecodeGroupKeyDelivery decodes the body of a TypeGroupKeyDelivery message.
 func DecodeGroupKeyDelivery(body []byte) (GroupKeyDelivery, error) {
 	r := reader{unread: body}
 	m := GroupKeyDelivery{}

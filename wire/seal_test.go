@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// goldenSecret is what the coordinator of the golden files seals with.
+// goldenSecret returns the coordinator's seal secret in the golden files.
 func goldenSecret() wire.SealSecret {
 	var s wire.SealSecret
 	for i := range s {
@@ -26,7 +26,7 @@ func must[T any](x T, err error) T {
 
 func goldenGroup() wire.SealKey { return must(goldenSecret().GroupSealKey()) }
 
-// goldenPair is of the coordinator and an agent that have the key of the golden files both.
+// goldenPair returns the keys of a coordinator and an agent that both have the key of the golden files.
 func goldenPair() wire.AgentSealKeys { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
 
 func sealedAnnouncement() golden {
@@ -41,7 +41,7 @@ func sealedAnnouncement() golden {
 	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
 }
 
-// sealedIn is a message that is sealed with a key.
+// sealedIn returns a golden message that is sealed with a key.
 func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.MessageType, body []byte) golden {
 	return golden{file, "sealed", h,
 		&sealed{key.SealMessage(must(goldenSecret().PublicKey()), h, t, body)}}
@@ -63,7 +63,7 @@ func goldensOfSeals() []golden {
 	}
 }
 
-// TestSealPair: both ends have the same keys, and no other agent or coordinator has them.
+// TestSealPair checks that both ends derive the same keys, and that other agents or coordinators derive different keys.
 func TestSealPair(t *testing.T) {
 	public := must(goldenSecret().PublicKey())
 	agent := must(wire.NewAgentSealKeys(testKey(), public))
@@ -87,7 +87,7 @@ func TestSealPair(t *testing.T) {
 	}
 }
 
-// openedAs opens a body as that of a sealed envelope with a header.
+// openedAs opens a body as the body of a sealed envelope with header h.
 func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, error) {
 	if len(body) > wire.MaxBody {
 		return wire.Envelope{}, wire.ErrMalformed
@@ -96,7 +96,8 @@ func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, erro
 	return key.OpenMessage(must(wire.ParseEnvelope(wire.SignEnvelope(nil, h, body, testKey()))))
 }
 
-// TestSealedMessages: who has the key reads type and body; a changed message, or another key, opens nothing.
+// TestSealedMessages checks that the key opens the message type and body, and that a changed message or another key
+// fails.
 func TestSealedMessages(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	opened, err := goldenPair().FromAgentKey.OpenMessage(e)
@@ -140,8 +141,8 @@ func TestSealedMessages(t *testing.T) {
 	}
 }
 
-// TestSealedInPlace: what one agent has sealed opens in no message of another sender, run, round or federation, not
-// even under its own key: a message cannot be signed anew by somebody else, or for another round.
+// TestSealedInPlace checks that a sealed message does not open with another sender, run, round or federation in the
+// header, even under the same key. It can therefore not be signed again by another sender or for another round.
 func TestSealedInPlace(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	for name, change := range map[string]func(h *wire.Header){
@@ -164,7 +165,7 @@ func TestSealedInPlace(t *testing.T) {
 	}
 }
 
-// TestSealedBlobs: the same blob has the same bytes, and a part opens in its own place only.
+// TestSealedBlobs checks that sealing a blob is deterministic, and that a part opens only under its own number.
 func TestSealedBlobs(t *testing.T) {
 	blob := bigVector()
 	hash := wire.BlobDigest(blob)
@@ -203,7 +204,7 @@ func TestSealedBlobs(t *testing.T) {
 	}
 }
 
-// TestSealedManifests: one blob with two schemas has two manifests, which no key meets with one nonce.
+// TestSealedManifests checks that a blob with two schemas has two sealed manifests, which never share a key and nonce.
 func TestSealedManifests(t *testing.T) {
 	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
 	seal := goldenGroup().BlobSealer(linear.Hash)
@@ -243,7 +244,8 @@ func TestSealedManifests(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSealedInAnnouncement: a small blob is opened by its key, and its hash holds for what was sealed.
+// TestSealedInAnnouncement checks that the key opens a sealed inline blob, and that its content is verified against the
+// hash.
 func TestSealedInAnnouncement(t *testing.T) {
 	a := sealedAnnouncement().value.(*wire.Announcement)
 	got := must(wire.DecodeAnnouncement(a.Body()))
@@ -282,8 +284,7 @@ func TestSealedInAnnouncement(t *testing.T) {
 	}
 }
 
-// FuzzSealed opens whatever comes as a message, as a part of a blob and as its manifest. Nothing opens that was not
-// sealed.
+// FuzzSealed opens fuzzed bytes as a message, a blob part and a manifest. Only data that was sealed may open.
 func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
@@ -291,7 +292,7 @@ func FuzzSealed(f *testing.F) {
 	f.Add(goldenPair().FromAgentKey.BlobSealer(wire.Digest{1}).SealManifest([]byte("m")))
 	key := goldenPair().FromAgentKey
 	f.Fuzz(func(t *testing.T, p []byte) {
-		// The first 8 bytes name the key.
+		// The first 8 bytes identify the key.
 		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {
 			t.Errorf("%x opens", p)
 		}
@@ -322,7 +323,7 @@ func BenchmarkSealedParts(b *testing.B) {
 			must(seal.OpenPart(opened, 0, sealed))
 		}
 	})
-	b.Run("sha256", func(b *testing.B) { // what is done to each part besides
+	b.Run("sha256", func(b *testing.B) { // work that is done for each part anyway
 		b.SetBytes(int64(len(part)))
 		for b.Loop() {
 			wire.BlobDigest(part)

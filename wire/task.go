@@ -6,60 +6,62 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Task is what a federation learns and how: the content of a task blob.
+// Task describes what a federation learns and how. It is the content of a task blob.
 type Task struct {
 	Name         string
-	Features     []string // columns, in the order of the model's inputs
+	Features     []string // feature columns, in the order of the model's inputs
 	TargetColumn string
-	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
+	// Recipe describes how rows are made from readings, including defaults. The zero value means that agents already
+	// have rows.
 	Recipe   spec.RowRecipe
 	Model    ModelSpec
 	Training TrainingSettings
 	Mixing   MixingSettings
 	Personal PersonalModelSettings
 	External ExternalTraining
-	// FinetuneSteps is how many local steps an agent takes from a model before it predicts with it; 0 = none.
+	// FinetuneSteps is the number of local steps by which an agent adapts a model before it predicts with it; 0 = none.
 	FinetuneSteps uint32
-	// MinSamples is the fewest rows an agent may have and still speak of them.
+	// MinSamples is the minimum number of rows that an agent needs to take part.
 	MinSamples uint64
-	// Standardization is empty until the statistics round has been held.
+	// Standardization is empty before the statistics round has ended.
 	Standardization Standardization
 	Extra           UnknownSections
 }
 
-// ModelSpec is the shape of a model: a linear one has no hidden layers.
+// ModelSpec describes the architecture of a model. A linear model has no hidden layers.
 type ModelSpec struct {
-	// Kind is one that the layers do not tell; empty = the one that they do: see spec.ModelKindFromLayers.
+	// Kind is the kind of model if it does not follow from the layers. If it is empty, see spec.ModelKindFromLayers.
 	Kind spec.ModelKind
-	// ConvolutionLayers is of the kind conv1d; its zero value of all others.
+	// Convolution holds the filter layers of the kind conv1d. It is zero for all other kinds.
 	Convolution ConvolutionLayers
 	HiddenUnits []uint32
 	Outputs     uint32
 	Activation  spec.Activation
 	Risk        spec.LossKind
 	HasBias     bool
-	Ridge       float64 // ρ of (ρ/2)‖w‖²
-	HuberDelta  float64 // δ of the huber risk; else 0
-	// FrozenTensors names layers or tensors that no local step changes.
+	Ridge       float64 // ρ of the penalty (ρ/2)‖w‖²
+	HuberDelta  float64 // δ of the Huber loss; 0 for other losses
+	// FrozenTensors names layers or tensors that local steps do not change.
 	FrozenTensors []string
 }
 
-// ConvolutionLayers is the filter layers of a model, below its hidden ones: see spec.Convolution.
+// ConvolutionLayers describes the filter layers of a model, which precede the hidden layers: see spec.Convolution.
 type ConvolutionLayers struct {
 	InputChannels, KernelSteps, PoolSteps uint32
 	FiltersPerLayer                       []uint32
 }
 
-// ExternalTraining says that a program of each device's owner trains the model. Its zero value means that agents do so.
+// ExternalTraining describes a model that is trained by a program of the device's owner. The zero value means that
+// agents train it.
 type ExternalTraining struct {
-	TrainerName    string       // the name under which the device has the program
-	TrainedTensors TensorSchema // that it trains, in the order of the vector
+	TrainerName    string       // name under which the device has configured the program
+	TrainedTensors TensorSchema // tensors that the program trains, in vector order
 }
 
-// IsEnabled reports whether it does.
+// IsEnabled reports whether an external program trains the model.
 func (e *ExternalTraining) IsEnabled() bool { return e.TrainerName != "" }
 
-// ModelKind is the kind of the task's model.
+// ModelKind returns the kind of the task's model.
 func (t *Task) ModelKind() spec.ModelKind {
 	if t.External.IsEnabled() {
 		return spec.ModelExternal
@@ -67,63 +69,62 @@ func (t *Task) ModelKind() spec.ModelKind {
 	return cmp.Or(t.Model.Kind, spec.ModelKindFromLayers(len(t.Model.HiddenUnits), t.Model.Risk))
 }
 
-// TrainingSettings holds the numbers of the local recursion.
+// TrainingSettings holds the parameters of the local steps.
 type TrainingSettings struct {
 	ExchangeKind spec.ExchangeKind
-	UpdateCodec  spec.Codec // of updates
-	BatchSize    uint32     // B_k; 0 means all rows, the exact gradient
-	// LocalStepProbability is δ_k, the probability that a local step happens (2nd-order
-	// (9)); 0 and 1 mean that all do.
+	UpdateCodec  spec.Codec
+	BatchSize    uint32 // B_k; 0 means all rows, i.e. the exact gradient
+	// LocalStepProbability is δ_k, the probability that a local step is performed (2nd-order (9)). 0 and 1 both mean
+	// always.
 	LocalStepProbability float64
 	GradientNoise        spec.GradientNoise
-	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
+	// StepSize is the constant step size μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
 	StepSize            float64
 	StrongConvexity     float64
 	StepSizeDecayOffset float64
 	Proximal            float64 // ρ_p of FedProx; 0 = none
-	NormalizesStepSize  bool    // divide the step size by E_k (ch5 5.26)
-	// StepTimeBudgetMillis is the time for the local steps, in milliseconds; E_k follows
-	// from it and the measured speed, within MinLocalSteps and MaxLocalSteps.
+	NormalizesStepSize  bool    // whether the step size is divided by E_k (ch5 5.26)
+	// StepTimeBudgetMillis is the time for the local steps in milliseconds. E_k follows from it and the measured speed,
+	// within MinLocalSteps and MaxLocalSteps.
 	StepTimeBudgetMillis uint32
 	MinLocalSteps        uint32
 	MaxLocalSteps        uint32
 }
 
-// MixingSettings says how agents mix their parameters with their neighbours between
-// the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
+// MixingSettings describes how agents mix their parameters with their neighbours between the local steps of a round
+// (feddec Alg. 1). The zero value means no mixing.
 type MixingSettings struct {
-	// they mix after this many local steps, which divide MaxLocalSteps, the H steps of a round; 0 = never
+	// Number of local steps between mixing steps; 0 = no mixing. It divides MaxLocalSteps, the H steps of a round.
 	IntervalSteps uint32
-	// SnapshotWaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
-	// as it takes. Repeat is the time until a missing one is asked for, Drain
-	// the time after the last step in which late ones may come. Milliseconds.
+	// SnapshotWaitMillis is the maximum time for which a step waits for the neighbours' snapshots; 0 = no limit.
+	// SnapshotRetryMillis is the time until a missing snapshot is requested. LateSnapshotMillis is the time after the
+	// last step in which late snapshots are accepted.
 	SnapshotWaitMillis, SnapshotRetryMillis, LateSnapshotMillis uint32
-	// of parameters; empty where agents do not mix
+	// Codec of snapshots; empty if agents do not mix.
 	SnapshotCodec spec.Codec
-	// messages are not sealed, as on a trusted bench
+	// Whether messages are unencrypted, as on a trusted test bench.
 	IsUnsealed bool
-	// HasEndlessBlocks: blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
-	// have by then.
+	// HasEndlessBlocks reports whether blocks have no last step. Agents then continue to mix across rounds, and each
+	// round collects their current parameters.
 	HasEndlessBlocks bool
 }
 
-// PersonalModelSettings says what of a model is an agent's own. Its zero value means that nothing is.
+// PersonalModelSettings defines the personal part of a model. The zero value means that no part is personal.
 type PersonalModelSettings struct {
-	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
+	// PersonalTensors names layers or tensors that each agent keeps. They are not part of schemas and are not sent.
 	PersonalTensors []string
-	// UsesDitto gives each agent a whole model of its own beside the shared one, with this λ.
+	// UsesDitto gives each agent a personal model in addition to the shared one, with the parameter DittoLambda (λ).
 	UsesDitto   bool
 	DittoLambda float64
 }
 
-// Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
-// first and the target last.
+// Standardization maps a column x to clip((x − Mean)/Scale, ±Clip). The features come first and the target last.
 type Standardization struct {
 	Mean, Scale []float64
 	Clip        float64
 }
 
-// AppendEncoding appends the task's encoding to dst.
+// AppendEncoding appends the encoded task to dst.
 func (t *Task) AppendEncoding(dst []byte) []byte {
 	w := writer{dst}
 	w.str(t.Name)
@@ -156,8 +157,8 @@ func (t *Task) AppendEncoding(dst []byte) []byte {
 	return w.encoded
 }
 
-// sectionCodecs are the sections of a task. All but `finetune` change what an agent computes for others, or how it
-// sends it.
+// sectionCodecs returns the codecs of a task's sections. All sections except "finetune" affect what an agent computes
+// or sends for others.
 func (t *Task) sectionCodecs() []sectionCodec {
 	return append(updateCodecSectionCodecs(&t.Training.UpdateCodec, IgnoreUnknownSection), []sectionCodec{
 		{"codec", DeclineUnknownSection, func(w *writer) {
@@ -174,7 +175,7 @@ func (t *Task) sectionCodecs() []sectionCodec {
 		}, func(r *reader) { t.Personal.UsesDitto, t.Personal.DittoLambda = true, r.f64("lambda") }},
 		{"external", DeclineUnknownSection, func(w *writer) { w.externalTraining(&t.External) },
 			func(r *reader) { r.externalTraining(&t.External) }},
-		// it changes what a device predicts, and nothing that it sends
+		// affects only local predictions
 		{"finetune", IgnoreUnknownSection, func(w *writer) {
 			if t.FinetuneSteps > 0 {
 				w.u32(t.FinetuneSteps)
@@ -206,14 +207,14 @@ func (t *Task) sectionCodecs() []sectionCodec {
 	}...)
 }
 
-// optionalFloat writes a number that is not 0.
+// optionalFloat encodes a number. It writes no bytes for 0.
 func (w *writer) optionalFloat(x float64) {
 	if x != 0 {
 		w.f64(x)
 	}
 }
 
-// tensorNames writes the names of tensors or layers. It writes no bytes for an empty list.
+// tensorNames encodes the names of tensors or layers. It writes no bytes for an empty list.
 func (w *writer) tensorNames(names []string) {
 	if len(names) == 0 {
 		return
@@ -231,8 +232,8 @@ func (r *reader) tensorNames(field string) (names []string) {
 	return names
 }
 
-// modelKind reads a kind that neither the layers nor the section external tell. It may be one of a later version, which
-// a task's check refuses.
+// modelKind decodes a kind that follows neither from the layers nor from the section "external". An unknown kind of a
+// later version is accepted here and rejected when the task is checked.
 func (r *reader) modelKind() spec.ModelKind {
 	k := spec.ModelKind(r.str("kind", MaxSectionName))
 	if k.FollowsFromLayers() || k == spec.ModelExternal {
@@ -272,7 +273,7 @@ func (w *writer) externalTraining(e *ExternalTraining) {
 	}
 }
 
-// externalTraining reads tensors of at least one element each, which fit into a blob together.
+// externalTraining decodes tensors. Each must have at least one element, and together they must fit into a blob.
 func (r *reader) externalTraining(e *ExternalTraining) {
 	e.TrainerName = r.str("trainer", MaxName)
 	total := uint64(0)
@@ -348,8 +349,8 @@ func (r *reader) standardization(t *Task) {
 	}
 }
 
-// DecodeTask reads a task blob. It checks form and limits; whether the task
-// makes sense is checked where it is turned into a model (package task).
+// DecodeTask decodes a task blob. It checks form and limits. Package task checks whether the task is valid when it
+// builds the model.
 func DecodeTask(p []byte) (Task, error) {
 	r := reader{unread: p}
 	t := Task{Name: r.str("name", MaxName)}

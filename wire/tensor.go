@@ -12,7 +12,7 @@ import (
 // ErrNotFinite reports a NaN or an infinity where a number must be finite.
 var ErrNotFinite = errors.New("not a finite number")
 
-// DType is the type of a tensor's elements.
+// DType is the element type of a tensor.
 type DType uint8
 
 // The element types.
@@ -21,7 +21,7 @@ const (
 	Float64
 )
 
-// Size returns the bytes of one element.
+// Size returns the size of one element in bytes.
 func (d DType) Size() int {
 	if d == Float64 {
 		return 8
@@ -29,7 +29,7 @@ func (d DType) Size() int {
 	return 4
 }
 
-// String returns the name that safetensors uses.
+// String returns the name of the type in safetensors.
 func (d DType) String() string {
 	if d == Float64 {
 		return "F64"
@@ -37,18 +37,18 @@ func (d DType) String() string {
 	return "F32"
 }
 
-// TensorSpec names one tensor of a flat vector.
+// TensorSpec describes one tensor of a flat vector.
 type TensorSpec struct {
 	Name  string
 	DType DType
 	Shape []uint32
 }
 
-// TensorSchema lists the tensors of a flat vector in order. Two vectors may be
-// averaged only if their schemas have the same hash.
+// TensorSchema lists the tensors of a flat vector in order. Two vectors may be averaged only if their schemas have the
+// same hash.
 type TensorSchema []TensorSpec
 
-// ParametersDigest returns the SHA-256 of the schema's encoding.
+// Hash returns the SHA-256 of the schema's encoding.
 func (s TensorSchema) Hash() Digest {
 	var w writer
 	w.u16(uint16(len(s)))
@@ -67,7 +67,7 @@ func (w *writer) tensorSpec(t *TensorSpec) {
 	}
 }
 
-// ElementCount returns the number of elements of all tensors.
+// ElementCount returns the total number of elements of all tensors.
 func (s TensorSchema) ElementCount() int {
 	total := 0
 	for _, t := range s {
@@ -80,7 +80,7 @@ func (s TensorSchema) ElementCount() int {
 	return total
 }
 
-// VectorByteCount returns the length of the vector on the wire.
+// VectorByteCount returns the length of the encoded vector in bytes.
 func (s TensorSchema) VectorByteCount() int {
 	if len(s) == 0 {
 		return 0
@@ -91,7 +91,7 @@ func (s TensorSchema) VectorByteCount() int {
 // Float is the element type of a vector in memory.
 type Float interface{ ~float32 | ~float64 }
 
-// AppendVector appends v to dst as raw little-endian elements of T's own size.
+// AppendVector appends the elements of v to dst in little-endian order, each with the size of T.
 func AppendVector[T Float](dst []byte, v []T) []byte {
 	size, from := ElementSize[T](), len(dst)
 	dst = slices.Grow(dst, size*len(v))[:from+size*len(v)]
@@ -110,8 +110,8 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	return dst
 }
 
-// DecodeVector fills dst from raw little-endian elements of T's own size. The
-// lengths must agree and every element must be finite, else dst holds rubbish.
+// DecodeVector decodes little-endian elements of the size of T into dst. The lengths must match and every element must
+// be finite; otherwise the content of dst is undefined.
 func DecodeVector[T Float](dst []T, p []byte) error {
 	size := ElementSize[T]()
 	if len(p) != size*len(dst) {
@@ -142,9 +142,9 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 	return nil
 }
 
-// ElementSize is the length of a raw element of T, in bytes.
+// ElementSize returns the size in bytes of an encoded element of T.
 func ElementSize[T Float]() int {
-	// 1 + 2⁻³⁰ has a bit that only a float64 holds.
+	// 1 + 2⁻³⁰ can be represented in float64 but not in float32.
 	if x := T(1) + T(1.0/(1<<30)); x == 1 {
 		return 4
 	}

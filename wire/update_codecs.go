@@ -2,9 +2,9 @@ package wire
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// updateCodecSectionCodecs are the sections of the codecs of updates that have no byte in [codecCodes]: the byte is
-// that of raw, and the section names the codec. In a task, an agent that does not know the section, such as the one in
-// Python, ignores it and sends raw updates.
+// updateCodecSectionCodecs returns the sections of the update codecs that have no code in [codecCodes]. Their code is
+// the code of raw, and the section names the codec. In a task, an agent that does not know the section, such as the
+// Python agent, ignores it and sends raw updates.
 func updateCodecSectionCodecs(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
 	return []sectionCodec{
 		{"signs", need, func(w *writer) {
@@ -23,12 +23,12 @@ func updateCodecSectionCodecs(c *spec.Codec, need UnknownSectionPolicy) []sectio
 	}
 }
 
-// MayFallBackToRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
+// MayFallBackToRaw reports whether an agent that does not know codec c sends raw updates instead.
 func MayFallBackToRaw(c spec.Codec) bool {
 	return c != spec.CodecRaw && updateCodecByte(c) == codecCodes.codeOfValue(spec.CodecRaw)
 }
 
-// setCodecOfSection takes the codec of a section; at most one section may name a codec.
+// setCodecOfSection sets the codec from a section. At most one section may specify a codec.
 func (r *reader) setCodecOfSection(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
 		r.failf("codec %s beside the codec %s", word, *c)
@@ -39,7 +39,7 @@ func (r *reader) setCodecOfSection(c *spec.Codec, word spec.Codec) {
 	*c = word
 }
 
-// updateCodecByte is a codec's byte: that of raw where a section names it.
+// updateCodecByte returns the code of a codec. A codec that is specified in a section has the code of raw.
 func updateCodecByte(c spec.Codec) uint8 {
 	if _, ok := c.TopKShare(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw

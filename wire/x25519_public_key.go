@@ -5,9 +5,8 @@ import "encoding/hex"
 // X25519PublicKey is an X25519 public key; zero = none.
 type X25519PublicKey [32]byte
 
-// weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any
-// private key the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse
-// that.
+// weakPeerKeys contains the u coordinates of small order, without the highest bit, which X25519 ignores. With such a
+// key the shared secret is always zero, so sealing would be useless; RFC 7748 6.1 permits rejecting it.
 var weakPeerKeys = func() map[X25519PublicKey]bool {
 	weak := map[X25519PublicKey]bool{}
 	for _, text := range []string{
@@ -21,14 +20,14 @@ var weakPeerKeys = func() map[X25519PublicKey]bool {
 	} {
 		b, err := hex.DecodeString(text)
 		if err != nil {
-			panic(err) // the table is wrong
+			panic(err) // the table is invalid
 		}
 		weak[X25519PublicKey(b)] = true
 	}
 	return weak
 }()
 
-// hasSmallOrder tells a key of small order that is not zero.
+// hasSmallOrder reports whether the key has small order. The zero key, which means no key, is not reported.
 func (k X25519PublicKey) hasSmallOrder() bool {
 	if k == (X25519PublicKey{}) {
 		return false

@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A hello with a peer key for which X25519 gives no secret is malformed, and no other is: the points are derived from
-// the curve v² = u³ + 486662 u² + u, and held against crypto/ecdh.
+// TestWeakPeerKeys checks that a hello is malformed exactly if X25519 gives no secret for its peer key. The points are
+// derived from the curve v² = u³ + 486662 u² + u and compared with crypto/ecdh.
 func TestWeakPeerKeys(t *testing.T) {
 	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
-	// u of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Of order 2 is u = 0; of order 4 are u = ±1 (one on the curve, one on
-	// its twist); of order 8 are those with a double of ±1: (u² − 1)² = ±4 (u³ + A u² + u), which are u⁴ ∓ 4u³ − (2 ±
-	// 4A) u² ∓ 4u + 1 = 0. With z = u + 1/u that is z² ∓ 4z − 4 ∓ 4A = 0.
+	// The u coordinate of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Order 2: u = 0. Order 4: u = ±1 (one on the curve, one
+	// on its twist). Order 8: 2P has u = ±1, so (u² − 1)² = ±4 (u³ + A u² + u), i.e. u⁴ ∓ 4u³ − (2 ± 4A) u² ∓ 4u + 1 =
+	// 0. With z = u + 1/u this is z² ∓ 4z − 4 ∓ 4A = 0.
 	us := []*big.Int{big.NewInt(1), new(big.Int).Sub(p, big.NewInt(1))}
 	for _, sign := range []int64{1, -1} {
 		root := new(big.Int).ModSqrt(new(big.Int).Mod(big.NewInt(8+sign*4*486662), p), p) // z = ±2 ± √(4 + 4 ± 4A)
@@ -38,7 +38,7 @@ func TestWeakPeerKeys(t *testing.T) {
 			}
 		}
 	}
-	us = append(us, p, new(big.Int).Add(p, big.NewInt(1))) // 0 and 1 again
+	us = append(us, p, new(big.Int).Add(p, big.NewInt(1))) // non-canonical 0 and 1
 	if len(us) != 6 {
 		t.Errorf("%d values are derived, want 1, −1, two of order 8, and two spellings", len(us))
 	}

@@ -1,5 +1,5 @@
-// Package announcement watches whether the coordinator's announcements arrive. It asks the broker again for a lost
-// announcement, finds the cause of a missing one, and reports an overdue one.
+// Package announcement monitors the arrival of the coordinator's announcements. It requests lost announcements again,
+// diagnoses missing ones, and reports overdue ones.
 package announcement
 
 import (
@@ -13,30 +13,31 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AnnouncementWatch is the part of an agent that watches the announcements.
+// AnnouncementWatch is the part of an agent that monitors announcements.
 type AnnouncementWatch struct {
 	core                *part.AgentCore
 	listCoordinatorKeys func() []ed25519.PublicKey
 
-	nextRequestAt        time.Time     // when the broker is asked again for the announcement
-	requestRetryInterval time.Duration // 0 = no announcement is expected
+	nextRequestAt        time.Time     // time of the next request for the announcement
+	requestRetryInterval time.Duration // interval between requests; 0 = no announcement is expected
 	age                  announcementStaleness
 	search               missingCauseSearch
 }
 
 const (
-	// minRetryInterval and maxRetryInterval limit the interval between two requests for the announcement. It doubles.
+	// minRetryInterval and maxRetryInterval limit the interval between two requests for the announcement. It doubles
+	// after each request.
 	minRetryInterval = 30 * time.Second
 	maxRetryInterval = 10 * time.Minute
 )
 
-// NewAnnouncementWatch makes the part. listCoordinatorKeys returns the keys of the coordinator that are in force.
+// NewAnnouncementWatch returns an AnnouncementWatch. listCoordinatorKeys returns the coordinator's keys in force.
 func NewAnnouncementWatch(core *part.AgentCore, coordinatorKeys func() []ed25519.PublicKey) *AnnouncementWatch {
 	return &AnnouncementWatch{core: core, listCoordinatorKeys: coordinatorKeys}
 }
 
-// LinkUp implements part.LinkFollower. The retained announcement may be lost on its way, and an agent without an
-// announcement sends nothing that the coordinator could answer. So the agent asks the broker again.
+// LinkUp implements part.LinkFollower. It schedules a request for the announcement, because the retained message may
+// have been lost and an agent without an announcement sends nothing that the coordinator could answer.
 func (w *AnnouncementWatch) LinkUp() {
 	w.planAnnouncementRequest(minRetryInterval)
 	w.search.planForNewLink(w.core.Loop.Now())
@@ -48,28 +49,27 @@ func (w *AnnouncementWatch) LinkDown(error) {
 	w.search.stopOnLinkLoss()
 }
 
-// planAnnouncementRequest plans a request for the announcement. The time has a jitter of a quarter, since a broker that
-// restarts loses all links at once.
+// planAnnouncementRequest schedules a request for the announcement. The jitter of ±25 % spreads the load, because all
+// links are lost at once when a broker restarts.
 func (w *AnnouncementWatch) planAnnouncementRequest(interval time.Duration) {
 	jitter := time.Duration(w.core.Rand.Int64N(int64(interval / 2)))
 	w.nextRequestAt, w.requestRetryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
 }
 
-// RequestAnnouncementPeriodically asks the broker for the announcement from time to time, for an agent that sends no
-// hello: no answer would name an announcement that was lost.
+// RequestAnnouncementPeriodically schedules periodic requests for the announcement. Agents that send no hello need
+// them: they receive no answer that would name a lost announcement.
 func (w *AnnouncementWatch) RequestAnnouncementPeriodically() {
 	w.planAnnouncementRequest(maxRetryInterval)
 }
 
-// RequestLostAnnouncement asks the broker for the announcement if the coordinator names another one than the last
-// received.
+// RequestLostAnnouncement requests the announcement if the coordinator names another one than the last received.
 func (w *AnnouncementWatch) RequestLostAnnouncement(named wire.Digest) {
 	if named != w.core.LastAnnouncement.EnvelopeDigest {
 		w.requestAnnouncement()
 	}
 }
 
-// requestAnnouncement subscribes to the announcement again, so that the broker delivers the retained one.
+// requestAnnouncement renews the subscription to the announcement, so that the broker sends the retained message again.
 func (w *AnnouncementWatch) requestAnnouncement() {
 	if !w.core.IsUplinkBudgetSpent() {
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.Announcement())

@@ -11,30 +11,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MissingReason is the cause of a missing announcement.
+// MissingReason is the reason why no valid announcement has arrived.
 type MissingReason string
 
-// The reasons.
+// Reasons for a missing announcement.
 const (
-	// NotRetained: the broker retains no announcement of the federation.
+	// NotRetained means that the broker retains no announcement of the federation.
 	NotRetained MissingReason = "no_announcement"
-	// UntrustedKey: the announcement is signed with a key that the device does not accept.
+	// UntrustedKey means that the announcement is signed with a key that the device does not accept.
 	UntrustedKey MissingReason = "wrong_key"
-	// OtherFederation: the coordinator with the configured key announces another federation.
+	// OtherFederation means that the coordinator with the configured key announces another federation.
 	OtherFederation MissingReason = "wrong_federation"
-	// AccessDenied: the broker's access rules withhold messages from the device.
+	// AccessDenied means that the broker's access rules withhold messages from the device.
 	AccessDenied MissingReason = "access"
 )
 
 // AnnouncementMissingValue is the name of the status value AnnouncementMissing.
 const AnnouncementMissingValue = "missing announcement"
 
-// AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has
-// arrived.
+// AnnouncementMissing reports that no valid announcement has arrived since the agent connected. Reason is empty once
+// one has arrived.
 type AnnouncementMissing struct {
 	Reason     MissingReason
 	Federation wire.FederationName
-	// OtherFederations are the other federations whose announcements the broker retains. If the reason is
+	// OtherFederations lists the other federations whose announcements the broker retains. If Reason is
 	// OtherFederation, it contains only the federation that the configured key announces.
 	OtherFederations []wire.FederationName
 }
@@ -51,7 +51,7 @@ func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	}
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("no task: %s", e.Reason))
 	switch e.Reason {
-	case AccessDenied: // host.BrokerSelfTestEnded says what to change
+	case AccessDenied: // host.BrokerSelfTestEnded contains the remedy
 		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
 	case NotRetained: // an agent that waits for its coordinator's first start is ready
 		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
@@ -91,7 +91,7 @@ func (e AnnouncementMissing) joinOtherFederations() string {
 	return strings.Join(names, ", ")
 }
 
-// Remedy returns the step that resolves the cause.
+// Remedy returns the action that resolves the cause.
 func (e AnnouncementMissing) Remedy() string {
 	switch e.Reason {
 	case UntrustedKey:
@@ -108,39 +108,39 @@ func (e AnnouncementMissing) Remedy() string {
 }
 
 const (
-	// searchDelay is the time from the connection to the first search for the cause of a missing announcement. The test
-	// of the access rules (mqtt.BrokerSelfTest) has a result by then, unless the link is busy.
+	// searchDelay is the time between connecting and the search for the cause of a missing announcement. By then the
+	// test of the access rules (mqtt.BrokerSelfTest) has usually ended.
 	searchDelay = 25 * time.Second
-	// searchTime is for how long the agent receives the announcements of other federations.
+	// searchTime is the time during which the agent receives the announcements of other federations.
 	searchTime = 5 * time.Second
-	// maxOtherFederations limits the names of other federations in an event.
+	// maxOtherFederations is the maximum number of other federations in an event.
 	maxOtherFederations = 8
 )
 
-// missingCauseSearch finds out why no valid announcement has arrived over the present link.
+// missingCauseSearch finds the reason why no valid announcement has arrived over the current connection.
 type missingCauseSearch struct {
-	nextStepAt                time.Time // of the next step; zero = none is planned
+	nextStepAt                time.Time // time of the next step; zero if none is planned
 	isHearingOtherFederations bool      // the agent receives the announcements of other federations
-	hasHeardOtherFederations  bool      // it has done so over this link
-	hasValidAnnouncement      bool      // a valid announcement has arrived over this link
-	isAccessDenied            bool      // the access rules withhold messages, by the last test of the broker
-	hasSeenUntrustedKey       bool      // an announcement signed with another key has arrived over this link
+	hasHeardOtherFederations  bool      // announcements of other federations were received over this connection
+	hasValidAnnouncement      bool      // a valid announcement has arrived over this connection
+	isAccessDenied            bool      // the last broker test found that access rules withhold messages
+	hasSeenUntrustedKey       bool      // an announcement signed with another key has arrived over this connection
 	reason                    MissingReason
-	otherFederations          []wire.FederationName // sorted
+	otherFederations          []wire.FederationName // names of the other federations, sorted
 }
 
-// planForNewLink plans the search for a link that has just come up.
+// planForNewLink schedules the search for a new connection.
 func (s *missingCauseSearch) planForNewLink(now time.Time) {
 	*s = missingCauseSearch{nextStepAt: now.Add(searchDelay), isAccessDenied: s.isAccessDenied, reason: s.reason,
 		otherFederations: s.otherFederations}
 }
 
-// stopOnLinkLoss ends the search. The reason remains until an announcement arrives.
+// stopOnLinkLoss stops the search. The reason is kept until an announcement arrives.
 func (s *missingCauseSearch) stopOnLinkLoss() {
 	s.nextStepAt, s.isHearingOtherFederations = time.Time{}, false
 }
 
-// takeNextSearchStep takes the next step of the search if it is due.
+// takeNextSearchStep performs the next step of the search if it is due.
 func (w *AnnouncementWatch) takeNextSearchStep(now time.Time) {
 	s := &w.search
 	if s.nextStepAt.IsZero() || now.Before(s.nextStepAt) {
@@ -149,7 +149,7 @@ func (w *AnnouncementWatch) takeNextSearchStep(now time.Time) {
 	s.nextStepAt = time.Time{}
 	switch {
 	case w.core.IsUplinkBudgetSpent():
-	case s.hasSeenUntrustedKey, s.isAccessDenied: // known already
+	case s.hasSeenUntrustedKey, s.isAccessDenied: // the cause is known already
 	case !s.hasHeardOtherFederations:
 		s.isHearingOtherFederations, s.hasHeardOtherFederations, s.nextStepAt = true, true, now.Add(searchTime)
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.AllAnnouncementsFilter())
@@ -187,13 +187,13 @@ func (w *AnnouncementWatch) unsubscribeOtherFederations() {
 	}
 }
 
-// HandleSearchEvent handles an event of the search. It reports whether the event belongs to the search alone.
+// HandleSearchEvent handles an event of the search. It reports whether the event concerns only the search.
 func (w *AnnouncementWatch) HandleSearchEvent(e mqtt.Event) bool {
 	filter := w.core.Topics.AllAnnouncementsFilter()
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
 		if e.Filter == filter {
-			w.unsubscribeOtherFederations() // otherwise the session would ask again, and disconnect in the end
+			w.unsubscribeOtherFederations() // otherwise the session would retry, and finally disconnect
 			w.search.nextStepAt = w.core.Loop.Now()
 			return true
 		}
@@ -208,8 +208,8 @@ func (w *AnnouncementWatch) HandleSearchEvent(e mqtt.Event) bool {
 	return false
 }
 
-// HandleAccessTestResult records the result of the test of the broker. Once the rules let messages through, the agent
-// subscribes again, so that the broker delivers what it retains.
+// HandleAccessTestResult records the result of a broker test. When the access rules no longer withhold messages, it
+// renews the subscription, so that the broker sends its retained messages.
 func (w *AnnouncementWatch) HandleAccessTestResult(r mqtt.SelfTestResult) {
 	s := &w.search
 	was := s.isAccessDenied
@@ -225,8 +225,8 @@ func (w *AnnouncementWatch) HandleAccessTestResult(r mqtt.SelfTestResult) {
 	}
 }
 
-// ReportUntrustedAnnouncement reports an announcement that is signed with a key that is not in force. It is ignored if
-// a valid one has arrived over this link: any client may publish on a broker without access rules.
+// ReportUntrustedAnnouncement reports an announcement signed with a key that is not in force. It does nothing if a
+// valid one has arrived over this connection, because without access rules any client may publish.
 func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	if !w.search.hasValidAnnouncement {
 		w.search.hasSeenUntrustedKey = true
@@ -235,7 +235,7 @@ func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	}
 }
 
-// reportMissingReason reports a reason that has changed. It is empty once an announcement has arrived.
+// reportMissingReason reports a changed reason. An empty reason means that an announcement has arrived.
 func (w *AnnouncementWatch) reportMissingReason(reason MissingReason) {
 	s := &w.search
 	if reason == s.reason {

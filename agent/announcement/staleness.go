@@ -9,21 +9,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// announcementStaleness measures the time since the newest announcement. An attacker who withholds later announcements
-// cannot forge one, but can keep the agent in the present round. The next announcement is known to be due only while a
-// round is open.
+// announcementStaleness detects that no new announcement arrives. An attacker cannot forge announcements, but could
+// withhold them to keep the agent in the current round. A next announcement is due only while a round is open.
 type announcementStaleness struct {
-	latestIssueTime     uint64        // the latest time in an announcement
-	longestRoundTimeout time.Duration // the longest time limit of an announced round
-	staleAt             time.Time     // when the newest announcement is stale; zero = no other is due
+	latestIssueTime     uint64        // latest issue time of a received announcement
+	longestRoundTimeout time.Duration // longest timeout of an announced round
+	staleAt             time.Time     // time from which the newest announcement is stale; zero if no other is due
 	isStaleReported     bool
 }
 
-// staleAfterRounds is how many times the longest round an agent waits for the next announcement.
+// staleAfterRounds is the wait for the next announcement, in multiples of the longest round timeout.
 const staleAfterRounds = 3
 
-// restartStalenessWait restarts the wait for the next announcement if this one is newer than all before it, by its
-// position or its time.
+// restartStalenessWait restarts the wait for the next announcement if the received one has a newer position or issue
+// time than all previous ones.
 func (w *AnnouncementWatch) restartStalenessWait(received *agentround.AnnouncementReceived) {
 	g, ann := &w.age, &received.Announcement
 	newer := received.Position.Compare(w.core.ObeyedPosition) > 0
@@ -43,17 +42,17 @@ func (w *AnnouncementWatch) restartStalenessWait(received *agentround.Announceme
 	}
 }
 
-// ForgetIssueTimes forgets the times in announcements, after a root document has replaced the coordinator's keys.
+// ForgetIssueTimes resets the latest issue time, after a root document has replaced the coordinator's keys.
 func (w *AnnouncementWatch) ForgetIssueTimes() { w.age.latestIssueTime = 0 }
 
-// PostponeStaleness prolongs the wait for the next announcement, because the agent receives none for a while.
+// PostponeStaleness extends the wait for the next announcement by a time in which the agent receives none.
 func (w *AnnouncementWatch) PostponeStaleness(by time.Duration) {
 	if !w.age.staleAt.IsZero() {
 		w.age.staleAt = w.age.staleAt.Add(by)
 	}
 }
 
-// staleDeadline returns when the newest announcement is stale.
+// staleDeadline returns the time from which the newest announcement is stale, if that is not reported yet.
 func (g *announcementStaleness) staleDeadline() (time.Time, bool) {
 	return g.staleAt, !g.staleAt.IsZero() && !g.isStaleReported
 }
@@ -69,8 +68,7 @@ func (w *AnnouncementWatch) reportIfStale(now time.Time) {
 var stale = observe.Gauge("announcements_stale",
 	"1 if a round is open but no new announcement has arrived for three times the maximum round duration.")
 
-// AnnouncementsStale: no new announcement has arrived for a time in which one was due. StaleFor is 0 when one has
-// arrived.
+// AnnouncementsStale reports that an expected announcement has not arrived. StaleFor is 0 once one has arrived.
 type AnnouncementsStale struct{ StaleFor time.Duration }
 
 // Describe implements observe.Event.

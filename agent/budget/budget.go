@@ -1,5 +1,5 @@
-// Package budget keeps an agent within the bytes that the uplink of its device may carry in a calendar month. Rounds
-// that do not fit are declined. When the budget is spent, the agent does not read announcements until the next month.
+// Package budget limits the bytes that the uplink of a device transfers in a calendar month. The agent declines rounds
+// that exceed the budget. Once it is spent, the agent ignores announcements until the next month.
 package budget
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// UplinkBudget is the budget of a device, which its agents share.
+// UplinkBudget is the monthly traffic budget of a device. All agents of the device share it.
 type UplinkBudget struct {
 	MonthlyBytes uint64
-	Meter        *mqtt.TrafficMeter // counts the bytes of the uplink
-	// Dir keeps the count, on the disk of the agents. Empty means the state folder of the first agent.
+	Meter        *mqtt.TrafficMeter // meter of the bytes on the uplink
+	// Dir is the folder of the saved count, on the agents' disk. Empty means the state folder of the first agent.
 	Dir string
 
 	mu         sync.Mutex
-	ledger     *trafficLedger // while there are agents
+	ledger     *trafficLedger // ledger of the budget; nil while no agent uses it
 	agentCount int
 }
 
-// addAgent reads what was counted of this month before, for the first agent.
+// addAgent registers an agent. For the first agent it loads the bytes already counted in this month.
 func (b *UplinkBudget) addAgent(folder state.Folder, now time.Time) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +39,7 @@ func (b *UplinkBudget) addAgent(folder state.Folder, now time.Time) (err error) 
 	return err
 }
 
-// removeAgent saves the exact count after the last agent.
+// removeAgent unregisters an agent. After the last agent it saves the exact count.
 func (b *UplinkBudget) removeAgent(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,22 +50,22 @@ func (b *UplinkBudget) removeAgent(now time.Time) error {
 	return b.ledger.save(0)
 }
 
-// BudgetEnforcer is an agent's share in the budget.
+// BudgetEnforcer is the part of an agent that keeps it within the budget.
 type BudgetEnforcer struct {
 	core               *part.AgentCore
-	budget             *UplinkBudget // nil: the bytes are not limited
-	mixesOverUplink    bool          // mixing uses the uplink
+	budget             *UplinkBudget // budget of the device; nil means no limit
+	mixesOverUplink    bool          // mixing messages use the uplink
 	now                func() time.Time
 	estimateRoundBytes func() uint64
 
 	areAnnouncementsSuspended bool               // announcements are not read
-	lastReportedUsage         UplinkUsageChanged // by the last event
+	lastReportedUsage         UplinkUsageChanged // usage in the last event
 	clockSetBackReported      bool
 }
 
-// New makes the part of an agent. Without a budget the bytes are not limited. mixes reports whether mixing uses the
-// uplink. now returns the time of day, which decides the month. estimateRoundBytes returns the bytes that the announced
-// round moves, or the next one.
+// New returns a BudgetEnforcer. A nil budget means no limit. mixes reports whether mixing uses the uplink. now returns
+// the time of day, which determines the month. estimateRoundBytes returns the expected traffic of the announced or next
+// round.
 func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time,
 	roundEstimate func() uint64) (*BudgetEnforcer,
 	error) {
@@ -88,7 +88,7 @@ func (p *BudgetEnforcer) Close() {
 	}
 }
 
-// remainingBytes is what is left of the month.
+// remainingBytes returns the remaining bytes of this month.
 func (p *BudgetEnforcer) remainingBytes() uint64 {
 	if p.budget == nil {
 		return math.MaxUint64
@@ -98,11 +98,11 @@ func (p *BudgetEnforcer) remainingBytes() uint64 {
 	return p.budget.ledger.remainingBytes()
 }
 
-// IsSpent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
-// contain models.
+// IsSpent reports whether the budget is used up. Then the agent fetches nothing and does not read announcements, which
+// may contain models.
 func (p *BudgetEnforcer) IsSpent() bool { return p.remainingBytes() == 0 }
 
-// TrainingMustRest implements part.TrainingRestDecider: mixing over the uplink rests while nothing is left.
+// TrainingMustRest implements part.TrainingRestDecider. Mixing over the uplink pauses while the budget is used up.
 func (p *BudgetEnforcer) TrainingMustRest() bool { return p.mixesOverUplink && p.IsSpent() }
 
 // Start implements part.Starter.
@@ -112,7 +112,7 @@ func (p *BudgetEnforcer) Start() {
 	}
 }
 
-// BeforeWait implements part.BeforeWaitHook: it counts the bytes that were moved since the last call.
+// BeforeWait implements part.BeforeWaitHook. It counts the bytes transferred since the last call.
 func (p *BudgetEnforcer) BeforeWait() {
 	b := p.budget
 	if b == nil {
@@ -167,21 +167,21 @@ var (
 		"Estimated traffic of the announced or next round, in bytes. Only with a budget.")
 )
 
-// TrafficBudgetValue is the name of the status value *TrafficBudget.
+// TrafficBudgetValue is the name of the status value with type *TrafficBudget.
 const TrafficBudgetValue = "traffic budget"
 
-// TrafficBudget is the traffic of a month against its limit, as a status shows it.
+// TrafficBudget is the traffic of a month and its limit, as shown in the status.
 type TrafficBudget struct {
-	Month      string `json:"month"` // such as 2026-03
+	Month      string `json:"month"` // for example 2026-03
 	UsedBytes  uint64 `json:"used"`
 	LimitBytes uint64 `json:"limit"`
 }
 
-// UplinkUsageChanged: the count of the bytes that the uplink has carried in this month has changed.
+// UplinkUsageChanged reports a changed count of the bytes that the uplink has transferred in this month.
 type UplinkUsageChanged struct {
-	Month                 string // such as 2026-03
-	UsedBytes, LimitBytes uint64 // bytes
-	EstimatedRoundBytes   uint64 // bytes of the announced round, or of the next round
+	Month                 string // for example 2026-03
+	UsedBytes, LimitBytes uint64 // bytes transferred, and the limit
+	EstimatedRoundBytes   uint64 // expected bytes of the announced or next round
 }
 
 // Describe implements observe.Event. It resolves the condition of agentround.UplinkBudgetTooSmall.

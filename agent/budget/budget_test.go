@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// october is the time at which the tests begin.
+// october is the start time of the tests.
 var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 
-// device is a device with a budget, and one agent on it.
+// device is a device with a budget and one agent.
 type device struct {
 	t      *testing.T
 	dir    string // state folder
@@ -39,9 +39,9 @@ type device struct {
 	log    bytes.Buffer
 
 	part       *budget.BudgetEnforcer
-	subscribed bool // to announcements
+	subscribed bool // subscribed to announcements
 	used       budget.UplinkUsageChanged
-	left       uint64 // as the round machine has received it
+	left       uint64 // remaining bytes, as the round machine has received them
 }
 
 func newDevice(t *testing.T, limit uint64) *device {
@@ -50,7 +50,7 @@ func newDevice(t *testing.T, limit uint64) *device {
 		budget: &budget.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}}
 }
 
-// connection notes whether the agent is subscribed to announcements.
+// connection records whether the agent is subscribed to announcements.
 type connection struct {
 	mqtt.Conn
 	subscribed *bool
@@ -59,7 +59,7 @@ type connection struct {
 func (c connection) Subscribe(mqtt.QoS, ...string) { *c.subscribed = true }
 func (c connection) Unsubscribe(...string)         { *c.subscribed = false }
 
-// start begins a life of the agent.
+// start starts the agent.
 func (d *device) start() {
 	d.t.Helper()
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(e observe.Event) {
@@ -85,13 +85,13 @@ func (d *device) start() {
 
 func (d *device) stop() { d.part.Close() }
 
-// spend moves bytes over the link, and lets the agent look.
+// spend transfers bytes over the link and updates the count.
 func (d *device) spend(bytes int) {
 	d.budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	d.part.BeforeWait()
 }
 
-// TestSpent: when nothing is left, announcements are not read and mixing rests, until the next month.
+// TestSpent checks that announcements are not read and mixing pauses when the budget is spent, until the next month.
 func TestSpent(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
@@ -112,7 +112,7 @@ func TestSpent(t *testing.T) {
 	d.stop()
 }
 
-// TestClockSetBack: a clock that is set back, and then right again, gives no second budget.
+// TestClockSetBack checks that a clock that is set back and then corrected does not renew the budget.
 func TestClockSetBack(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
@@ -123,21 +123,21 @@ func TestClockSetBack(t *testing.T) {
 		if at.Equal(october) {
 			continue
 		}
-		d.stop() // and so in the next life
+		d.stop() // the same after a restart
 		d.start()
 	}
 	d.spend(0)
 	if d.used.Month != "2026-10" || d.used.UsedBytes < 9_000_000 || d.used.UsedBytes > 9_100_000 {
 		t.Errorf("told of %+v", d.used)
 	}
-	if n := strings.Count(d.log.String(), "the clock was set back"); n != 3 { // in each life that saw it, not more
+	if n := strings.Count(d.log.String(), "the clock was set back"); n != 3 { // once after each start
 		t.Errorf("it says %d times:\n%s", n, d.log.String())
 	}
 	d.stop()
 }
 
-// TestOutlivesDeath: the count outlives any death: an agent that is killed has counted too much, by one part in a
-// hundred at most, and never too little. The disk is written seldom.
+// TestOutlivesDeath checks that the count survives a crash. After a crash it may be too high by at most one percent,
+// and never too low. The disk is written rarely.
 func TestOutlivesDeath(t *testing.T) {
 	const limit, piece = 100_000_000, 50_000
 	d := newDevice(t, limit)
@@ -168,7 +168,7 @@ func TestOutlivesDeath(t *testing.T) {
 	d.stop()
 }
 
-// countAfterDeath starts an agent on what is on disk now, and looks.
+// countAfterDeath starts an agent with the current file and checks its count.
 func (d *device) countAfterDeath(file string, least, most int) {
 	d.t.Helper()
 	next := newDevice(d.t, d.budget.MonthlyBytes)
@@ -186,14 +186,14 @@ func (d *device) countAfterDeath(file string, least, most int) {
 	next.stop()
 }
 
-// TestShared: two agents of a device share its budget: what one spends keeps both away, and the disk has it once,
-// whoever ends last.
+// TestShared checks that two agents of a device share its budget, and that the saved count is the same whichever agent
+// ends last.
 func TestShared(t *testing.T) {
 	one, two := newDevice(t, 20_000_000), newDevice(t, 0)
 	one.budget.Dir = t.TempDir()
 	two.budget, two.clock = one.budget, one.clock
 	file := filepath.Join(one.budget.Dir, state.UplinkBudget.Name)
-	for range 2 { // and so in the next life
+	for range 2 { // the same after a restart
 		one.start()
 		two.start()
 		one.spend(4_000_000)

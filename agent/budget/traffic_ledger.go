@@ -10,33 +10,32 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// month counts calendar months from the year 0.
+// month is the number of calendar months since the year 0.
 type month uint32
 
 func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1) }
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// trafficLedger counts the bytes that the uplink has carried in a calendar month. The number on disk is ahead of the
-// count, and is written again only when the count approaches it, because flash memory wears out. After a crash the
-// agent has counted too many bytes, by at most two margins, and never too few. The month never goes back.
+// trafficLedger counts the bytes that the uplink transfers in a calendar month. To spare flash memory, the number on
+// disk is ahead of the count and is written only when the count approaches it. After a crash the count is too high by
+// at most two margins, and never too low. The month never decreases.
 type trafficLedger struct {
-	monthlyLimitBytes uint64 // bytes a month
-	saveAheadBytes    uint64 // the margin between the count and the number on disk
+	monthlyLimitBytes uint64 // limit in bytes per month
+	saveAheadBytes    uint64 // margin between the count and the number on disk
 	folder            state.Folder
 	meter             *mqtt.TrafficMeter
 
 	month             month
 	usedBytes         uint64
-	countedMeterBytes uint64 // the part of the meter's total that is in used
+	countedMeterBytes uint64 // meter total that is included in usedBytes
 	savedUsedBytes    uint64
 }
 
-// minSaveAheadBytes is more than a link carries between two calls of count.
+// minSaveAheadBytes exceeds the bytes that a link transfers between two calls of countNewBytes.
 const minSaveAheadBytes = 128 << 10
 
-// openLedger loads the count of this month from the folder, and writes it, so that a folder that cannot be written is
-// an error at the start.
+// openLedger loads the count of this month and saves it again, so that an unwritable folder is detected at the start.
 func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficLedger, error) {
 	folder.Dir = cmp.Or(b.Dir, folder.Dir)
 	l := &trafficLedger{monthlyLimitBytes: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes),
@@ -55,8 +54,8 @@ func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficL
 	return l, l.save(2 * l.saveAheadBytes)
 }
 
-// countNewBytes adds the bytes that the meter has counted since the last call, and begins a new month. It reports
-// whether the count must be saved.
+// countNewBytes adds the bytes transferred since the last call and resets the count in a new month. It reports whether
+// the count must be saved.
 func (l *trafficLedger) countNewBytes(now time.Time) (save bool) {
 	total := l.meter.TotalBytes()
 	more := total - l.countedMeterBytes
@@ -68,7 +67,7 @@ func (l *trafficLedger) countNewBytes(now time.Time) (save bool) {
 	return save || l.usedBytes+l.saveAheadBytes > l.savedUsedBytes
 }
 
-// save writes the count plus a number of bytes.
+// save writes the count plus a margin of ahead bytes.
 func (l *trafficLedger) save(ahead uint64) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(l.month))
 	b = binary.LittleEndian.AppendUint64(b, l.usedBytes+ahead)

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lay writes the files of a system, as "path: text".
+// lay writes system files, each given as "path: text".
 func lay(t *testing.T, files ...string) SystemReader {
 	t.Helper()
 	s := SystemReader{Root: t.TempDir(), Cores: 4}
@@ -92,7 +92,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// This machine has at least a load and memory, where it runs Linux.
+// TestReadThisMachine checks that a Linux machine provides at least its load and available memory.
 func TestReadThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/loadavg"); err != nil {
 		t.Skip("there is no /proc here")

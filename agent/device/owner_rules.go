@@ -1,6 +1,5 @@
-// Package device says whether a device may work now, and how hard: from its
-// load, its temperature, its battery, its memory and the time of day, as the
-// system tells them, by the rules of its owner.
+// Package device decides whether a device may train now, and how many local steps it may take. It applies the owner's
+// rules to load, temperature, battery, memory and time of day.
 package device
 
 import (
@@ -10,10 +9,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// OwnerRule is what decided. It is a metric's label.
+// OwnerRule names the rule that decided. It is used as a metric label.
 type OwnerRule string
 
-// The rules; None decides where none of them has anything against working.
+// Rules of the device's owner. RuleNone means that no rule restricts the work.
 const (
 	RuleNone        OwnerRule = "none"
 	RuleLoad        OwnerRule = "load"
@@ -28,7 +27,7 @@ func AllRules() []OwnerRule {
 	return []OwnerRule{RuleLoad, RuleTemperature, RuleBattery, RuleMemory, RuleTimeWindow}
 }
 
-// CanReduceSteps tells whether the rule may also ask for fewer local steps; else it only stops.
+// CanReduceSteps reports whether the rule can reduce the number of local steps. Other rules can only stop the work.
 func (r OwnerRule) CanReduceSteps() bool {
 	return r == RuleLoad || r == RuleTemperature || r == RuleBattery
 }
@@ -36,8 +35,8 @@ func (r OwnerRule) CanReduceSteps() bool {
 // stopExplanation describes why a rule stops the work.
 type stopExplanation struct {
 	reason     wire.DeclineReason
-	problem    string // for people
-	configKeys string // of the rule in agentd.yaml
+	problem    string // problem for the operator
+	configKeys string // keys of the rule in agentd.yaml
 }
 
 func (r OwnerRule) explainStop() stopExplanation {
@@ -50,14 +49,14 @@ func (r OwnerRule) explainStop() stopExplanation {
 	}[r]
 }
 
-// EaseStopBand says from which value on a device works less, and at which it stops.
-// Between the two its share of local steps falls evenly. Once stopped, it
-// starts again when it is easy: an agent that comes and goes helps nobody.
+// EaseStopBand defines a value from which the device does less work and a value at which it stops. Between them its
+// share of local steps decreases linearly. A stopped device resumes at the ease threshold, which avoids frequent
+// switching.
 type EaseStopBand struct{ EaseThreshold, StopThreshold float64 }
 
 func (b EaseStopBand) isSet() bool { return b != EaseStopBand{} }
 
-// allowedWorkShare is what may be done at x, 0 to 1.
+// allowedWorkShare returns the allowed share of work at the value x, from 0 to 1.
 func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	rising := b.StopThreshold >= b.EaseThreshold
 	if !rising {
@@ -72,34 +71,34 @@ func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	return (b.StopThreshold - x) / (b.StopThreshold - b.EaseThreshold)
 }
 
-// OwnerRules are what the owner of a device allows. Without any it always works.
+// OwnerRules contains the limits set by the owner of a device. Without rules the device may always work.
 type OwnerRules struct {
-	Load               EaseStopBand     // of the last minute, per core; Ease < Stop
-	Temperature        EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
-	Battery            EaseStopBand     // percent, while it discharges; Ease > Stop
-	RequiresMainsPower bool             // work only on mains
-	MinFreeMemoryBytes uint64           // bytes that must be available; 0 = any
-	AllowedTimeWindows spec.TimeWindows // in local time; none = always
+	Load               EaseStopBand     // load average of the last minute, per core; ease < stop
+	Temperature        EaseStopBand     // temperature of the hottest sensor, °C; ease < stop
+	Battery            EaseStopBand     // battery level while discharging, percent; ease > stop
+	RequiresMainsPower bool             // the device works only on mains power
+	MinFreeMemoryBytes uint64           // minimum available memory in bytes; 0 means no limit
+	AllowedTimeWindows spec.TimeWindows // allowed times in local time; none means always
 }
 
-// HasRules tells whether there are rules.
+// HasRules reports whether any rule is set.
 func (r *OwnerRules) HasRules() bool {
 	return r.Load.isSet() || r.Temperature.isSet() || r.Battery.isSet() || r.RequiresMainsPower ||
 		r.MinFreeMemoryBytes > 0 ||
 		len(r.AllowedTimeWindows) > 0
 }
 
-// RuleVerdict is what the rules say of a reading.
+// RuleVerdict is the result of applying the rules to a reading.
 type RuleVerdict struct {
-	LocalStepShare float64   // of the local steps that speed allows; 0 = the device may not work
-	DecidingRule   OwnerRule // that decided
+	LocalStepShare float64   // allowed share of the local steps; 0 = the device may not work
+	DecidingRule   OwnerRule // rule that decided
 	SystemReading
 }
 
-// MayWork tells whether the device may work.
+// MayWork reports whether the device may work.
 func (v RuleVerdict) MayWork() bool { return v.LocalStepShare > 0 }
 
-// DeclineReason is why an agent declines; 0 if it does not.
+// DeclineReason returns the reason for which the agent declines rounds, or 0 if it does not.
 func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	if v.MayWork() {
 		return 0
@@ -107,8 +106,8 @@ func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	return v.DecidingRule.explainStop().reason
 }
 
-// JudgeReading returns what the rules say now; before is the verdict before this
-// one, zero at first. A reading that the system does not have decides nothing.
+// JudgeReading applies the rules to a reading. before is the previous verdict, zero at the first call. A value that the
+// system does not provide decides nothing.
 func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVerdict) RuleVerdict {
 	v := RuleVerdict{LocalStepShare: 1, DecidingRule: RuleNone, SystemReading: x}
 	decide := func(rule OwnerRule, share float64) {
@@ -139,9 +138,8 @@ func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVer
 	return v
 }
 
-// RulesWithoutSensor lists the rules that a reading has no value for: the system has no
-// such sensor, or does not show it to this program. A device without a battery
-// is on mains.
+// RulesWithoutSensor returns the rules whose value is missing in a reading, because the system has no such sensor or
+// hides it from this program. A device without a battery runs on mains power.
 func (r *OwnerRules) RulesWithoutSensor(x SystemReading) (blind []OwnerRule) {
 	for _, c := range []struct {
 		rule  OwnerRule

@@ -11,24 +11,24 @@ import (
 // checkInterval is the time between two checks of the device.
 const checkInterval = 30 * time.Second
 
-// RuleJudge returns what the rules of the device's owner say now, given what they said before.
+// RuleJudge returns the current verdict of the owner's rules, given the previous verdict.
 type RuleJudge func(before RuleVerdict) RuleVerdict
 
-// RuleWatch is the part of an agent that declines rounds, takes fewer local steps, or has training rest when the rules
-// of the device's owner ask for it. It asks them every half a minute and before training.
+// RuleWatch is the part of an agent that enforces the rules of the device's owner. It declines rounds, reduces local
+// steps or pauses training. It checks the rules every 30 seconds and before training.
 type RuleWatch struct {
 	core        *part.AgentCore
-	judge       RuleJudge // nil without rules
+	judge       RuleJudge // rules of the owner; nil if none
 	verdict     RuleVerdict
 	nextCheckAt time.Time
 }
 
-// NewRuleWatch makes the part. Without rules, judge is nil, and everything is allowed.
+// NewRuleWatch returns a RuleWatch. A nil judge allows everything.
 func NewRuleWatch(core *part.AgentCore, judge RuleJudge) *RuleWatch {
 	return &RuleWatch{core: core, judge: judge, nextCheckAt: core.Loop.Now()}
 }
 
-// checkRules asks the rules now.
+// checkRules checks the rules now.
 func (w *RuleWatch) checkRules() {
 	if w.judge == nil {
 		return
@@ -40,11 +40,11 @@ func (w *RuleWatch) checkRules() {
 	w.core.HandleRoundEvent(agentround.OwnerRuleChanged{RuleName: "device", Reason: w.verdict.DeclineReason()})
 }
 
-// TrainingMustRest implements part.TrainingRestDecider: training rests while the rules forbid all work.
+// TrainingMustRest implements part.TrainingRestDecider. Training pauses while the rules forbid all work.
 func (w *RuleWatch) TrainingMustRest() bool { return w.verdict.DeclineReason() != 0 }
 
-// StepShare implements part.StepLimiter. It asks the rules now. A round that has begun is finished, even if the rules
-// forbid work by now: the share is 1 then.
+// AllowedStepShare implements part.StepLimiter. It checks the rules now. It returns 1 if the rules forbid all work,
+// since a round that has begun is finished.
 func (w *RuleWatch) AllowedStepShare() float64 {
 	w.checkRules()
 	if w.judge == nil || !w.verdict.MayWork() {
@@ -83,7 +83,7 @@ var (
 		"Memory available without swapping. Only with device rules.")
 )
 
-// The decisions of a device rule, as label values.
+// Decisions of a device rule, as label values.
 const (
 	decisionStop = "stop"
 	decisionEase = "ease"
@@ -99,7 +99,7 @@ func decisionLabelSeries() (series [][]string) {
 	return series
 }
 
-// decisionOfVerdict returns the decision of a verdict; empty if no rule restricts the work.
+// decisionOfVerdict returns the decision of a verdict, or "" if no rule restricts the work.
 func decisionOfVerdict(v RuleVerdict) string {
 	switch {
 	case v.DecidingRule == "" || v.LocalStepShare == 1:
@@ -110,7 +110,7 @@ func decisionOfVerdict(v RuleVerdict) string {
 	return decisionEase
 }
 
-// RulesChecked: the agent has compared the state of the device with the rules of its owner.
+// RulesChecked reports that the agent has checked the device against the rules of its owner.
 type RulesChecked struct {
 	RuleVerdict
 	PreviousVerdict RuleVerdict

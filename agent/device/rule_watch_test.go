@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestWatch: a hot device declines rounds and has training rest, also while it is only warm again; a cool one works. A
-// warm device takes fewer local steps. The condition lasts as long as the device declines.
+// TestWatch checks that a hot device declines rounds and pauses training until it is cool, and that a warm one takes
+// fewer local steps. The condition lasts while the device declines.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		celsius := 20.0
 		rules := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 		var barred wire.DeclineReason
-		problem := "" // of the condition; empty without a condition
+		problem := "" // problem of the condition; empty without a condition
 		core := &part.AgentCore{Loop: host.NewEventLoop(nil),
 			Observer: testkit.Observer(func(e observe.Event) {
 				var d observe.EventDescription
@@ -42,7 +42,7 @@ func TestWatch(t *testing.T) {
 		for _, tt := range []struct {
 			celsius float64
 			reason  wire.DeclineReason
-			share   float64 // of the local steps of a round that has begun
+			share   float64 // allowed share of the local steps in a round that has begun
 		}{{50, 0, 1}, {70, 0, 0.5}, {90, wire.DeclineHot, 1}, {70, wire.DeclineHot, 1}, {50, 0, 1}} {
 			celsius = tt.celsius
 			at, ok := w.Deadline()

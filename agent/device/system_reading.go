@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// SystemReading is what the system tells of itself. A value that it does not have is nil.
+// SystemReading contains measurements of the device. A value that the system does not provide is nil.
 type SystemReading struct {
-	LoadPerCore          *float64 // average number of programs that ran or wanted to, in the last minute, per core
-	TemperatureCelsius   *float64 // °C, of the hottest sensor
-	BatteryPercent       *float64 // percent, of the emptiest battery
-	IsDischarging        bool     // a battery is, and so the device is not on mains
+	LoadPerCore          *float64 // load average of the last minute, per core
+	TemperatureCelsius   *float64 // temperature of the hottest sensor, °C
+	BatteryPercent       *float64 // level of the emptiest battery, percent
+	IsDischarging        bool     // a battery is discharging, so the device is not on mains power
 	AvailableMemoryBytes *float64 // bytes available to programs without swapping
 }
 
-// SystemReader reads Linux's files under a root, "/" but in tests. On other systems
-// there are none, and the readings are empty.
+// SystemReader reads system files of Linux below Root, which is "/" except in tests. On other systems the files do not
+// exist, and readings are empty.
 type SystemReader struct {
 	Root  string
-	Cores int // 0 = those of this machine
+	Cores int // number of cores; 0 = cores of this machine
 }
 
-// Read reads what there is now.
+// Read returns the current reading.
 func (s SystemReader) Read() SystemReading {
 	var r SystemReading
 	r.LoadPerCore = s.readLoadPerCore()
@@ -39,7 +39,7 @@ func (s SystemReader) pathUnderRoot(name string) string {
 	return filepath.Join(s.Root, filepath.FromSlash(name))
 }
 
-// readFile is a file's text; empty if it cannot be read.
+// readFile returns the text of a file, or "" if the file cannot be read.
 func (s SystemReader) readFile(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -48,7 +48,8 @@ func (s SystemReader) readFile(path string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// parseFirstNumber reads the first word of a text; nil if it is none.
+// parseFirstNumber returns the first word of a text as a number, times scale. It returns nil if the word is not a
+// number.
 func parseFirstNumber(text string, scale float64) *float64 {
 	word, _, _ := strings.Cut(text, " ")
 	x, err := strconv.ParseFloat(word, 64)
@@ -67,13 +68,13 @@ func (s SystemReader) readLoadPerCore() *float64 {
 	return parseFirstNumber(s.readFile(s.pathUnderRoot("proc/loadavg")), 1/float64(cores))
 }
 
-// readHottestTemperature is that of the hottest sensor that makes sense: some report 0,
-// or the lowest number, while they are off.
+// readHottestTemperature returns the temperature of the hottest sensor. It ignores implausible values: some sensors
+// report 0 or a minimum value while they are off.
 func (s SystemReader) readHottestTemperature() (hottest *float64) {
 	for _, pattern := range []string{"sys/class/thermal/thermal_zone*/temp", "sys/class/hwmon/hwmon*/temp*_input"} {
 		paths, err := filepath.Glob(s.pathUnderRoot(pattern))
 		if err != nil {
-			panic("device: " + err.Error()) // of the pattern
+			panic("device: " + err.Error()) // invalid pattern
 		}
 		for _, path := range paths {
 			t := parseFirstNumber(s.readFile(path), 1e-3)
@@ -85,11 +86,11 @@ func (s SystemReader) readHottestTemperature() (hottest *float64) {
 	return hottest
 }
 
-// readBattery reads the device's own batteries, not those of what is connected to it.
+// readBattery reads the device's own batteries and ignores those of connected devices.
 func (s SystemReader) readBattery() (emptiest *float64, discharging bool) {
 	paths, err := filepath.Glob(s.pathUnderRoot("sys/class/power_supply/*"))
 	if err != nil {
-		panic("device: " + err.Error()) // of the pattern
+		panic("device: " + err.Error()) // invalid pattern
 	}
 	for _, dir := range paths {
 		if s.readFile(filepath.Join(dir, "type")) != "Battery" || s.readFile(filepath.Join(dir, "scope")) == "Device" {

@@ -1,4 +1,4 @@
-// Package evaluation evaluates base models on the rows that the device holds out, as the coordinator asks for it.
+// Package evaluation evaluates base models on the device's held-out rows at the coordinator's request.
 package evaluation
 
 import (
@@ -14,34 +14,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ModelScoreByProgram is how well a model does on the rows of an external program.
+// ModelScoreByProgram contains the metrics of a model on the rows of an external program.
 type ModelScoreByProgram struct {
-	Rows              int                // 0 = the program holds out no rows
-	Risk              float64            // mean over the rows
+	Rows              int                // number of rows; 0 = the program holds out no rows
+	Risk              float64            // mean risk over the rows
 	OtherMetricByName map[string]float64 // other metrics by name, each a mean over the rows
 }
 
-// EvaluatingProgram is an external program that evaluates models on rows that only it knows.
+// EvaluatingProgram is an external program that evaluates models on its own rows.
 type EvaluatingProgram interface {
-	// EvaluateRequestedModel scores a model on rows that are not trained on. It may wait for the local steps of a
-	// block.
+	// Evaluate scores a model on held-out rows. It may wait for the local steps of a block.
 	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ModelScoreByProgram, error)
 }
 
-// EvaluatorDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine,
-// except Program.
+// EvaluatorDependencies contains the functions of the agent that the evaluator calls. All except FindProgram are called
+// on the event loop.
 type EvaluatorDependencies struct {
 	Tasks part.LocalTaskProvider
 	// FindModelInMemory returns a base model that the agent has in memory, or nil.
 	FindModelInMemory func(hash wire.Digest) []float32
-	// FetchModel fetches a base model. EvaluateArrivedModel is called when it is here.
+	// FetchModel fetches a base model. EvaluateArrivedModel is called when the model has arrived.
 	FetchModel func(ref wire.BlobRef)
-	// FindModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
+	// FindModelBeingFetched returns the hash of the base model that is being fetched. ok is false if there is none.
 	FindModelBeingFetched func() (hash wire.Digest, ok bool)
 	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
-	// They include personal parameters if the task has any; it returns nil if the device has none yet.
+	// They include personal parameters if the task has any. It returns nil if the device has none yet.
 	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
-	// FindProgram returns the external program that trains tasks whose rows only it knows.
+	// FindProgram returns the external program for tasks whose rows are known only to that program.
 	FindProgram func() (EvaluatingProgram, error)
 }
 
@@ -52,21 +51,21 @@ type ModelEvaluator struct {
 
 	pendingRequest       evaluationRequest
 	isEvaluating         bool            // a job evaluates a model
-	lastResult           wire.Evaluation // of the last model
+	lastResult           wire.Evaluation // result for the last evaluated model
 	mustReportResult     bool            // the next hello reports the result
-	wasResultInLastHello bool            // the last hello has reported it
+	wasResultInLastHello bool            // the last hello contained the result
 }
 
-// evaluationRequest is what the coordinator asks for.
+// evaluationRequest is a request of the coordinator to evaluate a model.
 type evaluationRequest struct {
-	baseModel  wire.BlobRef // zero = nothing is asked for
+	baseModel  wire.BlobRef // requested model; zero if none
 	taskDigest wire.Digest
 	run        wire.RunID
 	version    wire.ModelVersion
 	minRows    uint32
 }
 
-// New makes the part.
+// New returns a ModelEvaluator.
 func New(core *part.AgentCore, hooks EvaluatorDependencies) *ModelEvaluator {
 	return &ModelEvaluator{core: core, dependencies: hooks}
 }
@@ -77,7 +76,7 @@ func (p *ModelEvaluator) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	switch asks := a.MinEvaluationRows > 0 && a.Kind == wire.KindTraining && a.BaseModel.IsSet(); {
 	case !asks:
 		p.pendingRequest = evaluationRequest{}
-	// the coordinator has not received it, or has lost it
+	// the coordinator has not received the result, or has lost it
 	case p.lastResult.IsForModel(e.Position.Run, a.BaseModelVersion):
 		p.pendingRequest = evaluationRequest{}
 		p.queueResultForHello()
@@ -88,8 +87,8 @@ func (p *ModelEvaluator) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	}
 }
 
-// EvaluateRequestedModel evaluates the requested model if the held-out rows are available. It uses the copy in memory,
-// or fetches the model. It is called again when the announced task or its rows have changed.
+// EvaluateRequestedModel evaluates the requested model if the held-out rows are available. It uses the model in memory,
+// or fetches it. It is called again when the announced task or its rows have changed.
 func (p *ModelEvaluator) EvaluateRequestedModel() {
 	r, t, l := &p.pendingRequest, p.dependencies.Tasks.LastPreparedTask(), p.dependencies.Tasks.AnnouncedTask()
 	if !r.baseModel.IsSet() || p.isEvaluating || l == nil || l.CompiledTask == nil || l.Hash != r.taskDigest {
@@ -111,12 +110,12 @@ func (p *ModelEvaluator) EvaluateRequestedModel() {
 	}
 }
 
-// NeedsModel reports whether the coordinator asks for an evaluation of the model.
+// NeedsModel reports whether the coordinator has requested an evaluation of the model.
 func (p *ModelEvaluator) NeedsModel(hash wire.Digest) bool {
 	return p.pendingRequest.baseModel.Hash == hash
 }
 
-// EvaluateArrivedModel evaluates a base model beside the owner if it is the requested one.
+// EvaluateArrivedModel evaluates a base model in a background job if it is the requested one.
 func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 	t := p.dependencies.Tasks.LastPreparedTask()
 	if hash != p.pendingRequest.baseModel.Hash || p.isEvaluating || t == nil ||
@@ -140,7 +139,7 @@ func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 			if err != nil || event.Rows > 0 || !t.AreRowsHiddenInTrainer() {
 				p.core.Observer.Observe(event)
 			}
-			// otherwise another model is requested by now
+			// otherwise another model has been requested meanwhile
 			if now := &p.pendingRequest; now.baseModel.Hash == r.baseModel.Hash && now.run == r.run &&
 				now.version == r.version {
 				p.finishEvaluationRequest(result)
@@ -150,7 +149,7 @@ func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 	})
 }
 
-// scoreModel evaluates a model, beside the owner.
+// scoreModel evaluates a model. It runs in a background job.
 func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w []float32) (wire.Evaluation, error) {
 	if t.AreRowsHiddenInTrainer() {
 		program, err := p.dependencies.FindProgram()
@@ -164,7 +163,7 @@ func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w
 		}
 		return result, err
 	}
-	m, err := learner.NewModel[float32](t.CompiledTask.Model.Architecture()) // training uses another one meanwhile
+	m, err := learner.NewModel[float32](t.CompiledTask.Model.Architecture()) // separate from the model in training
 	if err != nil {
 		return wire.Evaluation{}, err
 	}
@@ -173,7 +172,7 @@ func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w
 	return evaluation.FromScoreSums(r.run, r.version, sums), t.View.Err()
 }
 
-// finishEvaluationRequest has the next hello report the result for the requested model.
+// finishEvaluationRequest stores the result for the requested model and reports it in the next hello.
 func (p *ModelEvaluator) finishEvaluationRequest(result wire.Evaluation) {
 	p.lastResult, p.pendingRequest = result, evaluationRequest{}
 	p.queueResultForHello()
@@ -184,7 +183,7 @@ func (p *ModelEvaluator) queueResultForHello() {
 	p.core.HandleRoundEvent(agentround.EvaluationDone{})
 }
 
-// FillHello implements part.HelloFiller. Hellos report a result until one of them is answered.
+// FillHello implements part.HelloFiller. Hellos contain a result until the coordinator answers one of them.
 func (p *ModelEvaluator) FillHello(h *wire.Hello) {
 	if p.mustReportResult {
 		p.wasResultInLastHello = true
@@ -192,7 +191,7 @@ func (p *ModelEvaluator) FillHello(h *wire.Hello) {
 	}
 }
 
-// RecordHelloAnswered is called when the coordinator has answered a hello.
+// RecordHelloAnswered records that the coordinator has answered a hello.
 func (p *ModelEvaluator) RecordHelloAnswered() {
 	if p.wasResultInLastHello {
 		p.mustReportResult, p.wasResultInLastHello = false, false
@@ -202,12 +201,12 @@ func (p *ModelEvaluator) RecordHelloAnswered() {
 // NeedsLink implements part.LinkNeedReporter.
 func (p *ModelEvaluator) NeedsLink() bool { return p.isEvaluating }
 
-// ModelEvaluated: the agent has evaluated a base model on the held-out rows, as the coordinator has asked.
+// ModelEvaluated reports that the agent has evaluated a base model on held-out rows at the coordinator's request.
 type ModelEvaluated struct {
 	Version wire.ModelVersion
-	Rows    int     // number of rows that are reported; 0 = the risk is too large to be reported
-	Risk    float64 // mean over the rows, without the ridge
-	Err     error   // why rows could not be read; nothing is reported then
+	Rows    int     // number of reported rows; 0 = the risk is too large to report
+	Risk    float64 // mean risk over the rows, without the ridge
+	Err     error   // error of reading the rows; then nothing is reported
 }
 
 // Describe implements observe.Event. The coordinator counts the results of all agents.

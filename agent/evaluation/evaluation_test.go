@@ -11,14 +11,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tasks is an announced task whose rows fit it.
+// tasks provides an announced task whose rows fit.
 type tasks struct{ prepared *part.PreparedTask }
 
 func (t *tasks) AnnouncedTask() *part.LocalTask       { return t.prepared.LocalTask }
 func (t *tasks) LastPreparedTask() *part.PreparedTask { return t.prepared }
 func (t *tasks) RowsFitTask() bool                    { return true }
 
-// newTasks returns a task with a number of held-out rows.
+// newTasks returns a task with the given number of held-out rows.
 func newTasks(t *testing.T, heldOut int) *tasks {
 	t.Helper()
 	compiled, err := task.Compile[float32](wire.Task{
@@ -35,7 +35,7 @@ func newTasks(t *testing.T, heldOut int) *tasks {
 		HeldOutRows: learner.NewSamples(1, make([]float32, heldOut), make([]float32, heldOut))}}
 }
 
-// asking returns an announcement that asks for an evaluation on at least 3 rows.
+// asking returns an announcement that requests an evaluation on at least 3 rows.
 func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 	e := agentround.AnnouncementReceived{Position: wire.AnnouncementPosition{Run: 7}}
 	e.Announcement = wire.Announcement{Kind: wire.KindTraining, MinEvaluationRows: 3, BaseModelVersion: version,
@@ -43,8 +43,8 @@ func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 	return e
 }
 
-// TestTooFewRows: an agent with too few held-out rows reports that in each hello until one is answered, and again if
-// the coordinator asks again.
+// TestTooFewRows checks that an agent with too few held-out rows reports that in each hello until one is answered, and
+// again if the coordinator repeats its request.
 func TestTooFewRows(t *testing.T) {
 	steps := 0
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) { steps++ }}
@@ -73,8 +73,8 @@ func TestTooFewRows(t *testing.T) {
 	}
 }
 
-// TestFetch: the agent fetches the requested model once, unless the budget of the uplink is spent, and no longer needs
-// it when the coordinator no longer asks.
+// TestFetch checks that the agent fetches the requested model once, unless the uplink budget is spent. It no longer
+// needs the model when the coordinator withdraws the request.
 func TestFetch(t *testing.T) {
 	spent, fetched := true, []wire.Digest(nil)
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) {},

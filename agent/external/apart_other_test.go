@@ -4,5 +4,5 @@ package external_test
 
 import "syscall"
 
-// apart is nothing: here there are no groups of processes.
+// apart is nil, because this system has no process groups.
 var apart *syscall.SysProcAttr

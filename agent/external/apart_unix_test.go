@@ -4,5 +4,5 @@ package external_test
 
 import "syscall"
 
-// apart has a process leave the group of its parent.
+// apart makes a process leave the process group of its parent.
 var apart = &syscall.SysProcAttr{Setsid: true}

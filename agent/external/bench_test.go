@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkStep is one local step of a program that does nothing in it: what it costs that a program takes it.
+// BenchmarkStep measures the overhead of a local step by an external program that does no work in it.
 func BenchmarkStep(b *testing.B) {
 	for _, d := range []uint32{1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestCage runs in a machine with control groups of version 2, as a service to which its own is delegated (TestCage of
-// internal/testkit/machine). A program has its memory, its processes and no network, and takes all that it has started
-// with it, even what has left its group of processes.
+// TestCage checks the limits of a sandboxed program: its memory, its processes and no network. When it ends, its child
+// processes end, even if they have left its process group. It runs in a virtual machine with cgroups version 2, as a
+// service with a delegated group (see TestCage in internal/testkit/machine).
 func TestCage(t *testing.T) {
 	for mode, want := range map[string]string{
 		"hog": "has ended", "forks": "processes could be started", "network": "no network",
@@ -32,7 +32,7 @@ func TestCage(t *testing.T) {
 	takesChildren(t, "escapes")
 }
 
-// first is the first event.
+// first returns the first event.
 func (d *device) first() observe.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()

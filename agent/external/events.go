@@ -10,12 +10,12 @@ import (
 // Metrics are the metrics of this package's events.
 var Metrics = []*observe.Metric{trainerEnds}
 
-// ProgramStarted: a program that trains external models has started and has reported its capabilities.
+// ProgramStarted reports that an external training program has started and has sent its capabilities.
 type ProgramStarted struct {
-	ConfiguredName   string // the name in the device's configuration
-	ReportedName     string // the name that the program reports
+	ConfiguredName   string // name in the device's configuration
+	ReportedName     string // name that the program reports
 	Rows             int
-	UnconfinedReason string // why the program is not confined; empty if it is
+	UnconfinedReason string // reason why the program is not confined; empty if it is
 }
 
 // Describe implements observe.Event.
@@ -37,11 +37,11 @@ func (e ProgramStarted) Describe(d *observe.EventDescription) {
 var trainerEnds = observe.Counter("trainer_ends_total",
 	"Unexpected exits of external training programs.")
 
-// ProgramEnded: a program that trains external models has ended although it is needed.
+// ProgramEnded reports that an external training program has ended although it is needed.
 type ProgramEnded struct {
 	Trainer      string
 	Err          error
-	RestartDelay time.Duration // after which it is started again at the earliest
+	RestartDelay time.Duration // minimum time until the program is restarted
 }
 
 // Describe implements observe.Event.

@@ -2,7 +2,7 @@ package external
 
 import "time"
 
-// Hurry has the trainer's programs started again without a wait, from now on.
+// Hurry makes the trainer's current programs restart without delay.
 func (t *ProgramTrainer) Hurry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -13,7 +13,7 @@ func (t *ProgramTrainer) Hurry() {
 	}
 }
 
-// Limit bounds the memory of the trainer's programs that start from now on.
+// Limit limits the memory of the trainer's programs at their next start.
 func (t *ProgramTrainer) Limit(memory uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,8 +24,8 @@ func mixing(w *wire.Task) {
 		SnapshotCodec: spec.CodecRaw}
 }
 
-// TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
-// task again goes on with the program that runs.
+// TestTaskChanges checks that a block of an outdated task is declined, and that the same task continues with the
+// running program.
 func TestTaskChanges(t *testing.T) {
 	d := newDevice(t, "", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -55,7 +55,8 @@ func TestTaskChanges(t *testing.T) {
 	}
 }
 
-// TestRests: when the device trains a model of another kind the program ends; when its task is there again, it goes on.
+// TestRests checks that the program ends while the device trains another kind of model, and restarts when its task
+// returns.
 func TestRests(t *testing.T) {
 	d := newDevice(t, "says farewell", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -73,14 +74,14 @@ func TestRests(t *testing.T) {
 		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}
-	d.called() // by the program, when its input has ended
+	d.called() // call from the program after its input has ended
 	b, _, x := d.block(t.Context(), 4)
 	if err := b.TakeSteps(x, 1, 4); err != nil || d.ends() != 0 {
 		t.Errorf("error %v; it is said to have ended %d times", err, d.ends())
 	}
 }
 
-// nothing is rows of zeros.
+// nothing is a table whose rows are all zero.
 type nothing struct{}
 
 func (nothing) ReadRows(x, y []float32, _ int) {
@@ -88,7 +89,8 @@ func (nothing) ReadRows(x, y []float32, _ int) {
 	clear(y)
 }
 
-// TestNeverBegins: an agent that ends does not wait for a program that never begins; nothing stays behind.
+// TestNeverBegins checks that an ending agent does not wait for a program that never starts, and leaves no files
+// behind.
 func TestNeverBegins(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +116,7 @@ func TestNeverBegins(t *testing.T) {
 	}
 }
 
-// TestFarewell: a program that is not needed any more may end by itself, once its input has ended.
+// TestFarewell checks that an unneeded program may end by itself after its input has ended.
 func TestFarewell(t *testing.T) {
 	d := newDevice(t, "says farewell", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -131,18 +133,18 @@ func TestFarewell(t *testing.T) {
 	heard.Wait()
 }
 
-// TestLeavesChild: a program that ends while a process of its own, in another group, holds its output has ended.
+// TestLeavesChild checks that a program counts as ended even if a child in another process group keeps its output open.
 func TestLeavesChild(t *testing.T) {
 	d := newDevice(t, "leaves a child", time.Hour, nil)
 	b, _, x := d.block(t.Context(), 4)
 	if err := b.TakeSteps(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("error %v", err)
 	}
-	_ = d.called().Close() // which ends the child
+	_ = d.called().Close() // ends the child
 }
 
-// TestStopsMixing: stop may cross the answer to a step, which has no risk_after; a block that mixes takes no step after
-// its time, and neighbours get nothing of it.
+// TestStopsMixing checks a stop that crosses the answer to a step. A mixing block takes no step after its time, and its
+// neighbours receive nothing from it.
 func TestStopsMixing(t *testing.T) {
 	d := newDevice(t, "a step crosses stop", time.Minute, mixing)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +167,7 @@ func TestStopsMixing(t *testing.T) {
 	}
 }
 
-// TestEndsAtOnce: a program that ends in one goroutine's block may be asked for in another.
+// TestEndsAtOnce checks that a program that ends in one goroutine's block can be used concurrently by another.
 func TestEndsAtOnce(t *testing.T) {
 	d := newDevice(t, "crash", time.Minute, nil)
 	b, _, x := d.block(t.Context(), 4)
@@ -178,7 +180,7 @@ func TestEndsAtOnce(t *testing.T) {
 				case <-over:
 					return
 				default:
-					_, _ = d.rows.Snapshot() // the race detector looks on
+					_, _ = d.rows.Snapshot() // checked by the race detector
 				}
 			}
 		})
@@ -190,7 +192,7 @@ func TestEndsAtOnce(t *testing.T) {
 	others.Wait()
 }
 
-// TestLeftovers: the folders of agents that were killed are removed; those of agents that live stay.
+// TestLeftovers checks that the folders of killed agents are removed, and that those of running agents are kept.
 func TestLeftovers(t *testing.T) {
 	at := t.TempDir()
 	t.Setenv("RUNTIME_DIRECTORY", at)
@@ -229,8 +231,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestCrashMixing: a block that mixes goes on with another process of a program that has ended, from the parameters
-// that the agent has, unless the program goes on ending.
+// TestCrashMixing checks that a mixing block continues with a new process after a crash, from the agent's parameters,
+// unless the program keeps crashing.
 func TestCrashMixing(t *testing.T) {
 	d := newDevice(t, "crash once", time.Minute, mixing)
 	d.trainer.Hurry()

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// request is a fit that the program has to answer.
+// request is a fit request that the program must answer.
 type request struct {
-	path      string // of the tensors
+	path      string // path of the tensor file
 	id, steps int
 	in        *bufio.Reader
 	say       func(frame)
 }
 
-// fitted answers as if all were well, but for what is changed.
+// fitted sends a valid answer with the changed fields.
 func (r *request) fitted(change frame) {
 	f := frame{"frame": "fitted", "id": r.id, "steps": r.steps, "rows": 40, "risk_before": 2, "risk_after": 1}
 	maps.Copy(f, change)
@@ -30,8 +30,8 @@ func (r *request) fitted(change frame) {
 // failed answers with a refusal.
 func (r *request) failed(why string) { r.say(frame{"frame": "failed", "id": r.id, "why": why}) }
 
-// misbehave does what mode says in the place of training, and reports whether it did. It does nothing once the test has
-// made the file of goodVariable.
+// misbehave performs the misbehaviour of a mode instead of training, and reports whether it did. It does nothing once
+// the test has created the file named by goodVariable.
 func misbehave(mode string, r *request) bool {
 	if _, err := os.Stat(os.Getenv(goodVariable)); err == nil {
 		return false
@@ -55,13 +55,13 @@ func misbehave(mode string, r *request) bool {
 	return true
 }
 
-// noise is what is no frame. The program ends after a line that does not.
+// noise contains invalid frames by mode. The program ends after a line without a line end.
 var noise = map[string]string{
 	"garbage": "Epoch 1/10: loss 0.3\n", "a long line": strings.Repeat("x", 1<<20) + "\n",
 	"half a line": `{"frame": "fit`,
 }
 
-// answers are wrong in one field.
+// answers contains answers with one wrong field, by mode.
 var answers = map[string]func(r *request) frame{
 	"another answer": func(r *request) frame { return frame{"id": r.id + 1} },
 	"too many steps": func(r *request) frame { return frame{"steps": r.steps + 1} },
@@ -69,7 +69,7 @@ var answers = map[string]func(r *request) frame{
 	"no risk":        func(*request) frame { return frame{"risk_after": nil} },
 }
 
-// damages are of the file of the tensors, before an answer that says that all is well.
+// damages contains changes of the tensor file before a valid answer, by mode.
 var damages = map[string]func(path string){
 	"NaN": func(path string) { change(path, func(float32) float32 { return float32(math.NaN()) }) },
 	"another header": func(path string) {
@@ -89,7 +89,8 @@ var damages = map[string]func(path string){
 	"no file": func(path string) { _ = os.Remove(path) },
 }
 
-// wrongs are all else. They report whether the request has its answer, or is to have none.
+// wrongs contains all other misbehaviour by mode. A function reports whether the request was answered or gets no
+// answer.
 var wrongs = map[string]func(r *request) bool{
 	"crash": func(*request) bool { os.Exit(7); return true },
 	"crash once": func(*request) bool {
@@ -135,7 +136,7 @@ var wrongs = map[string]func(r *request) bool{
 	},
 }
 
-// again is this program in another mode, perhaps by way of another one.
+// again returns a command that runs this program in another mode, optionally through the command by.
 func again(mode string, by ...string) *exec.Cmd {
 	words := append(by, os.Args[0])
 	child := exec.Command(words[0], words[1:]...)
@@ -149,7 +150,7 @@ func start(child *exec.Cmd) {
 	}
 }
 
-// withChild starts one, and writes what is no frame once the test has its call, and has the block end.
+// withChild starts a child, and writes an invalid frame after the test's call, which ends the block.
 func withChild(r *request, child *exec.Cmd) bool {
 	start(child)
 	_, _ = r.in.ReadString('\n')
@@ -157,7 +158,7 @@ func withChild(r *request, child *exec.Cmd) bool {
 	return true
 }
 
-// hog takes memory until somebody ends it, or it has 4 GB.
+// hog allocates up to 4 GB, or until the process is killed.
 func hog(r *request) bool {
 	var all [][]byte
 	for range 1 << 12 {
@@ -171,7 +172,7 @@ func hog(r *request) bool {
 	return true
 }
 
-// forks starts processes until it may start no more.
+// forks starts processes until that fails.
 func forks(r *request) bool {
 	for n := range 2000 {
 		if again("waits").Start() != nil {

@@ -6,5 +6,5 @@ import "io/fs"
 
 const noFollow = 0
 
-// ownedByUser reports whether a file is this user's.
+// ownedByUser reports whether a file belongs to this user. On this system it always returns true.
 func ownedByUser(fs.FileInfo) bool { return true }

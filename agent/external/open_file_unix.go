@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// noFollow opens a file that is one, and waits for nobody at a pipe.
+// noFollow makes open fail on a symbolic link and not block on a pipe.
 const noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// ownedByUser reports whether a file is this user's: nobody else puts another in its place then.
+// ownedByUser reports whether a file belongs to this user, so that other users cannot replace it.
 func ownedByUser(info fs.FileInfo) bool {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(of.Uid) == os.Geteuid()

@@ -16,57 +16,59 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is what the device's owner says of a program.
+// Config is the configuration of an external program.
 type Config struct {
-	SocketPath     string        // of a program that runs by itself; else Command starts it, with what follows
-	Command        []string      // the program and its arguments
-	Dir            string        // where it runs
-	Env            []string      // NAME=value, beside a few of the agent's own
-	MaxMemoryBytes uint64        // bytes of all its processes together; 0 = no limit of its own
-	SilenceTimeout time.Duration // the longest silence while it works
-	AllowsNetwork  bool          // whether it may use the network
+	SocketPath     string        // socket of a program that runs independently; if empty, Command starts it
+	Command        []string      // program and its arguments
+	Dir            string        // working directory
+	Env            []string      // additional variables, as NAME=value
+	MaxMemoryBytes uint64        // memory limit of all its processes together; 0 means no separate limit
+	SilenceTimeout time.Duration // maximum time without output while it works
+	AllowsNetwork  bool          // the program may use the network
 }
 
-// programContext is what a program is told of where it runs.
+// programContext contains the device's properties that a program receives, and the agent's hooks.
 type programContext struct {
 	federation wire.FederationName
 	device     wire.AgentID
 	log        *slog.Logger
 	observe    func(observe.Event)
-	ctx        context.Context // of the agent: when it ends nobody waits for a program's first word
+	ctx        context.Context // context of the agent; its end cancels waiting for a hello
 }
 
-// program is a program that trains the model of one task. Requests are made one at a time; it runs on between them.
+// program is an external program that trains the model of one task. It handles one request at a time and keeps running
+// between requests.
 type program struct {
 	trainerName string
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
-	encodedTask string // the task's
+	encodedTask string // encoding of the task
 	layout      []learner.TensorSpec
-	requestSlot chan struct{} // holds one element while nobody asks
+	requestSlot chan struct{} // holds one token while no request is pending
 
 	mu                  sync.Mutex
-	run                 *programRun // nil while the program does not run
-	rowCount            int         // that it has told last
+	run                 *programRun // current process; nil while the program does not run
+	rowCount            int         // last reported number of rows
 	rowsVersion         uint64
 	lastSnapshotVersion uint64 // version of the last snapshot
 	failureCount        uint
-	firstRestartDelay   time.Duration // after the first failure
-	restartAt           time.Time     // before which it is not started again
-	lastRunErr          error         // of the last run
+	firstRestartDelay   time.Duration // delay after the first failure
+	restartAt           time.Time     // earliest time of the next start
+	lastRunErr          error         // error of the last run
 	closed              bool
 }
 
-// programRun is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
+// programRun is one process of a program. helloAnswer is set before helloDone is closed. The program's mu guards
+// endErr.
 type programRun struct {
-	conn          *frameConversation // the program's mu guards it until then
+	conn          *frameConversation // guarded by the program's mu until helloDone is closed
 	processExited <-chan struct{}
 	file          *tensorFile
 	helloDone     chan struct{}
 	helloAnswer   programAnswer
 	endErr        error
-	lastRequestID uint64 // of the last request
+	lastRequestID uint64 // ID of the last request
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {
@@ -76,15 +78,15 @@ func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout
 	return n
 }
 
-// encodeTask is equal for equal tasks.
+// encodeTask returns an encoding that is equal for equal tasks.
 func encodeTask(t *wire.Task) string { return string(t.AppendEncoding(nil)) }
 
-// maxRestartDelay is between two starts of a program that goes on ending.
+// maxRestartDelay is the maximum delay before a restart of a program that keeps failing.
 const maxRestartDelay = 5 * time.Minute
 
 var errClosed = errors.New("the trainer is not needed any more")
 
-// ensureProcess returns the program's process once it has said hello; it starts one if there is none.
+// ensureProcess returns the program's process once its hello has arrived. It starts a process if none is running.
 func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	r := p.run
@@ -94,7 +96,7 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 		return nil, errClosed
 	case r != nil:
 	case time.Now().Before(p.restartAt):
-		err := p.lastRunErr // the same words as when it ended, or the agent would tell of another problem
+		err := p.lastRunErr // unchanged text, because a new text would be reported as another problem
 		p.mu.Unlock()
 		return nil, err
 	default:
@@ -113,7 +115,7 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 	}
 }
 
-// awaitRestart is running once there may be another process.
+// awaitRestart waits until the program may be restarted, and then calls ensureProcess.
 func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	next := time.NewTimer(time.Until(p.restartAt))
@@ -126,7 +128,7 @@ func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	return p.ensureProcess(ctx)
 }
 
-// startProcess starts a process and greets it.
+// startProcess starts a process and sends hello to it.
 func (p *program) startProcess(r *programRun) {
 	defer close(r.helloDone)
 	file, err := newTensorFile(p.layout)
@@ -149,7 +151,7 @@ func (p *program) startProcess(r *programRun) {
 		proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
-	if closed { // nobody has told the program so
+	if closed { // close has not stopped this process
 		proc.kill()
 	}
 	r.helloAnswer, err = r.conn.requestAnswer(context.Background(), 0, helloFrame{frameHello, protocolVersion,
@@ -173,7 +175,7 @@ func (p *program) startProcess(r *programRun) {
 		UnconfinedReason: proc.unconfinedReason})
 }
 
-// checkCapabilities reports why the task cannot be done with what a program says of itself.
+// checkCapabilities returns an error if the program's capabilities do not suffice for the task.
 func (p *program) checkCapabilities(said *programAnswer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
@@ -195,7 +197,7 @@ func (p *program) checkCapabilities(said *programAnswer) error {
 	return nil
 }
 
-// setRowCount takes the number of rows; p.mu is held.
+// setRowCount stores the number of rows. The caller must hold p.mu.
 func (p *program) setRowCount(rows int) {
 	if rows != p.rowCount {
 		p.rowCount = rows
@@ -203,7 +205,7 @@ func (p *program) setRowCount(rows int) {
 	}
 }
 
-// handleProcessEnd takes note that a process has ended, or is to end, for that reason.
+// handleProcessEnd records that a process has ended, or ends it, for the given reason.
 func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
@@ -220,7 +222,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Unlock()
 	if r.conn != nil {
 		r.conn.close()
-		if errors.Is(why, errClosed) { // it may end by itself
+		if errors.Is(why, errClosed) { // the program may end by itself
 			select {
 			case <-r.processExited:
 			case <-time.After(programStopGrace):
@@ -238,7 +240,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	}
 }
 
-// stopUntilNeeded ends the program, which is started again for the next one who needs it.
+// stopUntilNeeded stops the program. The next request starts it again.
 func (p *program) stopUntilNeeded() {
 	p.mu.Lock()
 	r := p.run
@@ -249,7 +251,7 @@ func (p *program) stopUntilNeeded() {
 	}
 }
 
-// close ends the program for good, and waits for its end. One that has not said hello is killed.
+// close stops the program permanently and waits for its end. A program that has not sent hello is killed.
 func (p *program) close() {
 	p.mu.Lock()
 	r := p.run
@@ -265,9 +267,8 @@ func (p *program) close() {
 	p.stopUntilNeeded()
 }
 
-// sendRequest makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
-// request of its number, and take what is to be made of the answer. An error that is no *requestRefusedError has ended
-// the program.
+// sendRequest sends a request after the pending one has ended. It first writes the parameters x, if any. frame builds
+// the request from its ID, and take handles the answer. Any error except *requestRefusedError ends the program.
 func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
 	take func(a *programAnswer) error) error {
 	select {
@@ -293,7 +294,7 @@ func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, w
 	return err
 }
 
-// fit has the program take local steps of x. what is that of the request, without its number.
+// fit requests local steps from the parameters x. what is the request without its ID.
 func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted programAnswer,
 	err error) {
 	err = p.sendRequest(ctx, r, x, frameFitted, func(id uint64) any {
@@ -316,8 +317,8 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 	return fitted, err
 }
 
-// updateRowCount has the program say how many rows it has now, if it can. Nobody waits long while it works on another
-// request: what takes long is local steps, whose answer says so too.
+// updateRowCount requests the current number of rows, if the program supports that. It does not wait long for another
+// request to end: only local steps take long, and their answer contains the number of rows.
 func (p *program) updateRowCount(ctx context.Context) error {
 	r, err := p.ensureProcess(ctx)
 	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, capabilityRows) {
@@ -341,7 +342,7 @@ func (p *program) updateRowCount(ctx context.Context) error {
 		})
 }
 
-// initialParameters returns the parameters that the program begins with.
+// initialParameters returns the initial parameters of the program.
 func (p *program) initialParameters(ctx context.Context, r *programRun) (x []float32, err error) {
 	x = make([]float32, r.file.elementCount)
 	err = p.sendRequest(ctx, r, x, frameInitial, func(id uint64) any {
@@ -352,7 +353,7 @@ func (p *program) initialParameters(ctx context.Context, r *programRun) (x []flo
 	return x, err
 }
 
-// evaluate has the program evaluate a model.
+// evaluate requests the evaluation of a model.
 func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ModelScoreByProgram,
 	err error) {
 	err = p.sendRequest(ctx, r, x, frameEvaluated, func(id uint64) any {
@@ -369,7 +370,7 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f e
 	return f, err
 }
 
-// checkFitAnswer reports why an answer cannot be that to a request.
+// checkFitAnswer returns an error if the answer does not fit the request.
 func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {

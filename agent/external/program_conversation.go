@@ -11,27 +11,28 @@ import (
 	"time"
 )
 
-// programStopGrace is how long a program may take to answer stop, to read a line, and to end.
+// programStopGrace is the time a program has to answer stop, to read a line, and to end.
 const programStopGrace = 5 * time.Second
 
-// maxStopWait is how long after stop progress helps at most: after 10 minutes the agent's watchdog has agentd ended.
+// maxStopWait is the maximum time after stop during which progress frames extend the wait. After 10 minutes the agent's
+// watchdog would end agentd.
 const maxStopWait = 5 * time.Minute
 
-// maxRows bounds the rows that a program may claim.
+// maxRows is the maximum number of rows that a program may report.
 const maxRows = 1<<31 - 1
 
-// frameConversation is the frames that go to and fro with a program. One goroutine asks at a time.
+// frameConversation exchanges frames with a program. Only one goroutine sends requests at a time.
 type frameConversation struct {
 	programInput   io.WriteCloser
-	killProgram    func() // the program, with all its processes; may be called again
+	killProgram    func() // kills all processes of the program; may be called again
 	silenceTimeout time.Duration
 
 	frames  chan programAnswer
-	endErr  error         // why no more frames come; set when frames is closed
-	closing chan struct{} // closed when nobody listens any more
+	endErr  error         // reason for the end of frames; set before frames is closed
+	closing chan struct{} // closed when frames are no longer read
 }
 
-// startConversation begins to read a program's frames from out.
+// startConversation starts reading a program's frames from out.
 func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *frameConversation {
 	c := &frameConversation{programInput: in, killProgram: kill, silenceTimeout: patience,
 		frames:  make(chan programAnswer),
@@ -40,15 +41,15 @@ func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Durat
 	return c
 }
 
-// close ends the conversation; the program is told so by the end of its input.
+// close ends the conversation and closes the program's input.
 func (c *frameConversation) close() {
 	close(c.closing)
-	_ = c.programInput.Close() // a program that has ended needs no telling
+	_ = c.programInput.Close() // fails if the program has ended
 }
 
-// closeInputAndWait ends the program's input, and waits for the end of its output.
+// closeInputAndWait closes the program's input and waits for the end of its output.
 func (c *frameConversation) closeInputAndWait() error {
-	_ = c.programInput.Close() // a program that has ended needs no telling
+	_ = c.programInput.Close() // fails if the program has ended
 	late := time.NewTimer(programStopGrace)
 	defer late.Stop()
 	for {
@@ -63,10 +64,10 @@ func (c *frameConversation) closeInputAndWait() error {
 	}
 }
 
-// errEnded is that of a program whose output has ended.
+// errEnded is the error of a program whose output has ended.
 var errEnded = errors.New("the program has ended")
 
-// read reads frames until the output ends, or has something else.
+// readFrames reads frames until the output ends or contains an invalid line.
 func (c *frameConversation) readFrames(out io.ReadCloser) {
 	defer out.Close()
 	defer c.killProgram()
@@ -99,10 +100,10 @@ func (c *frameConversation) readFrames(out io.ReadCloser) {
 	}
 }
 
-// linePrefix is as much of a line as people need to know it by.
+// linePrefix returns the beginning of a line, for error messages.
 func linePrefix(line []byte) string { return textPrefix(string(line), 200) }
 
-// textPrefix returns the first bytes of a text.
+// textPrefix returns at most the first most bytes of a text.
 func textPrefix(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -110,19 +111,19 @@ func textPrefix(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// requestRefusedError is the program's own refusal of a request.
+// requestRefusedError means that the program has refused a request.
 type requestRefusedError struct{ why string }
 
 func (e *requestRefusedError) Error() string { return "the program says: " + e.why }
 
-// write sends a frame.
+// writeFrame sends a frame.
 func (c *frameConversation) writeFrame(frame any) error {
 	line, err := json.Marshal(frame)
 	if err != nil {
 		return err
 	}
 	if in, ok := c.programInput.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // a pipe of the system has one
+		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // ignored: pipes of the system support deadlines
 	}
 	if _, err := c.programInput.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the program does not read what it is asked: %w", err)
@@ -130,8 +131,8 @@ func (c *frameConversation) writeFrame(frame any) error {
 	return nil
 }
 
-// requestAnswer sends a request, and returns its answer, which has the name want. When ctx ends the program is told to
-// stop. An error that is no *requestRefusedError has ended the program.
+// requestAnswer sends a request and returns the answer, a frame with the name want. When ctx ends, it sends stop. On
+// any error except *requestRefusedError it kills the program.
 func (c *frameConversation) requestAnswer(ctx context.Context, id uint64, request any, want string) (programAnswer,
 	error) {
 	a, err := c.sendAndAwaitAnswer(ctx, id, request, want)
@@ -149,7 +150,7 @@ func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, r
 	patience := c.silenceTimeout
 	silent := time.NewTimer(patience)
 	defer silent.Stop()
-	var last time.Time // after stop: when progress helps no more
+	var last time.Time // after stop: time from which progress no longer extends the wait
 	for stopped := ctx.Done(); ; {
 		select {
 		case a, ok := <-c.frames:

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// spoken is a conversation with a program that does as told: answer gets each line that comes, with its number from 1,
-// and what it returns is written.
+// spoken starts a conversation with a simulated program. answer receives each line with its number, from 1, and returns
+// the text to write.
 func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConversation, killed chan struct{}) {
 	in, theirs := net.Pipe()
 	ours, out := net.Pipe()
@@ -44,12 +44,12 @@ func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConve
 	return c, killed
 }
 
-// TestSilence: a program that says nothing for its timeout, or for the grace after stop, is killed; one that says
-// progress is not.
+// TestSilence checks that a program is killed if it sends nothing for its timeout, or for the grace period after stop.
+// Progress frames prevent that.
 func TestSilence(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(n int, line string) string
-		stop   time.Duration // 0 = never
+		stop   time.Duration // time of the stop; 0 = never
 		want   string
 		took   time.Duration
 	}{
@@ -92,20 +92,20 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestProgress: progress of the request under way keeps a program alive, for hours; after stop for as long as it may be
-// silent otherwise.
+// TestProgress checks that progress frames keep a program alive for hours, and after stop for at most its silence
+// timeout.
 func TestProgress(t *testing.T) {
 	for every, tt := range map[time.Duration]struct {
-		stop     time.Duration // 0 = never
+		stop     time.Duration // time of the stop; 0 = never
 		want     string
 		took     time.Duration
 		patience time.Duration
 	}{
 		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second, time.Minute},
 		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second, time.Minute},
-		// a minute from stop on, and five seconds after the last word in it
+		// one minute after stop, and five seconds after the last frame in it
 		3 * time.Second: {100 * time.Second, "has said nothing for 5s", 164 * time.Second, time.Minute},
-		// five minutes, however patient the owner is otherwise
+		// five minutes, whatever the timeout
 		4 * time.Second: {100 * time.Second, "has said nothing for 5s", 401 * time.Second, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestProgress(t *testing.T) {
 			program.Go(func() {
 				lines := bufio.NewReader(theirs)
 				_, _ = lines.ReadString('\n')
-				go func() { _, _ = lines.ReadString('\n') }() // stop
+				go func() { _, _ = lines.ReadString('\n') }() // reads stop
 				for range 200 {
 					<-time.After(every)
 					if _, err := out.Write([]byte(`{"frame": "progress", "id": 4, "later": {}}` + "\n")); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [predict.PredictingProgram]. It takes no longer than the program's timeout: training waits for
-// that.
+// Predict implements [predict.PredictingProgram]. It is limited by the program's timeout, because training waits for
+// it.
 func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (all []predict.Forecast,
 	more bool, err error) {
@@ -34,7 +34,7 @@ func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float
 	return all, more, err
 }
 
-// predict has the program predict with a model.
+// predict requests predictions with a model.
 func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []predict.Forecast, more bool,
 	err error) {
 	err = p.sendRequest(ctx, r, x, framePredicted, func(id uint64) any {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPredict: a program says predictions of what has come to it, in as many answers as it likes.
+// TestPredict checks that a program can return its predictions in several answers.
 func TestPredict(t *testing.T) {
 	d := newDevice(t, "", time.Minute, nil)
 	x := make([]float32, 8)

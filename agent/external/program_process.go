@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// process is a program that runs.
+// process is a running program.
 type process struct {
 	programInput     io.WriteCloser
-	programOutput    io.ReadCloser // who reads it closes it
-	unconfinedReason string        // why it is not confined; empty if it is
-	terminate        func()        // ends it; kill calls it once
-	exited           chan struct{} // closed when it has ended and was waited for
+	programOutput    io.ReadCloser // output of the program; its reader closes it
+	unconfinedReason string        // reason why the program is not confined; empty if it is
+	terminate        func()        // ends the program; called once, by kill
+	exited           chan struct{} // closed after the process has ended and was waited for
 	once             sync.Once
-	exitErr          error // of the process; once gone is closed
+	exitErr          error // exit error of the process; valid after exited is closed
 }
 
-// launch starts the program's command, confined as far as this system and the agent's own rights allow.
+// launch starts the program's command, confined as far as the system and the agent's rights allow.
 func launch(p *program) (*process, error) {
 	cage, loose := newSandbox(&p.cfg)
 	proc, err := launchInSandbox(p, cage)
@@ -45,7 +45,7 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
 	cmd.Dir, cmd.Env = p.cfg.Dir, programEnvironment(p.cfg.Env)
 	in.applyTo(cmd)
-	var files [6]*os.File // the pairs of standard input, output and error: reader, writer
+	var files [6]*os.File // pipes of standard input, output and error: reader, writer
 	var err error
 	for i := 0; i < len(files) && err == nil; i += 2 {
 		files[i], files[i+1], err = os.Pipe()
@@ -72,8 +72,8 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 		in.kill()
 		go func() {
 			<-proc.exited
-			for _, from := range []*os.File{files[2], files[4]} { // a child that has escaped may hold the other end
-				_ = from.SetReadDeadline(time.Now().Add(programStopGrace)) // it is closed if that fails
+			for _, from := range []*os.File{files[2], files[4]} { // an escaped child may keep the other end open
+				_ = from.SetReadDeadline(time.Now().Add(programStopGrace)) // fails only if the pipe is closed
 			}
 			in.remove()
 		}()
@@ -82,12 +82,12 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	go func() {
 		proc.exitErr = cmd.Wait()
 		close(proc.exited)
-		proc.kill() // what it has started
+		proc.kill() // kill the child processes, too
 	}()
 	return proc, nil
 }
 
-// killProgram ends the program with all its processes. It may be called again.
+// kill ends the program with all its processes. It may be called again.
 func (p *process) kill() { p.once.Do(p.terminate) }
 
 // halfCloseSocket is a connection whose Close closes only the sending direction.
@@ -96,7 +96,7 @@ type halfCloseSocket struct{ *net.UnixConn }
 // Close implements io.Closer.
 func (s halfCloseSocket) Close() error { return s.CloseWrite() }
 
-// connectSocket connects to a program that runs by itself. To kill it is to leave it.
+// connectSocket connects to a program that runs independently. Killing this process only closes the connection.
 func connectSocket(p *program) (*process, error) {
 	conn, err := net.DialTimeout("unix", p.cfg.SocketPath, programStopGrace)
 	if err != nil {
@@ -106,13 +106,13 @@ func connectSocket(p *program) (*process, error) {
 		exited:           make(chan struct{}),
 		unconfinedReason: "it runs by itself, behind " + p.cfg.SocketPath}
 	proc.terminate = func() {
-		_ = conn.Close() // nobody is asked any more
+		_ = conn.Close() // no more requests
 		close(proc.exited)
 	}
 	return proc, nil
 }
 
-// describeExit tells how a process ended, if it ends now.
+// describeExit describes the exit of a process. It returns "" if the process does not end soon.
 func (p *process) describeExit() string {
 	select {
 	case <-p.exited:
@@ -126,7 +126,8 @@ func (p *process) describeExit() string {
 	return ""
 }
 
-// programEnvironment is that of a program: little of the agent's own, in which there may be secrets.
+// programEnvironment returns the environment of a program. It omits most of the agent's variables, since they may
+// contain secrets.
 func programEnvironment(more []string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -137,7 +138,7 @@ func programEnvironment(more []string) []string {
 	return append(env, more...)
 }
 
-// maxStderrBytes is how many bytes a minute of a program's standard error are logged.
+// maxStderrBytes is the number of bytes per minute that are logged from a program's standard error.
 const maxStderrBytes = 16 << 10
 
 // logStderr logs what a program writes to its standard error.
@@ -158,21 +159,21 @@ func (p *program) logStderr(from *os.File) {
 			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
 				p.trainerName)
 		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // end of output, or deadline after the process's end
 			p.logDroppedBytes(dropped)
 			return
 		}
 	}
 }
 
-// logDroppedBytes logs how many bytes were not logged, if any.
+// logDroppedBytes logs the number of bytes that were not logged, unless it is 0.
 func (p *program) logDroppedBytes(bytes int) {
 	if bytes > 0 {
 		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.trainerName, "bytes_dropped", bytes)
 	}
 }
 
-// lineEndLength is the length of a line's end.
+// lineEndLength returns the length of the line ending.
 func lineEndLength(line []byte) int {
 	if len(line) > 0 && line[len(line)-1] == '\n' {
 		return 1

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// frame is any frame, as a program sees it.
+// frame is any frame, as a program decodes it.
 type frame map[string]any
 
-// asked is a frame of agentd.
+// asked is a frame from agentd.
 type asked struct {
 	Frame, Tensors, Round string
 	ID, First, Last       int
@@ -24,8 +24,8 @@ type asked struct {
 	Seed                  uint64
 }
 
-// play is a program that trains: with each step of μ it brings each parameter the share μ nearer to 1. mode says what
-// it does wrong.
+// play runs a training program. Each step of size μ moves each parameter towards 1 by the share μ. mode selects its
+// misbehaviour.
 func play(mode string, from io.Reader, to io.Writer) {
 	if mode == "waits" {
 		<-time.After(time.Hour)
@@ -37,7 +37,7 @@ func play(mode string, from io.Reader, to io.Writer) {
 	}
 	var path string
 	in, out := bufio.NewReader(from), json.NewEncoder(to)
-	say := func(f frame) { _ = out.Encode(f) } // the agent has gone if that fails
+	say := func(f frame) { _ = out.Encode(f) } // fails if the agent has ended
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
@@ -79,7 +79,7 @@ func play(mode string, from io.Reader, to io.Writer) {
 
 // fit takes the steps of a request.
 func fit(mode string, r *request, f *asked) {
-	if r.steps > 1<<30 { // nobody has the time: it takes one, and waits for stop
+	if r.steps > 1<<30 { // too many steps: take one, and wait for stop
 		_, _ = r.in.ReadBytes('\n')
 		r.steps = 1
 	}
@@ -88,7 +88,7 @@ func fit(mode string, r *request, f *asked) {
 			break
 		}
 		pull := float32(0)
-		if s > 0 { // at the base there is none; this program takes the second step's share for all
+		if s > 0 { // zero at the base; this program uses the second step's term for all others
 			pull = float32(f.Proximal) / 10
 		}
 		change(r.path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x-pull) })
@@ -102,14 +102,14 @@ func fit(mode string, r *request, f *asked) {
 	}
 	if mode == "a step crosses stop" {
 		call()
-		_, _ = r.in.ReadString('\n') // stop, which it answers as any other
+		_, _ = r.in.ReadString('\n') // stop, which it answers like any other request
 	}
 	r.say(fitted)
 }
 
-// count says how many rows the program has: 40, and one for each byte of the test's file.
+// count sends the number of rows: 40, plus one for each byte of the test's file.
 func count(mode string, id int, say func(frame)) {
-	file, _ := os.ReadFile(os.Getenv(goodVariable)) // there is none at first
+	file, _ := os.ReadFile(os.Getenv(goodVariable)) // the file is missing at first
 	switch {
 	case len(file) == 0:
 	case mode == "rows are lost":
@@ -124,7 +124,7 @@ func count(mode string, id int, say func(frame)) {
 	say(frame{"frame": "rows", "id": id, "rows": 40 + len(file)})
 }
 
-// predict says two predictions, and another one in a second answer, or what is wrong.
+// predict sends two predictions, and another one in a second answer, or an error.
 func predict(mode string, id int, say func(frame)) {
 	at := "2026-03-01T06:00:00Z"
 	answer := frame{"frame": "predicted", "id": id, "predictions": []frame{{"time": at, "value": 2.5},
@@ -141,7 +141,7 @@ func predict(mode string, id int, say func(frame)) {
 	say(answer)
 }
 
-// predicted says that the program has predicted before.
+// predicted records that the program has already made predictions.
 var predicted bool
 
 func greet(mode string, say func(frame)) {
@@ -172,7 +172,7 @@ func greet(mode string, say func(frame)) {
 	say(hello)
 }
 
-// call calls the test.
+// call connects to the test.
 func call() net.Conn {
 	conn, err := net.Dial("tcp", os.Getenv(callVariable))
 	if err != nil {
@@ -181,7 +181,7 @@ func call() net.Conn {
 	return conn
 }
 
-// change changes each parameter of the file in place.
+// change applies a function to each parameter in the file.
 func change(path string, how func(float32) float32) {
 	file, err := os.ReadFile(path)
 	if err != nil {

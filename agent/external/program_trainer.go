@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ProgramTrainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external
-// it uses one of them, of all others what it is made around.
+// ProgramTrainer is the trainer and row source of a device with external programs. It uses a program for tasks with an
+// external model, and the wrapped trainer and source for all other tasks.
 type ProgramTrainer struct {
 	training.Trainer
 	data.Source
@@ -28,11 +28,11 @@ type ProgramTrainer struct {
 	place                  programContext
 
 	mu               sync.Mutex
-	programByTrainer map[string]*program // by name
+	programByTrainer map[string]*program // programs by trainer name
 }
 
-// New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
-// is called from any goroutine.
+// New returns a trainer with the given programs, by name. ctx ends with the agent. observe may be called from any
+// goroutine.
 func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
 	federation wire.FederationName, device wire.AgentID, log *slog.Logger,
 	observe func(observe.Event)) *ProgramTrainer {
@@ -91,7 +91,7 @@ func (t *ProgramTrainer) Close() error {
 	return t.Source.Close()
 }
 
-// NoRowsSource is the source of a device that has programs alone.
+// NoRowsSource is the source of a device that has only external programs.
 type NoRowsSource struct{}
 
 // OpenRows implements [data.Source].
@@ -105,19 +105,19 @@ func (NoRowsSource) Probe() error { return nil }
 // Close implements [data.Source].
 func (NoRowsSource) Close() error { return nil }
 
-// untrainableRows is the rows of a task that cannot be trained here.
+// untrainableRows are the rows of a task that cannot be trained on this device.
 type untrainableRows struct{ why error }
 
 func (untrainableRows) Changed() bool                         { return false }
 func (m untrainableRows) Snapshot() (data.RowSnapshot, error) { return data.RowSnapshot{}, m.why }
 
-// Changed implements [data.Rows]. The program is asked, and started if it has ended; while it cannot say, nothing has
-// changed.
+// Changed implements [data.Rows]. It requests the number of rows and restarts the program if it has ended. While the
+// program does not answer, it returns false.
 func (p *program) Changed() bool {
 	p.mu.Lock()
 	before := p.rowsVersion
 	p.mu.Unlock()
-	if before > 0 { // else the first snapshot starts it
+	if before > 0 { // otherwise the first snapshot starts the program
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
@@ -129,8 +129,8 @@ func (p *program) Changed() bool {
 	return p.rowsVersion != p.lastSnapshotVersion || p.rowsVersion == 0
 }
 
-// Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
-// no longer than its timeout: what else the agent reads waits too. The program may begin later.
+// Snapshot implements [data.Rows]. It returns rows without columns, as many as the program has. It starts the program
+// and waits at most for its timeout, because other readers of the agent wait, too.
 func (p *program) Snapshot() (data.RowSnapshot, error) {
 	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 	defer cancel()
@@ -144,7 +144,7 @@ func (p *program) Snapshot() (data.RowSnapshot, error) {
 		hiddenRows{})}, nil
 }
 
-// hiddenRows is rows that only a program sees.
+// hiddenRows are rows that only a program can read.
 type hiddenRows struct{}
 
 // ReadRows implements [learner.StoredTable].
@@ -156,7 +156,7 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 // NewBlock implements [training.Trainer].
 func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock, error) {
-	if !p.Task.External.IsEnabled() { // the device has come to a task of another kind
+	if !p.Task.External.IsEnabled() { // the device now has a task of another kind
 		t.mu.Lock()
 		for _, needless := range t.programByTrainer {
 			go needless.stopUntilNeeded()
@@ -182,18 +182,18 @@ func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.C
 	return b, nil
 }
 
-// programBlock is a block of local steps that a program takes. Its base is where its first step began.
+// programBlock is a block of local steps that a program takes.
 type programBlock struct {
 	ctx          context.Context
 	program      *program
-	run          *programRun // the process that has begun it; nil before
+	run          *programRun // process that has begun the block; nil before the first step
 	compiledTask *task.CompiledTask[float32]
 	job          task.LocalJob[float32]
 	mixes        bool
-	blockSteps   uint64 // H, of a block that mixes
-	steps        uint64 // E_k
+	blockSteps   uint64 // H, the length of a mixing block in steps
+	steps        uint64 // E_k, the number of local steps
 	stepWeight   float64
-	fitTemplate  fitRequest // what all requests have
+	fitTemplate  fitRequest // fields that all requests share
 
 	takenSteps, restartCount int
 	riskBefore, riskAfter    float64
@@ -209,7 +209,7 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 		if !task.IsGradientStep(s, b.blockSteps, b.steps) {
 			continue
 		}
-		n := s * b.steps / b.blockSteps // the program counts those that it takes
+		n := s * b.steps / b.blockSteps // the program counts only the steps that it takes
 		if err := b.fit(x, s, n, n); err != nil {
 			return err
 		}
@@ -217,10 +217,10 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 	return nil
 }
 
-// fit takes steps first to last, one after another, from step s of the schedule on.
+// fit takes the steps first to last, where s is the first step's number in the schedule.
 func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	switch over := b.job.ShouldStop != nil && b.job.ShouldStop() || b.ctx.Err() != nil; {
-	case over && b.mixes: // neighbours would take what there is for the whole block
+	case over && b.mixes: // neighbours would take a partial result for the whole block
 		return task.ErrStoppedMidBlock
 	case over:
 		return nil
@@ -233,7 +233,7 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	}
 	what := b.fitTemplate
 	what.FirstStep, what.LastStep = first, last
-	for what.BlockSteps < last { // blocks without an end go on
+	for what.BlockSteps < last { // an endless block continues beyond its length
 		what.BlockSteps += b.fitTemplate.BlockSteps
 	}
 	what.StepSize = b.stepWeight * b.compiledTask.Schedule.StepSizeAt(b.job.StepOffset+s)
@@ -260,11 +260,11 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	return nil
 }
 
-// maxBlockRestarts is how often a block that mixes goes on, in a round, with another process of its program.
+// maxBlockRestarts is the maximum number of program restarts in a mixing block, per round.
 const maxBlockRestarts = 3
 
-// consumeRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are
-// the agent's, and neighbours go by them. A proximal term has lost its base.
+// consumeRetry reports whether a mixing block repeats the same steps with a new process. It must, because neighbours
+// use the agent's parameters. With a proximal term it cannot, because its base was lost with the process.
 func (b *programBlock) consumeRetry(err error) bool {
 	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
 		b.ctx.Err() != nil ||
@@ -276,7 +276,7 @@ func (b *programBlock) consumeRetry(err error) bool {
 	return true
 }
 
-// OutcomeFrom implements [training.LocalStepBlock].
+// OutcomeFromBase implements [training.LocalStepBlock].
 func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	out := task.LocalOutcome[float32]{StepsTaken: b.takenSteps, RiskBefore: b.riskBefore, RiskAfter: b.riskAfter}
 	b.takenSteps, b.restartCount = 0, 0
@@ -287,8 +287,8 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 		}
 		stretch = float32(float64(b.steps) / float64(out.StepsTaken))
 	} else {
-		x = slices.Clone(x)        // mixing goes on with it
-		b.riskBefore = b.riskAfter // of a block without an end: the next round goes on from here
+		x = slices.Clone(x)        // mixing continues with x
+		b.riskBefore = b.riskAfter // in an endless block the next round continues from here
 	}
 	if len(b.metricByName) > 0 {
 		b.program.context.log.Info("the trainer's figures", "trainer", b.program.trainerName, "round",
@@ -304,7 +304,7 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 // Score implements [training.ScoringBlock].
 func (b *programBlock) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
-		return nil, nil // or there is no time left
+		return nil, nil // no time left, or scoring is not supported
 	}
 	f, err := b.program.evaluate(b.ctx, b.run, model)
 	if err != nil {
@@ -362,16 +362,16 @@ func (t *ProgramTrainer) findProgramForTask(p *task.CompiledTask[float32]) (*pro
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.programByTrainer[p.Task.External.TrainerName]
-	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has come to another task by now
+	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has another task by now
 		return nil, errClosed
 	}
 	return of, nil
 }
 
-// maxShownMetrics is how many of a program's metrics are logged.
+// maxShownMetrics is the maximum number of a program's metrics in the log.
 const maxShownMetrics = 16
 
-// formatMetrics are metrics as people read them.
+// formatMetrics formats metrics for the log.
 func formatMetrics(of map[string]float64) string {
 	var all []string
 	for name, x := range of {

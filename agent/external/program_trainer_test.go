@@ -28,7 +28,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The agent uses a device's programs in these three ways.
+// ProgramTrainer implements these three interfaces.
 var (
 	_ training.OpaqueTrainer       = (*external.ProgramTrainer)(nil)
 	_ evaluation.EvaluatingProgram = (*external.ProgramTrainer)(nil)
@@ -41,7 +41,7 @@ const (
 	callVariable = "EXTERNAL_TEST_CALL"
 )
 
-// lockedBuffer may be written to and read at once.
+// lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -54,14 +54,14 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// Len is the number of bytes written.
+// Len returns the number of bytes written.
 func (l *lockedBuffer) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Len()
 }
 
-// TestMain makes of this program the one that is tried, where a test asks for it.
+// TestMain runs the external program if the environment of the process requests a mode; otherwise it runs the tests.
 func TestMain(m *testing.M) {
 	if mode, ok := os.LookupEnv(modeVariable); ok {
 		play(mode, os.Stdin, os.Stdout)
@@ -70,21 +70,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// device is a device with the program "nearer", which may do something wrong.
+// device is a device with the program "nearer", which may misbehave.
 type device struct {
 	testing.TB
 	trainer *external.ProgramTrainer
 	problem *task.CompiledTask[float32]
 	rows    data.QueriedRows
 	line    net.Listener
-	good    string // a file: where it is, the program behaves
+	good    string // path of a file; the program behaves if it exists
 	log     lockedBuffer
 
 	mu     sync.Mutex
 	events []observe.Event
 }
 
-// externalTask has eight parameters in three tensors.
+// externalTask returns a task with eight parameters in three tensors.
 func externalTask(change func(t *wire.Task)) wire.Task {
 	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.LossSquared},
@@ -105,7 +105,7 @@ func newDevice(t testing.TB, mode string, timeout time.Duration, change func(t *
 	return newDeviceIn(t.Context(), t, mode, timeout, change)
 }
 
-// newDeviceIn is newDevice of an agent that runs until ctx ends.
+// newDeviceIn is like newDevice, for an agent that runs until ctx ends.
 func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Duration,
 	change func(t *wire.Task)) *device {
 	t.Helper()
@@ -122,7 +122,7 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 	return d
 }
 
-// begin begins a trainer with a program.
+// begin creates a trainer with a program.
 func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
 	d.Helper()
 	d.trainer = external.New(ctx, training.LocalTrainer{}, external.NoRowsSource{},
@@ -144,7 +144,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 	})
 }
 
-// ends is how often the program has ended, as the agent was told.
+// ends returns the number of ProgramEnded events.
 func (d *device) ends() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *device) ends() (n int) {
 	return n
 }
 
-// block begins a block at base 0, 0.1, 0.2 …, of as many steps as given.
+// block returns a block with the given number of steps and the base 0, 0.1, 0.2, ….
 func (d *device) block(ctx context.Context, steps int) (b training.LocalStepBlock, base, x []float32) {
 	d.Helper()
 	base, x = make([]float32, 8), make([]float32, 8)
@@ -173,7 +173,7 @@ func (d *device) block(ctx context.Context, steps int) (b training.LocalStepBloc
 	return b, base, x
 }
 
-// nearer is what steps of size μ make of x.
+// nearer returns x after the given number of steps of size mu.
 func nearer(x float32, mu float64, steps int) float32 {
 	for range steps {
 		x += float32(mu) * (1 - x)
@@ -181,7 +181,8 @@ func nearer(x float32, mu float64, steps int) float32 {
 	return x
 }
 
-// TestFit: the update is what the program has made of the parameters, tensor by tensor; it has as many rows as it says.
+// TestFit checks that the update contains the program's parameters, tensor by tensor, and the number of rows it
+// reports.
 func TestFit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		normalize bool
@@ -217,13 +218,13 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestOwn: tensors that are the device's own begin with the program's values, stay on the device, and are trained with
-// the others.
+// TestOwn checks that the device's own tensors start with the program's values, stay on the device, and are trained
+// with the others.
 func TestOwn(t *testing.T) {
 	own := func(w *wire.Task) { w.Personal.PersonalTensors = []string{"a", "s"} }
 	d := newDevice(t, "", time.Minute, own)
 	begins, err := d.trainer.InitialPersonalParameters(t.Context(), d.problem)
-	// The file has its tensors by name: a, s, z.
+	// The tensors in the file are sorted by name: a, s, z.
 	if want := []float32{4, 1, 2, 3}; err != nil || !slices.Equal(begins, want) {
 		t.Fatalf("%v, error %v; want %v", begins, err, want)
 	}
@@ -252,8 +253,8 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestMixes: between two steps of a block others change the parameters; an agent that affords two of four takes them
-// twice as long.
+// TestMixes checks that parameters may change between two steps of a block, and that an agent with two of four steps
+// takes twice as long for each.
 func TestMixes(t *testing.T) {
 	d := newDevice(t, "", time.Minute, func(w *wire.Task) {
 		mixing(w)
@@ -262,7 +263,7 @@ func TestMixes(t *testing.T) {
 	for _, afford := range []int{4, 2} {
 		b, base, x := d.block(t.Context(), afford)
 		want := nearer(base[3], 0.25*4/float64(afford), afford)
-		for s := range uint64(6) { // beyond the block, as where blocks have no end
+		for s := range uint64(6) { // beyond the block, as in endless blocks
 			if s == 4 {
 				out, err := b.OutcomeFromBase(base, x)
 				if err != nil || out.StepsTaken != afford || out.UpdateVector[3] != want-base[3] ||
@@ -274,12 +275,13 @@ func TestMixes(t *testing.T) {
 			if err := b.TakeSteps(x, s+1, s+1); err != nil {
 				t.Fatal(err)
 			}
-			x[0] += 1 // what a neighbour sent
+			x[0] += 1 // simulates a neighbour's change
 		}
 	}
 }
 
-// TestWrong: whatever a program does wrong, the block fails with the reason, and the next one works once it behaves.
+// TestWrong checks that a block fails with the reason if a program misbehaves, and that the next block succeeds once it
+// behaves.
 func TestWrong(t *testing.T) {
 	for mode, want := range map[string]string{
 		"crash": "has ended", "garbage": `wrote "Epoch 1/10: loss 0.3\n"`, "a long line": "more than 65536 bytes",
@@ -315,7 +317,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestRefused: a device whose program cannot do the task, or does not begin, has no rows, and says why.
+// TestRefused checks that a device has no rows and reports the reason if its program does not support the task or does
+// not start.
 func TestRefused(t *testing.T) {
 	for mode, want := range map[string]string{
 		"no rows": "0 rows", "another version": "speaks version 2", "cannot mix": `without "mixing"`,
@@ -339,8 +342,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStops: when a block's time is over the program is told, and the steps that it has taken count for those that it
-// was to take.
+// TestStops checks that a program receives stop when the time of a block is over, and that its partial result is used
+// as the result.
 func TestStops(t *testing.T) {
 	d := newDevice(t, "stops", time.Minute, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -368,16 +371,16 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// called waits for a call of the program, or of its child.
+// called waits for a connection from the program or its child.
 func (d *device) called() net.Conn {
 	conn, err := d.line.Accept()
 	if err != nil {
-		d.Error(err) // not Fatal: the caller may be a goroutine of its own
+		d.Error(err) // not Fatal: the caller may be another goroutine
 	}
 	return conn
 }
 
-// TestChildren: a program that is killed takes with it what it has started.
+// TestChildren checks that killing a program also kills its child processes.
 func TestChildren(t *testing.T) { takesChildren(t, "children") }
 
 func takesChildren(t *testing.T, mode string) {
@@ -399,7 +402,7 @@ func takesChildren(t *testing.T, mode string) {
 	}
 }
 
-// TestNoise: what a program writes to its standard error is logged, up to a bound, and keeps nobody waiting.
+// TestNoise checks that a program's standard error is logged up to a limit and never blocks.
 func TestNoise(t *testing.T) {
 	d := newDevice(t, "noise", time.Minute, nil)
 	b, _, x := d.block(t.Context(), 4)

@@ -2,19 +2,19 @@ package external
 
 import "time"
 
-// The version of docs/TRAINER.md that is spoken here, and the most bytes of a line, its end among them.
+// Version of the protocol in docs/TRAINER.md, and maximum length of a line in bytes, including its end.
 const (
 	protocolVersion = 1
 	maxLine         = 65536
 )
 
-// The names of frames.
+// Names of frames.
 const (
 	frameHello     = "hello"
 	frameFit       = "fit"
 	frameFitted    = "fitted"
-	frameInitial   = "initial" // both ways
-	frameRows      = "rows"    // both ways
+	frameInitial   = "initial" // request and answer
+	frameRows      = "rows"    // request and answer
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	framePredict   = "predict"
@@ -24,7 +24,7 @@ const (
 	frameFailed    = "failed"
 )
 
-// The words of hello's can.
+// Capabilities that a program reports in hello.
 const (
 	capabilityMix      = "mixing"
 	capabilityProximal = "proximal"
@@ -42,10 +42,10 @@ type helloFrame struct {
 	Federation            string  `json:"federation"`
 	Device                string  `json:"device"`
 	TaskName              string  `json:"task"`
-	SilenceTimeoutSeconds float64 `json:"timeout"` // seconds
+	SilenceTimeoutSeconds float64 `json:"timeout"` // maximum silence in seconds
 }
 
-// fitRequest asks for local steps first to last of a block.
+// fitRequest requests the local steps first to last of a block.
 type fitRequest struct {
 	Frame      string  `json:"frame"`
 	ID         uint64  `json:"id"`
@@ -55,17 +55,17 @@ type fitRequest struct {
 	BlockSteps uint64  `json:"block"`
 	StepSize   float64 `json:"step_size"`
 	BatchSize  uint32  `json:"batch_size"`
-	Seed       uint64  `json:"seed"` // below 2^53
+	Seed       uint64  `json:"seed"` // random seed, less than 2^53
 	Proximal   float64 `json:"proximal"`
 }
 
-// requestWithoutArguments is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
+// requestWithoutArguments is a request that has only an ID: rows, evaluate, predict, initial, or stop.
 type requestWithoutArguments struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`
 }
 
-// programAnswer is any frame of a program.
+// programAnswer contains the fields of all frames that a program sends.
 type programAnswer struct {
 	Frame         string             `json:"frame"`
 	Version       int                `json:"version"`
@@ -84,9 +84,9 @@ type programAnswer struct {
 	HasMorePredictions bool         `json:"more"`
 }
 
-// prediction is that of a row, or what its label has shown later.
+// prediction is the prediction for a row, or its residual once the label is known.
 type prediction struct {
-	Time          time.Time `json:"time"` // zero if rows have none
+	Time          time.Time `json:"time"` // time of the row; zero if rows have no time
 	Value         *float64  `json:"value"`
 	Probabilities []float64 `json:"probabilities"`
 	Residual      *float64  `json:"residual"`

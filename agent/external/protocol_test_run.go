@@ -14,29 +14,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ProtocolTestFinding is what one trial of a program has shown.
+// ProtocolTestFinding is the result of one test of a program.
 type ProtocolTestFinding struct {
-	ProtocolPart string // of the protocol
-	Problem      error  // nil = it is good
-	Summary      string // figures, if it is good
+	ProtocolPart string // tested part of the protocol
+	Problem      error  // nil if the test has passed
+	Summary      string // measurements if the test has passed
 }
 
-// testStepCount is how many local steps a trial takes.
+// testStepCount is the number of local steps in a test.
 const testStepCount = 3
 
-// ProtocolTest is a program that is tried.
+// ProtocolTest tests an external program.
 type ProtocolTest struct {
 	Config
-	Device    wire.AgentID         // that it is told
-	Layout    []learner.TensorSpec // of the model
-	Base      []float32            // its parameters
+	Device    wire.AgentID         // device ID that the program receives
+	Layout    []learner.TensorSpec // layout of the model's tensors
+	Base      []float32            // parameters of the model
 	StepSize  float64
 	Logger    *slog.Logger
-	OnFinding func(ProtocolTestFinding) // is told each finding
+	OnFinding func(ProtocolTestFinding) // called with each finding
 }
 
-// RunTest plays docs/TRAINER.md with the program: what it says of itself, local steps, that the same work comes to the
-// same, what else it can, that it stops and ends. It reports whether all was good.
+// RunTest tests the program against docs/TRAINER.md: hello, local steps, reproducibility, optional capabilities, stop
+// and end. It reports whether all tests have passed.
 func (t *ProtocolTest) RunTest(ctx context.Context) bool {
 	c := &protocolTestRun{ProtocolTest: t, ctx: ctx, allPassed: true}
 	if c.testHello() {
@@ -53,7 +53,7 @@ func (t *ProtocolTest) RunTest(ctx context.Context) bool {
 	return c.allPassed
 }
 
-// protocolTestRun is a trial under way.
+// protocolTestRun is a running test.
 type protocolTestRun struct {
 	*ProtocolTest
 	ctx       context.Context
@@ -62,14 +62,14 @@ type protocolTestRun struct {
 	run       *programRun
 }
 
-// reportFinding tells a finding, and reports whether it is good.
+// reportFinding reports a finding and returns whether the test has passed.
 func (c *protocolTestRun) reportFinding(what string, wrong error, format string, args ...any) bool {
 	c.OnFinding(ProtocolTestFinding{what, wrong, fmt.Sprintf(format, args...)})
 	c.allPassed = c.allPassed && wrong == nil
 	return wrong == nil
 }
 
-// testHello starts the program.
+// testHello starts the program and checks its hello.
 func (c *protocolTestRun) testHello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
@@ -94,7 +94,7 @@ func (c *protocolTestRun) testHello() bool {
 		time.Since(began).Round(time.Millisecond), confined)
 }
 
-// restartIfEnded starts the program again, if it has ended.
+// restartIfEnded restarts the program if it has ended.
 func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, error) {
 	c.p.mu.Lock()
 	c.p.restartAt = time.Time{}
@@ -102,7 +102,7 @@ func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, erro
 	return c.p.ensureProcess(ctx)
 }
 
-// takeLocalSteps takes steps from x, in place.
+// takeLocalSteps takes local steps from x, in place.
 func (c *protocolTestRun) takeLocalSteps(ctx context.Context, x []float32, what fitRequest) (programAnswer, error) {
 	run, err := c.restartIfEnded(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *protocolTestRun) takeLocalSteps(ctx context.Context, x []float32, what 
 	return c.p.fit(ctx, run, x, what)
 }
 
-// testLocalSteps takes some, twice.
+// testLocalSteps takes the same local steps twice and compares the results.
 func (c *protocolTestRun) testLocalSteps() {
 	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
 	what := fitRequest{FirstStep: 1, LastStep: testStepCount, BlockSteps: testStepCount}
@@ -140,7 +140,7 @@ func valueOrZero(x *float64) float64 {
 	return *x
 }
 
-// testMixing takes steps one by one.
+// testMixing takes single steps, as in a mixing block.
 func (c *protocolTestRun) testMixing() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityMix) {
 		return
@@ -155,7 +155,7 @@ func (c *protocolTestRun) testMixing() {
 	c.reportFinding("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
 }
 
-// testProximalTerm takes steps that a large λ holds back: the first one is at the base, where the term is zero.
+// testProximalTerm compares steps with and without a large λ. It takes two steps, since the term is zero at the base.
 func (c *protocolTestRun) testProximalTerm() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityProximal) {
 		return
@@ -172,7 +172,7 @@ func (c *protocolTestRun) testProximalTerm() {
 	c.reportFinding("proximal", err, "λ makes a difference")
 }
 
-// testInitialParameters has the program say the parameters that it begins with.
+// testInitialParameters requests the program's initial parameters.
 func (c *protocolTestRun) testInitialParameters() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityInitial) {
@@ -182,7 +182,7 @@ func (c *protocolTestRun) testInitialParameters() {
 	c.reportFinding("initial", err, "%d parameters to begin with", len(x))
 }
 
-// testRowCount has the program say how many it has.
+// testRowCount requests the number of rows.
 func (c *protocolTestRun) testRowCount() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityRows) {
@@ -195,7 +195,7 @@ func (c *protocolTestRun) testRowCount() {
 	c.reportFinding("rows", err, "%d", rows)
 }
 
-// testEvaluation scores a model, which stays as it is.
+// testEvaluation evaluates a model, which must not change.
 func (c *protocolTestRun) testEvaluation() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityEvaluate) {
@@ -205,13 +205,13 @@ func (c *protocolTestRun) testEvaluation() {
 	c.reportFinding("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
 }
 
-// testPrediction has the program predict with a model: all that it has, and then what has come since.
+// testPrediction requests all predictions with a model, and then the ones added since.
 func (c *protocolTestRun) testPrediction() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		return
 	}
-	const most = 1000 // answers
+	const most = 1000 // maximum number of answers
 	n, answers, more := 0, 0, true
 	for ; more && err == nil && answers < most; answers++ {
 		var some []predict.Forecast
@@ -224,7 +224,7 @@ func (c *protocolTestRun) testPrediction() {
 	c.reportFinding("predict", err, "%d predictions in %d answers", n, answers)
 }
 
-// testStop asks for more steps than anybody has time for.
+// testStop requests too many steps to finish, and stops them.
 func (c *protocolTestRun) testStop() {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
@@ -233,18 +233,18 @@ func (c *protocolTestRun) testStop() {
 	a, err := c.takeLocalSteps(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless,
 		BlockSteps: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
-		err = nil // so many steps may lead anywhere
+		err = nil // many steps may diverge
 	}
 	c.reportFinding("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.TakenSteps)
 }
 
-// testEndOfInput ends the program by the end of its input.
+// testEndOfInput closes the program's input and waits for its end.
 func (c *protocolTestRun) testEndOfInput() {
 	defer c.p.close()
 	c.p.mu.Lock()
 	r := c.p.run
 	c.p.mu.Unlock()
-	if r == nil { // it has ended already
+	if r == nil { // the program has ended already
 		return
 	}
 	began := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// played is what a trial of a program has found, a line each.
+// played returns the findings of a protocol test, one per line.
 func played(t *testing.T, cfg external.Config, elements int) (lines []string, good bool) {
 	t.Helper()
 	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
@@ -28,7 +28,7 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 	return lines, trial.RunTest(t.Context())
 }
 
-// TestTrial finds nothing in a good program, and in others what they do wrong.
+// TestTrial checks that the protocol test reports no problem of a correct program, and the problem of each faulty one.
 func TestTrial(t *testing.T) {
 	for mode, want := range map[string]string{
 		"": "", "no rows": "hello is wrong: the program has 0 rows", "NaN": "fit is wrong: diverged",
@@ -47,7 +47,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestC: a program in C that was written from the page.
+// TestC runs the protocol test with a program in C, written from the documentation.
 func TestC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a C compiler is a process")

@@ -20,12 +20,12 @@ const (
 	roundDevices = 4
 	roundSteps   = 10
 	roundBatch   = 32
-	roundWidth   = 1000 // squared, the parameters of the layer
+	roundWidth   = 1000 // width of the layer, which has the square of it as parameters
 )
 
-// BenchmarkRound is the local work of a round with a million parameters, of four devices of one machine at once: with
-// agentd's own learner, which takes 10 steps over 32 rows each and scores the model; and with programs that take no
-// time for these, in Go and in Python. Without neighbours a block is one fit: so theirs is what a program adds.
+// BenchmarkRound measures the local work of a round with a million parameters on four devices of one machine. It
+// compares agentd's own learner (10 steps of 32 rows, and scoring) with idle programs in Go and Python. Without
+// neighbours a block is one fit request, so the programs' times are pure overhead.
 func BenchmarkRound(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		w := externalTask(func(t *wire.Task) {
@@ -59,7 +59,7 @@ func BenchmarkRound(b *testing.B) {
 	programs(b, "program", external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=idle"}})
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
-		return // numbers are for the machine that has it
+		return // measured only where numpy is installed
 	}
 	source, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python", "src"))
 	if err != nil {
@@ -73,7 +73,7 @@ func BenchmarkRound(b *testing.B) {
 		Env: []string{"PYTHONPATH=" + source}})
 }
 
-// idle is a trainer that takes its steps in no time.
+// idle is a Python trainer whose steps take no time.
 const idle = `
 from fedmesh.trainer import Evaluated, Trainer
 
@@ -99,7 +99,7 @@ type part struct {
 	rows *learner.Samples[float32]
 }
 
-// programs is rounds of devices with a program.
+// programs measures rounds of devices with a program.
 func programs(b *testing.B, name string, cfg external.Config) {
 	b.Run(name, func(b *testing.B) {
 		cfg.SilenceTimeout, cfg.AllowsNetwork = time.Minute, true
@@ -120,14 +120,14 @@ func programs(b *testing.B, name string, cfg external.Config) {
 	})
 }
 
-// rounds has all devices take their part of a round at once, again and again.
+// rounds repeats a round in which all devices train concurrently.
 func rounds(b *testing.B, of [roundDevices]part, params int) {
 	base := make([]float32, params)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range base {
 		base[i] = float32(rng.NormFloat64() / 100)
 	}
-	best := time.Hour // what else the machine does makes it no shorter
+	best := time.Hour // best, since other load only makes rounds longer
 	for b.Loop() {
 		began := time.Now()
 		var all sync.WaitGroup

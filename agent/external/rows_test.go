@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/external"
 )
 
-// has has the program say that it has that many rows more than at first.
+// has makes the program report additional rows, one per byte of more.
 func (d *device) has(more string) {
 	d.Helper()
 	if err := os.WriteFile(d.good, []byte(more), 0o600); err != nil {
@@ -17,7 +17,7 @@ func (d *device) has(more string) {
 	}
 }
 
-// starts is how often the program has begun, as the agent was told.
+// starts returns the number of ProgramStarted events.
 func (d *device) starts() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,8 +29,8 @@ func (d *device) starts() (n int) {
 	return n
 }
 
-// TestRows: an agent that looks whether there are more rows hears of them. A program that does not say how many it has
-// goes on with those that it had; one that has ended is started again.
+// TestRows checks that an agent that checks for rows receives the new number. If the program does not report it, the
+// previous number remains. A program that has ended is restarted.
 func TestRows(t *testing.T) {
 	for mode, want := range map[string]struct{ rows, ends int }{
 		"": {43, 0}, "counts when it fits": {40, 0}, "rows are away": {40, 0}, "rows are lost": {40, 1},
@@ -64,9 +64,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRowsOfBusy: a program that works is not asked how many rows it has.
+// TestRowsOfBusy checks that a busy program is not asked for its number of rows.
 func TestRowsOfBusy(t *testing.T) {
-	t.Parallel() // agentd waits for some seconds
+	t.Parallel() // agentd waits for several seconds
 	d := newDevice(t, "a step crosses stop", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
 		t.Fatal(err)

@@ -12,23 +12,25 @@ import (
 	"syscall"
 )
 
-// sandbox is the control group of a program, below the agent's own, and its network: a namespace without any.
+// sandbox confines a program. It consists of a control group below the agent's own, and a network namespace without
+// interfaces.
 type sandbox struct {
-	cgroupDir     string // its folder; empty = none
+	cgroupDir     string // folder of the control group; empty if none
 	cgroupDirFile *os.File
-	blocksNetwork bool // no network
+	blocksNetwork bool // the program has no network
 }
 
 var noSandbox sandbox
 
-// mostProcesses bounds the processes and threads of a program.
+// mostProcesses is the maximum number of processes and threads of a program.
 const mostProcesses = 256
 
-// cgroupRoot is where the kernel shows control groups.
+// cgroupRoot is the mount point of the control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// newSandbox makes one, or says why a program cannot be confined. The agent's group has to be delegated to it (systemd:
-// Delegate=yes): it moves itself into a group below, since a group with processes hands no controllers down.
+// newSandbox creates a sandbox, or returns the reason why a program cannot be confined. The agent's control group must
+// be delegated to it (systemd: Delegate=yes). The agent moves into a child group, because a group with processes cannot
+// enable controllers for its children.
 func newSandbox(cfg *Config) (sandbox, string) {
 	own, err := ownCgroupDir()
 	if err != nil {
@@ -49,7 +51,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	}
 	for file, value := range limits {
 		err := os.WriteFile(filepath.Join(group, file), []byte(value), 0)
-		swapless := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist) // the kernel has none
+		swapless := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist) // the kernel has no swap limit
 		if err != nil && !swapless {
 			c.remove()
 			return noSandbox, fmt.Sprintf("%s: %v", file, err)
@@ -62,7 +64,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	return c, ""
 }
 
-// ownCgroupDir is the folder of the agent's own control group.
+// ownCgroupDir returns the folder of the agent's own control group.
 func ownCgroupDir() (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -79,13 +81,12 @@ func ownCgroupDir() (string, error) {
 // agentCgroupName is the name of the group into which the agent moves itself.
 const agentCgroupName = "agent"
 
-// delegateCgroupControllers makes the controllers of a group available below it, and returns the group that hands them
-// down.
+// delegateCgroupControllers enables the controllers of a group for its children, and returns the group.
 func delegateCgroupControllers(own string) (string, error) {
-	if filepath.Base(own) == agentCgroupName { // the agent has moved before
+	if filepath.Base(own) == agentCgroupName { // the agent has already moved
 		return filepath.Dir(own), nil
 	}
-	procs, err := os.ReadFile(filepath.Join(own, "cgroup.procs")) // where there are no groups of version 2, no file
+	procs, err := os.ReadFile(filepath.Join(own, "cgroup.procs")) // the file is missing without cgroups version 2
 	if err != nil {
 		return "", err
 	}
@@ -107,10 +108,10 @@ func delegateCgroupControllers(own string) (string, error) {
 	return own, nil
 }
 
-// mayRunUnconfined says that a program which does not start in the cage may be tried without.
+// mayRunUnconfined reports whether a program that does not start in the sandbox may be started without it.
 func (c sandbox) mayRunUnconfined() bool { return c.cgroupDir != "" }
 
-// applyTo has a command start in the cage, in a group of processes of its own.
+// applyTo configures a command to start in the sandbox, in its own process group.
 func (c sandbox) applyTo(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.cgroupDirFile != nil {
@@ -124,24 +125,24 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 	}
 }
 
-// killProgram ends all processes in the cage.
+// kill ends all processes in the sandbox.
 func (c sandbox) kill() {
 	if c.cgroupDir != "" {
-		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 there is none
+		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0) // missing before Linux 5.14
 	}
 }
 
-// remove removes the cage, once its processes have ended.
+// remove removes the sandbox after its processes have ended.
 func (c sandbox) remove() {
 	if c.cgroupDirFile != nil {
-		_ = c.cgroupDirFile.Close() // it was only read
+		_ = c.cgroupDirFile.Close() // the file was only read
 	}
 	if c.cgroupDir != "" {
-		_ = os.Remove(c.cgroupDir) // a process that does not die keeps it
+		_ = os.Remove(c.cgroupDir) // fails if a process is still alive
 	}
 }
 
-// killAll ends a process and the others of its group.
+// killAll ends a process and the others of its process group.
 func killAll(cmd *exec.Cmd) {
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it has ended if that fails
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if the process has ended
 }

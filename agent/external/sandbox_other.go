@@ -4,7 +4,7 @@ package external
 
 import "os/exec"
 
-// sandbox confines a program; on this system it does nothing.
+// sandbox does nothing on this system.
 type sandbox struct{}
 
 var noSandbox sandbox
@@ -16,4 +16,4 @@ func (sandbox) applyTo(*exec.Cmd)      {}
 func (sandbox) kill()                  {}
 func (sandbox) remove()                {}
 
-func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // it has ended if that fails
+func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // fails if the process has ended

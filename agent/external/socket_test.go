@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/agent/external"
 )
 
-// serving is a program that runs by itself: it serves one connection after another, and tells of each, and of its end.
+// serving runs a program that listens on a socket and serves one connection after another. It sends each connection,
+// and its end, to the returned channels.
 func serving(t *testing.T, path, mode string) (conns chan net.Conn, ended chan struct{}, line net.Listener) {
 	t.Helper()
 	line, err := net.Listen("unix", path)
@@ -34,8 +35,8 @@ func serving(t *testing.T, path, mode string) (conns chan net.Conn, ended chan s
 	return conns, ended, line
 }
 
-// TestSocket: a program that runs by itself is asked over its socket. When the connection is cut, or the program is not
-// there, a block fails with the reason, and later ones go on.
+// TestSocket checks that an independent program is used over its socket. If the connection is cut or the program is not
+// running, the block fails with the reason, and later blocks continue.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trainer.sock")
 	d := &device{TB: t}
@@ -68,5 +69,5 @@ func TestSocket(t *testing.T) {
 	if err := d.trainer.Close(); err != nil {
 		t.Error(err)
 	}
-	<-ended // it is told by the end of what it reads, and ends the connection itself
+	<-ended // the program detects the end of its input and closes the connection
 }

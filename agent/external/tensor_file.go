@@ -16,32 +16,32 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tensorFile is the safetensors file in which parameters go to and fro.
+// tensorFile is the safetensors file through which the agent and a program exchange parameters.
 type tensorFile struct {
 	dir, path        string
-	dirLock          *store.StateFolderLock // of dir, while this process lives
-	header           []byte                 // what stands before the parameters
-	spansInFileOrder []tensorSpan           // of the vector, in the order of the file
-	elementCount     int                    // of all tensors
+	dirLock          *store.StateFolderLock // lock of dir, held while this process runs
+	header           []byte                 // bytes of the file before the parameters
+	spansInFileOrder []tensorSpan           // spans of the parameter vector, in the order of the file
+	elementCount     int                    // number of elements of all tensors
 	fileReader       *bufio.Reader
 	fileWriter       *bufio.Writer
 }
 
-// fileBufferBytes is how many bytes of the file are in memory at a time.
+// fileBufferBytes is the number of bytes of the file that are buffered in memory.
 const fileBufferBytes = 256 << 10
 
-// tensorSpan is where a tensor lies in the vector of all parameters.
+// tensorSpan is the range of a tensor in the vector of all parameters.
 type tensorSpan struct {
 	tensorName string
 	from, to   int
 }
 
-// findScratchDir is where such files lie: in memory, if the system has a place for that.
+// findScratchDir returns the folder for tensor files, in memory if the system has such a folder.
 func findScratchDir() string {
 	for _, dir := range []string{os.Getenv("RUNTIME_DIRECTORY"), "/dev/shm"} {
 		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
 			if f, err := os.CreateTemp(dir, "fedmesh-"); err == nil {
-				_ = errors.Join(f.Close(), os.Remove(f.Name())) // it only shows that there may be one
+				_ = errors.Join(f.Close(), os.Remove(f.Name())) // the file only shows that the folder is writable
 				return dir
 			}
 		}
@@ -49,7 +49,7 @@ func findScratchDir() string {
 	return os.TempDir()
 }
 
-// newTensorFile makes the file of a model whose tensors are zero.
+// newTensorFile creates the file of a model, with all tensors zero.
 func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 	at := findScratchDir()
 	removeStaleTensorDirs(at)
@@ -67,25 +67,25 @@ func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 	return t, nil
 }
 
-// scratchDirPrefix is how the names of such files' folders begin.
+// scratchDirPrefix is the name prefix of the tensor files' folders.
 const scratchDirPrefix = "fedmesh-trainer-"
 
-// removeStaleTensorDirs removes the folders of agents that were killed, which would fill the memory. A new one may not
-// be locked yet.
+// removeStaleTensorDirs removes the folders of killed agents, which would fill the memory. It skips folders younger
+// than one second, which may not be locked yet.
 func removeStaleTensorDirs(at string) {
-	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // only a bad pattern is an error
+	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // fails only for an invalid pattern
 	for _, dir := range all {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || !ownedByUser(info) || time.Since(info.ModTime()) < time.Second {
 			continue
 		}
-		if held, err := store.LockStateFolder(dir); err == nil { // else its agent lives
-			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // the next one tries again
+		if held, err := store.LockStateFolder(dir); err == nil { // otherwise its agent is running
+			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // the next agent retries
 		}
 	}
 }
 
-// createFile makes the file, whose data are a hole until the first write.
+// createFile creates the file. It is sparse until the first write.
 func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	largest := 0
 	for _, tensor := range layout {
@@ -108,7 +108,7 @@ func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	if err != nil {
 		return err
 	}
-	// as in the file
+	// in the order of the file
 	slices.SortFunc(t.spansInFileOrder, func(a, b tensorSpan) int {
 		return strings.Compare(a.tensorName,
 			b.tensorName)
@@ -122,10 +122,10 @@ func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	return os.Truncate(t.path, t.fileLength())
 }
 
-// fileLength is the length of the file.
+// fileLength returns the length of the file.
 func (t *tensorFile) fileLength() int64 { return int64(len(t.header) + 4*t.elementCount) }
 
-// remove removes the file, and all that a program has put beside it.
+// remove deletes the file and everything that a program has written to its folder.
 func (t *tensorFile) remove() error {
 	var err error
 	if t.dirLock != nil {
@@ -134,7 +134,7 @@ func (t *tensorFile) remove() error {
 	return errors.Join(err, os.RemoveAll(t.dir))
 }
 
-// write gives the parameters x to the program.
+// writeParameters writes the parameters x for the program.
 func (t *tensorFile) writeParameters(x []float32) error {
 	f, err := t.openIfIntact(os.O_WRONLY)
 	if err != nil {
@@ -159,8 +159,8 @@ func (t *tensorFile) writeParameters(x []float32) error {
 	return errors.Join(err, f.Close())
 }
 
-// read takes into x what the program has made of the parameters. The error says what is wrong with the file; it is a
-// *learner.DivergenceError of parameters that are not finite.
+// readParameters reads the program's parameters into x. It returns an error if the file is invalid. The error is a
+// *learner.DivergenceError if the parameters are not finite.
 func (t *tensorFile) readParameters(x []float32, step int) error {
 	f, err := t.openIfIntact(os.O_RDONLY)
 	if err != nil {
@@ -171,7 +171,7 @@ func (t *tensorFile) readParameters(x []float32, step int) error {
 
 func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error {
 	t.fileReader.Reset(f)
-	// next returns some bytes, which are good until the next call.
+	// next returns the next n bytes. They are valid until the next call.
 	next := func(n int) ([]byte, error) {
 		b, err := t.fileReader.Peek(n)
 		if err == nil {
@@ -204,7 +204,7 @@ func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error
 	return nil
 }
 
-// openIfIntact opens the file, if it is still one of that length: the program may have put anything there.
+// openIfIntact opens the file if it is still a regular file of the same length, since the program may have replaced it.
 func (t *tensorFile) openIfIntact(flag int) (*os.File, error) {
 	f, err := os.OpenFile(t.path, flag|noFollow, 0)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxInMemory is the length of the longest blob that is fetched into memory. A longer one is fetched into a file, so
-// that it continues after a restart. To fetch a small one again costs less than the wear of the flash.
+// maxInMemory is the maximum length of a blob that is fetched into memory. A longer blob is fetched into a file, so
+// that the transfer continues after a restart. For small blobs that would wear flash memory more than it saves.
 const maxInMemory = 1 << 20
 
-// openBlobStorage opens the place into which a blob is fetched. Each purpose has one file: the hashes of the blob's
-// chunks show which of them the file already has.
+// openBlobStorage opens the storage of a blob. Each purpose has one file. The hashes of the chunks show which of them
+// the file already contains.
 func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
 	answer := transfer.StorageOpened{BlobDigest: m.Hash}
 	if m.BlobLength <= maxInMemory {
@@ -40,7 +40,7 @@ func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
 	})
 }
 
-// Blob is a blob that was fetched.
+// Blob is a fetched blob.
 type Blob struct {
 	ref     wire.BlobRef
 	storage transfer.ChunkStorage
@@ -49,10 +49,10 @@ type Blob struct {
 }
 
 // ReadPieces calls take with each piece of the blob in turn, and with the offset of the piece. Offsets and lengths are
-// multiples of the length of a vector's element. Read is called once, from any goroutine.
+// multiples of the length of a vector's element. It may be called only once, from any goroutine.
 //
-// The pieces in memory are the chunks, which were checked against their hashes on arrival. A file is checked against
-// the checksums of these chunks, because it may have changed on the disk.
+// Chunks in memory were checked against their hashes on arrival. Pieces of a file are checked against the checksums of
+// the chunks, because the file may have changed on disk.
 func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, b.storage.Close()) }()
 	at := 0
@@ -84,11 +84,11 @@ func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 	return nil
 }
 
-// ReadAll returns the content of the blob. It is called in place of Read.
+// ReadAll returns the content of the blob. It is called instead of ReadPieces.
 func (b *Blob) ReadAll() (content []byte, err error) {
 	err = b.ReadPieces(func(_ int, piece []byte) error { content = append(content, piece...); return nil })
 	return content, err
 }
 
-// RemoveFile removes the file into which the blob was fetched, if there is one.
+// RemoveFile removes the file of the blob, if it exists.
 func (b *Blob) RemoveFile() error { return b.folder.RemoveFile(b.purpose.FileName()) }

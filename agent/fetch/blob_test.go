@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReadChecksAFile: the file of a blob may change on the disk between its last chunk and its reading.
+// TestReadChecksAFile checks that a blob's file is verified when it is read, since it may have changed on disk.
 func TestReadChecksAFile(t *testing.T) {
 	blob := bytes.Repeat([]byte{1, 2, 3, 4}, 40000)
 	m, err := wire.NewManifest(blob, wire.Digest{})

@@ -1,5 +1,5 @@
-// Package fetch fetches blobs from the broker: tasks, base models, and files of models to predict with. It also keeps
-// the group keys under which blobs are sealed. Training, prediction and evaluation share one Fetcher.
+// Package fetch fetches blobs from the broker: tasks, base models, and model files for predictions. It also keeps the
+// group keys with which blobs are sealed. Training, prediction and evaluation share one Fetcher.
 package fetch
 
 import (
@@ -19,26 +19,25 @@ import (
 // BlobPurpose is the use of a blob. At most one blob of each purpose is fetched at a time.
 type BlobPurpose uint8
 
-// The purposes.
+// Purposes of blobs.
 const (
 	Task      BlobPurpose = iota
 	Model                 // a base model, for training, prediction or evaluation
-	ModelFile             // the file of a model that is rolled out
+	ModelFile             // file of a model that is being rolled out
 
 	purposeCount = iota
 )
 
-// FileName returns the name of the file in the state folder into which a large blob is fetched. Its chunks are checked
-// against their hashes.
+// FileName returns the name of the file for large blobs in the state folder.
 func (p BlobPurpose) FileName() string {
 	return [...]string{Task: "task.part", Model: "model.part", ModelFile: "file.part"}[p]
 }
 
-// Config limits what is fetched.
+// Config contains the limits of a Fetcher.
 type Config struct {
-	MaxBytes      int               // maximum length of a blob
+	MaxBytes      int               // maximum length of a blob in bytes
 	MinUplinkRate transfer.LinkRate // minimum rate of the uplink
-	// NeedsModelsOutsideRounds means that the agent asks for missing models even if it has no part in a round.
+	// NeedsModelsOutsideRounds means that the agent requests missing models even if it does not take part in a round.
 	NeedsModelsOutsideRounds bool
 }
 
@@ -48,27 +47,27 @@ type Fetcher struct {
 	cfg                       Config
 	onAcceptanceByCoordinator func()
 
-	fetchByPurpose [purposeCount]*blobFetch // nil = nothing is fetched for the purpose
-	missingParts   wire.MissingBlobParts    // parts of a blob that the next hello asks for
-	// hadUnavailableParts means that the broker did not return the previous blob: the coordinator had to publish it
-	// again.
+	fetchByPurpose [purposeCount]*blobFetch // nil if no blob is being fetched for the purpose
+	missingParts   wire.MissingBlobParts    // parts of a blob that the next hello requests
+	// hadUnavailableParts means that the broker lacked parts of the previous blob, so that the coordinator had to
+	// publish it again.
 	hadUnavailableParts bool
-	groupKeys           []wire.SealKey // the newest first, at most maxGroupKeys
-	nextKeyRequestAt    time.Time      // of the next hello that asks for a group key
+	groupKeys           []wire.SealKey // newest key first, at most maxGroupKeys
+	nextKeyRequestAt    time.Time      // time of the next hello that requests a group key
 	keyRequestInterval  time.Duration
 	isKeyWaitReported   bool // GroupKeyAwaited was reported
 }
 
-// blobFetch is a blob that is being fetched.
+// blobFetch is the transfer of one blob.
 type blobFetch struct {
 	*transfer.BlobPuller // nil while the agent lacks the group key of the blob
 	ref                  wire.BlobRef
 	purpose              BlobPurpose
-	failedAttempts       int // earlier attempts to fetch the blob
+	failedAttempts       int // number of earlier attempts to fetch the blob
 	done                 func(*Blob, error)
 }
 
-// New makes the part, and reads the group keys. accepted is called when the coordinator has sent a group key, which
+// New returns a Fetcher and loads the group keys. accepted is called when the coordinator has sent a group key, which
 // shows that it accepts the agent's messages.
 func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err error) {
 	f = &Fetcher{core: core, cfg: cfg, onAcceptanceByCoordinator: accepted}
@@ -79,20 +78,20 @@ func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err err
 // ErrCanceled means that a blob is no longer fetched, because of Cancel or another blob of the same purpose.
 var ErrCanceled = errors.New("another blob is fetched instead, or none is needed")
 
-// maxRetries limits the retries of a model that the broker does not have. A task is retried until another one is
+// maxRetries is the maximum number of retries for a model that the broker lacks. A task is retried until another one is
 // announced.
 const maxRetries = 2
 
 // transferWrite is the purpose of the writes of a transfer, which retries them itself.
 const transferWrite = "store a model or task on its way"
 
-// Fetch fetches a blob, in place of the previous blob of the purpose. done is called once, on the owner's goroutine and
-// possibly before Fetch returns, with the blob or with the reason why it is not available.
+// Fetch fetches a blob and cancels the previous transfer for the purpose. done is called once on the event loop, with
+// the blob or an error. It may be called before Fetch returns.
 func (f *Fetcher) Fetch(ref wire.BlobRef, p BlobPurpose, done func(*Blob, error)) {
 	f.startFetch(&blobFetch{ref: ref, purpose: p, done: done})
 }
 
-// RenewRetries reports whether the same blob is being fetched for the purpose. If it is, it gets all its retries again.
+// RenewRetries reports whether the same blob is being fetched for the purpose. If so, it resets the number of retries.
 func (f *Fetcher) RenewRetries(ref wire.BlobRef, p BlobPurpose) bool {
 	n := f.fetchByPurpose[p]
 	same := n != nil && n.BlobPuller != nil && n.ref.Hash == ref.Hash && n.ref.ManifestHash == ref.ManifestHash
@@ -102,8 +101,8 @@ func (f *Fetcher) RenewRetries(ref wire.BlobRef, p BlobPurpose) bool {
 	return same
 }
 
-// BlobBeingFetched returns the hash of the blob that is being fetched for a purpose. It is not ok if there is none, or
-// if its group key is missing.
+// BlobBeingFetched returns the hash of the blob that is being fetched for a purpose. ok is false if there is none or
+// its group key is missing.
 func (f *Fetcher) BlobBeingFetched(p BlobPurpose) (hash wire.Digest, ok bool) {
 	if n := f.fetchByPurpose[p]; n != nil && n.BlobPuller != nil {
 		return n.ref.Hash, true
@@ -125,7 +124,7 @@ func (f *Fetcher) Cancel(p BlobPurpose) {
 	n.done(nil, ErrCanceled)
 }
 
-// startFetch begins to fetch a blob, in place of the previous blob of the purpose.
+// startFetch starts the transfer of a blob, in place of the previous blob of the purpose.
 func (f *Fetcher) startFetch(n *blobFetch) {
 	before := f.fetchByPurpose[n.purpose]
 	f.Cancel(n.purpose)
@@ -149,7 +148,7 @@ func (f *Fetcher) startFetch(n *blobFetch) {
 	f.stepPuller(n, transfer.Start{})
 }
 
-// stepPuller gives the puller of a blob an event and performs the effects that follow. It does nothing if the blob is
+// stepPuller passes an event to the puller of a blob and performs the resulting effects. It does nothing if the blob is
 // no longer fetched.
 func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 	if f.fetchByPurpose[n.purpose] != n || n.BlobPuller == nil {
@@ -181,7 +180,7 @@ func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 	}
 }
 
-// stepAllPullers gives the pullers of all blobs an event.
+// stepAllPullers passes an event to the pullers of all blobs.
 func (f *Fetcher) stepAllPullers(ev transfer.PullEvent) {
 	for _, n := range f.fetchByPurpose {
 		if n != nil {
@@ -198,8 +197,8 @@ func (f *Fetcher) partTopics(n *blobFetch, parts []string) []string {
 	return topics
 }
 
-// requestMissingParts has the next hello ask the coordinator for parts that the broker does not return, together with
-// earlier parts of the blob that no hello has asked for yet.
+// requestMissingParts makes the next hello request parts that the broker lacks. Earlier missing parts of the same blob
+// that no hello has requested yet are included.
 func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 	if f.missingParts.BlobDigest != n.ref.Hash {
 		f.missingParts = wire.MissingBlobParts{BlobDigest: n.ref.Hash}
@@ -215,9 +214,8 @@ func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 	f.core.HandleRoundEvent(agentround.DownloadDataMissing{})
 }
 
-// finishFetch handles a blob that was fetched, or the reason why it is not available. A blob that the broker does not
-// have may be published again: the announcement is read again, because it may be an old one, and a hello has the
-// coordinator check its blobs.
+// finishFetch handles a fetched blob or an error. If the broker lacks the blob, it requests the announcement again,
+// which may be out of date, and sends a hello that makes the coordinator check its blobs.
 func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err error) {
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
@@ -243,12 +241,12 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 	}
 }
 
-// requestHelloForStalledFetch makes a hello request the missing parts, or the missing group key.
+// requestHelloForStalledFetch sends a hello that requests the missing parts or the missing group key.
 func (f *Fetcher) requestHelloForStalledFetch() {
 	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeedsModelsOutsideRounds})
 }
 
-// ReceiveBlobPart handles a part of a blob, which arrived on the topic of the blob's hash.
+// ReceiveBlobPart handles a part of a blob. The topic contains the blob's hash and the part's name.
 func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 	for _, n := range f.fetchByPurpose {
 		if n != nil && n.BlobPuller != nil && n.ref.Hash.TopicLevel() == hash {

@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newFetcher returns a Fetcher with a link to a broker that has nothing.
+// newFetcher returns a Fetcher that is connected to an empty broker.
 func newFetcher(t *testing.T) *Fetcher {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "plant")
@@ -42,7 +42,8 @@ func newFetcher(t *testing.T) *Fetcher {
 	return f
 }
 
-// TestDone: done is called once for each blob, whether it arrives, is replaced, is canceled, or has no valid key.
+// TestDone checks that done is called once for each blob, whether it arrives, is replaced, is cancelled, or has an
+// invalid key.
 func TestDone(t *testing.T) {
 	f := newFetcher(t)
 	var got []string

@@ -15,11 +15,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxGroupKeys limits the group keys that are kept: the present one and the previous one.
+// maxGroupKeys is the maximum number of stored group keys: the current and the previous one.
 const maxGroupKeys = 2
 
-// The waits between two hellos that ask for a group key double from minKeyRequestWait to maxKeyRequestWait. Answers are
-// rarely lost, and each hello costs.
+// minKeyRequestWait and maxKeyRequestWait limit the interval between two hellos that request a group key. It doubles
+// after each request.
 const (
 	minKeyRequestWait = 10 * time.Second
 	maxKeyRequestWait = 10 * time.Minute
@@ -27,8 +27,8 @@ const (
 
 var errNoKey = errors.New("the agent lacks the key under which it is sealed")
 
-// unsealBlobRef returns the reference to a blob for the puller. The seal is nil unless the blob is published sealed.
-// The error is errNoKey if the agent lacks the group key.
+// unsealBlobRef returns the reference for the puller, and the sealer of a sealed blob or nil. The error is errNoKey if
+// the agent lacks the group key.
 func (f *Fetcher) unsealBlobRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, error) {
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
@@ -44,13 +44,13 @@ func (f *Fetcher) unsealBlobRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeale
 	return ref, f.groupKeys[i].BlobSealer(ref.Hash), nil
 }
 
-// keyIndex returns the index of the group key with that ID, or -1.
+// keyIndex returns the index of the group key with the given ID, or -1.
 func (f *Fetcher) keyIndex(id uint64) int {
 	return slices.IndexFunc(f.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
-// awaitGroupKey has a blob wait for its group key, for which a hello asks. requested means that the same blob already
-// waited for it. Without its task the agent declines rounds.
+// awaitGroupKey makes a blob wait for its group key, which a hello requests. requested means that the same blob was
+// already waiting. Without its task the agent declines rounds.
 func (f *Fetcher) awaitGroupKey(n *blobFetch, requested bool) {
 	if !f.AwaitsGroupKey() {
 		f.keyRequestInterval = minKeyRequestWait
@@ -65,12 +65,12 @@ func (f *Fetcher) awaitGroupKey(n *blobFetch, requested bool) {
 	}
 }
 
-// AwaitsGroupKey reports whether a blob waits for its group key.
+// AwaitsGroupKey reports whether a blob is waiting for its group key.
 func (f *Fetcher) AwaitsGroupKey() bool {
 	return slices.ContainsFunc(f.fetchByPurpose[:], func(n *blobFetch) bool { return n != nil && n.BlobPuller == nil })
 }
 
-// requestGroupKeyIfDue has a hello ask for the group key again, if that is due.
+// requestGroupKeyIfDue sends another hello that requests the group key, if it is due.
 func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
 	if f.AwaitsGroupKey() && !now.Before(f.nextKeyRequestAt) {
 		f.keyRequestInterval = min(2*f.keyRequestInterval, maxKeyRequestWait)
@@ -79,8 +79,8 @@ func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
 	}
 }
 
-// missingGroupKeyID returns the ID of the group key under which the newest announcement has blobs, if the agent lacks
-// the key, and 0 otherwise. An agent that is not drawn to answer does not ask for the key.
+// missingGroupKeyID returns the ID of a group key that the newest announcement uses and the agent lacks, or 0. An agent
+// that is not drawn to answer does not request the key.
 func (f *Fetcher) missingGroupKeyID() uint64 {
 	a := &f.core.LastAnnouncement.Announcement
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
@@ -96,7 +96,7 @@ func (f *Fetcher) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeGroupKeyDelivery}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver: it keeps a group key, and fetches the blobs that have
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It stores a group key and fetches the blobs that have
 // waited for it.
 func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeGroupKeyDelivery(e.Body)
@@ -138,7 +138,7 @@ func saveGroupKeys(folder state.Folder, keys []wire.SealKey) error {
 	return folder.SaveFile(state.GroupKeys, b)
 }
 
-// loadGroupKeys returns the group keys that an earlier process received.
+// loadGroupKeys returns the group keys saved by an earlier process.
 func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
 	err = folder.LoadFile(state.GroupKeys, func(b []byte) (err error) {
 		keys, err = parseGroupKeys(b)
@@ -158,8 +158,8 @@ func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 	return keys, nil
 }
 
-// LoadGroupKey returns the group key with that ID from an agent's state folder. With it, other programs on the device
-// open the blobs that are announced. The error means that the key is not there.
+// LoadGroupKey returns the group key with the given ID from an agent's state folder. Other programs on the device use
+// it to open announced blobs. It returns an error if the key is missing.
 func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	body, err := d.LoadStateFile(dir, state.GroupKeys)
 	if err == nil {
@@ -182,8 +182,8 @@ var groupKeyAwaited = observe.Gauge("key_awaited",
 
 const groupKeyCondition = "group key"
 
-// GroupKeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator for the
-// key.
+// GroupKeyAwaited reports that the agent lacks the key with which tasks and models are sealed. It requests the key from
+// the coordinator.
 type GroupKeyAwaited struct{}
 
 // Describe implements observe.Event.
@@ -195,7 +195,7 @@ func (GroupKeyAwaited) Describe(d *observe.EventDescription) {
 		"wait; if it takes long, check with `coordinator devices list` that the coordinator knows the device")
 }
 
-// GroupKeyReceived: the coordinator has sent the key under which tasks and models are sealed.
+// GroupKeyReceived reports that the coordinator has sent the key with which tasks and models are sealed.
 type GroupKeyReceived struct{}
 
 // Describe implements observe.Event.

@@ -12,19 +12,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CertificateClock is the clock with which a device checks certificates. It returns the time of the machine's clock, or
-// a floor if that is later: the time when the program was built, or the latest time that the coordinator has signed.
-// So a machine whose clock starts in 1970 can connect to a broker with TLS. It may be used from several goroutines.
+// CertificateClock returns the time for checking certificates: the machine's clock or a floor, whichever is later. The
+// floor is the build time of the program or the latest time signed by the coordinator. So a machine whose clock starts
+// in 1970 can connect with TLS. It is safe for concurrent use.
 type CertificateClock struct {
 	readMachineClock func() time.Time
 	minTime          time.Time
 
 	mu         sync.Mutex
-	floorTime  time.Time // the earliest possible time at floorSetAt
-	floorSetAt time.Time // by the monotonic clock
+	floorTime  time.Time // earliest possible time at floorSetAt
+	floorSetAt time.Time // time at which floorTime was set, monotonic
 }
 
-// NewCertificateClock returns a clock that is never earlier than minTime. If machine is nil, it is time.Now.
+// NewCertificateClock returns a clock that never returns a time before minTime. If machine is nil, it uses time.Now.
 func NewCertificateClock(minTime time.Time, machine func() time.Time) *CertificateClock {
 	if machine == nil {
 		machine = time.Now
@@ -32,13 +32,13 @@ func NewCertificateClock(minTime time.Time, machine func() time.Time) *Certifica
 	return &CertificateClock{readMachineClock: machine, minTime: minTime, floorTime: minTime, floorSetAt: time.Now()}
 }
 
-// Now returns the time.
+// Now returns the time for checking certificates.
 func (c *CertificateClock) Now() time.Time {
 	_, now := c.machineAndCertificateTime()
 	return now
 }
 
-// machineAndCertificateTime returns the time of the machine's clock, and the time with which certificates are checked.
+// machineAndCertificateTime returns the time of the machine's clock and the time for checking certificates.
 func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,14 +49,14 @@ func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) 
 	return machine, now
 }
 
-// raiseFloor sets the floor to a time, if the clock is earlier.
+// raiseFloor raises the floor to t if the clock is earlier.
 func (c *CertificateClock) raiseFloor(t time.Time) {
 	if t.After(c.Now()) {
 		c.setFloor(t)
 	}
 }
 
-// forgetCoordinatorTimes forgets the times that the coordinator has signed.
+// forgetCoordinatorTimes resets the floor to minTime, without the times signed by the coordinator.
 func (c *CertificateClock) forgetCoordinatorTimes() { c.setFloor(c.minTime) }
 
 func (c *CertificateClock) setFloor(floor time.Time) {
@@ -66,19 +66,17 @@ func (c *CertificateClock) setFloor(floor time.Time) {
 }
 
 const (
-	// clockSaveInterval is how far the saved time may be behind. It protects flash storage from a write for each
-	// announcement.
+	// clockSaveInterval is the maximum lag of the saved time. It spares flash memory a write per announcement.
 	clockSaveInterval = time.Hour
-	// minReportedClockLag is the lag from which the machine's clock is reported as behind.
+	// minReportedClockLag is the minimum lag of the machine's clock that is reported.
 	minReportedClockLag = 5 * time.Minute
 )
 
-// savedCoordinatorTime is the latest time that the coordinator has signed, as saved in the state folder. It is used
-// with one rootVersion of the root document only: whoever stole a key of the coordinator may have signed any time, and
-// the next root document ends that.
+// savedCoordinatorTime is the latest time signed by the coordinator, as saved in the state folder. It is valid for one
+// version of the root document. A new version discards it, because a stolen key may have signed any time.
 type savedCoordinatorTime struct {
 	root        wire.RootVersion
-	unixSeconds uint64 // Unix time
+	unixSeconds uint64 // Unix time in seconds
 }
 
 // loadCertificateClock raises the clock to the saved time.
@@ -99,13 +97,13 @@ func (p *AgentIdentity) loadCertificateClock() error {
 	return err
 }
 
-// coordinatorTimeFromUnix returns a time that the coordinator has signed. The latest one is the end of the year 9999.
+// coordinatorTimeFromUnix converts a time signed by the coordinator. Times after the year 9999 are reduced to its end.
 func coordinatorTimeFromUnix(seconds uint64) time.Time {
 	return time.Unix(int64(min(seconds, 253402300799)), 0)
 }
 
-// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the time in the announcement, and
-// saves the time if the saved one is older by clockSaveInterval.
+// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the issue time of the announcement.
+// It saves that time if the saved one is older by at least clockSaveInterval.
 func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
@@ -114,7 +112,7 @@ func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	p.cfg.Clock.raiseFloor(coordinatorTimeFromUnix(seconds))
 	next, saved := savedCoordinatorTime{p.trust.rootVersion(), seconds}, p.savedTime
 	if saved.root != next.root || seconds >= saved.unixSeconds+uint64(clockSaveInterval/time.Second) {
-		p.savedTime = next // a write that fails is retried
+		p.savedTime = next // a failed write is retried
 		p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time",
 			WriteFile: func() error {
 				b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
@@ -124,7 +122,7 @@ func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	p.reportClockBehind()
 }
 
-// reportClockBehind reports when the machine's clock is found to be behind, and when it is right again.
+// reportClockBehind reports whether the machine's clock is behind, when that changes.
 func (p *AgentIdentity) reportClockBehind() {
 	if p.cfg.Clock == nil {
 		return
@@ -140,7 +138,7 @@ func (p *AgentIdentity) reportClockBehind() {
 	p.core.Observer.Observe(MachineClockBehind{Machine: machine, UsedTime: used})
 }
 
-// certificateCheckTime returns the time with which certificates are checked.
+// certificateCheckTime returns the time for checking certificates.
 func (p *AgentIdentity) certificateCheckTime() time.Time {
 	if p.cfg.Clock != nil {
 		return p.cfg.Clock.Now()
@@ -148,7 +146,7 @@ func (p *AgentIdentity) certificateCheckTime() time.Time {
 	return p.core.Loop.Now()
 }
 
-// MachineClockBehind: the machine's clock is behind the time with which the agent checks certificates. UsedTime is zero
+// MachineClockBehind reports that the machine's clock is behind the time for checking certificates. UsedTime is zero
 // when the clock is right again.
 type MachineClockBehind struct{ Machine, UsedTime time.Time }
 

@@ -16,19 +16,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The state folder has the key and the certificate that replace the configured ones, since a service may write nowhere
-// else. Each record names the configured key or certificate that it replaces. If a person configures another one, the
-// record is not used.
+// The state folder contains the key and the certificate that replace the configured ones, because a service may write
+// nowhere else. Each record names the configured key or certificate that it replaces. It is ignored once a different
+// one is configured.
 
-// deviceKeys are the keys of the device, apart from the key in use.
+// deviceKeys contains the keys of the device other than the key in use.
 type deviceKeys struct {
 	configured wire.SigningPublicKey
-	// nextKey is the key that the agent has requested, which may already be in the coordinator's list. It is nil if no
-	// other key was requested.
+	// nextKey is a requested key, which the coordinator's list may already contain. It is nil if none is requested.
 	nextKey ed25519.PrivateKey
 }
 
-// loadDeviceKeys sets core.Signer.Key to the saved key that replaces the configured one, if there is one.
+// loadDeviceKeys sets core.Signer.Key to the configured key or to the saved key that replaces it.
 func (p *AgentIdentity) loadDeviceKeys() error {
 	p.keys.configured, p.core.Signer.Key = wire.SigningPublicKeyOf(p.cfg.Key), p.cfg.Key
 	return p.core.StateFolder.LoadFile(state.DeviceKeys, func(b []byte) error {
@@ -46,7 +45,7 @@ func (p *AgentIdentity) loadDeviceKeys() error {
 	})
 }
 
-// save saves the key in use, and the next one if there is one. It is called from any goroutine.
+// save saves the key in use, and the next key if it is set. It may be called from any goroutine.
 func (k *deviceKeys) save(folder state.Folder, inUse ed25519.PrivateKey) error {
 	b := append(append([]byte(nil), k.configured[:]...), inUse.Seed()...)
 	if k.nextKey != nil {
@@ -55,8 +54,8 @@ func (k *deviceKeys) save(folder state.Folder, inUse ed25519.PrivateKey) error {
 	return folder.SaveFile(state.DeviceKeys, b)
 }
 
-// LoadCertificate returns the certificate for the broker that replaces a configured one, from a state folder. It
-// returns the configured one if the folder has no file, or one that cannot be used.
+// LoadCertificate returns the certificate in the state folder that replaces the configured broker certificate. It
+// returns the configured one if the file is missing or unusable.
 func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (tls.Certificate, error) {
 	b, err := disk.LoadStateFile(dir, state.Certificate)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -68,7 +67,7 @@ func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (t
 	return parseCertificateRecord(b, configured)
 }
 
-// checkCertificateRecord sets the certificate's file aside if it cannot be used.
+// checkCertificateRecord renames the certificate's file if it is unusable.
 func checkCertificateRecord(folder state.Folder) error {
 	return folder.LoadFile(state.Certificate, func(b []byte) error {
 		_, err := parseCertificateRecord(b, tls.Certificate{Certificate: [][]byte{nil}})
@@ -76,8 +75,8 @@ func checkCertificateRecord(folder state.Folder) error {
 	})
 }
 
-// parseCertificate returns the certificate of a record, with the intermediate certificates of the configured one. It
-// returns the configured one if the record does not replace it.
+// parseCertificateRecord returns the certificate of a record, with the intermediate certificates of the configured one.
+// It returns the configured one if the record does not replace it.
 func parseCertificateRecord(b []byte, configured tls.Certificate) (tls.Certificate, error) {
 	const head = 32 + 32
 	if len(b) < head {
@@ -95,8 +94,7 @@ func parseCertificateRecord(b []byte, configured tls.Certificate) (tls.Certifica
 		Leaf: leaf}, nil
 }
 
-// saveCertificate saves a certificate that replaces a configured one, with its key in the same record. So both are
-// replaced at once.
+// saveCertificate saves a certificate and its key in one record, so that both are replaced atomically.
 func saveCertificate(folder state.Folder, configured []byte, key *ecdsa.PrivateKey, leaf []byte) error {
 	secret, err := key.Bytes()
 	if err != nil {

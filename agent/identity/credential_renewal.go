@@ -22,45 +22,46 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// credentialRenewal is the state of requests for another certificate, before the present one expires, and for another
-// key, when a person wants one. The agent repeats a request until the coordinator answers. The next key is saved before
-// it is requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or
-// the previous one, and the agent finds out which by repeating the request.
+// credentialRenewal is the state of requests for a new certificate before the current one expires, or for a new key
+// when an operator wants one. The agent repeats a request until the coordinator answers.
+//
+// The next key is saved before it is requested, and used after the answer is saved. So after a crash the coordinator's
+// list contains either key, and repeating the request shows which.
 type credentialRenewal struct {
-	// leafCertificate is the certificate of the next connection; nil = none, or not read yet.
+	// leafCertificate is the certificate of the next connection; nil if none, or not read yet.
 	leafCertificate        *x509.Certificate
-	renewAt                time.Time // when another certificate is requested, by the clock of certificates
-	nextExpiryWarningAt    time.Time // when the next warning of its expiry is due, by the same clock
-	nextCertificateCheckAt time.Time // when the files are read again
-	hasForeignIssuer       bool      // the coordinator's authority has not issued the leaf
+	renewAt                time.Time // time of the renewal, by the certificate clock
+	nextExpiryWarningAt    time.Time // time of the next expiry warning, by the certificate clock
+	nextCertificateCheckAt time.Time // time of the next reading of the files
+	hasForeignIssuer       bool      // the leaf was not issued by the coordinator's authority
 
-	requestsNewKey     bool             // the request is for another key, too
-	nextRequestAt      time.Time        // zero = no request is planned
-	retryInterval      time.Duration    // between the next request and its repetition
-	unansweredRequests []renewalRequest // the newest last
+	requestsNewKey     bool             // the request includes a new key
+	nextRequestAt      time.Time        // time of the next request; zero = none planned
+	retryInterval      time.Duration    // interval between the next request and its retry
+	unansweredRequests []renewalRequest // newest request last
 	refusal            wire.RenewalRefusalReason
-	rotateCallers      []chan error // callers of RotateKey that wait
+	rotateCallers      []chan error // waiting callers of RotateKey
 }
 
 // renewalRequest is a request that was sent.
 type renewalRequest struct {
 	envelopeDigest      wire.Digest
-	newKey              wire.SigningPublicKey // replaces the present key; zero = none
+	newKey              wire.SigningPublicKey // key to replace the current one; zero if none
 	certificateKey      *ecdsa.PrivateKey     // key of the requested certificate; nil if none was requested
 	replacedCertificate *x509.Certificate
 }
 
 const (
-	// maxUnansweredRequests limits the requests whose answer is accepted.
+	// maxUnansweredRequests is the maximum number of requests whose answer is accepted.
 	maxUnansweredRequests = 4
-	// certificateCheckInterval is the time after which the agent looks for a certificate that a person has configured.
+	// certificateCheckInterval is the interval between checks for a newly configured certificate.
 	certificateCheckInterval = time.Hour
-	// The interval between two requests begins with a two hundredth of the certificate's lifetime, and doubles up to a
-	// thirtieth, within these bounds. A coordinator answers every ten seconds at most.
+	// minRequestInterval and maxRequestInterval limit the interval between two requests. It starts at 1/200 of the
+	// certificate's lifetime and doubles up to 1/30. A coordinator answers at most every ten seconds.
 	minRequestInterval, maxRequestInterval = 11 * time.Second, 6 * time.Hour
 )
 
-// DeviceKeyReplacedError ends an agent whose key was replaced. Its next start uses the new key.
+// DeviceKeyReplacedError ends an agent whose key was replaced. The agent uses the new key after a restart.
 type DeviceKeyReplacedError struct{}
 
 func (*DeviceKeyReplacedError) Error() string {
@@ -72,9 +73,9 @@ var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power 
 	"the coordinator " +
 	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
 
-// RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key. The agent
-// then ends with a DeviceKeyReplacedError. If ctx ends before the answer arrives, the agent still repeats the request.
-// RotateKey may be called from any goroutine.
+// RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key; then the
+// agent ends with a DeviceKeyReplacedError. If ctx ends first, the agent continues to repeat the request. It may be
+// called from any goroutine.
 func (p *AgentIdentity) RotateKey(ctx context.Context) error {
 	if p.core.StateFolder.Volatile {
 		return ErrVolatileStateFolder
@@ -91,7 +92,7 @@ func (p *AgentIdentity) RotateKey(ctx context.Context) error {
 	}
 }
 
-// startKeyRotation saves a new key, and requests it. If a key was requested before, it requests the same key again.
+// startKeyRotation saves and requests a new key, or requests the pending key again.
 func (p *AgentIdentity) startKeyRotation(done chan error) {
 	r := &p.renewal
 	r.rotateCallers = append(r.rotateCallers, done)
@@ -100,7 +101,7 @@ func (p *AgentIdentity) startKeyRotation(done chan error) {
 		return
 	}
 	if r.requestsNewKey {
-		return // it is being saved
+		return // the key is being saved
 	}
 	_, next, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -123,7 +124,7 @@ func (p *AgentIdentity) startKeyRotation(done chan error) {
 	})
 }
 
-// answerRotateCallers returns a result to the callers of RotateKey that wait.
+// answerRotateCallers sends a result to the waiting callers of RotateKey.
 func (p *AgentIdentity) answerRotateCallers(err error) {
 	for _, c := range p.renewal.rotateCallers {
 		c <- err
@@ -131,8 +132,8 @@ func (p *AgentIdentity) answerRotateCallers(err error) {
 	p.renewal.rotateCallers = nil
 }
 
-// RequestKeyReplacement requests the next key, if there is one: the coordinator's list may have it already. The request
-// is for another certificate, too, if the coordinator issues certificates.
+// RequestKeyReplacement requests the next key, if one is set, because the coordinator's list may already contain it. It
+// requests a new certificate, too, if the coordinator issues certificates.
 func (p *AgentIdentity) RequestKeyReplacement() {
 	if p.keys.nextKey != nil {
 		p.renewal.requestsNewKey = true
@@ -140,7 +141,7 @@ func (p *AgentIdentity) RequestKeyReplacement() {
 	}
 }
 
-// checkCertificateFiles reads the certificate of the next connection, and plans its renewal.
+// checkCertificateFiles reads the certificate of the next connection and schedules its renewal.
 func (p *AgentIdentity) checkCertificateFiles() {
 	if p.cfg.ReadConfiguredCertificate == nil {
 		return
@@ -150,18 +151,18 @@ func (p *AgentIdentity) checkCertificateFiles() {
 		configured, err := p.cfg.ReadConfiguredCertificate()
 		var leaf *x509.Certificate
 		if err == nil && len(configured.Certificate) > 0 {
-			// else the configured one
+			// otherwise the configured one
 			inUse, _ := LoadCertificate(p.core.StateFolder.Disk, p.core.StateFolder.Dir, configured)
 			leaf, err = x509.ParseCertificate(inUse.Certificate[0])
 		}
 		if err != nil {
-			return // a file is half written; the next connection reports an error that lasts
+			return // a file is half written; the next connection reports a lasting error
 		}
 		p.core.Loop.RunOnLoop(func() { p.scheduleRenewal(leaf, configured) })
 	})
 }
 
-// scheduleRenewal plans the renewal of a certificate that was not known before.
+// scheduleRenewal schedules the renewal of a newly read certificate.
 func (p *AgentIdentity) scheduleRenewal(leaf *x509.Certificate, configured tls.Certificate) {
 	r := &p.renewal
 	if leaf == nil || r.leafCertificate != nil && r.leafCertificate.Equal(leaf) {
@@ -170,20 +171,20 @@ func (p *AgentIdentity) scheduleRenewal(leaf *x509.Certificate, configured tls.C
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
 	r.leafCertificate, r.hasForeignIssuer = leaf, false
 	lifetime := r.certificateLifetime()
-	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined in one hour
+	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined within one hour
 	r.renewAt, r.nextExpiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
 	p.core.Observer.Observe(CertificateUsed{ExpiresAt: leaf.NotAfter, IsRenewal: renewed})
 	p.Tick(p.core.Loop.Now())
 }
 
-// certificateLifetime returns the time from the certificate's beginning to its end. It returns 0 if the certificate
-// ends before it begins.
+// certificateLifetime returns the validity period of the certificate. It returns 0 if the certificate ends before it
+// begins.
 func (r *credentialRenewal) certificateLifetime() time.Duration {
 	return max(r.leafCertificate.NotAfter.Sub(r.leafCertificate.NotBefore), 0)
 }
 
-// isCertificateFromCoordinator reports whether the coordinator issues this certificate: the device has joined with a
-// token then.
+// isCertificateFromCoordinator reports whether the coordinator issues this certificate, as for devices that joined with
+// a token.
 func (p *AgentIdentity) isCertificateFromCoordinator() bool {
 	return p.trust.document != nil && p.renewal.leafCertificate != nil && !p.renewal.hasForeignIssuer
 }
@@ -227,10 +228,10 @@ func (p *AgentIdentity) Tick(now time.Time) {
 	}
 }
 
-// startRenewalRequests sends a request now, if there is a link, and repeats it until it is answered.
+// startRenewalRequests sends a request as soon as the agent is connected, and repeats it until it is answered.
 func (p *AgentIdentity) startRenewalRequests() {
 	r := &p.renewal
-	r.retryInterval = minRequestInterval // a person waits for a key
+	r.retryInterval = minRequestInterval // an operator waits for the key
 	if r.leafCertificate != nil && !r.requestsNewKey {
 		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
@@ -240,7 +241,7 @@ func (p *AgentIdentity) startRenewalRequests() {
 	}
 }
 
-// sendRenewalRequest sends a request, and plans its repetition.
+// sendRenewalRequest sends a request and schedules its retry.
 func (p *AgentIdentity) sendRenewalRequest(now time.Time) {
 	r := &p.renewal
 	jitter := time.Duration(p.core.Rand.Int64N(int64(r.retryInterval)/2 + 1))
@@ -260,7 +261,7 @@ func (p *AgentIdentity) sendRenewalRequest(now time.Time) {
 		QoS: mqtt.AtMostOnce})
 }
 
-// newRenewalRequest returns a request, and its signed envelope.
+// newRenewalRequest returns a request and its signed envelope.
 func (p *AgentIdentity) newRenewalRequest() (q renewalRequest, envelope []byte, err error) {
 	key, m := p.core.Signer.Key, wire.CredentialRenewalRequest{}
 	if p.renewal.requestsNewKey {
@@ -301,8 +302,8 @@ func (*AgentIdentity) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeRenewalAnswer}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver. It saves the certificate and the key of an answer. If
-// there is a key, it ends the agent.
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It saves the certificate and the key of an answer. A new
+// key ends the agent.
 func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	answer, err := wire.DecodeCredentialRenewalAnswer(e.Body)
 	if err != nil {
@@ -326,7 +327,7 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
 	if leaf != nil {
 		r.renewAt = leaf.NotAfter // until the file is read
-	} else if q.certificateKey != nil { // the coordinator issues no certificates, or as another authority
+	} else if q.certificateKey != nil { // the coordinator issues no certificates, or is not this authority
 		r.hasForeignIssuer = true
 	}
 	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.nextKey
@@ -356,8 +357,8 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// parseCertificate returns the certificate of an answer. It returns nil if the answer has no certificate, or a
-// certificate that cannot replace the present one.
+// parseIssuedCertificate returns the certificate of an answer. It returns nil if the answer has no certificate, or an
+// error if the certificate cannot replace the current one.
 func (q *renewalRequest) parseIssuedCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) == 0 {
 		return nil, nil
@@ -375,8 +376,8 @@ func (q *renewalRequest) parseIssuedCertificate(der []byte) (*x509.Certificate, 
 	return leaf, nil
 }
 
-// replaceCertificate saves the certificate of an answer, unless a person has configured another one since the request.
-// It is called from any goroutine.
+// replaceCertificate saves the certificate of an answer, unless another one was configured since the request. It may be
+// called from any goroutine.
 func (p *AgentIdentity) replaceCertificate(q *renewalRequest, leaf *x509.Certificate) error {
 	configured, err := p.cfg.ReadConfiguredCertificate()
 	if err != nil {
@@ -389,14 +390,14 @@ func (p *AgentIdentity) replaceCertificate(q *renewalRequest, leaf *x509.Certifi
 	return saveCertificate(p.core.StateFolder, configured.Certificate[0], q.certificateKey, leaf.Raw)
 }
 
-// handleRenewalRefusal ends the requests, unless the coordinator asks for a repetition. The next key stays in the state
-// folder. If the coordinator has listed it nevertheless, the agent requests it again when its present key is rejected,
-// and at the next start.
+// handleRenewalRefusal stops the requests, unless the coordinator asks for a retry. The next key remains in the state
+// folder, because the coordinator may have listed it nevertheless. The agent requests it again at the next start, or
+// when its current key is rejected.
 func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
 	r := &p.renewal
 	r.refusal = reason
 	if reason == wire.RenewalStorageFailed {
-		return // the request is repeated
+		return // the request is retried
 	}
 	p.core.Observer.Observe(RenewalRefused{reason})
 	r.unansweredRequests, r.nextRequestAt = nil, time.Time{}

@@ -13,19 +13,19 @@ import (
 var certificateExpires = observe.OptionalGauge("certificate_expires_timestamp_seconds",
 	"Expiry of the device's broker certificate.")
 
-// The names of conditions.
+// Names of conditions.
 const (
 	certificateCondition = "certificate"
 	renewalCondition     = "renewal"
 )
 
-// CertificateExpiryValue is the name of the status value that has the time at which the broker certificate expires.
+// CertificateExpiryValue is the name of the status value with the expiry time of the broker certificate.
 const CertificateExpiryValue = "certificate expiry"
 
-// CertificateUsed: the next connection to the broker uses this certificate.
+// CertificateUsed reports which certificate the next connection to the broker uses.
 type CertificateUsed struct {
 	ExpiresAt time.Time
-	IsRenewal bool // the coordinator issued it in place of another certificate
+	IsRenewal bool // the coordinator issued it to replace another certificate
 }
 
 // Describe implements observe.Event.
@@ -39,11 +39,12 @@ func (e CertificateUsed) Describe(d *observe.EventDescription) {
 	}
 }
 
-// CertificateExpiring: the certificate has expired or expires soon, and there is no new one yet. The event is repeated.
+// CertificateExpiring reports that the certificate has expired or expires soon, and no new one is available. The event
+// is repeated.
 type CertificateExpiring struct {
 	ExpiresAt   time.Time
 	TimeLeft    time.Duration
-	LastRefusal wire.RenewalRefusalReason // the coordinator's last answer; 0 = it has not answered
+	LastRefusal wire.RenewalRefusalReason // last answer of the coordinator; 0 = no answer
 }
 
 // Describe implements observe.Event.
@@ -69,7 +70,7 @@ func (e CertificateExpiring) Describe(d *observe.EventDescription) {
 		"the certificate for the broker expires in "+FormatDays(e.TimeLeft)+": "+cause, remedy)
 }
 
-// FormatDays returns a duration in whole days, or to the second if it is less than two days.
+// FormatDays formats a duration in whole days, or to the second if it is less than two days.
 func FormatDays(d time.Duration) string {
 	if d < 48*time.Hour {
 		return d.Round(time.Second).String()
@@ -77,7 +78,7 @@ func FormatDays(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// RenewalRefused: the coordinator refuses the device a new key or certificate.
+// RenewalRefused reports that the coordinator has refused a new key or certificate.
 type RenewalRefused struct{ Reason wire.RenewalRefusalReason }
 
 // Describe implements observe.Event. A new key or certificate resolves the condition.
@@ -98,7 +99,7 @@ func (e RenewalRefused) Describe(d *observe.EventDescription) {
 		remedy)
 }
 
-// RenewRefusalText describes why the coordinator refuses a device a new key or certificate.
+// RenewRefusalText describes why the coordinator has refused a new key or certificate.
 func RenewRefusalText(why wire.RenewalRefusalReason) string {
 	return map[wire.RenewalRefusalReason]string{
 		wire.RenewalKeyOfOtherDevice: "the new key is in its list under another device's name",
@@ -108,7 +109,8 @@ func RenewRefusalText(why wire.RenewalRefusalReason) string {
 	}[why]
 }
 
-// DeviceKeyReplaced: the coordinator has accepted another key of this device. The agent uses it from its next start.
+// DeviceKeyReplaced reports that the coordinator has accepted a new key of this device. The agent uses it after a
+// restart.
 type DeviceKeyReplaced struct{ Key wire.SigningPublicKey }
 
 // Describe implements observe.Event.

@@ -1,6 +1,6 @@
-// Package identity decides with which key and certificate an agent speaks, and whose messages it accepts. It replaces
-// the key on request, renews the certificate before it expires, installs the federation's root documents, and keeps the
-// clock with which certificates are checked.
+// Package identity manages the agent's key and certificate and verifies the coordinator's messages. It replaces the key
+// on request, renews the certificate before it expires, and installs the federation's root documents. It also keeps the
+// clock for checking certificates.
 package identity
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the configured identity of an agent, and of its coordinator.
+// Config is the configured identity of an agent and of its coordinator.
 type Config struct {
 	Key ed25519.PrivateKey
-	// Coordinator is the key that must have signed the coordinator's messages. It is not used if there is a Root.
+	// Coordinator is the key that must have signed the coordinator's messages. It is ignored if Root is set.
 	Coordinator ed25519.PublicKey
 	// Root, if set, is the root document with which the device has joined. It names the coordinator's keys. Later
-	// versions arrive over the broker.
+	// versions arrive through the broker.
 	Root *wire.RootDocument
-	// Clock, if set, is the clock with which connections check certificates. The agent raises its floor, and saves it.
+	// Clock, if set, is the clock with which connections check certificates. The agent raises its floor and saves it.
 	Clock *CertificateClock
-	// ReadConfiguredCertificate, if set, reads the configured certificate for the broker, which is empty if there is
-	// none. The coordinator renews it, and LoadCertificate returns the certificate in use. It is called from any
-	// goroutine.
+	// ReadConfiguredCertificate, if set, returns the configured broker certificate, or an empty one if none is
+	// configured. The coordinator renews it, and LoadCertificate returns the certificate in use. It may be called from
+	// any goroutine.
 	ReadConfiguredCertificate func() (tls.Certificate, error)
 }
 
@@ -61,9 +61,8 @@ type AgentIdentity struct {
 	clockBehindReported bool
 }
 
-// New loads the identity of an agent from its state folder. It sets the key of core.Signer, and the version of the root
-// document. onNewRoot is called whenever a new root document is in force. The error is a RevokedError if the root
-// document revokes the device.
+// New loads the identity of an agent from its state folder. It sets the key of core.Signer and the version of the root
+// document. It returns a RevokedError if the root document revokes the device.
 func New(core *part.AgentCore, cfg *Config, onNewRoot func()) (*AgentIdentity, error) {
 	p := &AgentIdentity{core: core, cfg: cfg, onNewRoot: onNewRoot}
 	document, err := p.loadRootDocument()
@@ -96,7 +95,7 @@ func (p *AgentIdentity) Start() {
 	p.requestNextRootDocument()
 }
 
-// LinkUp implements part.LinkFollower. It continues an unanswered request for a key or certificate.
+// LinkUp implements part.LinkFollower. It resumes an unanswered request for a key or certificate.
 func (p *AgentIdentity) LinkUp() {
 	p.reportClockBehind()
 	p.checkCertificateFiles()
@@ -110,15 +109,15 @@ func (p *AgentIdentity) LinkUp() {
 // LinkDown implements part.LinkFollower.
 func (*AgentIdentity) LinkDown(error) {}
 
-// NeedsLink implements part.LinkNeedReporter: the agent stays connected while it waits for a key, a certificate or the
-// nextKey root document.
+// NeedsLink implements part.LinkNeedReporter. The agent stays connected while it waits for a key or certificate, or
+// saves a root document.
 func (p *AgentIdentity) NeedsLink() bool {
 	return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero()
 }
 
-// VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. The selection key finds this agent in
-// an announcement that was signed with the same key. The error is a host.MessageDropError, or that the message cannot
-// be decoded.
+// VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. It also returns the selection key, by
+// which this agent is found in an announcement signed with the same key. The error is a host.MessageDropError or a
+// decoding error.
 func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
 	e, err := wire.ParseEnvelope(payload)
 	if v := (*wire.ProtocolVersionError)(nil); errors.As(err, &v) {

@@ -17,19 +17,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorTrust are the keys of the coordinator that are in force.
+// coordinatorTrust contains the coordinator's keys in force.
 type coordinatorTrust struct {
-	document *wire.RootDocument // names the keys; nil where the configuration has the coordinator's key
+	document *wire.RootDocument // names the keys; nil if the key is configured instead
 	keys     []coordinatorKey
 }
 
 // coordinatorKey is one of the coordinator's keys.
 type coordinatorKey struct {
 	public    ed25519.PublicKey
-	selection wire.SelectionKey // finds this agent in an announcement
+	selection wire.SelectionKey // key by which this agent is found in an announcement
 }
 
-// newCoordinatorTrust returns the keys in a root document. Without a document it returns the configured key.
+// newCoordinatorTrust returns the keys in a root document, or the configured key if document is nil.
 func newCoordinatorTrust(own ed25519.PrivateKey, configured ed25519.PublicKey,
 	document *wire.RootDocument) (t coordinatorTrust,
 	err error) {
@@ -79,8 +79,8 @@ func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	return nil
 }
 
-// loadRootDocument returns the newest root document: the saved one, or the configured one if no later one was saved. If
-// the device has joined again, documents that were saved before are not used.
+// loadRootDocument returns the newest root document, either saved or configured. After the device has joined again, it
+// ignores documents saved before.
 func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	if p.cfg.Root == nil {
 		return nil, nil
@@ -93,8 +93,8 @@ func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	return newest, err
 }
 
-// newestRootDocument returns the root document of a record. It returns the configured one if the record was saved for
-// another configured document, or has no later version.
+// newestRootDocument returns the root document of a record. It returns the configured document if the record belongs to
+// another configured document or has no later version.
 func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
 	if len(record) < sha256.Size {
 		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
@@ -107,8 +107,8 @@ func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.Roo
 	return configured, err
 }
 
-// LoadCoordinatorKeys returns the keys of the coordinator that a device accepts. They are in the newest root document
-// of its state folder, or in the configured document if the state folder has no readable later one.
+// LoadCoordinatorKeys returns the coordinator's keys that a device accepts. It reads the newest root document from the
+// state folder, or uses the configured one if none is later or readable.
 func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
 	newest := configured
 	if body, err := d.LoadStateFile(dir, state.RootDocument); err == nil {
@@ -119,7 +119,7 @@ func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument
 	return coordinatorPublicKeys(newest)
 }
 
-// requestNextRootDocument subscribes to the next root document. The broker delivers it as soon as it exists.
+// requestNextRootDocument subscribes to the next root document. The broker sends it as soon as it exists.
 func (p *AgentIdentity) requestNextRootDocument() {
 	if p.trust.document != nil && !p.core.IsUplinkBudgetSpent() {
 		p.rootRequestedAt = p.core.Loop.Now()
@@ -127,8 +127,8 @@ func (p *AgentIdentity) requestNextRootDocument() {
 	}
 }
 
-// ReceiveRootDocument verifies the next root document, saves it, and then puts it in force. Its signatures alone make
-// it valid.
+// ReceiveRootDocument verifies and saves the next root document, and then puts it in force. Only its signatures
+// determine whether it is valid.
 func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
@@ -155,14 +155,14 @@ func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) erro
 	return nil
 }
 
-// installRootDocument puts a root document in force that is on the disk. It subscribes again to the announcement, which
-// may have been dropped because it arrived before the document.
+// installRootDocument puts a saved root document in force. It renews the subscription to the announcement, which may
+// have been dropped because it arrived before the document.
 func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 	p.core.Conn.Unsubscribe(p.core.Topics.RootDocument(t.rootVersion()))
 	p.trust, p.rootBeingStored = t, nil
 	p.core.Signer.SetRootVersion(t.rootVersion())
 	if p.cfg.Clock != nil {
-		p.cfg.Clock.forgetCoordinatorTimes() // whoever stole the previous key may have signed any time
+		p.cfg.Clock.forgetCoordinatorTimes() // a thief of the previous key may have signed any time
 	}
 	p.onNewRoot()
 	p.core.Observer.Observe(RootDocumentAdopted{Version: t.rootVersion()})
@@ -176,12 +176,12 @@ func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 	}
 }
 
-// rootRequestInterval is the minimum time between two requests for the next root document. It limits the traffic that a
-// forged message can cause.
+// rootRequestInterval is the minimum interval between two requests for the next root document. It limits the traffic
+// that a forged message can cause.
 const rootRequestInterval = 30 * time.Second
 
-// rejectMessageOfNewerRoot returns the error of a message that names a later root document. It requests the next
-// document again, since the first delivery may have been lost.
+// rejectMessageOfNewerRoot returns the error for a message that names a later root document. It requests the next
+// document again, because its first delivery may have been lost.
 func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 	if p.core.Loop.Now().Sub(p.rootRequestedAt) >= rootRequestInterval {
 		p.requestNextRootDocument()
@@ -191,7 +191,7 @@ func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 		e.Type, e.Root, p.trust.rootVersion())
 }
 
-// RootDocumentAdopted: the agent has stored the next root document. Its keys are now in force.
+// RootDocumentAdopted reports that the next root document is stored and its keys are in force.
 type RootDocumentAdopted struct{ Version wire.RootVersion }
 
 // Describe implements observe.Event.

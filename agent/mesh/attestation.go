@@ -11,15 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// beaconKeys contains the keys that sign and verify beacons. The owner replaces it, and the scout reads it.
+// beaconKeys contains the keys that sign and verify beacons. It is replaced as a whole by the event loop and read by
+// the scout.
 type beaconKeys struct {
-	attestation     *wire.AgentKeyAttestation // the coordinator's about this agent's key; nil = none
-	coordinatorKeys []ed25519.PublicKey       // of the coordinator
+	attestation     *wire.AgentKeyAttestation // attestation of this agent's key; nil if none
+	coordinatorKeys []ed25519.PublicKey
 	revokedAgents   []wire.AgentID
 }
 
-// newBeaconKeys returns the coordinator's keys that are in force. It includes the attestation if one of these keys has
-// signed it.
+// newBeaconKeys returns the coordinator's keys in force. It includes the attestation if one of these keys has signed
+// it.
 func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *beaconKeys {
 	k := &beaconKeys{coordinatorKeys: m.trust.CoordinatorKeys(), revokedAgents: m.trust.RevokedAgents()}
 	signer := m.core.Signer
@@ -30,12 +31,12 @@ func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *bea
 	return k
 }
 
-// ApplyRootDocument applies a new root document to the keys of beacons.
+// ApplyRootDocument updates the beacon keys from a new root document.
 func (m *NeighborMesh) ApplyRootDocument() {
 	m.replaceBeaconKeys(m.newBeaconKeys(m.beaconKeys.Load().attestation))
 }
 
-// loadAttestation loads the attestation that an earlier start has saved; nil if there is none.
+// loadAttestation returns the saved attestation, or nil if none was saved.
 func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation, err error) {
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
 	err = folder.LoadFile(state.Attestation, func(b []byte) error {
@@ -50,7 +51,7 @@ func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation
 }
 
 // AdoptAttestation saves the coordinator's signature of this agent's key from an invitation. Neighbours ignore beacons
-// without it. After a restart without the file, the next invitation contains the signature.
+// without it. If the file is lost, the next invitation contains the signature again.
 func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	own, was := wire.SigningPublicKeyOf(m.core.Signer.Key), m.beaconKeys.Load().attestation
 	attestation := &wire.AgentKeyAttestation{AgentKey: own, CoordinatorSignature: by}
@@ -68,14 +69,14 @@ func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 		}})
 }
 
-// replaceBeaconKeys replaces the keys of beacons, and makes the scout send a beacon.
+// replaceBeaconKeys replaces the beacon keys and makes the scout send a beacon.
 func (m *NeighborMesh) replaceBeaconKeys(v *beaconKeys) {
 	m.beaconKeys.Store(v)
 	host.ReplaceLatest(m.beaconKeysChanged, struct{}{})
 	m.scoutWaiter.Wake()
 }
 
-// signBeacon appends the attestation and the signature to a beacon. It returns nil if there is no attestation.
+// signBeacon appends the attestation and the signature to a beacon. It returns nil if the agent has no attestation.
 func (m *NeighborMesh) signBeacon(message []byte) []byte {
 	v := m.beaconKeys.Load()
 	if v.attestation == nil {
@@ -84,8 +85,8 @@ func (m *NeighborMesh) signBeacon(message []byte) []byte {
 	return wire.SignBeacon(m.core.Signer.SignatureScheme, message, m.beaconCell(), *v.attestation, m.core.Signer.Key)
 }
 
-// checkBeacon returns why a beacon does not count. An agent without an attestation also accepts beacons that are not
-// signed: of agents that have not been invited yet, or whose coordinator does not attest keys yet.
+// checkBeacon returns an error if a beacon must be ignored. An agent without an attestation also accepts unsigned
+// beacons, since its neighbours may not be invited or attested yet either.
 func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revokedAgents, from):

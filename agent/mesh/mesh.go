@@ -1,6 +1,5 @@
-// Package mesh is how an agent reaches the neighbours with which it mixes: the connection to their broker, the scout
-// that looks for neighbours, and the beacons by which agents find each other. An agent that does not mix has a mesh
-// without neighbours.
+// Package mesh connects an agent to the neighbours with which it mixes. It contains the connection to the neighbours'
+// broker, and the scout that finds neighbours by their beacons. The mesh of an agent that does not mix is empty.
 package mesh
 
 import (
@@ -19,19 +18,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config says how an agent reaches its neighbours.
+// Config is the configuration of the connection to the neighbours.
 type Config struct {
 	// ConnectNeighborBroker opens the connection to the neighbours' broker. Nil means the coordinator's broker.
 	ConnectNeighborBroker func() (mqtt.Conn, error)
 	Location              wire.AgentLocation
-	// Cell is where the agent looks for at most MaxNeighbors neighbours. Empty means that it does not look for any.
+	// Cell is the name of the cell in which the agent looks for up to MaxNeighbors neighbours. Empty means that it does
+	// not look for neighbours.
 	Cell         string
 	MaxNeighbors int
-	// FillRandom fills key material: crypto/rand.Read, except in tests.
+	// FillRandom fills key material. It is crypto/rand.Read, except in tests.
 	FillRandom func(p []byte)
 }
 
-// Validate returns why the configuration cannot be used.
+// Validate returns an error if the configuration is invalid.
 func (c *Config) Validate() error {
 	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxNeighbors < 1 || c.MaxNeighbors > wire.MaxNeighbors) {
 		return fmt.Errorf("looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
@@ -39,15 +39,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// UsesCoordinatorBroker reports whether the neighbours are reached over the coordinator's broker.
+// UsesCoordinatorBroker reports whether the neighbours are reached through the coordinator's broker.
 func (c *Config) UsesCoordinatorBroker() bool { return c == nil || c.ConnectNeighborBroker == nil }
 
-// NeighborMesh is the part of an agent that reaches its neighbours.
+// NeighborMesh is the part of an agent that communicates with its neighbours.
 type NeighborMesh struct {
-	// BlockInbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
+	// BlockInbox contains the neighbours' messages for the current block. BlockWaiter wakes the block.
 	BlockInbox         chan mqtt.Message
 	BlockWaiter        host.JobWaiter
-	NeighborBrokerConn mqtt.Conn // to the neighbours' broker
+	NeighborBrokerConn mqtt.Conn // connection to the neighbours' broker
 
 	core             *part.AgentCore
 	cfg              *Config // nil if the agent does not mix
@@ -56,33 +56,34 @@ type NeighborMesh struct {
 	devicePrivateKey *ecdh.PrivateKey // nil if the agent does not mix
 
 	scoutInbox        chan d2d.BeaconReceived
-	scoutLinkChanges  chan d2d.BrokerLinkChanged // the newest
+	scoutLinkChanges  chan d2d.BrokerLinkChanged // newest change of the broker connection
 	scoutWaiter       host.JobWaiter
 	scoutEnded        atomic.Bool
-	beaconKeysChanged chan struct{} // has a value when beaconKeys was replaced
+	beaconKeysChanged chan struct{} // signalled when beaconKeys was replaced
 	beaconKeys        atomic.Pointer[beaconKeys]
-	chosenNeighbors   []wire.AgentID // that the scout has chosen
+	chosenNeighbors   []wire.AgentID // neighbours that the scout has chosen
 }
 
-// BeaconTrustProvider is whose beacons count.
+// BeaconTrustProvider provides the keys and revocations by which beacons are checked.
 type BeaconTrustProvider interface {
 	CoordinatorKeys() []ed25519.PublicKey
 	RevokedAgents() []wire.AgentID
 }
 
-// EventCallbacks are called on the owner's goroutine.
+// EventCallbacks contains callbacks that run on the event loop.
 type EventCallbacks struct {
-	// OnFiltersRefused: the neighbours' broker refuses these filters.
+	// OnFiltersRefused is called with the filters that the neighbours' broker refuses.
 	OnFiltersRefused func(filters []string)
-	// OnBeaconDropped: a beacon was not used.
+	// OnBeaconDropped is called when a beacon was ignored.
 	OnBeaconDropped func(err error)
 }
 
-// inboxCapacity limits the messages that wait for the present block. A message that does not fit is requested again.
+// inboxCapacity is the maximum number of messages that wait for the current block. A message that does not fit is
+// requested again.
 const inboxCapacity = 1024
 
-// New makes the mesh, connects to the neighbours' broker, and loads the coordinator's attestation of the agent's key.
-// cfg is nil for an agent that does not mix. The connection of core must be there.
+// New returns a NeighborMesh. It connects to the neighbours' broker and loads the attestation of the agent's key. cfg
+// is nil for an agent that does not mix. core.Conn must be set.
 func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events EventCallbacks) (*NeighborMesh, error) {
 	m := &NeighborMesh{core: core, cfg: cfg, trust: trust, callbacks: events, NeighborBrokerConn: core.Conn,
 		BlockInbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
@@ -137,8 +138,7 @@ func (m *NeighborMesh) handleUplinkChange(up bool) {
 	}
 }
 
-// NeedsLink implements part.LinkNeedReporter: the scout works over the coordinator's broker if it is the neighbours',
-// too.
+// NeedsLink implements part.LinkNeedReporter. The scout needs the link if the neighbours use the coordinator's broker.
 func (m *NeighborMesh) NeedsLink() bool { return m.cfg.UsesCoordinatorBroker() && m.hasCell() }
 
 // FillHello implements part.HelloFiller.
@@ -150,7 +150,8 @@ func (m *NeighborMesh) FillHello(h *wire.Hello) {
 	}
 }
 
-// runNeighborConnection receives messages over a connection of the mesh's own, until that is closed or the agent ends.
+// runNeighborConnection receives messages over a separate connection to the neighbours' broker. It returns when that is
+// closed or the agent ends.
 func (m *NeighborMesh) runNeighborConnection() {
 	w := m.core.Loop.NewWaiter()
 	var refused mqtt.RefusedFilters
@@ -174,14 +175,14 @@ func (m *NeighborMesh) runNeighborConnection() {
 	}
 }
 
-// RouteMessage passes a message to the present block, or to the scout.
+// RouteMessage passes a message to the current block or to the scout.
 func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 	kind, from, _, _, _ := m.core.Topics.ParseTopic(msg.Topic)
 	if kind == mqtt.KindBeacon {
 		if m.hasCell() {
 			select {
 			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, IsRetained: msg.Retained}:
-			default: // a beacon is repeated
+			default: // beacons are repeated
 			}
 			m.scoutWaiter.Wake()
 		}
@@ -189,16 +190,16 @@ func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 	}
 	select {
 	case m.BlockInbox <- msg:
-	default: // the neighbour is asked for it again
+	default: // the message is requested again
 	}
 	m.BlockWaiter.Wake()
 }
 
-// maxSilentWaits is how many waits in a row for a silent neighbour may time out.
+// maxSilentWaits is the maximum number of consecutive timeouts while waiting for a neighbour.
 const maxSilentWaits = 3
 
-// MakeExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block
-// without an end.
+// MakeExchangeConfig returns the message exchange configuration of a block with the given number of mixing steps. 0
+// means an endless block.
 func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Task,
 	mixings uint64) d2d.MessageExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -212,7 +213,7 @@ func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Ta
 		},
 	}
 	for _, p := range e.MixingPeers {
-		cfg.SenderProofs = p.RequiresSenderProofs // of all, or of none
+		cfg.SenderProofs = p.RequiresSenderProofs // equal for all neighbours
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, MixingWeight: p.MixingWeight,
 			ClipBound: p.ClipBound,
 			Boot:      p.BootEpoch,

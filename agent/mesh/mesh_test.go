@@ -13,14 +13,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// noTrust names no key of a coordinator.
+// noTrust has no coordinator keys.
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
 func (noTrust) RevokedAgents() []wire.AgentID        { return nil }
 
-// TestScoutOnChangesOfLink: a scout that has not read its beacons yet is notified of the link, and only of the newest
-// change.
+// TestScoutOnChangesOfLink checks that a scout with unread beacons is notified of the newest link change only.
 func TestScoutOnChangesOfLink(t *testing.T) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// startScout looks for neighbours beside the owner, if the agent has a cell to look in.
+// startScout starts a job that looks for neighbours, if a cell is configured.
 func (m *NeighborMesh) startScout() {
 	if !m.hasCell() {
 		m.scoutEnded.Store(true)
@@ -55,7 +55,7 @@ func (m *NeighborMesh) runScout(s *d2d.NeighborScout) {
 func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.PublishBeacon:
-		// a beacon that is not sent is followed by the next one
+		// a lost beacon is followed by the next one
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(e.Payload))
 	case d2d.NeighborsChosen:
 		m.core.Loop.RunOnLoop(func() {
@@ -68,16 +68,16 @@ func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	}
 }
 
-// EndScout waits until the scout has ended, after the agent, and deletes the agent's beacon.
+// EndScout waits until the scout has ended, and deletes the agent's beacon. It is called after the agent has ended.
 func (m *NeighborMesh) EndScout() {
 	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
 	if m.hasCell() {
-		// if the link is down, the others notice that the beacons end
+		// without a link, other agents notice missing beacons
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(nil))
 	}
 }
 
-// beaconMessage returns the message of the agent's beacon. An empty one deletes it.
+// beaconMessage returns the message of the agent's beacon. An empty payload deletes the beacon.
 func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: m.core.Topics.Beacon(m.cfg.Cell, m.core.ID), Payload: payload, QoS: mqtt.AtMostOnce,
 		Retained: true}
@@ -86,8 +86,8 @@ func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 // hasCell reports whether the agent has a cell in which it looks for neighbours.
 func (m *NeighborMesh) hasCell() bool { return m.devicePrivateKey != nil && m.cfg.Cell != "" }
 
-// notifyScoutOfLink notifies the scout of a change of the link to the neighbours' broker. A change that the scout has
-// not seen yet is replaced.
+// notifyScoutOfLink notifies the scout of a changed connection to the neighbours' broker. It replaces a change that the
+// scout has not read yet.
 func (m *NeighborMesh) notifyScoutOfLink(up bool) {
 	if !m.hasCell() {
 		return
@@ -106,10 +106,10 @@ var (
 		"Other devices present in the cell when this device last chose its neighbours.")
 )
 
-// NeighborsChosen: the agent has chosen the agents of its cell with which it would mix.
+// NeighborsChosen reports which agents of its cell the agent has chosen for mixing.
 type NeighborsChosen struct {
 	Neighbors            []wire.AgentID
-	AliveOtherAgentCount int // agents in the cell
+	AliveOtherAgentCount int // number of other agents in the cell
 }
 
 // Describe implements observe.Event.

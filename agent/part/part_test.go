@@ -3,7 +3,6 @@ package part
 import (
 	"slices"
 	"testing"
-	"time"
 )
 
 type starter struct{ started func() }
@@ -14,8 +13,7 @@ type both struct{ starter }
 
 func (both) BeforeWait() {}
 
-// TestImplementing: the order of the list is the order of the calls, and a part is not asked for what it does not
-// implement.
+// TestImplementing checks that parts are called in the order of the list, and only those that implement the hook.
 func TestImplementing(t *testing.T) {
 	var order []string
 	called := func(name string) starter { return starter{func() { order = append(order, name) }} }
@@ -28,22 +26,5 @@ func TestImplementing(t *testing.T) {
 	}
 	if n := len(slices.Collect(PartsImplementing[BeforeWaitHook](parts))); n != 1 {
 		t.Errorf("%d parts are called before a wait, want 1", n)
-	}
-}
-
-// TestEarliestDeadline checks that the earliest deadline wins, and that a zero time does not hide the others.
-func TestEarliestDeadline(t *testing.T) {
-	var next EarliestDeadline
-	next.Add(time.Time{}, true)
-	if next.IsSet {
-		t.Error("the zero time is a deadline")
-	}
-	at := time.Unix(100, 0)
-	next.Add(at.Add(time.Second), true)
-	next.Add(at, true)
-	next.Add(at.Add(-time.Second), false)
-	next.Add(time.Time{}, true)
-	if !next.IsSet || !next.At.Equal(at) {
-		t.Errorf("the earliest deadline is %v, want %v", next.At, at)
 	}
 }

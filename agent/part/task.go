@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// LocalTask is a task with the source of its local rows, whether they fit the task or not.
+// LocalTask is a task with the source of its local rows, which may not fit the task.
 type LocalTask struct {
 	Hash         wire.Digest
-	CompiledTask *task.CompiledTask[float32] // nil if the agent does not support the task
+	CompiledTask *task.CompiledTask[float32] // compiled task; nil if the agent does not support it
 	Rows         data.QueriedRows
 }
 
-// AreRowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows, and
-// decides itself whether it holds some of them out.
+// AreRowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows and
+// decides which of them to hold out.
 func (l *LocalTask) AreRowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.IsEnabled() }
 
 // PreparedTask is a task with local rows that fit it.
@@ -23,11 +23,11 @@ type PreparedTask struct {
 	*LocalTask
 	View         data.RowSnapshot
 	TrainingRows *learner.Samples[float32]
-	HeldOutRows  *learner.Samples[float32] // nil if no rows are held out
+	HeldOutRows  *learner.Samples[float32] // rows for evaluation; nil if none are held out
 }
 
-// FailureCause returns why work on the rows has failed: err, or the error with which rows could not be read. The values
-// of rows that could not be read are not finite.
+// FailureCause returns the cause of failed work on the rows: the error of reading them, if any, otherwise err.
+// Unreadable rows contain values that are not finite.
 func (p *PreparedTask) FailureCause(err error) error {
 	if lost := p.View.Err(); err != nil && lost != nil {
 		return lost
@@ -35,7 +35,7 @@ func (p *PreparedTask) FailureCause(err error) error {
 	return err
 }
 
-// LimitTrainingRows returns the task with at most n rows to train on, or with all of them if n is 0.
+// LimitTrainingRows returns the task with at most n training rows, or with all of them if n is 0.
 func (p *PreparedTask) LimitTrainingRows(n uint64) *PreparedTask {
 	if n == 0 || n >= uint64(p.TrainingRows.Len()) {
 		return p
@@ -45,14 +45,12 @@ func (p *PreparedTask) LimitTrainingRows(n uint64) *PreparedTask {
 	return &limited
 }
 
-// LocalTaskProvider is the announced task and its local rows, which package taskdata provides to other parts. It is
-// used on the owner's goroutine.
+// LocalTaskProvider provides the announced task and its local rows to other parts. It is used on the event loop only.
 type LocalTaskProvider interface {
-	// AnnouncedTask returns the announced task once it is here; before that the previous one, or nil.
+	// AnnouncedTask returns the announced task. Until it has arrived, it returns the previous task, or nil.
 	AnnouncedTask() *LocalTask
-	// LastPreparedTask returns the last task whose rows did fit. It is nil if there has been none.
+	// LastPreparedTask returns the last task whose rows fitted, or nil.
 	LastPreparedTask() *PreparedTask
-	// RowsFitTask reports whether the rows fitted the announced task when they were last read. It returns true before
-	// that.
+	// RowsFitTask reports whether the last rows that were read fit the announced task. It returns true before that.
 	RowsFitTask() bool
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxForecastsPerCheck limits the forecasts of a program that are handled in one check, approximately. The others
-// follow in the next check.
+// maxForecastsPerCheck is the approximate maximum of a program's forecasts per check. The others follow in the next
+// check.
 const maxForecastsPerCheck = 10_000
 
-// makeExternalForecasts returns the forecasts of an external model, which its program makes from new rows. l is the
-// announced task. It is nil before there is one: then the program does not know the task either.
+// makeExternalForecasts returns the forecasts that a program makes from new rows with its external model. l is the
+// announced task. If it is nil, the program does not have the task yet, and no forecasts are made.
 func (p *PredictionManager) makeExternalForecasts(f *forecaster, m *modelfile.Model,
 	l *part.LocalTask) (all []Forecast, err error) {
 	if l == nil || l.CompiledTask == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// forecastBuckets are the buckets of durations: a forecast takes microseconds on a server.
+// forecastBuckets contains duration buckets in seconds. A forecast takes microseconds on a server.
 var forecastBuckets = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 
 var (
@@ -27,17 +27,17 @@ var (
 		"Time to read and predict one row, averaged over one check for new rows.", forecastBuckets)
 )
 
-// ForecastsMade: the device has predicted from its own rows, or has failed to.
+// ForecastsMade reports that the device has made forecasts from its own rows, or has failed to.
 type ForecastsMade struct {
-	NewForecasts       int // forecasts that were made
-	PublishedForecasts int // forecasts that were published, also earlier ones that waited for the connection
-	LostForecasts      int // forecasts that could not be published
-	FailedRows         int // rows without a forecast: it would not be finite, or the label is no class
+	NewForecasts       int // number of new forecasts
+	PublishedForecasts int // number of published forecasts, including earlier ones
+	LostForecasts      int // number of forecasts that could not be published
+	FailedRows         int // rows without a forecast: not finite, or the label is no class
 	Anomalies          int
 	MeanResidual       float64       // mean magnitude of the last residuals; NaN if no label has arrived
-	ForecastDuration   time.Duration // time to find the rows and to predict, for the new forecasts
-	Err                error         // set if it differs from the previous error, or if forecasts were lost
-	ErrorResolved      bool          // there was an error before, and there is none now
+	ForecastDuration   time.Duration // time to find the rows and to make the new forecasts
+	Err                error         // set if the error is new, or if forecasts were lost
+	ErrorResolved      bool          // the previous error no longer occurs
 }
 
 // Describe implements observe.Event.

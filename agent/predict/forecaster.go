@@ -17,22 +17,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Forecast is the prediction of a row of the device's own source, or what its label has shown later.
+// Forecast is the prediction for a row of the device's own source. It includes the residual once the label is known.
 type Forecast struct {
-	RowTime            time.Time // of the row; zero if rows have none
+	RowTime            time.Time // time of the row; zero if rows have no time
 	Target             modelfile.PredictionTarget
-	ModelName          string  // RUN/VERSION
-	Value              float64 // as learner.Prediction has it
+	ModelName          string  // name of the model, as RUN/VERSION
+	Value              float64 // predicted value, see learner.Prediction
 	ClassProbabilities []float64
-	// Residual is the label minus the prediction of the model that is in use when the label arrives; nil before
-	// that. With classes it is 1 minus the probability of the label's class. With an autoencoder it is the prediction
-	// itself: the error of the reconstructed row.
+	// Residual is the label minus the prediction of the model in use when the label arrives; nil before that. For
+	// classes it is 1 minus the probability of the label's class. For an autoencoder it is the prediction itself, the
+	// reconstruction error of the row.
 	Residual     *float64
-	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 = the bound is not known
-	IsAnomaly    bool    // AnomalyScore is above 1
+	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 if the bound is unknown
+	IsAnomaly    bool    // AnomalyScore is greater than 1
 }
 
-// TargetTime returns the time that the prediction is for; zero if rows have no time.
+// TargetTime returns the time of the predicted target, or zero if rows have no time.
 func (f *Forecast) TargetTime() time.Time {
 	if f.RowTime.IsZero() {
 		return f.RowTime
@@ -40,18 +40,18 @@ func (f *Forecast) TargetTime() time.Time {
 	return f.RowTime.Add(f.Target.Horizon)
 }
 
-// forecaster predicts from the rows of a source. One job at a time uses it.
+// forecaster makes forecasts for the rows of a source. It is used by one job at a time.
 type forecaster struct {
 	model                *modelfile.Model
-	predictionTarget     modelfile.PredictionTarget // of the model
+	predictionTarget     modelfile.PredictionTarget // target of the model
 	predictor            *learner.Predictor[float32]
-	unlabeledRows        *rowFollower // rows whose targets may not be known yet; nil if the model has no target
+	unlabeledRows        *rowFollower // rows whose targets may still be unknown; nil if the model has no target
 	labeledRows          *rowFollower // rows with targets
 	recentResiduals      residualHistory
 	comparison           modelComparison
-	unpublishedForecasts []Forecast // wait until the connection has room
-	publishErr           error      // why the last forecast was not published
-	lastReportedError    string     // the last error that was reported
+	unpublishedForecasts []Forecast // forecasts that wait until the connection has room
+	publishErr           error      // error of publishing the last forecast
+	lastReportedError    string     // last reported error
 }
 
 // rowFollower returns the rows of a source that were added since the last call.
@@ -60,11 +60,11 @@ type rowFollower struct {
 	snapshotTaken bool
 	seenRows      int
 	newestRowTime int64
-	snapshotErr   error // of the last snapshot
+	snapshotErr   error // error of the last snapshot
 }
 
-// readNewRows returns the view, and the index of its first row that was added since the last call. old means that it is
-// the first view, whose rows were there before.
+// readNewRows returns a snapshot and the index of the first row added since the last call. old means that this is the
+// first snapshot, whose rows existed before.
 func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err error) {
 	if (f.snapshotTaken || f.snapshotErr != nil) && !f.rows.Changed() {
 		return v, 0, false, f.snapshotErr
@@ -90,7 +90,7 @@ func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err
 	return v, from, old, nil
 }
 
-// use has the forecaster predict with a model. If the model has other columns, rows are followed from scratch.
+// use makes the forecaster use a model. If the model has other columns, it follows the rows from scratch.
 func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == m {
 		return nil
@@ -114,17 +114,17 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	return nil
 }
 
-// modelComparison compares the residuals of the model in use with those of another model, on the rows since both are
-// used.
+// modelComparison compares the residuals of the model in use with those of another model, on rows that both have
+// predicted.
 type modelComparison struct {
 	candidate, reference wire.ModelRef
-	// referencePredictor is nil without another model, and if that predicts something else.
+	// referencePredictor is nil if no other model is set or its target is different.
 	referencePredictor                           *learner.Predictor[float32]
 	comparedRows                                 uint32
-	candidateSquaredError, referenceSquaredError float64 // sums of squares
+	candidateSquaredError, referenceSquaredError float64 // sums of squared residuals
 }
 
-// setReferenceModel has another kept model predict too; the zero value stands for none. If the model cannot be read,
+// setReferenceModel sets another kept model to compare with. The zero value means none. If the model cannot be read,
 // forecasts continue without it.
 func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
 	if f.comparison.reference == with {
@@ -143,8 +143,8 @@ func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger,
 	}
 }
 
-// compareOnLabeledRow compares the models on a row whose label has arrived. r is the residual of the model in use. A
-// row is skipped if a prediction for it is not finite.
+// compareOnLabeledRow updates the comparison with a labelled row. r is the residual of the model in use. A row is
+// skipped if a prediction for it is not finite.
 func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
@@ -158,13 +158,13 @@ func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64)
 	}
 }
 
-// forecastNewRows returns the forecasts for all rows that were added since the last call, and the number of rows
-// without a forecast. Of the rows before the first call it returns only the newest. anomaly is the share of the
-// residuals that is usual.
+// forecastNewRows returns the forecasts for the rows added since the last call, and the number of rows without a
+// forecast. The first call returns only the forecast for the newest row. anomaly is the share of residuals that are
+// usual.
 //
-// A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has one
-// forecastRow: with a residual if the line has a target. Lines are identified by their times, so a line without a
-// target has a forecast only if data.time is set.
+// A row made from readings has a second forecast, with the residual, once its target is known. A line of a file has one
+// forecast, which includes the residual if the line has a target. Lines are identified by their times, so a line
+// without a target has a forecast only if data.time is set.
 func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
 	if f.unlabeledRows != nil && !lines {
@@ -177,19 +177,19 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		f.unlabeledRows = nil
 	}
 	if f.unlabeledRows != nil && lines {
-		all, _, _ = f.forecastUnlabeledRows() // an error concerns the lines with targets, too
+		all, _, _ = f.forecastUnlabeledRows() // an error also affects labelled lines
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
 			return c.RowTime.IsZero() || v.Rows != nil && v.Times.HasTime(c.RowTime.UnixNano())
 		})
 	}
 	if err != nil {
 		if len(all) > 0 || f.unlabeledRows != nil && !lines {
-			err = nil // labels come later
+			err = nil // labels arrive later
 		}
 		return all, bad, err
 	}
 	if old {
-		from = max(0, v.Rows.Len()-maxResiduals) // to know what is usual
+		from = max(0, v.Rows.Len()-maxResiduals) // to learn the usual residuals
 	}
 	told, wrong := f.forecastRows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.forecastLabeledRow(x, y, anomaly, old) })
@@ -202,7 +202,7 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 	return append(all, told...), bad + wrong, nil
 }
 
-// forecastUnlabeledRows returns the forecasts of the new rows whose targets may not be known yet.
+// forecastUnlabeledRows returns the forecasts for new rows whose targets may still be unknown.
 func (f *forecaster) forecastUnlabeledRows() (all []Forecast, bad int, err error) {
 	v, from, old, err := f.unlabeledRows.readNewRows()
 	if err != nil || v.Rows == nil {
@@ -215,7 +215,7 @@ func (f *forecaster) forecastUnlabeledRows() (all []Forecast, bad int, err error
 	return all, bad, nil
 }
 
-// forecastRows returns the forecasts for the rows of a view, from an index.
+// forecastRows returns the forecasts for the rows of a snapshot, starting at the index from.
 func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []float32, y float32) (Forecast,
 	error)) (all []Forecast,
 	bad int) {
@@ -258,7 +258,7 @@ func residual(value float64, classes []float64, y float32) (float64, error) {
 	return 1 - classes[class], nil
 }
 
-// forecastLabeledRow returns the forecast for a row with its label. Old rows do not count for the comparison of models.
+// forecastLabeledRow returns the forecast for a labelled row. Old rows are not used to compare models.
 func (f *forecaster) forecastLabeledRow(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
 	c, err := f.forecastRow(x)
 	if err != nil {
@@ -278,7 +278,7 @@ func (f *forecaster) forecastLabeledRow(x []float32, y float32, anomaly float64,
 	return c, nil
 }
 
-// scoreAnomaly compares the residual of a forecast with the usual residuals.
+// scoreAnomaly sets the residual of a forecast and compares it with the usual residuals.
 func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.recentResiduals.magnitudeQuantile(anomaly); bound > 0 {
@@ -289,13 +289,13 @@ func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 }
 
 const (
-	// maxResiduals is the number of the last residuals that define what is usual.
+	// maxResiduals is the number of recent residuals that define the usual range.
 	maxResiduals = 1000
-	// leastResiduals is the number of residuals without which nothing is known to be usual.
+	// leastResiduals is the minimum number of residuals that define the usual range.
 	leastResiduals = 50
 )
 
-// residualHistory is the magnitudes of the last residuals, in a ring and sorted.
+// residualHistory contains the magnitudes of the last residuals, as a ring and sorted.
 type residualHistory struct {
 	magnitudes, sorted []float64
 	oldestIndex        int
@@ -315,8 +315,7 @@ func (r *residualHistory) addResidual(v float64) {
 	r.sorted = slices.Insert(r.sorted, i, v)
 }
 
-// magnitudeQuantile returns the magnitude below which a share of the residuals lies, or 0 if there are too few
-// residuals.
+// magnitudeQuantile returns the given quantile of the magnitudes, or 0 if there are too few residuals.
 func (r *residualHistory) magnitudeQuantile(share float64) float64 {
 	if len(r.magnitudes) < leastResiduals {
 		return 0
@@ -324,7 +323,7 @@ func (r *residualHistory) magnitudeQuantile(share float64) float64 {
 	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
 }
 
-// meanMagnitude returns the mean magnitude, or NaN if there are no residuals.
+// meanMagnitude returns the mean magnitude, or NaN without residuals.
 func (r *residualHistory) meanMagnitude() float64 {
 	sum := 0.0
 	for _, v := range r.magnitudes {
@@ -333,10 +332,10 @@ func (r *residualHistory) meanMagnitude() float64 {
 	return sum / float64(len(r.magnitudes))
 }
 
-// busyRetryDelay is the time after which forecasts are published again for which the connection had no room.
+// busyRetryDelay is the delay before a retry if the connection had no room for a forecast.
 const busyRetryDelay = 100 * time.Millisecond
 
-// startForecasts predicts from new rows of the source, if that is due. It needs neither broker nor coordinator.
+// startForecasts makes forecasts for new rows of the source, if they are due. It needs neither broker nor coordinator.
 func (p *PredictionManager) startForecasts(now time.Time) {
 	if p.cfg.PublishForecast == nil || p.forecastRunning || now.Before(p.nextForecastAt) {
 		return
@@ -348,7 +347,7 @@ func (p *PredictionManager) startForecasts(now time.Time) {
 	p.forecastRunning = true
 	m, f, l, compared := p.inUse, &p.forecaster, p.dependencies.Tasks.AnnouncedTask(), wire.ModelRef{}
 	jobs := p.core.DataJobs
-	if m.IsExternal() { // its program may take as long as it likes: training does not wait for that
+	if m.IsExternal() { // separate queue, since training must not wait for the program
 		jobs = p.core.ModelJobs
 	}
 	if m.ModelRef() == p.rollout.CandidateModel {
@@ -370,8 +369,8 @@ func (p *PredictionManager) startForecasts(now time.Time) {
 	})
 }
 
-// makeAndPublishForecasts publishes the forecasts that wait, or makes and publishes new ones if none wait. The model in
-// use is compared with the model compared, if there is one. l is the announced task, or nil.
+// makeAndPublishForecasts publishes waiting forecasts. If none wait, it makes and publishes new ones. It compares the
+// model in use with the model compared, if set. l is the announced task, or nil.
 func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelRef,
 	l *part.LocalTask) (event ForecastsMade) {
 	event.MeanResidual = math.NaN()
@@ -408,8 +407,8 @@ func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.
 	return event
 }
 
-// publishWaitingForecasts publishes the forecasts that wait. Those for which a busy connection has no room continue to
-// wait; those that fail otherwise are lost.
+// publishWaitingForecasts publishes the waiting forecasts. They continue to wait if the connection has no room. After
+// any other error they are lost.
 func (f *forecaster) publishWaitingForecasts(event *ForecastsMade, send func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
 		switch err := send(c); {

@@ -16,23 +16,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelTrial decides whether a new model comes into use.
+// modelTrial decides whether a new model is put into use.
 type modelTrial struct {
 	newModel        *modelfile.Model
-	inUse           *modelfile.Model          // nil if there is none
-	heldOutRows     *learner.Samples[float32] // standardised as the task demands; nil if there are none
-	readErr         func() error              // why some of them could not be read
-	rowDescription  *modelfile.Model          // describes these rows; it has no parameters
-	rowsUnavailable bool                      // rows are held out, but are not available now
-	isRollback      bool                      // the model in use was withdrawn: this one is adopted uncompared
-	protectedModel  wire.ModelRef             // stays among the kept models
-	// finetune fine-tunes the model before it is judged; nil = the model is not fine-tuned.
+	inUse           *modelfile.Model          // model in use; nil if none
+	heldOutRows     *learner.Samples[float32] // rows standardised as the task requires; nil if none
+	readErr         func() error              // returns the error of reading the held-out rows
+	rowDescription  *modelfile.Model          // describes the held-out rows; has no parameters
+	rowsUnavailable bool                      // rows are held out but not available now
+	isRollback      bool                      // the model in use was withdrawn: adopt this one uncompared
+	protectedModel  wire.ModelRef             // model that must be kept
+	// finetune fine-tunes the model before it is judged; nil means no fine-tuning.
 	finetune func(context.Context, *modelfile.Model) error
 	folder   state.Folder
 	cfg      *Config
 }
 
-// run judges the model, and puts it into use. hookErr is the error of Config.OnModelActivated.
+// run judges the model and puts it into use if it passes. hookErr is the error of Config.OnModelActivated.
 func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error) {
 	event = ModelJudged{Run: t.newModel.Run, Version: t.newModel.Version, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN()}
@@ -59,7 +59,7 @@ func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error)
 	return event, hookErr
 }
 
-// compareWithModelInUse compares the model with the model in use, on the held-out rows. A model for other columns is
+// compareWithModelInUse compares the model with the model in use on the held-out rows. Models for different columns are
 // not compared.
 func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) error {
 	event.Result = Adopted
@@ -72,7 +72,7 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 	if t.heldOutRows == nil || t.isRollback {
 		return nil
 	}
-	// the same for both
+	// same rows for both models
 	t.heldOutRows = t.heldOutRows.RandomSubset(task.MaxRiskSampleRows, task.AgentRand(uint64(t.newModel.Run), 0, 0))
 	risk, ok, err := t.heldOutRisk(t.newModel)
 	if !ok || err != nil {
@@ -93,12 +93,12 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 	return nil
 }
 
-// isWorse reports whether a risk is larger than the risk of the model in use by more than the margin, which is a share
-// of the latter. A risk may be negative.
+// isWorse reports whether a risk exceeds the risk old of the model in use by more than margin·|old|. A risk may be
+// negative.
 func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs(old) }
 
-// heldOutRisk returns the mean risk of a model on the held-out rows, without a ridge: it depends on the data alone. It
-// is not ok if the model cannot be compared.
+// heldOutRisk returns the mean risk of a model on the held-out rows, without the ridge. ok is false if the model cannot
+// be compared.
 func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardizedParameters(of)
 	if w == nil || err != nil {
@@ -106,7 +106,7 @@ func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, er
 	}
 	a := of.Architecture
 	a.Ridge, a.HuberDelta = 0, t.rowDescription.Architecture.HuberDelta
-	m, err := learner.NewModel[float32](a) // training uses another one meanwhile
+	m, err := learner.NewModel[float32](a) // a separate model, since training may run concurrently
 	if err != nil {
 		return 0, false, err
 	}
@@ -114,8 +114,8 @@ func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, er
 	return m.Score(w, t.heldOutRows).Risk, true, t.readErr()
 }
 
-// restandardizedParameters returns the parameters of a model for rows that are standardised as the held-out rows are.
-// It returns nil if the model cannot be compared.
+// restandardizedParameters returns the parameters of a model, converted to the standardisation of the held-out rows. It
+// returns nil if the model cannot be compared.
 func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, error) {
 	if of == nil || !of.IsComparableWith(t.rowDescription) {
 		return nil, nil
@@ -129,7 +129,7 @@ func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, e
 	if err == nil && len(from.Mean) == len(to.Mean) {
 		err = m.RestandardizeParameters(w, from, to)
 	} else {
-		w = nil // one of them has no standardisation
+		w = nil // one of the models has no standardisation
 	}
 	if errors.Is(err, learner.ErrNoBias) {
 		return nil, nil
@@ -137,7 +137,7 @@ func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, e
 	return w, err
 }
 
-// activateNewModel keeps the model, and puts it into use unless the device's owner has pinned another one.
+// activateNewModel stores the model and puts it into use, unless the device's owner has pinned another one.
 func (t *modelTrial) activateNewModel() (result JudgmentResult, err error) {
 	if t.cfg.LockKeptModels != nil {
 		unlock, err := t.cfg.LockKeptModels()
@@ -163,7 +163,7 @@ func (t *modelTrial) activateNewModel() (result JudgmentResult, err error) {
 	return Adopted, nil
 }
 
-// activeModelFile is the file of the model in use.
+// activeModelFile describes the file of the model in use.
 type activeModelFile struct {
 	contentStamp string // identifies the content of the file
 	model        *modelfile.Model
@@ -171,11 +171,11 @@ type activeModelFile struct {
 	isPinned     bool
 }
 
-// readActiveModel reads the model in use, unless its file still has the stamp before.
+// readActiveModel reads the model in use. It skips the file if its content stamp is still before.
 func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
 	info, err := folder.Disk.Lstat(modelfile.ActiveModelPath(folder.Dir))
 	if err != nil {
-		return activeModelFile{contentStamp: "none"}, nil // there is none, or the disk fails: a new model comes
+		return activeModelFile{contentStamp: "none"}, nil // no model, or a disk error: a new model will follow
 	}
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
@@ -192,20 +192,20 @@ func readActiveModel(folder state.Folder, before string) (activeModelFile, error
 	return f, err
 }
 
-// JudgmentResult is the result of judging a new model on the device. It is a metric's label.
+// JudgmentResult is the result of judging a new model on the device. It is used as a metric label.
 type JudgmentResult string
 
-// The results.
+// Results of judging a model.
 const (
 	Adopted     JudgmentResult = "taken"
-	Worse       JudgmentResult = "worse"      // than the model in use, by more than the margin
-	NotFinite   JudgmentResult = "not_finite" // its parameters, or its risk
-	Unjudged    JudgmentResult = "blind"      // there are no rows to judge it on now; the agent tries again
-	Failed      JudgmentResult = "failed"     // for example because of the disk; the agent tries again
-	OtherPinned JudgmentResult = "pinned"     // the device's owner has chosen another model; not reported
+	Worse       JudgmentResult = "worse"      // worse than the model in use, by more than the margin
+	NotFinite   JudgmentResult = "not_finite" // parameters or risk are not finite
+	Unjudged    JudgmentResult = "blind"      // no rows to judge it on now; the agent retries
+	Failed      JudgmentResult = "failed"     // for example a disk error; the agent retries
+	OtherPinned JudgmentResult = "pinned"     // the device's owner has pinned another model; not reported
 )
 
-// JudgmentResults returns the results that are reported, for closed label sets.
+// JudgmentResults returns the reported results, for closed label sets.
 func JudgmentResults() []JudgmentResult {
 	return []JudgmentResult{Adopted, Worse, NotFinite, Unjudged, Failed}
 }
@@ -221,16 +221,16 @@ var (
 		"Risk of the model in use on the held-out rows, when the newest model was judged.")
 )
 
-// ModelJudged: the agent has compared a new model with the model in use.
+// ModelJudged reports that the agent has compared a new model with the model in use.
 type ModelJudged struct {
 	Run     wire.RunID
 	Version wire.ModelVersion
 	Result  JudgmentResult
-	// number of rows on which it was judged, at most task.MaxRiskSampleRows; 0 = it was not judged
+	// HeldOutRows is the number of rows used, at most task.MaxRiskSampleRows. 0 means that the model was not judged.
 	HeldOutRows      int
-	Risk             float64 // on these rows; NaN if it was not judged
-	RiskOfModelInUse float64 // on these rows; NaN if there is no model to compare with
-	Err              error   // with Failed
+	Risk             float64 // risk of the new model on these rows; NaN if not judged
+	RiskOfModelInUse float64 // risk on these rows; NaN without a comparable model in use
+	Err              error   // set if Result is Failed
 }
 
 // Describe implements observe.Event. OtherPinned is not reported.

@@ -1,5 +1,5 @@
-// Package predict is the models with which the device predicts: it decides whether a new model comes into use, follows
-// the rollout of the coordinator, and makes forecasts from the rows of the device's source.
+// Package predict manages the models with which the device makes predictions. It decides whether a new model is put
+// into use, follows the coordinator's rollouts, and makes forecasts from the device's rows.
 package predict
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config has an agent keep models, so that the device can predict.
+// Config configures the models for predictions.
 type Config struct {
-	MaxKeptModels int // number of models that stay in the state folder, at least 1
-	// MinModelChangeInterval is the least time between two new models. It does not delay the first model of a run, a
+	MaxKeptModels int // number of models kept in the state folder, at least 1
+	// MinModelChangeInterval is the minimum time between two new models. It does not delay the first model of a run, a
 	// model whose version is at least twice the last version, or the result of a run.
 	MinModelChangeInterval time.Duration
-	// MaxRiskIncrease limits the risk of a new model on the held-out rows, relative to the model in use: the model is
+	// MaxRiskIncrease limits the risk of a new model on the held-out rows, relative to the model in use. A model is
 	// refused if its risk is more than 1+MaxRiskIncrease times as large.
 	MaxRiskIncrease float64
-	// Publish, if set, publishes the forecasts for the device's own rows. After mqtt.ErrOutboxFull a forecast is
-	// published again; after any other error it is lost.
+	// PublishForecast, if set, publishes a forecast for a row of the device. After mqtt.ErrOutboxFull the forecast is
+	// retried; after any other error it is lost.
 	PublishForecast func(Forecast) error
-	// ForecastInterval is the time between two checks of the source for new rows.
+	// ForecastInterval is the interval between checks of the source for new rows.
 	ForecastInterval time.Duration
-	// UsualResidualShare is the share of the device's residuals that is usual: a larger residual is an anomaly.
+	// UsualResidualShare is the share of residuals that are considered usual. A larger residual is an anomaly.
 	UsualResidualShare float64
-	// LockKeptModels, if set, locks the kept models for a moment, since commands change them too.
+	// LockKeptModels, if set, locks the kept models briefly, because commands change them, too.
 	LockKeptModels func() (unlock func() error, err error)
-	// OnModelActivated, if set, is called beside the owner after a model was put into use.
+	// OnModelActivated, if set, is called in a background job after a model was put into use.
 	OnModelActivated func(ctx context.Context, m *modelfile.Model) error
 }
 
@@ -57,83 +57,83 @@ func (c *Config) Validate() (err error) {
 	return err
 }
 
-// PredictingProgram is an external program that predicts from rows that only it knows.
+// PredictingProgram is an external program that makes predictions from its own rows.
 type PredictingProgram interface {
-	// Predict returns predictions by a model for rows that have arrived since the last call. If there are more, it may
-	// return some of them. They have no Model and no AnomalyScore.
+	// Predict returns a model's predictions for rows that have arrived since the last call. If more is true, further
+	// predictions are available. ModelName and AnomalyScore are not set.
 	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
-// FetchedModelFile is the file of a model that was fetched.
+// FetchedModelFile is a fetched file of a model.
 type FetchedModelFile interface {
 	ReadAll() ([]byte, error)
 	RemoveFile() error
 }
 
-// PredictionDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine,
-// except Program.
+// PredictionDependencies contains the functions of the agent that the part calls. All except FindProgram are called on
+// the event loop.
 type PredictionDependencies struct {
 	Tasks  part.LocalTaskProvider
 	Source data.Source
-	// HoldsOutRows means that the device holds rows out, on which new models are judged.
+	// HoldsOutRows means that the device holds out rows, on which new models are judged.
 	HoldsOutRows bool
-	// FindBaseModelInMemory returns the base model of the round under way if it is that model and is in memory, or nil.
+	// FindBaseModelInMemory returns the base model of the current round if it has this hash and is in memory, or nil.
 	FindBaseModelInMemory func(hash wire.Digest) []float32
 	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
 	// They include personal parameters if the task has any.
 	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
-	// PrepareFinetuning returns a function that fine-tunes a model on the rows of the device, beside the owner. It
-	// returns nil if models of the announced task are not fine-tuned.
+	// PrepareFinetuning returns a function that fine-tunes a model on the device's rows in a background job. It returns
+	// nil if the announced task has no fine-tuning.
 	PrepareFinetuning func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
-	// FetchModel fetches a base model. HandleArrivedModel is called with it, or HandleCanceledModelFetch.
+	// FetchModel fetches a base model. Then HandleArrivedModel or HandleCanceledModelFetch is called.
 	FetchModel func(ref wire.BlobRef)
-	// FindModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
+	// FindModelBeingFetched returns the hash of the base model that is being fetched. ok is false if there is none.
 	FindModelBeingFetched func() (hash wire.Digest, ok bool)
 	// FetchModelFile fetches the file of a model. done is not called if another file is fetched instead.
 	FetchModelFile func(ref wire.BlobRef, done func(FetchedModelFile, error))
-	// FindModelFileBeingFetched returns the hash of the file that is being fetched. It is not ok if none is.
+	// FindModelFileBeingFetched returns the hash of the file that is being fetched. ok is false if there is none.
 	FindModelFileBeingFetched func() (hash wire.Digest, ok bool)
-	// FindProgram returns the external program that trains tasks whose rows only it knows.
+	// FindProgram returns the external program for tasks whose rows are known only to that program.
 	FindProgram func() (PredictingProgram, error)
 }
 
-// PredictionManager is the part of an agent that keeps the models with which the device predicts. Without a
-// configuration it does nothing.
+// PredictionManager is the part of an agent that manages the models for predictions. Without a configuration it does
+// nothing.
 type PredictionManager struct {
 	core         *part.AgentCore
-	cfg          *Config // nil = the device does not predict
+	cfg          *Config // configuration; nil if the device makes no predictions
 	dependencies PredictionDependencies
 
-	newestModel        announcedModel // zero before an announcement
-	lastJudgedHash     wire.Digest    // of the last model that was judged
-	lastJudgedModel    announcedModel // the same model, or a repeated announcement of the model in use
-	modelBeingFetched  announcedModel // the model that is being fetched for predictions
+	newestModel        announcedModel // newest announced model; zero before the first announcement
+	lastJudgedHash     wire.Digest    // hash of the last judged model
+	lastJudgedModel    announcedModel // last judged model, or a repeated announcement of the model in use
+	modelBeingFetched  announcedModel // model that is being fetched for predictions
 	judging            bool           // a model is being judged
-	judgmentRetryAt    time.Time      // after a failure: no model is judged before
-	nextModelAllowedAt time.Time      // the end of Config.MinModelChangeInterval after the last model
-	activeModelCheckAt time.Time      // of the next check of the file of the model in use
-	// activeFileStamp identifies the content of that file. It is empty before the file was read; no model is judged
-	// before.
+	judgmentRetryAt    time.Time      // earliest time of the next judgment after a failure
+	nextModelAllowedAt time.Time      // end of Config.MinModelChangeInterval after the last model
+	activeModelCheckAt time.Time      // time of the next check of the file of the model in use
+	// activeFileStamp identifies the content of the file of the model in use. It is empty before the first reading;
+	// until then no model is judged.
 	activeFileStamp string
-	inUse           *modelfile.Model // nil if there is none
+	inUse           *modelfile.Model // model in use; nil if none
 	isModelPinned   bool             // the device's owner has chosen the model in use
 	rollout         rollout
 
-	forecaster      forecaster      // used by jobs
-	lastComparison  modelComparison // of the last job
-	nextForecastAt  time.Time       // of the next check for new rows
-	forecastRunning bool            // a job uses the forecaster
+	forecaster      forecaster      // used by background jobs
+	lastComparison  modelComparison // comparison of the last job
+	nextForecastAt  time.Time       // time of the next check for new rows
+	forecastRunning bool            // a job is using the forecaster
 }
 
-// New makes the part. cfg is nil if the device does not predict.
+// New returns a PredictionManager. cfg is nil if the device makes no predictions.
 func New(core *part.AgentCore, cfg *Config, hooks PredictionDependencies) *PredictionManager {
 	return &PredictionManager{core: core, cfg: cfg, dependencies: hooks}
 }
 
 const (
-	// activeModelCheckInterval is the time between two checks whether a command has put another model into use.
+	// activeModelCheckInterval is the interval between checks whether a command has put another model into use.
 	activeModelCheckInterval = 10 * time.Second
-	// modelRetryDelay is the time after which a model is retried that could not be fetched, judged or stored.
+	// modelRetryDelay is the delay before a model is retried after it could not be fetched, judged or stored.
 	modelRetryDelay = time.Minute
 )
 
@@ -143,7 +143,7 @@ type announcedModel struct {
 	taskDigest  wire.Digest
 	run         wire.RunID
 	version     wire.ModelVersion
-	isRunResult bool // the run is over, and this is its result
+	isRunResult bool // the run is over and this model is its result
 }
 
 // untrained reports whether no round has changed the model.
@@ -157,10 +157,10 @@ func (p *PredictionManager) Start() {
 	}
 }
 
-// NeedsLink implements part.LinkNeedReporter: new models may be announced at any time.
+// NeedsLink implements part.LinkNeedReporter. New models may be announced at any time.
 func (p *PredictionManager) NeedsLink() bool { return p.cfg != nil }
 
-// FollowAnnouncement implements part.AnnouncementFollower: it notes the model of an announcement.
+// FollowAnnouncement implements part.AnnouncementFollower. It records the announced model.
 func (p *PredictionManager) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	a := &e.Announcement
 	switch {
@@ -174,7 +174,7 @@ func (p *PredictionManager) FollowAnnouncement(e agentround.AnnouncementReceived
 	p.JudgeNewestModel()
 }
 
-// nextJudgmentAt returns when the newest model may be judged.
+// nextJudgmentAt returns the earliest time at which the newest model may be judged.
 func (p *PredictionManager) nextJudgmentAt() time.Time {
 	n, last := &p.newestModel, &p.lastJudgedModel
 	if n.isRunResult || n.run != last.run || n.version >= 2*last.version ||
@@ -184,9 +184,9 @@ func (p *PredictionManager) nextJudgmentAt() time.Time {
 	return p.nextModelAllowedAt
 }
 
-// JudgeNewestModel judges the newest model if that is due: the base model of the round if it is in memory, or else it
-// is fetched. No model is fetched twice: training and predictions share what arrives. JudgeNewestModel is called again
-// when the announced task or its rows have changed.
+// JudgeNewestModel judges the newest model if it is due. It uses the base model of the round if that is in memory, or
+// fetches the model. Training and predictions share a fetched model. JudgeNewestModel is called again when the
+// announced task or its rows have changed.
 func (p *PredictionManager) JudgeNewestModel() {
 	if p.rollout.ReleasedModel.IsSet() {
 		p.judgeNextRolloutModel()
@@ -207,7 +207,7 @@ func (p *PredictionManager) JudgeNewestModel() {
 		p.judgeAnnouncedModel(*n, w)
 		return
 	}
-	if hash, underway := p.dependencies.FindModelBeingFetched(); underway { // when that is here, the newest is judged
+	if hash, underway := p.dependencies.FindModelBeingFetched(); underway { // wait for its arrival
 		if hash == n.blobRef.Hash {
 			p.modelBeingFetched = *n
 		}
@@ -219,8 +219,7 @@ func (p *PredictionManager) JudgeNewestModel() {
 	}
 }
 
-// postponeIfUnjudgeable reports whether it is useless to fetch a model, because the rows to judge it on are not
-// available now. It is fetched later.
+// postponeIfUnjudgeable postpones a model if the rows for judging it are not available now, and reports whether it did.
 func (p *PredictionManager) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) bool {
 	if !p.newModelTrial(nil).rowsUnavailable {
 		return false
@@ -231,7 +230,7 @@ func (p *PredictionManager) postponeIfUnjudgeable(run wire.RunID, version wire.M
 	return true
 }
 
-// HandleArrivedModel handles a base model that was fetched, or the reason why it is not available.
+// HandleArrivedModel handles a fetched base model, or the error that made it unavailable.
 func (p *PredictionManager) HandleArrivedModel(hash wire.Digest, w []float32, err error) {
 	of := p.modelBeingFetched
 	if of.blobRef.Hash == hash {
@@ -251,21 +250,20 @@ func (p *PredictionManager) HandleArrivedModel(hash wire.Digest, w []float32, er
 	}
 }
 
-// NeedsModel reports whether a base model that is being fetched is needed for predictions.
+// NeedsModel reports whether the base model being fetched is needed for predictions.
 func (p *PredictionManager) NeedsModel(hash wire.Digest) bool {
 	return p.modelBeingFetched.blobRef.Hash == hash
 }
 
-// HandleCanceledModelFetch is called when a base model is no longer fetched.
+// HandleCanceledModelFetch handles the cancellation of a base model's transfer.
 func (p *PredictionManager) HandleCanceledModelFetch(hash wire.Digest) {
 	if p.modelBeingFetched.blobRef.Hash == hash {
 		p.modelBeingFetched = announcedModel{}
 	}
 }
 
-// ParametersOfModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It
-// also returns nil before there is a task whose rows fit, and if models of the task have personal parameters or are
-// fine-tuned.
+// ParametersOfModelInUse returns the parameters of the model in use if it is the given base model, and nil otherwise.
+// It also returns nil if no task with fitting rows is known, or if the task has personal parameters or fine-tuning.
 func (p *PredictionManager) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	m, t := p.inUse, p.dependencies.Tasks.LastPreparedTask()
 	if t == nil || t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0 {
@@ -282,7 +280,7 @@ func (p *PredictionManager) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	return w
 }
 
-// judgeAnnouncedModel judges an announced model, and puts it into use if it is good.
+// judgeAnnouncedModel judges an announced model and puts it into use if it passes.
 func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) {
 	l := p.dependencies.Tasks.AnnouncedTask()
 	if of.blobRef.Hash == p.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.taskDigest {
@@ -300,7 +298,7 @@ func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) 
 	p.runModelTrial(t, func(event ModelJudged) {
 		now := p.core.Loop.Now()
 		switch event.Result {
-		case Failed, Unjudged, OtherPinned: // it is judged again later
+		case Failed, Unjudged, OtherPinned: // judge it again later
 			p.lastJudgedHash, p.judgmentRetryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
 			p.lastJudgedHash, p.lastJudgedModel, p.nextModelAllowedAt = of.blobRef.Hash, of,
@@ -309,7 +307,7 @@ func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) 
 	})
 }
 
-// newModelTrial prepares the trial of a model, on the held-out rows if they are available.
+// newModelTrial returns the trial of a model, with the held-out rows if they are available.
 func (p *PredictionManager) newModelTrial(m *modelfile.Model) *modelTrial {
 	t := &modelTrial{newModel: m, inUse: p.inUse, protectedModel: p.rollout.ReleasedModel, folder: p.core.StateFolder,
 		cfg: p.cfg}
@@ -324,8 +322,8 @@ func (p *PredictionManager) newModelTrial(m *modelfile.Model) *modelTrial {
 	return t
 }
 
-// runModelTrial judges a model beside the owner, and puts it into use if it is as good as the model in use. Then it
-// calls done on the owner's goroutine.
+// runModelTrial judges a model in a background job and puts it into use if it passes. Then it calls done on the event
+// loop.
 func (p *PredictionManager) runModelTrial(t *modelTrial, done func(ModelJudged)) {
 	p.judging = true
 	p.core.ModelJobs.Enqueue(func() {
@@ -379,7 +377,7 @@ func (p *PredictionManager) Tick(now time.Time) {
 // FillHello implements part.HelloFiller.
 func (p *PredictionManager) FillHello(h *wire.Hello) { h.Residuals = p.candidateResiduals() }
 
-// readModelInUse reads the model in use beside the owner, if its file has changed or changed is true.
+// readModelInUse reads the model in use in a background job if its file has changed or changed is true.
 func (p *PredictionManager) readModelInUse(changed bool) {
 	p.activeModelCheckAt = p.core.Loop.Now().Add(activeModelCheckInterval)
 	before := p.activeFileStamp
@@ -429,24 +427,24 @@ var (
 
 const modelHookCondition = "hook"
 
-// ModelInUseValue is the name of the status value *ModelInUse.
+// ModelInUseValue is the name of the status value with type *ModelInUse.
 const ModelInUseValue = "model in use"
 
-// ModelInUse is the model that the device predicts with, as a status shows it.
+// ModelInUse describes the model in use, as shown in the status.
 type ModelInUse struct {
 	Run        wire.RunID        `json:"run"`
 	Version    wire.ModelVersion `json:"version"`
 	InUseSince time.Time         `json:"since"`
-	IsPinned   bool              `json:"pinned"` // by the device's owner
+	IsPinned   bool              `json:"pinned"` // pinned by the device's owner
 }
 
-// ModelInUseChanged: the device predicts with another model from now on.
+// ModelInUseChanged reports that the device now uses another model for predictions.
 type ModelInUseChanged struct {
 	Run         wire.RunID
 	Version     wire.ModelVersion
 	Task        string
-	InstalledAt time.Time // when its file was installed, which may be before this start
-	IsPinned    bool      // by the device's owner
+	InstalledAt time.Time // installation time of its file; may precede this start
+	IsPinned    bool      // pinned by the device's owner
 }
 
 // Describe implements observe.Event.
@@ -458,10 +456,10 @@ func (e ModelInUseChanged) Describe(d *observe.EventDescription) {
 		e.IsPinned)
 }
 
-// ActivationCommandFailed: the command that is run after a model was put into use has failed. The model stays in use.
+// ActivationCommandFailed reports that the command after a model change has failed. The model stays in use.
 type ActivationCommandFailed struct{ Err error }
 
-// Describe implements observe.Event. The next model that is put into use resolves the condition.
+// Describe implements observe.Event. The next model change resolves the condition.
 func (e ActivationCommandFailed) Describe(d *observe.EventDescription) {
 	d.IncCounter(modelHookFailures)
 	d.Log(observe.Error, "predict.hook failed", "err", e.Err)

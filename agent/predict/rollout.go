@@ -11,22 +11,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rollout is the rollout that the coordinator announces. Without one the device adopts each new model.
+// rollout is the rollout announced by the coordinator. Without a rollout the device adopts each new model.
 type rollout struct {
 	wire.Rollout
 	releasedFile, candidateFile wire.BlobRef
-	refusedModels               []wire.Digest // of these two models, those that were judged and not adopted
+	refusedModels               []wire.Digest // digests of the two models that were judged and not adopted
 }
 
 // rolloutModel is a model of a rollout that is to be judged.
 type rolloutModel struct {
 	wire.ModelRef
 	fileRef wire.BlobRef
-	// isRollback means that the model in use was withdrawn: the released model is adopted without a comparison.
+	// isRollback means that the model in use was withdrawn. The released model is then adopted without a comparison.
 	isRollback bool
 }
 
-// followRollout follows the rollout of an announcement. It reports whether the announcement has one.
+// followRollout follows the rollout in an announcement. It reports whether the announcement contains one.
 func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if !a.Rollout.ReleasedModel.IsSet() || !a.ReleasedModelFile.IsSet() {
 		p.rollout = rollout{}
@@ -35,15 +35,15 @@ func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if a.Rollout != p.rollout.Rollout {
 		p.rollout = rollout{Rollout: a.Rollout}
 		p.newestModel, p.modelBeingFetched = announcedModel{}, announcedModel{}
-		// rollouts are rare, so that no model waits for Config.MinModelChangeInterval
+		// rollouts are rare, so Config.MinModelChangeInterval does not apply
 		p.judgmentRetryAt = p.core.Loop.Now()
 	}
 	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
 	return true
 }
 
-// nextRolloutModel returns the model of the rollout that is judged next: the released model before the candidate, which
-// is compared with it. It is not ok if none is.
+// nextRolloutModel returns the model of the rollout that is judged next. The released model precedes the candidate,
+// which is compared with it. ok is false if no model remains.
 func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	r := &p.rollout
 	if !r.ReleasedModel.IsSet() {
@@ -65,8 +65,7 @@ func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	return rolloutModel{}, false
 }
 
-// judgeNextRolloutModel judges the next model of the rollout if that is due: one of the kept models, or else its file
-// is fetched.
+// judgeNextRolloutModel judges the next model of the rollout if it is due. It uses a kept model, or fetches the file.
 func (p *PredictionManager) judgeNextRolloutModel() {
 	of, is := p.nextRolloutModel()
 	if !is || p.activeFileStamp == "" || p.judging || p.isModelPinned || p.core.Loop.Now().Before(p.judgmentRetryAt) {
@@ -97,7 +96,7 @@ func (p *PredictionManager) judgeNextRolloutModel() {
 	})
 }
 
-// findKeptModel returns a kept model, or nil if it is not kept.
+// findKeptModel returns a kept model, or nil if it was not kept.
 func findKeptModel(folder state.Folder, name wire.ModelRef) (*modelfile.Model, error) {
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
@@ -106,7 +105,7 @@ func findKeptModel(folder state.Folder, name wire.ModelRef) (*modelfile.Model, e
 	return k.Find(name)
 }
 
-// handleFetchedFile handles the file of a model that was fetched, or the reason why it is not available.
+// handleFetchedFile handles a fetched model file, or the error that made it unavailable.
 func (p *PredictionManager) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error) {
 	of, wanted := p.nextRolloutModel()
 	switch wanted = wanted && of.fileRef.Hash == ref.Hash; {
@@ -142,7 +141,7 @@ func (p *PredictionManager) handleFetchedFile(ref wire.BlobRef, f FetchedModelFi
 	})
 }
 
-// judgeRolloutModel judges a model of the rollout beside the owner.
+// judgeRolloutModel judges a model of the rollout in a background job.
 func (p *PredictionManager) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
 	if now, is := p.nextRolloutModel(); !is || now.fileRef.Hash != of.fileRef.Hash {
 		p.JudgeNewestModel()
@@ -162,14 +161,14 @@ func (p *PredictionManager) judgeRolloutModel(of rolloutModel, m *modelfile.Mode
 	})
 }
 
-// candidateResiduals returns what the next hello reports of the candidate.
+// candidateResiduals returns the candidate's residuals for the next hello.
 func (p *PredictionManager) candidateResiduals() (r wire.CandidateResiduals) {
 	if !p.rollout.OffersCandidateTo(p.core.ID) || p.isModelPinned {
 		return r
 	}
 	c := p.rollout.CandidateModel
 	refused := slices.Contains(p.rollout.refusedModels, c.ParametersDigest)
-	if !refused && p.cfg.PublishForecast == nil { // the part does not read labels
+	if !refused && p.cfg.PublishForecast == nil { // without forecasts no labels are read
 		return r
 	}
 	r = wire.CandidateResiduals{Run: c.Run, ModelVersion: c.Version, CandidateRefused: refused}

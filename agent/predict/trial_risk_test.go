@@ -2,7 +2,7 @@ package predict
 
 import "testing"
 
-// TestIsWorse: the margin is a share of the risk, whatever its sign.
+// TestIsWorse checks that the margin is a share of the risk's magnitude.
 func TestIsWorse(t *testing.T) {
 	for _, tt := range []struct {
 		risk, old, margin float64

@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// minClonePause and maxClonePause limit for how long an agent leaves the broker to its clone.
+	// minClonePause and maxClonePause limit the time for which an agent disconnects in favour of its clone.
 	minClonePause = time.Minute
 	maxClonePause = time.Hour
-	// cloneSequenceMargin is the distance from a clone's newest sequence number to the agent's next one. A clone sends
-	// fewer messages before it detects the agent.
+	// cloneSequenceMargin is added to a clone's newest sequence number to obtain the agent's next one. It exceeds the
+	// number of messages that a clone sends before it detects the agent.
 	cloneSequenceMargin = 1 << 20
 )
 
-// cloneDetector detects a second device with this agent's identity, such as a clone of its disk. The broker admits one
-// of the two at a time, and each that connects disconnects the other. So the presence that an agent finds retained
-// under its own name may be its clone's. It may also be the presence of an earlier start, which the broker
-// may have restored after a crash. But only a clone that is running publishes a newer presence before a later link.
+// cloneDetector detects a second device with this agent's identity, such as a clone of its disk. The broker admits only
+// one of them at a time, so each connection ends the other's.
+//
+// A retained presence under the agent's name may be from a clone or from an earlier start of this agent. Only a running
+// clone publishes a newer presence before a later connection.
 type cloneDetector struct {
-	linkNumber    int           // counts the links of this process
-	lastSighting  cloneSighting // newest presence of another start; linkNumber 0 = none
-	isCloneOnLink bool          // a running clone was detected on this link
-	lastPause     time.Duration // the last one
+	linkNumber    int           // number of connections of this process
+	lastSighting  cloneSighting // newest presence of another start; linkNumber 0 means none
+	isCloneOnLink bool          // a running clone was detected on this connection
+	lastPause     time.Duration // duration of the last pause
 }
 
 // cloneSighting is a presence of another start under this agent's name.
@@ -40,14 +41,15 @@ type cloneSighting struct {
 
 func (d *cloneDetector) recordLinkUp() { d.linkNumber, d.isCloneOnLink = d.linkNumber+1, false }
 
-// recordLinkDown ends a link. After a link without a clone, pauses begin with the shortest one again.
+// recordLinkDown records the end of a connection. After a connection without a clone, pauses start at the minimum
+// again.
 func (d *cloneDetector) recordLinkDown() {
 	if !d.isCloneOnLink {
 		d.lastPause = 0
 	}
 }
 
-// detectClone records the presence of another start, and reports whether it shows that a clone is running.
+// detectClone records the presence of another start and reports whether it proves a running clone.
 func (d *cloneDetector) detectClone(epoch wire.Epoch, sequence uint64) bool {
 	last := d.lastSighting
 	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
@@ -68,8 +70,8 @@ func (d *cloneDetector) nextClonePause() time.Duration {
 	return d.lastPause
 }
 
-// BootCounterLostError ends an agent that has found a retained presence of an earlier start with this epoch: its
-// counter of starts was lost, or an older copy was restored. The next start must have a higher epoch.
+// BootCounterLostError ends an agent that has found a retained presence of an earlier start with this epoch. Its
+// counter of starts was lost or restored from an older copy. The next start must have a higher epoch.
 type BootCounterLostError struct{ Epoch wire.Epoch }
 
 func (e *BootCounterLostError) Error() string {
@@ -77,9 +79,9 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// ReceivePresence checks the presence that the broker retains under the agent's name. If another device has published
-// it and is running, the one with the higher epoch stays, since the coordinator accepts no other, or else the one with
-// the larger nonce. The other one leaves the broker for a while.
+// ReceivePresence checks the retained presence under the agent's name. If a running clone has published it, the device
+// with the higher epoch stays connected, or at equal epochs the one with the larger nonce. The other disconnects for a
+// while. The coordinator accepts only the higher epoch.
 func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
@@ -119,11 +121,11 @@ func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	return nil
 }
 
-// CloneSeen: another device uses this agent's identity and is alive.
+// CloneSeen reports that another running device uses this agent's identity.
 type CloneSeen struct {
 	Boot, OtherBoot    wire.Epoch
 	Nonce, OtherNonce  uint64
-	DisconnectDuration time.Duration // for which this agent leaves the broker; 0 = it stays connected
+	DisconnectDuration time.Duration // time for which this agent disconnects; 0 = it stays connected
 }
 
 // Describe implements observe.Event. The condition lasts until the next start.

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Each word is (link, epoch, sequence) and whether it is a living clone's.
+// TestTwinSighted checks which sequences of presences prove a running clone.
 func TestTwinSighted(t *testing.T) {
 	type word struct {
 		link     int
@@ -36,7 +36,7 @@ func TestTwinSighted(t *testing.T) {
 	}
 }
 
-// Pauses grow up to an hour, and begin anew after a link without a clone.
+// TestTwinPauses checks that pauses grow to one hour, and start again after a link without a clone.
 func TestTwinPauses(t *testing.T) {
 	var w cloneDetector
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {

@@ -12,13 +12,13 @@ import (
 
 // rejectionState records whether the coordinator ignores the agent's messages.
 type rejectionState struct {
-	sentDigests [4]wire.Digest              // the newest hellos, presences and reports that were not rejected; a ring
-	unanswered  [4]bool                     // of sentDigests: the coordinator has not answered since
+	sentDigests [4]wire.Digest              // ring of the newest hellos, presences and reports that were not rejected
+	unanswered  [4]bool                     // unanswered messages, parallel to sentDigests
 	nextIndex   int                         // index in sentDigests of the oldest message
-	reason      wire.MessageRejectionReason // of the newest rejection; 0 = messages are accepted
+	reason      wire.MessageRejectionReason // reason of the newest rejection; 0 = messages are accepted
 }
 
-// PublishAwaitingAnswer publishes a hello, a presence or a report. The coordinator may reject it.
+// PublishAwaitingAnswer publishes a hello, a presence or a report, which the coordinator may reject.
 func (p *AgentPresence) PublishAwaitingAnswer(m mqtt.Message) {
 	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
@@ -33,9 +33,9 @@ func (*AgentPresence) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeMessageRejection}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver: it reports the reason of a rejection. Each message is
-// rejected once at most, and only while it is unanswered, because anybody may replay an old rejection. Exception: when
-// an agent is removed from the list, the coordinator rejects the agent's last message, which may have been answered.
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It reports the reason of a rejection. To prevent replays,
+// each message is rejected at most once and only while it is unanswered. An agent removed from the list is an
+// exception: the coordinator rejects its last message, which may have been answered.
 func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeMessageRejection(e.Body)
 	if err != nil {
@@ -56,8 +56,8 @@ func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// RecordAcceptanceByCoordinator records an answer that shows that the coordinator accepts the agent's messages. If two
-// devices use the agent's identity, the answer may be for the other one: a rejection as a clone remains.
+// RecordAcceptanceByCoordinator records that the coordinator has accepted the agent's messages. It keeps a rejection as
+// a clone, because the accepted message may be from the other device.
 func (p *AgentPresence) RecordAcceptanceByCoordinator() {
 	p.rejection.unanswered = [4]bool{}
 	if p.rejection.reason != wire.RejectedClone {
@@ -76,11 +76,11 @@ var rejections = observe.GaugeByLabel("rejected",
 	"1 for the reason for which the coordinator ignores this device's messages, 0 for all others.",
 	"reason", observe.StringerNames(wire.MessageRejectionReasons()))
 
-// MessagesRejectedValue is the name of the status value MessagesRejected.
+// MessagesRejectedValue is the name of the status value with type MessagesRejected.
 const MessagesRejectedValue = "rejected messages"
 
-// MessagesRejected: the coordinator ignores this agent's messages. Reason is 0 when it accepts them again. A rejection
-// because of a clone lasts until the next start.
+// MessagesRejected reports that the coordinator ignores this agent's messages. Reason is 0 when it accepts them again.
+// A rejection as a clone lasts until the next start.
 type MessagesRejected struct{ Reason wire.MessageRejectionReason }
 
 // Describe implements observe.Event.
@@ -98,8 +98,8 @@ func (e MessagesRejected) Describe(d *observe.EventDescription) {
 	d.RaiseCondition(condition, problem, remedy)
 }
 
-// ProblemAndRemedy returns why the coordinator ignores the messages, and what to do. Both are empty if the coordinator
-// accepts the messages.
+// ProblemAndRemedy describes why the coordinator ignores the messages, and the remedy. Both are empty if it accepts
+// them.
 func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 	const ignored = "the coordinator ignores this device's messages: "
 	switch e.Reason {

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRejections: a rejection is reported once, and only if it names a message that has no answer yet. An agent that is
-// removed from the list is rejected also after an answer. A rejection as a clone remains after an answer.
+// TestRejections checks that a rejection is reported once, and only if it names an unanswered message. Removal from the
+// list is an exception. A rejection as a clone remains after an answer.
 func TestRejections(t *testing.T) {
 	var reported []wire.MessageRejectionReason
 	keyRejections := 0
@@ -44,12 +44,12 @@ func TestRejections(t *testing.T) {
 	}
 	first := send()
 	reject(first, wire.RejectedOtherKey, false)
-	reject(first, wire.RejectedOldEpoch, true) // a message is rejected once
+	reject(first, wire.RejectedOldEpoch, true) // a message is rejected only once
 	reject(wire.Digest{1}, wire.RejectedOtherKey, true)
 	reject(wire.Digest{}, wire.RejectedOtherKey, true)
 	second := send()
 	p.RecordAcceptanceByCoordinator()
-	reject(second, wire.RejectedOtherKey, true) // it has an answer
+	reject(second, wire.RejectedOtherKey, true) // the message was answered
 	reject(second, wire.RejectedUnlistedAgent, false)
 	reject(send(), wire.RejectedClone, false)
 	p.RecordAcceptanceByCoordinator()

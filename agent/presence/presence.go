@@ -1,6 +1,5 @@
-// Package presence publishes the state of an agent: whether it is online, its metrics, and its absences from the
-// broker. It detects a second device with the same identity, and reports why the coordinator ignores the agent's
-// messages.
+// Package presence publishes the state of an agent: whether it is online, its metrics, and its planned disconnections.
+// It detects a second device with the same identity and reports why the coordinator ignores messages.
 package presence
 
 import (
@@ -19,10 +18,9 @@ import (
 
 // Config is the configured content of presences and reports.
 type Config struct {
-	Software string // name and version of the program, for people
-	// MinLostCounterEpoch is the lowest epoch of an earlier start, found retained at the broker, that shows that the
-	// counter of starts is behind: the counter was lost, or an older copy was restored. The agent then ends with a
-	// BootCounterLostError. 0 = the counter is not checked.
+	Software string // name and version of the program
+	// MinLostCounterEpoch is the lowest epoch of a retained presence of an earlier start that proves a lost or outdated
+	// counter of starts. The agent then ends with a BootCounterLostError. 0 disables the check.
 	MinLostCounterEpoch wire.Epoch
 	MetricsReports      MetricsReportConfig
 }
@@ -46,12 +44,12 @@ func (c *Config) Validate() error {
 
 // AgentCallbacks contains the functions of the agent that the part calls.
 type AgentCallbacks struct {
-	HasRoundWork func() bool // agentround.Machine.HasRoundWork
-	// MayDisconnect reports whether the link is not needed now.
+	HasRoundWork func() bool // see agentround.Machine.HasRoundWork
+	// MayDisconnect reports whether the agent may disconnect from the broker now.
 	MayDisconnect func() bool
-	// OnDisconnect is called when the agent leaves the broker for a while.
+	// OnDisconnect is called when the agent disconnects for the duration d.
 	OnDisconnect func(d time.Duration)
-	// OnKeyRejected is called when the coordinator's list has another key for this agent.
+	// OnKeyRejected is called when the coordinator's list contains another key for this agent.
 	OnKeyRejected func()
 }
 
@@ -62,26 +60,26 @@ type AgentPresence struct {
 	callbacks AgentCallbacks
 	nonce     uint64 // distinguishes this start from others with the same epoch
 
-	// signedOnlineMessage is presence online, signed before the will of the same link; nil if the link has no will.
+	// signedOnlineMessage is the online presence, signed before the will of the same connection; nil without a will.
 	signedOnlineMessage atomic.Pointer[mqtt.Message]
-	isPresenceHidden    atomic.Bool // presence is not published now
+	isPresenceHidden    atomic.Bool // the presence is not published now
 
-	onlinePublished bool          // over this link
-	plannedAbsence  time.Duration // the agent leaves for this time once the link is not needed; 0 = it stays
-	reconnectAt     time.Time     // when the agent comes back; zero = it has not left
+	onlinePublished bool          // the online presence was published over this connection
+	plannedAbsence  time.Duration // duration of a planned disconnection; 0 = none
+	reconnectAt     time.Time     // time of the next connection; zero = not disconnected
 	hasAnnouncement bool          // an announcement has arrived
 
 	clones       cloneDetector
 	rejection    rejectionState
-	nextReportAt time.Time // of the next report
+	nextReportAt time.Time // time of the next report
 }
 
-// New makes the presence of an agent.
+// New returns the presence of an agent.
 func New(core *part.AgentCore, cfg *Config, agent AgentCallbacks) *AgentPresence {
 	return &AgentPresence{core: core, cfg: cfg, callbacks: agent, nonce: core.Rand.Uint64()}
 }
 
-// presenceMessage returns a signed presence.
+// presenceMessage returns a message with a signed presence.
 func (p *AgentPresence) presenceMessage(s wire.PresenceState) mqtt.Message {
 	body := wire.Presence{State: s, InstanceNonce: p.nonce, MaxProtocolVersion: wire.ProtocolVersion,
 		SoftwareVersion:    p.cfg.Software,
@@ -93,9 +91,9 @@ func (p *AgentPresence) presenceMessage(s wire.PresenceState) mqtt.Message {
 	}
 }
 
-// Will returns the message that the broker publishes when the link is lost. It is empty if presence is not published
-// now. The presence that the agent publishes over the same link is signed before the will: of two messages of one
-// type, the coordinator drops the older one if it arrives second. The connection calls Will from its own goroutine.
+// Will returns the message that the broker publishes when the connection is lost. It is empty if the presence is
+// hidden. It signs the online presence before the will, because the coordinator drops an older message that arrives
+// after a newer one. It is called from the connection's goroutine.
 func (p *AgentPresence) Will() mqtt.Message {
 	if p.isPresenceHidden.Load() {
 		p.signedOnlineMessage.Store(nil)
@@ -106,8 +104,8 @@ func (p *AgentPresence) Will() mqtt.Message {
 	return p.presenceMessage(wire.PresenceLost)
 }
 
-// publishOnline publishes presence online, once over a link. If only agents with work in a round publish their
-// presence, it waits for such work. A link that begins without such work has no will.
+// publishOnline publishes the online presence once per connection. It waits for work in a round if the response policy
+// requires that. A connection that begins without such work has no will.
 func (p *AgentPresence) publishOnline() {
 	p.isPresenceHidden.Store(p.responsePolicy().PresenceInRoundOnly && !p.callbacks.HasRoundWork())
 	if !p.core.IsConnected || p.onlinePublished || p.isPresenceHidden.Load() {
@@ -126,8 +124,8 @@ func (p *AgentPresence) responsePolicy() *wire.AgentResponsePolicy {
 	return &p.core.LastAnnouncement.Announcement.ResponsePolicy
 }
 
-// PublishOffline publishes presence offline, if presence online was published over this link. If only agents with work
-// in a round publish their presence, the broker does not retain it.
+// PublishOffline publishes the offline presence if the online presence was published over this connection. The broker
+// does not retain it if presences are published only during rounds.
 func (p *AgentPresence) PublishOffline() {
 	if !p.onlinePublished {
 		return
@@ -140,11 +138,11 @@ func (p *AgentPresence) PublishOffline() {
 	}
 }
 
-// PlanAbsence makes the agent leave the broker for a while, once the link is not needed.
+// PlanAbsence makes the agent disconnect for a while, as soon as the connection is not needed.
 func (p *AgentPresence) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
 
-// UpdatePresence publishes presence online if that has become due. It then leaves the broker if an absence is planned
-// and the link is not needed. The agent calls it last before each wait.
+// UpdatePresence publishes the online presence if it is due. It then disconnects if an absence is planned and the
+// connection is not needed. The agent calls it last before each wait.
 func (p *AgentPresence) UpdatePresence() {
 	p.publishOnline()
 	d := p.plannedAbsence
@@ -158,7 +156,7 @@ func (p *AgentPresence) UpdatePresence() {
 	p.plannedAbsence = 0
 }
 
-// disconnect leaves the broker for a while.
+// disconnect disconnects from the broker for the duration d.
 func (p *AgentPresence) disconnect(d time.Duration) {
 	p.reconnectAt = p.core.Loop.Now().Add(d)
 	p.core.Conn.DisconnectFor(d)
@@ -168,7 +166,7 @@ func (p *AgentPresence) disconnect(d time.Duration) {
 func (p *AgentPresence) LinkUp() {
 	p.clones.recordLinkUp()
 	p.core.Observer.Observe(host.BrokerLinkChanged{IsConnected: true})
-	if p.reconnectAt.IsZero() { // otherwise agents come back at different times, and an overdue report is sent now
+	if p.reconnectAt.IsZero() { // otherwise agents reconnect at different times, and a due report is sent now
 		p.planMetricsReport()
 	}
 	p.onlinePublished, p.plannedAbsence, p.reconnectAt = false, 0, time.Time{}

@@ -1,4 +1,4 @@
-// Package state is an agent's state folder: the files that an agent needs after a restart. Files lists
-// them, each with the behaviour of the agent if the file is lost. A damaged file is treated as missing: a device must
-// start without a person. A write that fails is repeated (WriteRetrier).
+// Package state manages an agent's state folder, with the files that survive a restart. Files lists them, and describes
+// the behaviour of the agent if one is lost. Damaged files are treated as missing, so that a device starts without an
+// operator. Failed writes are retried (WriteRetrier).
 package state

@@ -18,14 +18,14 @@ var (
 		"Times that the start counter was raised because the broker retained a presence with a higher number.")
 )
 
-// FileLost: a file of the state folder is damaged or of another version, and the agent continues without it.
+// FileLost reports that a file of the state folder is damaged or has another version. The agent continues without it.
 type FileLost struct {
-	File        string // one of FileNames
+	File        string // name of the file, one of FileNames
 	Err         error
-	Consequence string // what the agent does without the file
+	Consequence string // behaviour of the agent without the file
 }
 
-// NewStartCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
+// NewStartCounterLost returns the event for a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
 func NewStartCounterLost(err error) FileLost {
 	return FileLost{File: StartCounter.Name, Err: err, Consequence: StartCounter.LossConsequence}
 }
@@ -48,8 +48,7 @@ func (e FileLost) Describe(d *observe.EventDescription) {
 		remedy)
 }
 
-// StartCounterRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was
-// raised.
+// StartCounterRaised reports that the counter of starts was raised, because an earlier start had a higher number.
 type StartCounterRaised struct{ From, To wire.Epoch }
 
 // Describe implements observe.Event. The condition lasts until the next start.

@@ -5,10 +5,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxModelRecord is the limit of a file with two models, or a model and a task.
+// maxModelRecord is the maximum size of a file with two models, or with a model and a task.
 const maxModelRecord = 2*wire.MaxBlobBytes + wire.MaxMessage
 
-// The files of the state folder. store.Disk.NextBootEpoch reads and writes StartCounter.
+// Files of the state folder. store.Disk.NextBootEpoch reads and writes StartCounter.
 var (
 	StartCounter = &store.StateFile{Name: store.BootEpochFile, Version: 1, MaxBytes: 8,
 		LossConsequence: "starts are counted from 1 until the broker delivers a presence of an earlier start"}
@@ -41,8 +41,8 @@ var (
 		LossConsequence: "the personal parameters of the model are initialised again"}
 )
 
-// Files lists all files that may be damaged. Files into which a model or a task is fetched are not listed: their chunks
-// are checked against hashes that come from elsewhere.
+// Files lists all files that may be found damaged. It omits partly fetched models and tasks, because their chunks are
+// checked against announced hashes.
 var Files = []*store.StateFile{StartCounter, ObeyedPosition, Update, ErrorFeedback, Block, UplinkBudget, HeldOutSplit,
 	RootDocument,
 	Clock, GroupKeys, DeviceKeys, Certificate, Attestation, PersonalModel}

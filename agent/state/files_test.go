@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFilesAreListed compares Files with the files that the source declares: a file that is not listed has no label
-// value in state_files_lost_total.
+// TestFilesAreListed checks that Files contains all files declared in the source. Otherwise they lack a label value of
+// state_files_lost_total.
 func TestFilesAreListed(t *testing.T) {
 	source, err := os.ReadFile("files.go")
 	if err != nil {

@@ -14,19 +14,19 @@ type Folder struct {
 	Disk     store.Disk
 	Dir      string
 	Volatile bool             // the folder does not survive a power cut
-	Observer observe.Observer // hears of files that are lost
+	Observer observe.Observer // receives an event for each lost file
 }
 
 // FilePath returns the path of a file in the folder.
 func (f Folder) FilePath(name string) string { return filepath.Join(f.Dir, name) }
 
-// SaveFile replaces a file that has no slots.
+// SaveFile replaces a file without slots.
 func (f Folder) SaveFile(file *store.StateFile, body []byte) error {
 	return f.Disk.SaveStateFile(f.Dir, file, body)
 }
 
-// LoadFile has decode read a file that has no slots. A file that is missing, damaged or of another version is not an
-// error: it is reported as FileLost unless it is missing. The error is that the disk cannot be read or written.
+// LoadFile reads a file without slots and passes its content to decode. A missing file is not an error. A damaged file
+// or one of another version is reported as FileLost. The error means that the disk cannot be read or written.
 func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) error {
 	body, err := f.Disk.LoadStateFile(f.Dir, file)
 	switch {
@@ -48,7 +48,7 @@ func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) 
 	return err
 }
 
-// RemoveFile removes a file that may not be there.
+// RemoveFile removes a file, which need not exist.
 func (f Folder) RemoveFile(name string) error {
 	if err := f.Disk.Remove(f.FilePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -60,22 +60,22 @@ func (f Folder) reportLostFile(file *store.StateFile, err error) {
 	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.LossConsequence})
 }
 
-// Slots are the copies of a file that has slots.
+// FileSlots manages the copies of a file with slots.
 type FileSlots struct {
 	file   *store.StateFile
 	folder Folder
 	slots  *store.RecordSlots
 }
 
-// Slots returns the copies of a file.
+// OpenSlots returns the slots of a file.
 func (f Folder) OpenSlots(file *store.StateFile) *FileSlots {
 	return &FileSlots{file, f, f.Disk.NewRecordSlots(f.Dir, file)}
 }
 
-// SaveFile writes the parts, one after another, into the slot whose turn it is.
+// Save writes the concatenated parts into the next slot.
 func (s *FileSlots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(parts...) }
 
-// LoadFile is Folder.Load for a file with slots. What it has decoded survives a power cut.
+// Load is like [Folder.LoadFile], for a file with slots. The loaded content survives a power cut.
 func (s *FileSlots) Load(decode func(body []byte) error) error {
 	path := s.folder.FilePath(s.file.Name)
 	found, err := s.slots.Load(nil)

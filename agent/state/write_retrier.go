@@ -8,12 +8,11 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// retryInterval is the time after which a write that failed is tried again.
+// retryInterval is the delay before a failed write is retried.
 const retryInterval = 5 * time.Second
 
-// WriteRetrier are the writes to the state folder that failed and are tried again. Each has a purpose, which people see
-// while the write fails; a later write for the same purpose takes its place. All methods are called on the owner's
-// goroutine.
+// WriteRetrier retries failed writes to the state folder. Each write has a purpose, which operators see while it fails.
+// A later write with the same purpose replaces it. All methods are called on the event loop.
 type WriteRetrier struct {
 	Loop     *host.EventLoop
 	Observer observe.Observer
@@ -23,21 +22,21 @@ type WriteRetrier struct {
 	retryAt      time.Time
 }
 
-// RetriedWrite is one write.
+// RetriedWrite is a write that is retried if it fails.
 type RetriedWrite struct {
 	Purpose   string
 	WriteFile func() error
-	OnSuccess func() // follows once the write has succeeded; may be nil
+	OnSuccess func() // called after the write has succeeded; may be nil
 }
 
-// RunWrite writes now. The error is that of the first attempt.
+// RunWrite runs a write now. It returns the error of the first attempt.
 func (w *WriteRetrier) RunWrite(write RetriedWrite) error {
 	err := write.WriteFile()
 	w.FinishWrite(write, err)
 	return err
 }
 
-// StartWrite writes beside the owner.
+// StartWrite runs a write in a background job.
 func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 	w.Loop.Go(func() {
 		err := write.WriteFile()
@@ -45,7 +44,7 @@ func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 	})
 }
 
-// FinishWrite takes the result of a write.
+// FinishWrite handles the result of a write.
 func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	w.ForgetFailedWrite(write.Purpose)
 	w.QualityReport(write.Purpose, err)
@@ -60,40 +59,40 @@ func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	}
 }
 
-// AbandonWrite gives up a write that is no longer needed.
+// AbandonWrite abandons a write that is no longer needed.
 func (w *WriteRetrier) AbandonWrite(purpose string) {
 	w.FinishWrite(RetriedWrite{Purpose: purpose}, nil)
 }
 
-// ForgetFailedWrite abandons a pending write because a newer one for the same purpose has begun. The purpose is
-// reported as failing until the newer write succeeds.
+// ForgetFailedWrite drops a failed write because a newer one with the same purpose has begun. The purpose is reported
+// as failing until the newer write succeeds.
 func (w *WriteRetrier) ForgetFailedWrite(purpose string) {
 	w.failedWrites = slices.DeleteFunc(w.failedWrites,
 		func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// IsWriteFailing reports whether a write waits for another attempt.
+// IsWriteFailing reports whether a write with this purpose is waiting for a retry.
 func (w *WriteRetrier) IsWriteFailing(purpose string) bool {
 	return slices.ContainsFunc(w.failedWrites, func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// ReportWriteResult reports an event when writes to the state folder begin to fail, and when they succeed again. It is
-// for writes that are repeated elsewhere.
+// QualityReport reports an event when writes to the state folder start to fail, and when they succeed again. It serves
+// writes that are retried elsewhere.
 func (w *WriteRetrier) QualityReport(purpose string, err error) {
 	w.failures.QualityReport(w.Observer, purpose, err)
 }
 
-// Deadline returns when failed writes are tried again.
+// Deadline returns the time of the next retry.
 func (w *WriteRetrier) Deadline() (time.Time, bool) { return w.retryAt, len(w.failedWrites) > 0 }
 
-// Tick tries again what failed.
+// Tick retries failed writes that are due.
 func (w *WriteRetrier) Tick(now time.Time) {
 	if len(w.failedWrites) == 0 || now.Before(w.retryAt) {
 		return
 	}
 	w.retryAt = now.Add(retryInterval)
 	for _, write := range slices.Clone(w.failedWrites) {
-		if w.IsWriteFailing(write.Purpose) { // what another write's OnSuccess has not given up
+		if w.IsWriteFailing(write.Purpose) { // may have been abandoned by another write's OnSuccess
 			w.FinishWrite(write, write.WriteFile())
 		}
 	}

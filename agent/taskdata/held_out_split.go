@@ -11,14 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// heldOutSplit is the boundary of a run between the rows to train on and the rows that are held out.
+// heldOutSplit is the boundary between training rows and held-out rows, fixed for a run.
 type heldOutSplit struct {
 	run      wire.RunID
 	boundary data.HeldOutBoundary
 	fixed    bool
 }
 
-// splitHeldOutRows splits a view. The first view of a run fixes its boundary, which is kept in the state folder.
+// splitHeldOutRows splits a snapshot. The first snapshot of a run fixes the boundary, which is saved in the state
+// folder.
 func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapshot) *part.PreparedTask {
 	prepared := &part.PreparedTask{LocalTask: l, View: view, TrainingRows: view.Rows}
 	if p.cfg.HeldOutShare == 0 || l.AreRowsHiddenInTrainer() {

@@ -10,28 +10,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newRowsCheckInterval is the time between two checks for new rows while the next round waits for new rows and the
-// agent has too few. It also limits the hellos that report new rows.
+// newRowsCheckInterval is the interval between checks for new rows while the next round waits for them. It also limits
+// the hellos that report new rows.
 const newRowsCheckInterval = 5 * time.Minute
 
-// newRowCounter counts the rows that no round of the run has used. A process that has just started does not know of any
-// that were used.
+// newRowCounter counts the rows that no round of the run has used. After a restart it does not know which rows were
+// used.
 type newRowCounter struct {
 	run              wire.RunID
-	usedRows         trainedRowsEnd     // the rows that are in the model
-	currentRoundRows trainedRowsEnd     // rows of the round under way, or of a round whose outcome is unknown
-	checkAt          time.Time          // of the next check; zero once a round has used rows
-	lastReported     wire.NewRowsReport // in the last hello
+	usedRows         trainedRowsEnd     // rows that the model includes
+	currentRoundRows trainedRowsEnd     // rows of the current round, or of a round with unknown outcome
+	checkAt          time.Time          // time of the next check; zero once a round has used rows
+	lastReported     wire.NewRowsReport // report in the last hello
 }
 
-// trainedRowsEnd is the end of the rows that a round has trained on.
+// trainedRowsEnd is the end of the rows on which a round has trained.
 type trainedRowsEnd struct {
 	round         wire.RoundID
 	rowCount      int
 	newestRowTime int64 // time of the last row; 0 if rows have no time
 }
 
-// RecordTrainingStart notes that a round trains on the rows of a task.
+// RecordTrainingStart records the rows on which a round trains.
 func (p *TaskDataLoader) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *part.PreparedTask) {
 	n := &p.newRows
 	if n.run != run {
@@ -44,13 +44,13 @@ func (p *TaskDataLoader) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *
 	n.checkAt = time.Time{}
 }
 
-// RecordUpdateFate notes the fate of a round's update.
+// RecordUpdateFate records the fate of a round's update.
 func (p *TaskDataLoader) RecordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	p.newRows.recordUpdateFate(run, r, f)
 }
 
-// recordUpdateFate notes the fate of a round's update. The rows of an update are unknown, and count as new, if an
-// earlier process made it or if the next round began before its fate was known.
+// recordUpdateFate records the fate of a round's update. The rows of an update are unknown and count as new in two
+// cases: an earlier process made it, or the next round began before its fate was known.
 func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return
@@ -65,15 +65,14 @@ func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.
 	n.checkAt = time.Time{}
 }
 
-// resetIfRowsReplaced notes that rows were read. If earlier rows are no longer there and rows have no times, all are
-// new.
+// resetIfRowsReplaced counts all rows as new if earlier rows were replaced and rows have no times.
 func (n *newRowCounter) resetIfRowsReplaced(v data.RowSnapshot) {
 	if v.ReplacementReason != "" && v.Times == nil {
 		n.usedRows.rowCount, n.currentRoundRows.rowCount = 0, 0
 	}
 }
 
-// countNewRows returns the number of rows to train on that are new in a run.
+// countNewRows returns the number of training rows that are new in a run.
 func (n *newRowCounter) countNewRows(run wire.RunID, p *part.PreparedTask) int {
 	if p == nil {
 		return 0
@@ -88,7 +87,7 @@ func (n *newRowCounter) countNewRows(run wire.RunID, p *part.PreparedTask) int {
 	return max(0, all-used.rowCount)
 }
 
-// newRowsReport returns what the next hello reports of new rows.
+// newRowsReport returns the report of new rows for the next hello.
 func (p *TaskDataLoader) newRowsReport() wire.NewRowsReport {
 	if p.core.LastAnnouncement.Announcement.MinNewRows == 0 {
 		return wire.NewRowsReport{}
@@ -109,7 +108,7 @@ func (p *TaskDataLoader) awaitsNewRows() bool {
 }
 
 // checkForAwaitedNewRows checks the source while the next round waits for new rows and the agent has too few. If it has
-// enough, a hello reports them: they may have arrived during a round, whose end has voided the earlier report.
+// enough, it sends a hello with the new number, because the end of a round voids earlier reports.
 func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
 	if !p.awaitsNewRows() || now.Before(p.newRows.checkAt) {
 		return
@@ -117,7 +116,7 @@ func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
 	least := uint64(p.core.LastAnnouncement.Announcement.MinNewRows)
 	switch tooFew := uint64(p.newRows.countNewRows(p.core.ObeyedPosition.Run, p.prepared)) < least; {
-	case tooFew && now.Before(p.nextSourceCheckAt): // the source was checked a moment ago
+	case tooFew && now.Before(p.nextSourceCheckAt): // the source was checked recently
 		p.newRows.checkAt = p.nextSourceCheckAt
 	case tooFew:
 		p.rereadChangedRows()

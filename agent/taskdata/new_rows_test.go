@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSettledRows: the coordinator voids what an agent says of new rows from before it knew that the model has some of
-// its rows. So it says the newest such round, also of one whose rows it does not know.
+// TestSettledRows checks that the report names the newest round whose update is in the model, even if its rows are
+// unknown, because the coordinator ignores reports made before that round.
 func TestSettledRows(t *testing.T) {
 	trained := func(r wire.RoundID, rows int) newRowCounter {
 		return newRowCounter{run: 7, currentRoundRows: trainedRowsEnd{round: r, rowCount: rows}}

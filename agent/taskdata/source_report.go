@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// reportInterval is the time between two reports of what the source has received.
+// reportInterval is the interval between reports of the source.
 const reportInterval = 10 * time.Second
 
-// sourceReporter returns what reports on the agent's data: the rows of its task, or the source before there is a task.
-// It is nil if neither reports anything.
+// sourceReporter returns the reporter for the agent's data: the rows of its task, or the source before a task has
+// arrived. It returns nil if neither reports anything.
 func (p *TaskDataLoader) sourceReporter() data.QualityReporter {
 	if p.announced != nil {
 		if r, reports := p.announced.Rows.(data.QualityReporter); reports {
@@ -26,8 +26,8 @@ func (p *TaskDataLoader) sourceReporter() data.QualityReporter {
 	return r
 }
 
-// reportSourceIfDue reports what the source has received, if that is due. While the rows do not fit the task, it also
-// checks for new data, because no announcement may follow.
+// reportSourceIfDue reports the values that the source has received, if a report is due. While the rows do not fit the
+// task, it also checks for new data, because no announcement may follow.
 func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	r := p.sourceReporter()
 	if r == nil || now.Before(p.nextReportAt) {
@@ -42,7 +42,8 @@ func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	}
 }
 
-// maxInputsWithSeries limits the inputs that have series of their own, as a file may have thousands of columns.
+// maxInputsWithSeries is the maximum number of inputs with separate metric series, since a file may have thousands of
+// columns.
 const maxInputsWithSeries = 64
 
 // resultUsed is the label value for used values. The other label values are reasons.
@@ -65,19 +66,19 @@ var (
 		"Largest unusable share of a file's lines or an input's values. Above data.max_bad the device declines rounds.")
 )
 
-// troubleKinds returns the kinds of trouble that are doubtful, or those that are not.
+// troubleKinds returns the kinds of trouble that are doubtful, or the other kinds.
 func troubleKinds(doubtful bool) []data.TroubleKind {
 	return slices.DeleteFunc(data.TroubleKinds(),
 		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
 }
 
-// SourceReportValue is the name of the status value data.QualityReport.
+// SourceReportValue is the name of the status value with type data.QualityReport.
 const SourceReportValue = "source report"
 
-// SourceReportReceived: the agent has queried its data source, which reported its received and unused values.
+// SourceReportReceived reports the received and unused values of the data source.
 type SourceReportReceived struct {
 	data.QualityReport
-	PreviousReport data.QualityReport // the report of the previous event
+	PreviousReport data.QualityReport // report of the previous event
 }
 
 // Describe implements observe.Event.
@@ -98,7 +99,7 @@ func (e SourceReportReceived) Describe(d *observe.EventDescription) {
 		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
 			d.RaiseCondition(name, strings.Join(texts[kind], "; "), kind.Remedy())
 		} else {
-			d.ResolveCondition(name) // also of an earlier agent of this process, whose report is not known
+			d.ResolveCondition(name) // even if an earlier agent of this process raised it
 		}
 	}
 }
@@ -115,7 +116,7 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 		was, known := before[c.Name]
 		if !known {
 			was = &data.ColumnReport{}
-			if i <= maxInputsWithSeries { // the last of these makes the series that the others share
+			if i <= maxInputsWithSeries { // the last one creates the series that the others share
 				for _, result := range append(observe.NamesAsStrings(data.UnusedReasons()), resultUsed) {
 					d.AddToCounter(dataValues, 0, c.Name, result)
 				}
@@ -135,8 +136,8 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 	}
 }
 
-// addIncrease counts the values of an input since the previous event. If there are fewer than before, the source counts
-// from 0 again, as after a file was replaced.
+// addIncrease adds the values of an input since the previous event. If n is less than before, the source has restarted
+// at 0, for example after a file was replaced.
 func addIncrease(d *observe.EventDescription, input, result string, n, before uint64) {
 	if n < before {
 		before = 0
@@ -146,7 +147,7 @@ func addIncrease(d *observe.EventDescription, input, result string, n, before ui
 	}
 }
 
-// logUnusedValues logs the first value of an input that is not used for a reason, the tenth, the hundredth, and so on.
+// logUnusedValues logs the 1st, 10th, 100th, … value of an input that is not used for a reason.
 func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
 	n := c.Unused[why]
 	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {

@@ -1,6 +1,5 @@
-// Package taskdata is the local rows of the announced task: it reads them from the device's source, splits them into
-// rows to train on and rows that are held out, counts those that no round has used yet, and reports what the source
-// has received.
+// Package taskdata prepares the local rows of the announced task. It reads them from the device's source and splits
+// them into training rows and held-out rows. It also counts unused rows and reports the values received by the source.
 package taskdata
 
 import (
@@ -19,14 +18,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the source of the rows, and how they are used.
+// Config configures the source and the use of the rows.
 type Config struct {
-	// Source provides the rows. It is read beside the owner. While it fails, the agent declines rounds.
+	// Source provides the rows. It is read in a background job. While it fails, the agent declines rounds.
 	Source data.Source
-	// HeldOutShare is the share of the rows, the last ones, that a run does not train on. Its models are scored on
-	// them, and on the rows that are added during the run. 0 = no rows are held out.
+	// HeldOutShare is the share of the rows, at the end, that a run does not train on. Models are scored on them and on
+	// rows added during the run. 0 means that no rows are held out.
 	HeldOutShare float64
-	// MinRows is the least number of rows whose sums may leave the device, whatever the task demands.
+	// MinRows is the minimum number of rows from which sums may leave the device, whatever the task requires.
 	MinRows uint64
 }
 
@@ -42,7 +41,7 @@ func (c *Config) Validate() (err error) {
 	return err
 }
 
-// AgentCallbacks are the functions of the agent that the part calls.
+// AgentCallbacks contains the functions of the agent that the part calls.
 type AgentCallbacks struct {
 	// CountReportedRows returns the number of rows that the agent reports to the coordinator.
 	CountReportedRows func(*learner.Samples[float32]) uint64
@@ -57,18 +56,18 @@ type TaskDataLoader struct {
 	cfg       Config
 	callbacks AgentCallbacks
 
-	wantedTaskHash    wire.Digest // of the announced task
+	wantedTaskHash    wire.Digest // hash of the announced task
 	announced         *part.LocalTask
 	prepared          *part.PreparedTask
-	misfit            *rowsMisfit // nil unless the rows do not fit the announced task
+	misfit            *rowsMisfit // set while the rows do not fit the announced task; otherwise nil
 	split             heldOutSplit
 	newRows           newRowCounter
-	nextSourceCheckAt time.Time // when the source may be checked for new data again
-	nextReportAt      time.Time // of the next report of the source
+	nextSourceCheckAt time.Time // earliest time of the next check for new data
+	nextReportAt      time.Time // time of the next report of the source
 	previousReport    data.QualityReport
 }
 
-// New makes the part, and reads which rows are held out.
+// New returns a TaskDataLoader and loads the boundary of the held-out rows.
 func New(core *part.AgentCore, cfg Config, hooks AgentCallbacks) (p *TaskDataLoader, err error) {
 	p = &TaskDataLoader{core: core, cfg: cfg, callbacks: hooks}
 	p.split, err = loadHeldOutSplit(core.StateFolder)
@@ -84,16 +83,16 @@ func (p *TaskDataLoader) LastPreparedTask() *part.PreparedTask { return p.prepar
 // RowsFitTask implements part.LocalTaskProvider.
 func (p *TaskDataLoader) RowsFitTask() bool { return p.misfit == nil }
 
-// rowsMisfit is why the local rows do not fit the task.
+// rowsMisfit describes why the local rows do not fit the task.
 type rowsMisfit struct {
 	problem         string
 	reportedProblem wire.DataProblem
-	retryAt         time.Time // when the rows are read again
+	retryAt         time.Time // time at which the rows are read again
 }
 
-// newRowsMisfit returns a misfit whose problem is err. Two misfits about unusable values have the same problem if
-// column and reason are the same, whatever the number of values. The coordinator receives the error's text if there is
-// no reason from the closed set.
+// newRowsMisfit returns a misfit with the problem err. Two misfits about unusable values have the same problem if
+// column and reason are equal, whatever the number of values. The coordinator receives a reason from the closed set, or
+// else the text of the error.
 func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
 	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
@@ -108,17 +107,17 @@ func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
 	return m
 }
 
-// textPrefix returns the beginning of a text, as UTF-8 of at most limit bytes.
+// textPrefix returns the beginning of a text, as valid UTF-8 of at most limit bytes.
 func textPrefix(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
-// textSuffix returns the end of a text, as UTF-8 of at most limit bytes.
+// textSuffix returns the end of a text, as valid UTF-8 of at most limit bytes.
 func textSuffix(text string, limit int) string {
 	return strings.ToValidUTF8(text[max(0, len(text)-limit):], "")
 }
 
-// tooFewRowsError means that there are fewer rows than the task or the device's owner demands.
+// tooFewRowsError means that the rows are fewer than the task or the device's owner requires.
 type tooFewRowsError struct {
 	rows        int
 	minRowCount uint64
@@ -129,17 +128,18 @@ func (e *tooFewRowsError) Error() string {
 }
 
 const (
-	// misfitRetryInterval is the time after which rows that do not fit are read again, changed or not: a file may be
-	// mounted, or become readable.
+	// misfitRetryInterval is the interval at which misfit rows are read again, even if unchanged: a file may have been
+	// mounted or become readable.
 	misfitRetryInterval = 10 * time.Minute
-	// checkInterval is the least time between two checks for new data: each may end in a hello.
+	// checkInterval is the minimum interval between checks for new data, since each may result in a hello.
 	checkInterval = 5 * time.Second
 )
 
-// AwaitTask has the part wait for a task, which Prepare then prepares.
+// AwaitTask sets the task that PrepareTask will prepare.
 func (p *TaskDataLoader) AwaitTask(task wire.Digest) { p.wantedTaskHash, p.misfit = task, nil }
 
-// PrepareTask reads the rows for a task that has arrived. read returns the encoded task, beside the owner.
+// PrepareTask reads the rows for a task that has arrived. read returns the encoded task; it is called in a background
+// job.
 func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, error)) {
 	began := p.core.Loop.Now()
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
@@ -157,8 +157,8 @@ func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, erro
 	})
 }
 
-// LoadTaskRows reads the rows of an encoded task that may not be the announced one. then is called on the owner's
-// goroutine if they fit the task.
+// LoadTaskRows reads the rows of an encoded task, which need not be the announced one. If they fit the task, then is
+// called on the event loop.
 func (p *TaskDataLoader) LoadTaskRows(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		var event RowsLoaded
@@ -182,7 +182,7 @@ func (p *TaskDataLoader) LoadTaskRows(hash wire.Digest, blob []byte, then func(*
 	})
 }
 
-// openTask compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
+// openTask compiles an encoded task and opens the source of its rows. It may be called from any goroutine.
 func (p *TaskDataLoader) openTask(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	l := &part.LocalTask{Hash: hash}
 	t, err := wire.DecodeTask(blob)
@@ -202,7 +202,8 @@ func (p *TaskDataLoader) openTask(hash wire.Digest, blob []byte) (*part.LocalTas
 	return l, err
 }
 
-// readTaskRows reads the rows of a task, beside the owner. It returns what the owner does with them.
+// readTaskRows reads the rows of a task in a background job. It returns the function that handles them on the event
+// loop.
 func (p *TaskDataLoader) readTaskRows(l *part.LocalTask, began time.Time) func() {
 	view, err := l.Rows.Snapshot()
 	event := RowsLoaded{Task: l.CompiledTask.Task.Name, ReplacementReason: view.ReplacementReason, Problem: err}
@@ -212,7 +213,7 @@ func (p *TaskDataLoader) readTaskRows(l *part.LocalTask, began time.Time) func()
 	return p.makeRowsReadCallback(l, view, 0, event, began)
 }
 
-// makeRowsReadCallback returns what the owner does with rows that were read.
+// makeRowsReadCallback returns the function that handles the rows on the event loop.
 func (p *TaskDataLoader) makeRowsReadCallback(l *part.LocalTask, view data.RowSnapshot, unfit wire.DeclineReason,
 	event RowsLoaded,
 	began time.Time) func() {
@@ -225,8 +226,8 @@ func (p *TaskDataLoader) makeRowsReadCallback(l *part.LocalTask, view data.RowSn
 	}
 }
 
-// splitRows splits a view into rows to train on and rows that are held out. The error means that there are too few rows
-// to train on.
+// splitRows splits a snapshot into training rows and held-out rows. It returns an error if the training rows are too
+// few.
 func (p *TaskDataLoader) splitRows(l *part.LocalTask, view data.RowSnapshot) (*part.PreparedTask, error) {
 	prepared := p.splitHeldOutRows(l, view)
 	least := max(l.CompiledTask.Task.MinSamples, p.cfg.MinRows)
@@ -236,8 +237,8 @@ func (p *TaskDataLoader) splitRows(l *part.LocalTask, view data.RowSnapshot) (*p
 	return prepared, nil
 }
 
-// adoptTaskRows makes a task, with the rows that were read, the announced one. The same misfit is reported once, and so
-// are the same rows.
+// adoptTaskRows makes a task and its rows the announced ones. Repeated misfits and unchanged rows are reported only
+// once.
 func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot, unfit wire.DeclineReason,
 	event RowsLoaded) {
 	before := p.misfit
@@ -272,8 +273,8 @@ func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot,
 	p.core.HandleRoundEvent(checked)
 }
 
-// RefreshRows is called when the agent obeys another announcement. It splits the rows again for a new run, and reads
-// new data: no round uses the rows in between.
+// RefreshRows is called when the agent obeys another announcement, since no round uses the rows then. It splits the
+// rows again for a new run and reads new data.
 func (p *TaskDataLoader) RefreshRows() {
 	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
@@ -297,7 +298,7 @@ func (p *TaskDataLoader) rereadChangedRows() {
 	})
 }
 
-// rereadMisfitRows reads rows again that did not fit the task.
+// rereadMisfitRows reads rows that did not fit the task again.
 func (p *TaskDataLoader) rereadMisfitRows(now time.Time) {
 	m, l := p.misfit, p.announced
 	if m == nil || now.Before(m.retryAt) {
@@ -343,16 +344,16 @@ var Metrics = []*observe.Metric{loadSeconds, dataValues, dataTroubles, dataDoubt
 var loadSeconds = observe.OptionalGauge("data_load_seconds",
 	"Duration of the last load of the local data for the announced task.")
 
-// RowsLoaded: the agent has read the local data for a task, for the first time or because they have changed.
+// RowsLoaded reports that the agent has read the local data for a task, at first or after a change.
 type RowsLoaded struct {
 	Task       string
 	Rows       int
-	RowsBefore int // rows when the data last fitted the task; 0 the first time
-	// ReplacementReason is why earlier rows are no longer there, with file and line. It is empty if rows were only
+	RowsBefore int // number of rows when the data last fitted the task; 0 at first
+	// ReplacementReason describes why earlier rows were replaced, with file and line. It is empty if rows were only
 	// added.
 	ReplacementReason string
 	LoadDuration      time.Duration
-	Problem           error // why the data do not fit; nil if they fit
+	Problem           error // reason why the data do not fit; nil if they fit
 }
 
 // Describe implements observe.Event.

@@ -12,37 +12,37 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// blockRunner runs the machine of one block on a goroutine of its own, which owns the parameters.
+// blockRunner runs the machine of one block on its own goroutine, which owns the parameters.
 type blockRunner struct {
 	mesh          *MeshAccess
 	core          *part.AgentCore
 	lockHandle    *lockHandle
-	ctx           context.Context // of run
+	ctx           context.Context // context of runBlock
 	trainEffect   agentround.StartTraining
 	localSteps    LocalStepBlock
-	machine       *d2d.MixingBlock[float32] // nil if it could not be made
+	machine       *d2d.MixingBlock[float32] // machine of the block; nil if creating it has failed
 	parameters    []float32
-	stepsTaken    uint64        // local steps so far
-	computeTime   time.Duration // of the local steps since the last answer
+	stepsTaken    uint64        // number of local steps so far
+	computeTime   time.Duration // duration of the local steps since the last answer
 	pendingEvents []d2d.Event
 
-	onRoundAnswer func(s d2d.AnswerRound) // called when the parameters for the round are there
-	// For a block without an end: the owner's requests, and callbacks.
+	onRoundAnswer func(s d2d.AnswerRound) // called with the parameters for the round
+	// Requests from the event loop and callbacks, used by endless blocks only.
 	requests       chan *updateRequest
 	restRequests   chan bool
 	onBlockStarted func(joined bool)
 	onSaveDue      func()
-	pendingRequest *updateRequest // nil if no round waits
+	pendingRequest *updateRequest // request of the waiting round; nil if none
 }
 
-// newBlockRunner prepares a block. joins reports whether neighbours may have begun it already. An agent that does not
-// mix takes all local steps, as many as afford, at once.
+// newBlockRunner returns the runner of a block. joins means that neighbours may have begun the block already. An agent
+// that does not mix takes all its local steps (afford) at once.
 func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.PreparedTask, steps LocalStepBlock,
 	base []float32, afford int,
 	joins bool,
 	turn *lockHandle) (*blockRunner, error) {
 	of := &p.CompiledTask.Task
-	every, mixings := uint64(afford), uint64(1) // without neighbours
+	every, mixings := uint64(afford), uint64(1) // default without neighbours: all steps, then one mixing
 	if of.Mixing.IntervalSteps > 0 {
 		every, mixings = uint64(of.Mixing.IntervalSteps), uint64(of.Training.MaxLocalSteps/of.Mixing.IntervalSteps)
 	}
@@ -65,11 +65,11 @@ func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.Pre
 	return b, err
 }
 
-// joinRepeatIntervals is the number of repeat intervals for which an agent that returns to a block waits for snapshots
-// of its neighbours.
+// joinRepeatIntervals is the number of repeat intervals for which an agent that rejoins a block waits for snapshots
+// from its neighbours.
 const joinRepeatIntervals = 20
 
-// mixingStats returns the counts so far.
+// mixingStats returns the statistics so far.
 func (b *blockRunner) mixingStats() d2d.MixingStats {
 	if b.machine == nil {
 		return d2d.MixingStats{}
@@ -77,7 +77,7 @@ func (b *blockRunner) mixingStats() d2d.MixingStats {
 	return b.machine.Stats()
 }
 
-// runWhileSubscribed runs the block while it is subscribed to its neighbours' messages. The error is why the block
+// runWhileSubscribed runs the block with a subscription to its neighbours' messages. It returns an error if the block
 // ended before ctx.
 func (b *blockRunner) runWhileSubscribed(ctx context.Context) error {
 	filters := make([]string, 0, len(b.trainEffect.MixingPeers))
@@ -91,14 +91,14 @@ func (b *blockRunner) runWhileSubscribed(ctx context.Context) error {
 	return b.runBlock(ctx)
 }
 
-// runBlock is the block's loop. After the last step of a block with an end it continues to answer the neighbours.
+// runBlock is the loop of the block. After the last step of a finite block it continues to answer neighbours.
 func (b *blockRunner) runBlock(ctx context.Context) error {
 	if traced, ok := b.localSteps.(TracedBlock); ok {
 		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
 	b.ctx, b.pendingEvents = ctx, append(b.pendingEvents, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.HasFinished() {
-		b.collectEvents() // also between steps that wait for no neighbour
+		b.collectEvents() // also between steps that do not wait for neighbours
 		if len(b.pendingEvents) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.core.Loop.Now().Before(at) {
@@ -117,7 +117,7 @@ func (b *blockRunner) runBlock(ctx context.Context) error {
 	return nil
 }
 
-// messageInbox returns the neighbours' messages; a block that rests does not receive any.
+// messageInbox returns the channel of neighbours' messages, or nil while the block rests.
 func (b *blockRunner) messageInbox() <-chan mqtt.Message {
 	if b.machine.IsResting() {
 		return nil
@@ -125,8 +125,7 @@ func (b *blockRunner) messageInbox() <-chan mqtt.Message {
 	return b.mesh.BlockInbox
 }
 
-// collectEvents appends the messages that have arrived. Requests of the owner precede them: they apply before the next
-// local step.
+// collectEvents collects the arrived messages. Requests precede them, because they apply before the next local step.
 func (b *blockRunner) collectEvents() {
 	if q, ok := host.TryReceive(b.requests); ok {
 		b.acceptUpdateRequest(q)
@@ -143,18 +142,18 @@ func (b *blockRunner) collectEvents() {
 	}
 }
 
-// acceptUpdateRequest makes a round's request the pending one. It replaces an earlier round's.
+// acceptUpdateRequest makes a round's request the pending one. It replaces an earlier request.
 func (b *blockRunner) acceptUpdateRequest(q *updateRequest) {
 	b.pendingRequest = q
 	b.pendingEvents = slices.Insert(b.pendingEvents, 0, d2d.Event(d2d.RoundAnswerRequested{}))
 }
 
-// stepMachine gives the machine an event, and performs the effects that follow.
+// stepMachine passes an event to the machine and performs the resulting effects.
 func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.PublishMessage:
-			// neighbours request a message again that was not sent
+			// neighbours request lost messages again
 			_ = b.mesh.NeighborBrokerConn.Publish(mqtt.Message{Topic: b.core.Topics.PeerPart(b.core.ID,
 				b.trainEffect.MixingBlockRound,
 				e.TopicPart),
@@ -176,7 +175,7 @@ func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	return nil
 }
 
-// takeLocalSteps takes local steps while it holds the training lock.
+// takeLocalSteps takes local steps while holding the training lock.
 func (b *blockRunner) takeLocalSteps(e d2d.TakeLocalSteps) error {
 	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err

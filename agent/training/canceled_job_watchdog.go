@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// stopGrace is the time within which a cancelled training job must end. A job notices that it was cancelled between two
-// local steps, and before and after it computes the risk over all rows.
+// stopGrace is the time within which a cancelled training job must end. A job checks for cancellation between local
+// steps, and before and after it computes the risk over all rows.
 const stopGrace = 10 * time.Minute
 
-// canceledJobWatchdog knows the training jobs that were cancelled and have not ended yet.
+// canceledJobWatchdog tracks training jobs that were cancelled but have not ended.
 type canceledJobWatchdog struct {
 	mu                sync.Mutex
-	cancellationTimes map[*time.Time]struct{} // by the time of the cancellation
+	cancellationTimes map[*time.Time]struct{} // set of cancellation times
 }
 
-// watchJob watches a job whose context is ctx. The job calls ended at its end.
+// watchJob watches a job with the context ctx. The job must call ended when it ends.
 func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
 	var at time.Time
-	over := false // guarded by mu
+	over := false // whether the job has ended; guarded by mu
 	unwatch := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
 	}
 }
 
-// checkStuckJobs returns an error if a job continues long after it was cancelled.
+// checkStuckJobs returns an error if a job is still running long after its cancellation.
 func (w *canceledJobWatchdog) checkStuckJobs(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

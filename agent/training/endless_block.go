@@ -13,27 +13,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// endlessBlock is a block without an end. Rounds only request its parameters. It continues while the coordinator cannot
-// be reached and, from its file, after a restart.
+// endlessBlock is a block without an end, from which rounds only request parameters. It continues while the coordinator
+// is unreachable and, loaded from its file, after a restart.
 type endlessBlock struct {
-	trainEffect     agentround.StartTraining // the edges, and the beginning of the schedule
+	trainEffect     agentround.StartTraining // edges and start of the schedule
 	taskDigest      wire.Digest
 	prepared        *part.PreparedTask
-	localStepCount  int // E_k
+	localStepCount  int // E_k, the number of local steps
 	cancel          func()
-	finalParameters []float32           // once its goroutine has ended
-	requests        chan *updateRequest // the newest round's
-	restRequests    chan bool           // the newest value of mustRest
+	finalParameters []float32           // set after its goroutine has ended
+	requests        chan *updateRequest // request of the newest round
+	restRequests    chan bool           // newest value of mustRest
 	mustRest        bool
-	failureErr      error // why it ended early; set on the owner's goroutine
+	failureErr      error // error that ended the block early; set on the event loop
 }
 
-// isRunOver reports whether the block's run is over, given the position of the last obeyed announcement.
+// isRunOver reports whether the block's run has ended. o is the position of the last obeyed announcement.
 func (b *endlessBlock) isRunOver(o wire.AnnouncementPosition) bool {
 	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Position.Run || o.Phase == wire.PhaseFinished)
 }
 
-// EndBlockIfRunOver is called when the agent obeys an announcement. It ends a block whose run is over.
+// EndBlockIfRunOver ends a block whose run is over. It is called when the agent obeys an announcement.
 func (t *TrainingManager) EndBlockIfRunOver() {
 	if b := t.endless; b != nil && b.isRunOver(t.core.ObeyedPosition) {
 		t.endless = nil
@@ -41,42 +41,42 @@ func (t *TrainingManager) EndBlockIfRunOver() {
 	}
 }
 
-// BeforeWait implements part.BeforeWaitHook: a block without an end rests while any part asks for it.
+// BeforeWait implements part.BeforeWaitHook. It pauses an endless block while any part requires that.
 func (t *TrainingManager) BeforeWait() {
 	if b := t.endless; b != nil && b.mustRest != t.core.TrainingMustRest() {
 		t.requestBlockRest(b, !b.mustRest)
 	}
 }
 
-// requestBlockRest has a block rest, or continue.
+// requestBlockRest makes a block rest or continue.
 func (t *TrainingManager) requestBlockRest(b *endlessBlock, rest bool) {
 	b.mustRest = rest
 	host.ReplaceLatest(b.restRequests, rest)
 	t.Mesh.BlockWaiter.Wake()
 }
 
-// blockSaveInterval is the time after which a block is saved again: a device that comes back begins with a neighbour's
-// parameters, and with its own only if all are gone.
+// blockSaveInterval is the interval at which a block is saved. After a restart the block is used only if too few
+// neighbours send their parameters.
 const blockSaveInterval = 10 * time.Minute
 
-// BlockOrigin is the origin of the parameters with which a block without an end has begun.
+// BlockOrigin is the origin of an endless block's initial parameters.
 type BlockOrigin string
 
-// The sources.
+// Origins of a block's initial parameters.
 const (
-	BlockFromModel         BlockOrigin = "model"     // of the round
-	BlockFromPreviousBlock BlockOrigin = "block"     // the previous block, which had other edges
-	BlockFromNeighbor      BlockOrigin = "neighbour" // the median of 3 or more that were in the block already
-	BlockFromDisk          BlockOrigin = "disk"      // as too few neighbours had any
+	BlockFromModel         BlockOrigin = "model"     // base model of the round
+	BlockFromPreviousBlock BlockOrigin = "block"     // previous block, which had other edges
+	BlockFromNeighbor      BlockOrigin = "neighbour" // median of at least 3 neighbours that were already in the block
+	BlockFromDisk          BlockOrigin = "disk"      // own saved block, since too few neighbours had parameters
 )
 
-// BlockOrigins returns all sources, for closed label sets.
+// BlockOrigins returns all origins, for closed label sets.
 func BlockOrigins() []BlockOrigin {
 	return []BlockOrigin{BlockFromModel, BlockFromPreviousBlock, BlockFromNeighbor, BlockFromDisk}
 }
 
-// answerFromEndlessBlock has a block without an end answer a round. It begins the block if the round has other edges
-// than the block under way.
+// answerFromEndlessBlock passes a round's request to the endless block. It begins a new block if the round has other
+// edges.
 func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 	blob := wire.BlobDigest(q.prepared.CompiledTask.Task.AppendEncoding(nil))
 	if b := t.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
@@ -88,7 +88,7 @@ func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 			return
 		}
 	}
-	// a block that has failed does not begin again: neighbours know this start of the agent at another step
+	// a failed block is not restarted: neighbours expect another step from this start of the agent
 	if err := t.endless.failureErr; err != nil {
 		q.deliverFailure(err)
 		return
@@ -97,12 +97,12 @@ func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 	t.Mesh.BlockWaiter.Wake()
 }
 
-// beginEndlessBlock begins a block, which replaces the one under way and continues with its parameters.
+// beginEndlessBlock begins a block. It replaces the current block and continues with its parameters.
 func (t *TrainingManager) beginEndlessBlock(b *endlessBlock, x []float32, from BlockOrigin) error {
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	seed := b.trainEffect.Announcement.Seed
 	if from == BlockFromDisk {
-		seed ^= uint64(t.core.Signer.Epoch) << 32 // other draws than before the restart
+		seed ^= uint64(t.core.Signer.Epoch) << 32 // other random draws than before the restart
 	}
 	turn := t.newLockHandle()
 	steps, err := t.newLocalStepBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.localStepCount,
@@ -134,7 +134,7 @@ func (t *TrainingManager) beginEndlessBlock(b *endlessBlock, x []float32, from B
 	return nil
 }
 
-// runEndlessBlock is the block's goroutine.
+// runEndlessBlock runs on the goroutine of the block.
 func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, steps LocalStepBlock, x []float32,
 	from BlockOrigin,
 	turn *lockHandle) {
@@ -167,11 +167,11 @@ func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, 
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
-		_ = h.stepMachine(d2d.StopBlock{}) // which takes no local steps
+		_ = h.stepMachine(d2d.StopBlock{}) // StopBlock results in no local steps
 	}
 }
 
-// failEndlessBlock ends a block that cannot continue. The round that waits for it, and later ones, fail.
+// failEndlessBlock ends a block that cannot continue. The waiting round and later rounds fail.
 func (t *TrainingManager) failEndlessBlock(b *endlessBlock, h *blockRunner, err error) {
 	b.failureErr = err
 	q := h.pendingRequest
@@ -187,8 +187,8 @@ func (t *TrainingManager) failEndlessBlock(b *endlessBlock, h *blockRunner, err 
 	}
 }
 
-// stopBlockAndRemoveFile ends a block's goroutine, and then removes its file. The next block begins after that: the
-// removal could otherwise delete its file.
+// stopBlockAndRemoveFile stops a block's goroutine and then removes its file. The next block waits for the removal,
+// which could otherwise delete its file.
 func (t *TrainingManager) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
 	t.jobs.Enqueue(t.removeBlockFile)
@@ -200,8 +200,8 @@ func (t *TrainingManager) removeBlockFile() {
 	}
 }
 
-// Start implements part.Starter. A block without an end that an earlier process was in continues, whether or not the
-// coordinator can be reached. If its run is over, an earlier process ended before it had removed the file.
+// Start implements part.Starter. It resumes the endless block of an earlier process, even if the coordinator is
+// unreachable. If the run of the block is over, it removes the file that the earlier process has left.
 func (t *TrainingManager) Start() {
 	b := t.saved
 	t.saved = savedBlock{}
@@ -213,7 +213,7 @@ func (t *TrainingManager) Start() {
 		return
 	}
 	t.dependencies.LoadTaskRows(b.taskDigest, b.encodedTask, func(p *part.PreparedTask) {
-		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil { // a round was faster
+		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil { // a round has begun a block meanwhile
 			return
 		}
 		b.prepared = p
@@ -227,9 +227,9 @@ var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
 	"Endless mixing blocks started, by the source of the initial parameters.",
 	"from", observe.NamesAsStrings(BlockOrigins()))
 
-// EndlessBlockBegan: a block without an end has begun. It mixes over all rounds until its edges change.
+// EndlessBlockBegan reports that an endless block has begun. It mixes over all rounds until its edges change.
 type EndlessBlockBegan struct {
-	EdgesMadeForRound wire.RoundID // the round for which its edges were made
+	EdgesMadeForRound wire.RoundID // round for which its edges were made
 	Origin            BlockOrigin
 	Neighbors         int
 }

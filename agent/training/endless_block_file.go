@@ -11,7 +11,7 @@ import (
 
 var littleEndian = binary.LittleEndian
 
-// saveBlock writes a block without an end, with the number of its local steps and its parameters.
+// saveBlock saves an endless block with its number of local steps and its parameters.
 func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
 	edges := wire.Invitation{Agent: "me", StepSizeWeight: e.StepWeight, MixingBlockRound: e.MixingBlockRound,
@@ -27,9 +27,9 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 	return folder.SaveFile(state.Block, wire.AppendVector(out, x))
 }
 
-// savedBlock is the block that an earlier process was in.
+// savedBlock is the saved block of an earlier process.
 type savedBlock struct {
-	*endlessBlock // nil without a saved block
+	*endlessBlock // saved block; nil if none
 	encodedTask   []byte
 	parameters    []float32
 }

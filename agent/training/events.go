@@ -19,8 +19,8 @@ var Metrics = append([]*observe.Metric{
 	begunBlocks,
 }, baseModelScore.List()...)
 
-// The buckets of durations: a step takes microseconds on a server and seconds on the smallest device; training is cut
-// off by a round's deadline.
+// Buckets of durations in seconds. A step takes microseconds on a server and seconds on the smallest device. The
+// deadline of the round limits the training time.
 var (
 	stepBuckets     = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 	trainingBuckets = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800}
@@ -62,20 +62,20 @@ var (
 		"Duration of the local steps and mixing of a round.", trainingBuckets)
 )
 
-// LocalTrainingFinished: the agent has taken the local steps of a round.
+// LocalTrainingFinished reports that the agent has taken the local steps of a round.
 type LocalTrainingFinished struct {
 	Round              wire.RoundID
-	Version            wire.ModelVersion // of the base model
+	Version            wire.ModelVersion // version of the base model
 	LocalSteps         int
 	StepCountReason    learner.StepCountReason
-	StepTime           time.Duration // per local step, as measured or declared
+	StepTime           time.Duration // time per local step, measured or declared
 	RiskBefore         float64
 	RiskAfter          float64
-	HeldOutScore       *learner.Score   // of the base model on the held-out rows; nil without held-out rows
-	LocalStepsDuration time.Duration    // of all local steps
-	LockWait           time.Duration    // wait for the training lock, while the device trained for other federations
-	MixingStats        *d2d.MixingStats // of the block; nil if agents do not mix
-	BlockDuration      time.Duration    // duration of the block, local steps and mixing
+	HeldOutScore       *learner.Score   // score of the base model on the held-out rows; nil without such rows
+	LocalStepsDuration time.Duration    // duration of all local steps
+	LockWait           time.Duration    // wait for the training lock, held for other federations
+	MixingStats        *d2d.MixingStats // statistics of the block; nil if agents do not mix
+	BlockDuration      time.Duration    // duration of the block, with local steps and mixing
 }
 
 // Describe implements observe.Event.
@@ -126,7 +126,7 @@ func (e LocalTrainingFinished) describeMixing(d *observe.EventDescription) {
 		"skipped", s.SkippedSnapshots, "unreconciled", s.UnreconciledEdges, "took", e.BlockDuration)
 }
 
-// LocalTrainingFailed: training has given no update for a round.
+// LocalTrainingFailed reports that training has produced no update for a round.
 type LocalTrainingFailed struct {
 	Round wire.RoundID
 	Err   error

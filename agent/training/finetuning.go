@@ -10,18 +10,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// finetuning is the local steps that adapt a model to the device before it predicts with the model.
+// finetuning takes the local steps that adapt a model to the device before it is used for predictions.
 type finetuning struct {
 	task       wire.Task
 	rows       *learner.Samples[float32]
-	rowsErr    func() error // why some rows could not be read
+	rowsErr    func() error // returns the error of reading the rows
 	rng        *rand.Rand
 	stepOffset uint64
 	lockHandle *lockHandle
 }
 
-// PrepareFinetuning returns the fine-tuning of an announced model, as a job beside the owner. It returns nil if the
-// taskDigest has none, or if there are no rows to train on.
+// PrepareFinetuning returns a function that fine-tunes an announced model in a background job. It returns nil if the
+// task has no fine-tuning, or if no training rows are available.
 func (t *TrainingManager) PrepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
 	p, l, ann := t.dependencies.Tasks.LastPreparedTask(), t.dependencies.Tasks.AnnouncedTask(),
 		&t.core.LastAnnouncement.Announcement
@@ -36,9 +36,9 @@ func (t *TrainingManager) PrepareFinetuning(version wire.ModelVersion) func(cont
 	return f.run
 }
 
-// runBlock fine-tunes the model. If its steps diverge, the model does not change.
+// run fine-tunes the model. If its steps diverge, it leaves the model unchanged.
 func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
-	p, err := task.Compile[float32](f.task) // training uses another one meanwhile
+	p, err := task.Compile[float32](f.task) // a separate model, since training may run concurrently
 	if err != nil {
 		return err
 	}

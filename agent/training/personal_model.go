@@ -16,11 +16,11 @@ import (
 // personalModelWrite is the purpose of a write to the state folder (state.RetriedWrite).
 const personalModelWrite = "save what of the model is the agent's own"
 
-// personalModelStore keeps the agent's personal parameters: its own tensors of a model, or v_k of ditto. Blocks train
-// them, one after another, and models to predict with contain them.
+// personalModelStore stores the agent's personal parameters: its own tensors of a model, or v_k of ditto. Successive
+// blocks train them, and models for predictions contain them.
 //
-// It also keeps the parameters before the newest round that has trained them. If a crash has interrupted that round,
-// the round begins with these again and computes the same bits.
+// It also keeps the parameters before the last round that has trained them. If a crash interrupts that round, the round
+// starts from them again and computes the same bits.
 type personalModelStore struct {
 	slots *state.FileSlots
 
@@ -31,23 +31,23 @@ type personalModelStore struct {
 // personalState is the content of the file. The zero value has no parameters.
 type personalState struct {
 	modelID                           personalModelID
-	lastTrainedRound                  wire.RoundID // that has trained last, unless parametersBefore is nil
+	lastTrainedRound                  wire.RoundID // last round that has trained them, unless parametersBefore is nil
 	parametersBefore, parametersAfter []float32    // before and after that round
 }
 
-// personalModelID identifies the model of the parameters. Another task of the run with the same tensors continues with
-// them.
+// personalModelID identifies the model to which the parameters belong. Another task of the run with the same tensors
+// continues with them.
 type personalModelID struct {
 	run                                  wire.RunID
-	sharedSchemaHash, personalSchemaHash wire.Digest // of the schemas
+	sharedSchemaHash, personalSchemaHash wire.Digest // hashes of the schemas
 }
 
 func personalModelIDOf(run wire.RunID, p *task.CompiledTask[float32]) personalModelID {
 	return personalModelID{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// parametersAtRoundStart returns the personal parameters at the beginning of a round, which the caller must not change.
-// It returns nil if there are none for this model. For noRound it returns the present ones.
+// parametersAtRoundStart returns the personal parameters at the start of a round, or nil if none exist for this model.
+// For noRound it returns the current ones. The caller must not change them.
 func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,7 +60,7 @@ func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round w
 	return k.parametersAfter
 }
 
-// noRound is not the number of any round.
+// noRound is a number that no round has.
 const noRound wire.RoundID = math.MaxUint64
 
 // saveTrainedParameters stores the parameters that a round has trained.
@@ -71,7 +71,7 @@ func (k *personalModelStore) saveTrainedParameters(s personalState) error {
 	return k.save()
 }
 
-// saveUpdate writes the present state to disk.
+// save writes the current state to disk.
 func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +82,7 @@ func (k *personalModelStore) save() error {
 		k.parametersAfter))
 }
 
-// load reads the state that an earlier process has written.
+// load reads the state that an earlier process has saved.
 func (k *personalModelStore) load() error {
 	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
@@ -103,8 +103,8 @@ func (k *personalModelStore) load() error {
 	})
 }
 
-// setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
-// and these tensors, they are initialised: with the values of the task's w_0, or by an external program.
+// setPersonalParameters sets the personal parameters with which the round begins. If none are stored for this run and
+// these tensors, they are initialised from the task's w_0 or by an external program.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p, e := q.prepared.CompiledTask, &q.trainEffect
 	if !p.HasPersonalPart() {
@@ -130,8 +130,8 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	return nil
 }
 
-// savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
-// that an update is never on disk without them.
+// savePersonalParameters saves the personal parameters after the round. It is called before the update is saved, so
+// that the disk never contains an update without them.
 func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return
@@ -153,8 +153,8 @@ func (q *updateRequest) reportPersonalReset(e PersonalModelReset) {
 	q.training.core.Loop.RunOnLoop(func() { q.training.core.Observer.Observe(e) })
 }
 
-// PredictionParameters returns the parameters with which the device predicts, given the shared parameters of a model of
-// the announced run. It returns nil if an external program trains the task and has no personal parameters yet.
+// PredictionParameters returns the parameters for predictions, given the shared parameters of a model of the announced
+// run. It returns nil if an external program trains the task and has no personal parameters yet.
 func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], run wire.RunID,
 	shared []float32) []float32 {
 	if !p.HasPersonalPart() {
@@ -173,8 +173,8 @@ func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], ru
 	return p.PredictionParameters(shared, own)
 }
 
-// PersonalModelReset: the agent's personal parameters were set to their initial values. Without Err, none are stored
-// for this run and these tensors. With Err, the personal local steps have diverged.
+// PersonalModelReset reports that the personal parameters were set to initial values. If Err is nil, none were stored
+// for this run and these tensors; otherwise the personal local steps have diverged.
 type PersonalModelReset struct {
 	Round      wire.RoundID
 	Parameters int

@@ -1,5 +1,5 @@
-// Package training trains on the local rows of an agent: the local steps of a round, which may mix with neighbours,
-// blocks without an end, which continue between rounds, and the fine-tuning of models with which the device predicts.
+// Package training trains models on the local rows of an agent. It takes the local steps of rounds, which may mix with
+// neighbours, runs endless blocks between rounds, and fine-tunes models for predictions.
 package training
 
 import (
@@ -18,18 +18,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config says who trains, and how fast.
+// Config configures the trainer and its speed.
 type Config struct {
-	// Trainer takes the local steps: a LocalTrainer unless set.
+	// Trainer takes the local steps. The default is a LocalTrainer.
 	Trainer Trainer
-	// DeclaredStepTime, if set, is the declared time per local step. It decides how many local steps a round takes.
-	// Otherwise the time is measured.
+	// DeclaredStepTime, if set, is the declared time per local step, which determines the number of local steps in a
+	// round. Otherwise the time is measured.
 	DeclaredStepTime time.Duration
-	// LockShare is the federation's share of the device's training lock, if the device takes part in other federations.
+	// LockShare is the federation's share of the device's training lock, if the device takes part in several
+	// federations.
 	LockShare *TrainingLockShare
 }
 
-// SetDefaults sets the defaults. The default share has the name of the federation.
+// SetDefaults sets default values. The default share has the name of the federation.
 func (c *Config) SetDefaults(federation wire.FederationName) {
 	if c.Trainer == nil {
 		c.Trainer = LocalTrainer{}
@@ -39,41 +40,40 @@ func (c *Config) SetDefaults(federation wire.FederationName) {
 	}
 }
 
-// MeshAccess is how blocks reach the neighbours.
+// MeshAccess provides blocks with access to the neighbours.
 type MeshAccess struct {
-	CanMix             bool // the agent is configured to mix
+	CanMix             bool // the agent is configured to mix with neighbours
 	NeighborBrokerConn mqtt.Conn
-	BlockInbox         <-chan mqtt.Message // the neighbours' messages for the present block
-	BlockWaiter        host.JobWaiter      // wakes the present block
-	// MakeExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
+	BlockInbox         <-chan mqtt.Message // neighbours' messages for the current block
+	BlockWaiter        host.JobWaiter      // wakes the current block
+	// MakeExchangeConfig returns the configuration of a block with the given number of mixing steps; 0 = endless.
 	MakeExchangeConfig func(e agentround.StartTraining, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
 }
 
-// UpdateUploader packs, stores and sends updates.
+// UpdateUploader encodes, stores and sends updates.
 type UpdateUploader interface {
 	// NextUpdateSequence returns the sequence number of an update that is about to be computed.
 	NextUpdateSequence() uint64
-	// PackUpdate sets the payload of an update, given the change of the model. It may be called from any goroutine.
+	// PackUpdate sets the payload of an update from the change of the model. It may be called from any goroutine.
 	PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32], change []float32) error
-	// SaveUpdate writes an update to disk. It may be called from any goroutine. over is called on the owner's
-	// goroutine, and reports whether the round is over.
+	// SaveUpdate writes an update to disk. It may be called from any goroutine. over reports whether the round is over;
+	// it is called on the event loop.
 	SaveUpdate(u *part.LocalUpdate, over func() bool)
-	// SetCurrentUpdate makes an update the current one. It is sent when the round machine asks for it.
+	// SetCurrentUpdate makes an update the current one. It is sent at the request of the round machine.
 	SetCurrentUpdate(u *part.LocalUpdate)
 }
 
-// TrainingDependencies connect the part to other parts.
+// TrainingDependencies connects the part to other parts.
 type TrainingDependencies struct {
 	Uploads UpdateUploader
 	Tasks   part.LocalTaskProvider
-	// LoadTaskRows reads the local rows of an encoded task. then is called on the owner's goroutine if they fit the
-	// task.
+	// LoadTaskRows reads the local rows of an encoded task. If they fit the task, then is called on the event loop.
 	LoadTaskRows func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
 }
 
 // TrainingManager is the part of an agent that trains.
 type TrainingManager struct {
-	// MeshAccess is set before the agent runs.
+	// Mesh is set before the agent runs.
 	Mesh MeshAccess
 
 	core              *part.AgentCore
@@ -81,14 +81,14 @@ type TrainingManager struct {
 	dependencies      TrainingDependencies
 	personalModels    personalModelStore
 	stepTimeEstimator learner.StepTimeEstimator
-	jobs              *host.SerialJobQueue // blocks
+	jobs              *host.SerialJobQueue // queue of blocks
 	watchdog          canceledJobWatchdog
-	cancelRound       func()        // ends the training of the round under way
-	endless           *endlessBlock // the block under way, if blocks have no end
-	saved             savedBlock    // continues when the agent starts
+	cancelRound       func()        // ends the training of the current round
+	endless           *endlessBlock // current endless block
+	saved             savedBlock    // saved block to resume at the start
 }
 
-// New makes the part, and reads the personal parameters and the block that an earlier process has left.
+// New returns a TrainingManager. It loads the personal parameters and the block of an earlier process.
 func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *TrainingManager, err error) {
 	t = &TrainingManager{core: core, cfg: cfg, dependencies: hooks, jobs: host.NewSerialJobQueue(core.Loop),
 		cancelRound:    func() {},
@@ -103,17 +103,17 @@ func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *Train
 	return t, nil
 }
 
-// NeedsLink implements part.LinkNeedReporter: neighbours may be reached over the link.
+// NeedsLink implements part.LinkNeedReporter. The link may be the connection to the neighbours.
 func (t *TrainingManager) NeedsLink() bool { return t.endless != nil }
 
-// CheckStuckJobs returns an error if a training job continues long after it was cancelled. It may be called from any
-// goroutine.
+// CheckStuckJobs returns an error if a training job is still running long after its cancellation. It may be called from
+// any goroutine.
 func (t *TrainingManager) CheckStuckJobs(now time.Time) error { return t.watchdog.checkStuckJobs(now) }
 
 // CancelRoundTraining ends the training of the round. Its result is discarded.
 func (t *TrainingManager) CancelRoundTraining() { t.cancelRound() }
 
-// TrainForRound computes the update of a round beside the owner. stepShare is the share of the local steps that the
+// TrainForRound computes the update of a round in a background job. stepShare is the share of the local steps that the
 // agent's parts allow, from 0 to 1. The round machine receives agentround.TrainingEnded.
 func (t *TrainingManager) TrainForRound(e agentround.StartTraining, p *part.PreparedTask, base []float32,
 	stepShare float64) {
@@ -136,7 +136,7 @@ func (t *TrainingManager) TrainForRound(e agentround.StartTraining, p *part.Prep
 	}
 }
 
-// stepTime returns the time per local step: as declared, or as measured in earlier rounds.
+// stepTime returns the time per local step, declared or measured in earlier rounds.
 func (t *TrainingManager) stepTime() time.Duration {
 	if t.cfg.DeclaredStepTime > 0 {
 		return t.cfg.DeclaredStepTime
@@ -144,7 +144,7 @@ func (t *TrainingManager) stepTime() time.Duration {
 	return t.stepTimeEstimator.EstimatedTimePerStep()
 }
 
-// handleTrainingResult handles the result of a round's training: an update, or the error with which it has failed.
+// handleTrainingResult handles the result of a round's training, an update or an error.
 func (t *TrainingManager) handleTrainingResult(e *agentround.StartTraining, u *part.LocalUpdate,
 	event LocalTrainingFinished, err error) {
 	if event.LocalSteps > 0 {
@@ -174,7 +174,7 @@ func declineReasonOf(err error) wire.DeclineReason {
 	return wire.DeclineBadData
 }
 
-// newLocalStepBlock prepares the local steps of a block. draws is the round whose random draws it uses.
+// newLocalStepBlock prepares the local steps of a block. draws is the round that seeds its random draws.
 func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.StartTraining, p *part.PreparedTask,
 	base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (LocalStepBlock, error) {
@@ -191,7 +191,7 @@ func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.S
 	})
 }
 
-// riskSampleSeed returns the seed of the sample of rows on which the risks of a round are computed.
+// riskSampleSeed returns the seed for sampling the rows on which the risks of a round are computed.
 func (t *TrainingManager) riskSampleSeed(e *agentround.StartTraining) uint64 {
 	return task.RiskSampleSeed(e.Announcement.Seed, task.AgentRandomKey(t.core.ID))
 }

@@ -11,43 +11,43 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TrainingLock is held by the federation that trains. The agents of a device share it: one of them takes local steps at
-// a time. The next holder is the waiting federation with the least training time; if several have the same, the one
-// that has waited longest. The holder yields between two local steps: at the end of a time slice if a waiting
-// federation has not trained longer, and at once if a waiting federation is a time slice behind. The zero value is
-// ready for use.
+// TrainingLock is held by the federation that trains. All agents of a device share it, so one at a time takes local
+// steps. The waiting federation with the least training time is next; among equals, the one that has waited longest.
+//
+// The holder yields between local steps: at the end of a time slice if a waiting federation has not trained longer, and
+// at once if one is a time slice behind. The zero value is ready for use.
 type TrainingLock struct {
-	queueLength atomic.Int32 // the length of queue, to be read at each local step
+	queueLength atomic.Int32 // length of queue, read at each local step
 
 	mu                sync.Mutex
 	holder            *lockHandle
-	queue             []*lockHandle // in the order of arrival
-	acquiredAt        time.Time     // when the holder has acquired it
-	usageCountedUntil time.Time     // usedTime of the holder contains its time until then
-	minUsedTime       time.Duration // least usedTime of the holder and the queue; it never decreases
+	queue             []*lockHandle // waiting jobs in order of arrival
+	acquiredAt        time.Time     // time at which the holder has acquired the lock
+	usageCountedUntil time.Time     // end of the time included in the holder's usedTime
+	minUsedTime       time.Duration // minimum usedTime of holder and queue; never decreases
 }
 
 // TrainingLockShare is a federation's share of the training lock of its device.
 type TrainingLockShare struct {
 	trainingLock   *TrainingLock
 	federationName string
-	usedTime       time.Duration // the time for which it has held the lock, or an equivalent
+	usedTime       time.Duration // time for which it has held the lock, or an equivalent
 }
 
-// NewShare makes the share of a federation. Federations that wait report its name.
+// NewShare returns the share of a federation. Waiting federations report its name.
 func (t *TrainingLock) NewShare(name string) *TrainingLockShare {
 	return &TrainingLockShare{trainingLock: t, federationName: name}
 }
 
 const (
-	// lockTimeSlice is the time for which the holder keeps the lock. Yielding takes microseconds, but a block that
-	// waits keeps its parameters in memory.
+	// lockTimeSlice is the time for which the holder keeps the lock. Yielding takes microseconds, but a waiting block
+	// keeps its parameters in memory.
 	lockTimeSlice = time.Second
-	// reportWaitAfter is the time after which a wait is reported.
+	// reportWaitAfter is the minimum duration of a reported wait.
 	reportWaitAfter = 100 * time.Millisecond
 )
 
-// lockHandle is one job's use of the lock.
+// lockHandle is the handle with which one job uses the lock.
 type lockHandle struct {
 	*TrainingLockShare
 	host.JobRuntime
@@ -62,15 +62,14 @@ func (t *TrainingManager) newLockHandle() *lockHandle {
 		reportWait: func(e LockAwaited) { t.core.Loop.RunOnLoop(func() { t.core.Observer.Observe(e) }) }}
 }
 
-// yieldBetweenSteps is called between two local steps. It yields if another federation is due.
+// yieldBetweenSteps is called between two local steps. It yields the lock if another federation is due.
 func (h *lockHandle) yieldBetweenSteps(ctx context.Context) {
 	if h.trainingLock.queueLength.Load() > 0 {
-		_ = h.acquire(ctx) // on an error the job notices that ctx has ended
+		_ = h.acquire(ctx) // after an error, the job detects that ctx has ended
 	}
 }
 
-// acquire waits for the lock. A holder keeps it, or yields and waits again. The error is that ctx has ended before the
-// job has the lock.
+// acquire waits for the lock. A holder keeps it, or yields and waits again. It returns an error if ctx ends first.
 func (h *lockHandle) acquire(ctx context.Context) error {
 	t := h.trainingLock
 	t.mu.Lock()
@@ -83,7 +82,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // idle time gives an advantage of one slice at most
+	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // idle time gives an advantage of at most one slice
 	t.queue = append(t.queue, h)
 	if t.holder == nil {
 		t.handOver(now)
@@ -162,8 +161,8 @@ func (t *TrainingLock) nextInQueue() int {
 	return next
 }
 
-// mustYield reports whether the holder must yield. A federation that is a time slice behind does not wait for the end
-// of the holder's slice: it would be two slices behind then, and the holder would wait for as long.
+// mustYield reports whether the holder must yield. A federation that is one time slice behind preempts the holder at
+// once; otherwise it would fall two slices behind.
 func (t *TrainingLock) mustYield(now time.Time) bool {
 	i := t.nextInQueue()
 	if i < 0 {
@@ -173,7 +172,7 @@ func (t *TrainingLock) mustYield(now time.Time) bool {
 	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.acquiredAt) >= lockTimeSlice
 }
 
-// handOver gives the lock to the next holder, if the queue is not empty.
+// handOver gives the lock to the next holder, or to no one if the queue is empty.
 func (t *TrainingLock) handOver(now time.Time) {
 	i := t.nextInQueue()
 	if i < 0 {
@@ -193,8 +192,8 @@ var (
 		"Time that training waited for other federations of this device, in waits of at least 0.1 s.")
 )
 
-// LockAwaited: training waits because the device trains for another of its federations. HolderFederation is empty
-// when the wait is over, which took Waited. Waits of less than 100 ms are not reported.
+// LockAwaited reports that training waits because the device trains for another federation. HolderFederation is empty
+// when the wait is over. Waits of less than 100 ms are not reported.
 type LockAwaited struct {
 	HolderFederation string
 	Waited           time.Duration

@@ -13,11 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 )
 
-// lane is a federation of a device that a test plays: blocks of local steps, one after another.
+// lane simulates a federation of a device, which trains one block of local steps after another.
 type lane struct {
 	t       *testing.T
 	share   *TrainingLockShare
-	running *sync.Map // names of those that take a step
+	running *sync.Map // names of the federations that are taking a step
 	step    time.Duration
 
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ func (l *lane) hold() *lockHandle {
 		}}
 }
 
-// block takes local steps, and returns whether it came to its end.
+// block takes local steps. It returns an error if it was interrupted.
 func (l *lane) block(ctx context.Context, steps int) error {
 	h := l.hold()
 	defer h.release()
@@ -76,8 +76,8 @@ func lanes(t *testing.T, names ...string) []*lane {
 	return all
 }
 
-// Federations that always have something to train get the same time, whatever their blocks are: at each moment their
-// times differ by two stretches at most. They train one at a time.
+// TestTurnShares checks that busy federations get equal time, whatever their blocks. Their times always differ by at
+// most two time slices, and one trains at a time.
 func TestTurnShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "large", "small", "mixing")
@@ -104,7 +104,8 @@ func TestTurnShares(t *testing.T) {
 	})
 }
 
-// Of two federations neither waits longer than a stretch and a step, wherever the blocks of the other one end.
+// TestTurnAwaited checks that neither of two federations waits longer than a time slice and a step, wherever the
+// other's blocks end.
 func TestTurnAwaited(t *testing.T) {
 	for steps := 1; steps <= 31; steps++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,7 +134,8 @@ func TestTurnAwaited(t *testing.T) {
 	}
 }
 
-// A federation that comes back after a long rest has saved nothing: the other one does not stand still for as long.
+// TestTurnNotSaved checks that a federation does not accumulate time while idle, so that the other one is not blocked
+// for long.
 func TestTurnNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "old", "new")
@@ -153,8 +155,8 @@ func TestTurnNotSaved(t *testing.T) {
 	})
 }
 
-// Of those that wait the one that has trained least goes first, then the one that came first. A wait that is given up
-// leaves the others their places, and all is told.
+// TestTurnOrder checks that the waiting federation that has trained least is next, and among equals the first in the
+// queue. An abandoned wait does not change the order. All waits are reported.
 func TestTurnOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "holder", "more", "first", "gone", "second")

@@ -20,7 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// uploads keeps the updates of a test.
+// uploads records the updates of a test.
 type uploads struct {
 	sequence    uint64
 	saved, made []*part.LocalUpdate
@@ -38,8 +38,8 @@ func (u *uploads) SaveUpdate(update *part.LocalUpdate, _ func() bool) {
 }
 func (u *uploads) SetCurrentUpdate(update *part.LocalUpdate) { u.made = append(u.made, update) }
 
-// TestTrain: a round gives one update, which is saved if the coordinator receives it. A round that is cancelled gives
-// none. If the local steps diverge, the round fails with the reason.
+// TestTrain checks that a round produces one update, which is saved if it is for the coordinator. A cancelled round
+// produces none. If the local steps diverge, the round fails with the reason.
 func TestTrain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		feature    float32

@@ -17,13 +17,13 @@ import (
 // updateRequest is a round's request for an update.
 type updateRequest struct {
 	training             *TrainingManager
-	ctx                  context.Context // of the round
-	cancel               func()          // ends ctx
+	ctx                  context.Context // context of the round
+	cancel               func()          // cancels ctx
 	trainEffect          agentround.StartTraining
 	prepared             *part.PreparedTask
-	baseParameters       []float32 // with the personal parameters, once the block begins
-	ownParametersAtStart []float32 // at the beginning of the round; nil if the task has no personal parameters
-	localStepCount       int       // E_k
+	baseParameters       []float32 // includes the personal parameters once the block begins
+	ownParametersAtStart []float32 // personal parameters at the start of the round; nil if the task has none
+	localStepCount       int       // E_k, the number of local steps
 	sizingReason         learner.StepCountReason
 	began                time.Time
 	requestSequence      uint64
@@ -50,16 +50,16 @@ func (q *updateRequest) computeStatistics() {
 	})
 }
 
-// trainFiniteBlock takes the local steps of a block with an end. Its goroutine outlives the update if neighbours may
-// need this agent's snapshots until the round is over.
+// trainFiniteBlock takes the local steps of a finite block. Its goroutine continues after the update, as neighbours may
+// need this agent's snapshots until the round ends.
 func (q *updateRequest) trainFiniteBlock() {
 	t, e := q.training, &q.trainEffect
-	// a tenth of the time until the round's deadline is left for sending
+	// a tenth of the time until the deadline is reserved for sending
 	timely, cancel := t.core.Loop.WithDeadline(q.ctx, e.Deadline.Add(-e.Deadline.Sub(t.core.Loop.Now())/10))
 	t.jobs.Enqueue(func() {
 		defer cancel()
 		defer t.watchdog.watchJob(q.ctx)()
-		turn := t.newLockHandle() // a job that waits for it has no parameters of its own yet
+		turn := t.newLockHandle() // acquired before the job allocates parameters
 		if err := turn.acquire(timely); err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
 				fmt.Errorf("the device trains for another federation: %w",
@@ -89,8 +89,8 @@ func (q *updateRequest) trainFiniteBlock() {
 	})
 }
 
-// deliverUpdate makes an update of the parameters of a block, saves it if the coordinator receives it, and passes it to
-// the owner. err is why there is none.
+// deliverUpdate makes an update from the parameters of a block and passes it to the event loop. It saves the update if
+// it is for the coordinator. If err is set, it reports the failure instead.
 func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err error) {
 	if err == nil {
 		err = b.lockHandle.acquire(q.ctx)
@@ -135,7 +135,8 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 	q.deliverResult(u, event, q.prepared.FailureCause(err))
 }
 
-// maxCheapRecomputeTime is the longest time in which a gradient is computed again after a restart, and is not saved.
+// maxCheapRecomputeTime is the maximum computing time of an update that is computed again after a restart instead of
+// being saved.
 const maxCheapRecomputeTime = 50 * time.Millisecond
 
 // newUpdate returns an update without its payload.
@@ -147,23 +148,23 @@ func (q *updateRequest) newUpdate() *part.LocalUpdate {
 			Samples: q.training.cfg.Trainer.ReportedRowCount(q.prepared.TrainingRows)}}
 }
 
-// saveUpdate stores an update for the coordinator on disk. An update for neighbours only stays in memory.
+// saveUpdate saves an update for the coordinator to disk. An update for neighbours stays in memory.
 func (q *updateRequest) saveUpdate(u *part.LocalUpdate) {
 	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
 		q.training.dependencies.Uploads.SaveUpdate(u, over)
 	}
 }
 
-// deliverFailure reports to the owner that a block did not begin, or has ended.
+// deliverFailure reports to the event loop that a block did not begin, or has ended.
 func (q *updateRequest) deliverFailure(err error) {
 	q.training.core.Loop.Go(func() { q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err) })
 }
 
-// deliverResult passes an update, or the error why there is none, to the owner's goroutine, unless its round is over.
+// deliverResult passes an update or an error to the event loop, unless its round is over.
 func (q *updateRequest) deliverResult(u *part.LocalUpdate, event LocalTrainingFinished, err error) {
 	event.Round, event.Version, event.StepCountReason = q.trainEffect.Position.Round,
 		q.trainEffect.Announcement.BaseModelVersion, q.sizingReason
-	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // the error is that the round is over
+	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // fails if the round is over
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cancel()

@@ -16,21 +16,24 @@ import (
 )
 
 // residual is the part of an agent's changes that the codec top_k has not sent. It is added to the next change, and the
-// sum x = Δ + e is packed. If that update is folded, the residual is x without the elements that were sent. If the
-// coordinator has not used the update, the residual is x. If a rule has left the update out, or its fate is unknown,
-// the residual is 0. Whether the update was accepted, or was late, does not decide its fate.
+// sum x = Δ + e is encoded. The next residual depends on the fate of that update:
+//
+//   - aggregated: x without the elements that were sent
+//   - not used by the coordinator: x
+//   - left out by an aggregation rule, or unknown: 0
+//
+// Whether the update was accepted or late does not determine its fate.
 type residual struct {
 	run        wire.RunID
-	round      wire.RoundID // of the last update whose fate was applied, or is unknown
-	schemaHash wire.Digest  // see schemaHashOf
-	elements   []float32    // e; nil = 0. While the fate of the last update is unknown, x
-	// While the fate of the last update is unknown, its hash and its payload.
+	round      wire.RoundID // round of the last update whose fate was applied or is unknown
+	schemaHash wire.Digest  // hash of the schema, see schemaHashOf
+	elements   []float32    // e, or x while the fate is unknown; nil means 0
+	// pendingUpdateHash is the hash of the last update while its fate is unknown; packedUpdate is its payload.
 	pendingUpdateHash wire.Digest
 	packedUpdate      []byte
 }
 
-// schemaHashOf returns a hash of the meaning of a change's elements: the schema, and the standardisation of the
-// columns.
+// schemaHashOf returns a hash of the schema and of the columns' standardisation, which define the elements of a change.
 func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	schema := p.UpdateSchema(wire.KindTraining).Hash()
 	b := schema[:]
@@ -42,13 +45,13 @@ func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	return sha256.Sum256(b)
 }
 
-// afterFate returns the residual after the last update has met the fate f.
+// afterFate returns the residual after the last update has had the fate f.
 func (r *residual) afterFate(f wire.UpdateFate) residual {
 	next := residual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
 	case wire.FateAggregated:
 		next.elements = slices.Clone(r.elements)
-		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // these elements of x were sent
+		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // elements of x that were sent
 			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.elements) {
 				next.elements[i] = 0
 			}
@@ -61,14 +64,14 @@ func (r *residual) afterFate(f wire.UpdateFate) residual {
 
 func (r *residual) norm() float64 { return math.Sqrt(learner.AddSquares(0, r.elements)) }
 
-// errorFeedback is the residual of an agent. The owner's goroutine replaces it; training reads it.
+// errorFeedback is the residual of an agent. The event loop replaces it, and training reads it.
 type errorFeedback struct {
 	mu              sync.Mutex
 	residual        residual
-	onResidualSaved func() // called once the residual is on disk; nil if nothing waits for that
+	onResidualSaved func() // called once the residual is saved; nil if nothing waits for it
 }
 
-// addResidualToChange returns the change with the residual added, if the codec keeps one. It then stores the sum in u.
+// addResidualToChange returns the change plus the residual, if the codec keeps one, and stores the sum in u.
 func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.CompiledTask[float32],
 	change []float32) []float32 {
 	if _, ok := p.Task.Training.UpdateCodec.TopKShare(); !ok {
@@ -80,7 +83,7 @@ func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.Compile
 	u.SchemaHash, u.UncompressedChange = schemaHashOf(p), slices.Clone(change)
 	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) ||
 		!e.pendingUpdateHash.IsZero() {
-		// the residual is of another run or of other columns, or the fate of the last update is unknown
+		// residual of another run or other columns, or of an update with unknown fate
 		u.ResidualLost = len(e.elements) > 0
 		return u.UncompressedChange
 	}
@@ -93,18 +96,18 @@ func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.Compile
 	return u.UncompressedChange
 }
 
-// newPendingResidual returns the residual after an update whose fate is unknown so far.
+// newPendingResidual returns the residual after an update whose fate is still unknown.
 func newPendingResidual(u *part.LocalUpdate) residual {
 	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.UncompressedChange,
 		pendingUpdateHash: u.PayloadManifest.Hash, packedUpdate: u.PayloadBytes}
 }
 
-// isFateApplied reports whether the fate of the update of round r was already applied to the residual.
+// isFateApplied reports whether the fate of round r's update was already applied to the residual.
 func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.residual.run == run && f.residual.round >= r && f.residual.pendingUpdateHash.IsZero()
 }
 
-// applyFateToResidual replaces the pending residual of the update of round r with the residual after its fate f.
+// applyFateToResidual replaces the pending residual of round r's update with the residual after its fate f.
 func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := p.feedback.residual
 	if u := p.current; u != nil && u.UncompressedChange != nil && u.Round == r {
@@ -116,10 +119,9 @@ func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f w
 }
 
 // keepReleasedResidual sets the residual after the agent has released the update u. If the fate of u is still unknown,
-// because the coordinator is asked for it or has refused u, the residual stays pending: a refused update may have been
-// folded before it was offered again. An update that was refused for its length, or because another update of the agent
-// was accepted, leaves no residual: the next update would otherwise be longer still. An update that was never sent does
-// not change the residual.
+// the residual stays pending; this includes refused updates, which may have been aggregated earlier. An update refused
+// for its norm or because of a conflict leaves no residual, since the next update would be even longer. An update that
+// was never sent does not change the residual.
 func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
 	if u.UncompressedChange == nil || p.feedback.isFateApplied(u.Run, u.Round) {
 		return
@@ -134,7 +136,7 @@ func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.
 	}
 }
 
-// setResidual has the next update begin with a residual, also after a restart.
+// setResidual saves a residual, which is added to the next update, even after a restart.
 func (p *UpdateUploader) setResidual(r residual, lost bool) {
 	p.feedback.mu.Lock()
 	p.feedback.residual = r
@@ -154,8 +156,8 @@ func (p *UpdateUploader) setResidual(r residual, lost bool) {
 	}
 }
 
-// saveResidual writes: run 8, round 8, schema hash 32, hash of the update 32, length of its payload 4; the payload; the
-// elements.
+// saveResidual writes a residual. Format: run 8, round 8, schema hash 32, update hash 32, payload length 4 (bytes);
+// then the payload and the elements.
 func saveResidual(folder state.Folder, r *residual) error {
 	b := littleEndian.AppendUint64(nil, uint64(r.run))
 	b = littleEndian.AppendUint64(b, uint64(r.round))
@@ -179,7 +181,7 @@ func loadResidual(folder state.Folder) (r residual, err error) {
 	return r, err
 }
 
-// decodeVector returns the elements of a vector; nil if it has none.
+// decodeVector returns the elements of an encoded vector, or nil if it is empty.
 func decodeVector(b []byte) ([]float32, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -195,12 +197,12 @@ var (
 		"Error-feedback residuals discarded, because the update's fate is unknown or the run or columns changed.")
 )
 
-// ResidualChanged: the residual has changed after a round. It is the part of earlier updates that the codec has not
-// sent. The next update contains it.
+// ResidualChanged reports a changed residual, the part of earlier updates that the codec has not sent. The next update
+// includes it.
 type ResidualChanged struct {
 	Round        wire.RoundID
 	Norm         float64 // ‖e‖₂
-	ResidualLost bool    // it is 0: the fate of the last update is unknown, or the residual was of another run
+	ResidualLost bool    // it is 0 because the last update's fate is unknown or the run has changed
 }
 
 // Describe implements observe.Event.

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FindUpdateFate finds out whether the coordinator has used an update whose round is over: from the announcement if it
-// contains the outcome of the round, otherwise the next hello asks for it.
+// FindUpdateFate determines whether the coordinator has used an update whose round is over. If the announcement
+// contains the outcome of the round, it uses that. Otherwise the next hello requests the fate.
 func (p *UpdateUploader) FindUpdateFate(e agentround.FindUpdateFate) {
 	if e.LastEndedRound == e.Round && e.RoundOutcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.RoundOutcome.Inline); err == nil && o.Round == e.Round {
@@ -23,7 +23,7 @@ func (p *UpdateUploader) FindUpdateFate(e agentround.FindUpdateFate) {
 // AwaitsUpdateFate reports whether the fate of an update is unknown.
 func (p *UpdateUploader) AwaitsUpdateFate() bool { return p.fateRequest != wire.UpdateFateRequest{} }
 
-// receiveFateAnswer handles the coordinator's answer to an outcome request.
+// receiveFateAnswer handles the coordinator's answer to a fate request.
 func (p *UpdateUploader) receiveFateAnswer(h wire.Header, m wire.UpdateFateAnswer) {
 	if p.fateRequest == (wire.UpdateFateRequest{Round: h.Round,
 		Update: m.Update}) && p.core.ObeyedPosition.Run == h.Run {
@@ -45,7 +45,7 @@ var settledUpdates = observe.CounterByLabel("updates_settled_total",
 		"the round, or unknown.",
 	"fate", observe.StringerNames(wire.UpdateFates()))
 
-// UpdateFateReceived: the coordinator has reported what became of an update of a round that is over.
+// UpdateFateReceived reports the fate of an update whose round is over.
 type UpdateFateReceived struct {
 	Round wire.RoundID
 	Fate  wire.UpdateFate

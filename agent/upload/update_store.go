@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The purposes of writes to the state folder (state.RetriedWrite), as people read them while a write fails.
+// Purposes of writes to the state folder (state.RetriedWrite), as shown while a write fails.
 const (
 	updateWrite   = "save the update"
 	updateRemoval = "remove the old update"
@@ -21,7 +21,7 @@ const (
 
 var littleEndian = binary.LittleEndian
 
-// updateStore keeps one update on disk until its round is over. Several goroutines save updates; an earlier update
+// updateStore keeps one update on disk until its round is over. Several goroutines save updates, but an earlier update
 // never replaces a later one.
 type updateStore struct {
 	slots *state.FileSlots
@@ -34,21 +34,21 @@ func (s *updateStore) saveIfNewest(u *part.LocalUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if u.RequestSequence < s.newestSequence {
-		return nil // its round is over
+		return nil // the update's round is over
 	}
 	s.newestSequence = u.RequestSequence
 	return saveUpdate(s.slots, u)
 }
 
-// discardEarlier has updates with a lower sequence number not written from now on.
+// discardEarlier prevents the writing of updates with a lower sequence number.
 func (s *updateStore) discardEarlier(sequence uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newestSequence = sequence
 }
 
-// removeUpdate removes the update, and has updates with a lower sequence number not written from now on. removeModel
-// removes another file with it.
+// removeUpdate removes the update and calls removeModel, which removes another file. Updates with a lower sequence
+// number are no longer written.
 func (s *updateStore) removeUpdate(sequence uint64, removeModel func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func saveUpdate(s *state.FileSlots, u *part.LocalUpdate) error {
 	return s.Save(append(b, body...), u.PayloadBytes, uncompressed)
 }
 
-// loadUpdate returns the update that an earlier process has left, or nil.
+// loadUpdate returns the update saved by an earlier process, or nil.
 func loadUpdate(s *state.FileSlots) (u *part.LocalUpdate, err error) {
 	err = s.Load(func(b []byte) error {
 		const head = 28

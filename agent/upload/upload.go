@@ -1,6 +1,6 @@
-// Package upload sends the updates of an agent to the coordinator. It packs an update with the task's codec, keeps it
-// on disk until its round is over, sends it, and finds out whether the coordinator has used it. If the codec sends only
-// a part of an update, the rest is added to the next one.
+// Package upload sends the updates of an agent to the coordinator. It encodes an update with the task's codec, keeps it
+// on disk until its round is over, sends it, and determines whether the coordinator has used it. The part of an update
+// that the codec does not send is added to the next one.
 package upload
 
 import (
@@ -23,21 +23,21 @@ type UpdateUploader struct {
 	minUplinkRate transfer.LinkRate
 	onUpdateFate  func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
 
-	current               *part.LocalUpdate           // its round is not over; nil if there is none
+	current               *part.LocalUpdate           // update of a round that is not over; nil if none
 	mayHaveBeenSent       bool                        // the coordinator may have received the current update
-	updateBeingSaved      *part.LocalUpdate           // is written to disk before it is sent; nil if none is
-	sender                *transfer.UpdateSender      // nil while nothing is sent
-	updateBeingSent       *part.LocalUpdate           // the update of sender
-	edgeMeasurements      wire.MixingEdgeMeasurements // of the newest block
-	fateRequest           wire.UpdateFateRequest      // the update whose outcome the next hello asks for; zero = none
-	newestRequestSequence uint64                      // of the newest request for an update
+	updateBeingSaved      *part.LocalUpdate           // update being saved before it is sent; nil if none
+	sender                *transfer.UpdateSender      // sender of the update; nil while none is being sent
+	updateBeingSent       *part.LocalUpdate           // update that sender sends
+	edgeMeasurements      wire.MixingEdgeMeasurements // measurements of the newest block
+	fateRequest           wire.UpdateFateRequest      // update whose fate the next hello requests; zero if none
+	newestRequestSequence uint64                      // sequence number of the newest request for an update
 
 	store    updateStore
 	feedback errorFeedback
 }
 
-// New makes the part, and reads the update and the residual that an earlier process has left. rate is the least number
-// of bytes per second of the uplink; settled is called with the fate of an update.
+// New returns an UpdateUploader and loads the update and the residual of an earlier process. rate is the minimum rate
+// of the uplink in bytes per second. settled is called with the fate of an update.
 func New(core *part.AgentCore, rate transfer.LinkRate,
 	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *UpdateUploader, err error) {
 	p = &UpdateUploader{core: core, minUplinkRate: rate, onUpdateFate: settled,
@@ -55,7 +55,7 @@ func New(core *part.AgentCore, rate transfer.LinkRate,
 	return p, nil
 }
 
-// SavedUpdate returns the update that an earlier process has left, for the round machine; nil if there is none.
+// SavedUpdate returns the update saved by an earlier process, or nil.
 func (p *UpdateUploader) SavedUpdate() *agentround.SavedUpdate {
 	u := p.current
 	if u == nil {
@@ -65,15 +65,15 @@ func (p *UpdateUploader) SavedUpdate() *agentround.SavedUpdate {
 		UpdateDigest: u.PayloadManifest.Hash}
 }
 
-// BeginUpdate returns the sequence number of an update that is about to be computed.
+// NextUpdateSequence returns the sequence number of an update that is about to be computed.
 func (p *UpdateUploader) NextUpdateSequence() uint64 {
 	p.AbandonUpdateRemoval()
 	p.newestRequestSequence++
 	return p.newestRequestSequence
 }
 
-// PackUpdate sets the payload of an update: the change of the model, and the residual of earlier updates, packed with
-// the task's codec. It may be called from any goroutine.
+// PackUpdate sets the payload of an update. It adds the residual of earlier updates to the change of the model and
+// encodes the sum with the task's codec. It may be called from any goroutine.
 func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32],
 	change []float32) error {
 	name := t.Task.Training.UpdateCodec
@@ -84,9 +84,9 @@ func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTrai
 	return err
 }
 
-// SaveUpdate writes an update to disk, so that it survives a restart. If the write fails, it is repeated unless over
-// returns true, and the update is sent nevertheless: after a restart the agent would train again. Save may be called
-// from any goroutine; over is called on the owner's.
+// SaveUpdate writes an update to disk, so that it survives a restart. A failed write is retried unless over returns
+// true, but the update is sent anyway, since after a restart the agent would train again. SaveUpdate may be called from
+// any goroutine; over is called on the event loop.
 func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	write := func() error { return p.store.saveIfNewest(u) }
 	err := write()
@@ -98,7 +98,7 @@ func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	})
 }
 
-// SetCurrentUpdate makes an update the current one. Submit sends it when the round machine asks for it.
+// SetCurrentUpdate makes an update the current one. SubmitUpdate sends it at the request of the round machine.
 func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 	if u.ResidualLost {
 		p.core.Observer.Observe(ResidualChanged{Round: u.Round, ResidualLost: true})
@@ -106,12 +106,12 @@ func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 	p.current, p.mayHaveBeenSent, p.edgeMeasurements = u, false, u.EdgeMeasurements
 }
 
-// SubmitUpdate begins to send the current update. If it is being sent, it is sent from the beginning. An update that is
-// not on disk is saved first.
+// SubmitUpdate starts sending the current update, or restarts if it is being sent. An update that is not on disk is
+// saved first.
 func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	u := p.current
 	if u == nil || u.PayloadManifest.Hash != e.UpdateDigest || p.updateBeingSaved == u {
-		return // it was released meanwhile, or is sent when it is saved
+		return // released meanwhile, or sent after it is saved
 	}
 	if u.SaveAttempted || u.IsCheapToRecompute {
 		p.sendCurrentUpdate(int(e.InitialCreditChunks))
@@ -131,7 +131,7 @@ func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	})
 }
 
-// sendCurrentUpdate sends the current update. The first chunks, as many as unsolicited says, need no credit.
+// sendCurrentUpdate sends the current update. The first unsolicited chunks need no credit.
 func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	if p.sender != nil && p.updateBeingSent == p.current {
 		p.stepSender(transfer.CoordinatorRestarted{})
@@ -147,8 +147,8 @@ func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	p.stepSender(transfer.Start{})
 }
 
-// ReleaseUpdate ends all work on the update of a round that is over, and removes its file. refused is why the
-// coordinator has refused the update, if it has; removeModel removes the file of the round's model in the same write.
+// ReleaseUpdate ends all work on the update of a round that is over and removes its file. refused is the coordinator's
+// reason for refusing the update, or 0. removeModel removes the file of the round's model in the same write.
 func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
 	if u := p.current; u != nil {
 		p.keepReleasedResidual(u, refused)
@@ -158,7 +158,7 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 	p.core.WriteRetrier.AbandonWrite(updateWrite)
 	next := p.newestRequestSequence + 1
 	remove := func() {
-		// if the file stays, the next start removes it
+		// if removing fails, the next start removes the file
 		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
 			WriteFile: func() error { return p.store.removeUpdate(next, removeModel) }})
 	}
@@ -166,17 +166,17 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 		remove()
 		return
 	}
-	// The residual on disk is an earlier one. The file of the update contains the present one, so it stays until the
-	// residual is written.
+	// The residual on disk is out of date. The update's file contains the current one, so it is kept until the residual
+	// is saved.
 	p.store.discardEarlier(next)
 	p.feedback.onResidualSaved = func() {
-		if p.newestRequestSequence < next { // otherwise the file is a later update's
+		if p.newestRequestSequence < next { // otherwise the file contains a later update
 			remove()
 		}
 	}
 }
 
-// AbandonUpdateRemoval abandons the removal of files of an earlier round: a new round writes them.
+// AbandonUpdateRemoval cancels the removal of files of an earlier round, because a new round writes them.
 func (p *UpdateUploader) AbandonUpdateRemoval() { p.core.WriteRetrier.AbandonWrite(updateRemoval) }
 
 // FillHello implements part.HelloFiller.
@@ -184,10 +184,10 @@ func (p *UpdateUploader) FillHello(h *wire.Hello) {
 	h.FateRequest, h.EdgeMeasurements = p.fateRequest, p.edgeMeasurements
 }
 
-// NeedsLink implements part.LinkNeedReporter: an update is sent, or its round is not over.
+// NeedsLink implements part.LinkNeedReporter. The link is needed while an update is being sent or its round is open.
 func (p *UpdateUploader) NeedsLink() bool { return p.sender != nil || p.current != nil }
 
-// ContinueSending continues to send, after the round machine has processed agentround.LinkUp.
+// ContinueSending resumes sending, after the round machine has processed agentround.LinkUp.
 func (p *UpdateUploader) ContinueSending() { p.stepSender(transfer.LinkUp{}) }
 
 // InterruptSending interrupts sending, after the round machine has processed agentround.LinkDown.
@@ -244,21 +244,21 @@ func (p *UpdateUploader) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// PassInvitationToSender is called with the header of an invitation. It asks for the update of its round, if that is
-// being sent.
+// PassInvitationToSender passes an invitation to the sender. It requests the update of its round, if that is being
+// sent.
 func (p *UpdateUploader) PassInvitationToSender(h wire.Header) {
 	p.passAnswerToSender(h, transfer.UpdateRequested{})
 }
 
-// passAnswerToSender passes an answer to the sender if it is about the update that is being sent. Updates of two rounds
-// may have equal content, so the rounds are compared.
+// passAnswerToSender passes an answer to the sender if it is about the update being sent. It compares rounds, because
+// updates of two rounds may have equal content.
 func (p *UpdateUploader) passAnswerToSender(h wire.Header, ev transfer.SendEvent) {
 	if p.sender != nil && p.updateBeingSent.Run == h.Run && p.updateBeingSent.Round == h.Round {
 		p.stepSender(ev)
 	}
 }
 
-// stepSender gives the sender an event, and publishes the messages that follow.
+// stepSender passes an event to the sender and publishes the resulting messages.
 func (p *UpdateUploader) stepSender(ev transfer.SendEvent) {
 	s, u := p.sender, p.updateBeingSent
 	if s == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestConfigCheckOpensData: what keeps the data file from being used is told with the key's line, as a warning: the
-// agent starts all the same, and waits.
+// TestConfigCheckOpensData checks that problems of the data file are reported with their key's line as warnings. The
+// agent starts despite them and waits.
 func TestConfigCheckOpensData(t *testing.T) {
 	dir := t.TempDir()
 	put := putIn(t, dir)
@@ -25,7 +25,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 		{"csv: " + comma, ""},
 		{"csv: " + comma + ", time: Time, columns: {pm25: \"PM2.5 (µg/m³)\"}", ""},
 		{"source: lines, command: [sh, -c, exit], columns: {a: b}", ""},
-		{"trainers", ""}, // their programs have the rows
+		{"trainers", ""}, // external trainers have rows of their own
 		{"csv: " + dir + "/none.csv", "data.csv: open " + dir + "/none.csv: no such file or directory"},
 		{"csv: " + dir + "/*.txt", "data.csv: " + dir + "/*.txt: no file matches"},
 		{"csv: " + put("empty.csv", ""), "the first line must name the columns"},
@@ -57,7 +57,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 	}
 }
 
-// putIn returns what writes files of a folder, and returns their paths.
+// putIn returns a function that writes a file to dir and returns its path.
 func putIn(t *testing.T, dir string) func(name, text string) string {
 	return func(name, text string) string {
 		t.Helper()

@@ -57,7 +57,7 @@ func dataCommand() *cobra.Command {
 	return cli.GroupCommand("data", "Check the device's data", check)
 }
 
-// checkData holds the data against the task in a file, or else the announced one.
+// checkData checks the data against the task in a file or, without a file, against the announced task.
 func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.Result, error) {
 	if file != "" {
 		t, err := settings.ReadTask(file)
@@ -77,21 +77,21 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	return datacheck.Run(s, t, "")
 }
 
-// dataSectionSettings are settings of which only the data section is checked: the user may not be able to read the
-// keys.
+// dataSectionSettings are settings with validation of the data section only, because the user may not be able to read
+// the key files.
 type dataSectionSettings settings.Agent
 
-// Validate reports every problem of the section, by key.
+// Validate reports every problem of the section by key.
 func (s *dataSectionSettings) Validate() error { return (*settings.Agent)(s).ValidateDataSettings() }
 
-// checkDataFileHeader opens the data file, whose errors are told by their keys.
+// checkDataFileHeader opens the data file. Its errors are reported by key.
 func checkDataFileHeader(l *cli.ConfigLoader) error {
 	s := dataFileSettings(settings.DefaultAgent())
 	return settings.Load(&s, program, l.Path, l.Overrides)
 }
 
-// dataFileSettings are settings of which only the data file is checked.
+// dataFileSettings are settings with validation of the data file only.
 type dataFileSettings settings.Agent
 
-// Validate reports what the header of the data file lacks, by key.
+// Validate reports columns that are missing in the header of the data file, by key.
 func (s *dataFileSettings) Validate() error { return (*settings.Agent)(s).CheckDataFileHeaders() }

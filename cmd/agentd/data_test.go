@@ -52,7 +52,7 @@ func plane(change func(line int, text string) string) string {
 	return b.String()
 }
 
-// cells returns a change of cells, which are counted from 0.
+// cells returns a change function that replaces cells, which are counted from 0.
 func cells(changed map[[2]int]string) func(int, string) string {
 	return func(line int, text string) string {
 		fields := strings.Split(text, ",")
@@ -65,7 +65,7 @@ func cells(changed map[[2]int]string) func(int, string) string {
 	}
 }
 
-// german writes rows as a spreadsheet in Germany does.
+// german writes rows like a German spreadsheet.
 func german(_ int, text string) string {
 	text = strings.NewReplacer(",", ";", ".", ",").Replace(text)
 	text = strings.TrimSuffix(strings.Replace(text, ":00:00Z", ":00", 1), "\n")
@@ -94,7 +94,7 @@ func air(change func(int, string) string) string {
 func compressedText(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression) // the same bytes with every version of the library
+	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression) // independent of the version of the compression library
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func compressedText(t *testing.T, text string) string {
 	return b.String()
 }
 
-// TestDataCheck holds what a person is told of files that are as files are, against transcripts.
+// TestDataCheck compares the output for typical files with transcripts.
 func TestDataCheck(t *testing.T) {
 	for _, tt := range dataChecks(t) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestDataCheck(t *testing.T) {
 	}
 }
 
-// dataCheck is a file, the data section and the task that read it, and the exit status of the check.
+// dataCheck is a file with the data section and the task to read it, and the expected exit status.
 type dataCheck struct {
 	name, section, task, file, text string
 	code                            int
@@ -197,7 +197,7 @@ func dataChecks(t *testing.T) []dataCheck {
 	}
 }
 
-// golden compares a text with testdata.
+// golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", "datacheck", name+".txt")
@@ -218,7 +218,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestDataCheckRefuses: what is wrong with the files of the command itself is told by its line.
+// TestDataCheckRefuses checks that problems of the command's own files are reported with their lines.
 func TestDataCheckRefuses(t *testing.T) {
 	dir := t.TempDir()
 	config, task := filepath.Join(dir, "agentd.yaml"), filepath.Join(dir, "task.yaml")

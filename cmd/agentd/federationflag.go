@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// federationFlag is the flag of commands that are about one federation of the device, or about some.
+// federationFlag is the flag of commands that act on some of the device's federations.
 type federationFlag struct{ name string }
 
 func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {
@@ -17,7 +17,7 @@ func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// namedFederation returns the settings in the one that is meant.
+// namedFederation returns the settings for the named federation.
 func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, error) {
 	m, err := s.ForFederation(f.name)
 	if err != nil {
@@ -26,7 +26,7 @@ func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, er
 	return m, nil
 }
 
-// selectedFederations returns the settings in each, or in the one that is named.
+// selectedFederations returns the settings for the named federation, or for all federations if no name is given.
 func (f *federationFlag) selectedFederations(s *settings.Agent) ([]*settings.Agent, error) {
 	if f.name == "" {
 		return s.SettingsPerFederation(), nil

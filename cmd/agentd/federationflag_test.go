@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Commands about one federation want its name where the device is in several, and read its data as its entry says; the
-// others take all.
+// TestFederationFlag checks that commands for one federation require its name if the device is in several, and use the
+// data of its entry. Other commands use all federations.
 func TestFederationFlag(t *testing.T) {
 	dir := t.TempDir()
 	power := filepath.Join(dir, "power")

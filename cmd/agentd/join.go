@@ -58,7 +58,7 @@ if it is installed. If the command is interrupted, run it again.`,
 	return cmd
 }
 
-// reportJoinAndStart says what was done and what is left, and starts the service.
+// reportJoinAndStart prints the result and the remaining steps, and starts the service.
 func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceSetup, before, start bool) error {
 	out := cmd.OutOrStdout()
 	what := "has joined"
@@ -69,7 +69,7 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 	if len(s.SkippedSettings) > 0 {
 		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
 	}
-	l.Overrides = nil // it is in the file
+	l.Overrides = nil // the overrides are now in the file
 	if _, err := loadSettings(l); err != nil {
 		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {

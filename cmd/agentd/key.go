@@ -19,7 +19,7 @@ func keyCommand() *cobra.Command {
 	return cmd
 }
 
-// rotatePatience is how long the running agent has for its answer.
+// rotatePatience is the time limit for the running agent's reply.
 const rotatePatience = 30 * time.Second
 
 func rotateKeyCommand() *cobra.Command {

@@ -1,5 +1,4 @@
-// Command agentd is the agent: it trains on a device's own data and takes part
-// in the rounds of a federation.
+// Command agentd runs an agent. It trains on a device's own data and participates in the rounds of a federation.
 package main
 
 import (

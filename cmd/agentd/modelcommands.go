@@ -41,7 +41,7 @@ func modelCommand() *cobra.Command {
 		rollback)
 }
 
-// modelFolderFlags says which agent's models are meant.
+// modelFolderFlags are the flags that select an agent's model folder.
 type modelFolderFlags struct {
 	configLoader cli.ConfigLoader
 	federation   federationFlag
@@ -65,7 +65,7 @@ func (f *modelFolderFlags) stateDir() (string, error) {
 	return m.FederationFolder(), nil
 }
 
-// withKeptModels calls do with the models, and locks them for it if they are to be changed.
+// withKeptModels calls do with the kept models. If locked is set, it holds their lock during the call.
 func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
 	dir, err := f.stateDir()
 	if err != nil {
@@ -93,7 +93,7 @@ func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptMo
 }
 
 func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
-	all, err := k.List() // the undamaged ones, even with an error
+	all, err := k.List() // all contains the undamaged models, even with an error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
 	for _, m := range all {

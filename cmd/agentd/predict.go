@@ -64,8 +64,8 @@ func predictCommand() *cobra.Command {
 	return cmd
 }
 
-// loadPredictionInput returns how files are written, and the agent's state folder. With a model from a file there need
-// be no configuration.
+// loadPredictionInput returns the format of the input files and the agent's state folder. If the model is read from a
+// file, the configuration is optional.
 func loadPredictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
 	s := uncheckedSettings(settings.DefaultAgent())
@@ -84,7 +84,7 @@ func loadPredictionInput(cmd *cobra.Command, model string, in *modelFolderFlags)
 	return &m.Data, m.FederationFolder(), nil
 }
 
-// readModel reads the model's file at path, or the one that the agent with that state folder uses.
+// readModel reads the model file at path. If path is empty, it reads the active model in the state folder dir.
 func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	if path == "" {
 		path = modelfile.ActiveModelPath(dir)
@@ -108,8 +108,8 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	return m, nil
 }
 
-// predictRows writes a prediction for each row of CSV text called name, as soon as nothing more is there to be read.
-// The text is written as the section says.
+// predictRows writes a prediction for each row of the CSV text in. It flushes the output whenever it would wait for
+// more input. section defines the format of the text, and name is used in errors.
 func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Reader, out, problems io.Writer,
 	format string) error {
 	p, err := m.Predictor()
@@ -158,9 +158,9 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 type predictionWriter struct {
 	*bufio.Writer
 	writesJSON bool
-	jsonPrefix []byte // the constant fields of a JSON object
+	jsonPrefix []byte // constant fields of a JSON object
 	lineBuffer []byte
-	writeErr   error // to write
+	writeErr   error // first write error
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
@@ -178,7 +178,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 		}
 		of, err := json.Marshal(about)
 		if w.writeErr = err; err == nil {
-			w.jsonPrefix = of[1:] // "}" if it has no field
+			w.jsonPrefix = of[1:] // only "}" if the object has no fields
 		}
 	} else {
 		columns := "line,prediction"
@@ -190,7 +190,8 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 	return w
 }
 
-// writePrediction writes a prediction. The error says that it is no number; a failure of the file is returned by Flush.
+// writePrediction writes a prediction. It returns an error if the prediction is not a finite number. Write errors are
+// returned by Flush.
 func (w *predictionWriter) writePrediction(line int, p learner.Prediction) error {
 	if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) {
 		return fmt.Errorf("the prediction is %v", p.Value)

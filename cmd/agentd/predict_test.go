@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// linearModel predicts 100 + 10·(2·(a − 1)/4 + b + 0.5).
+// linearModel returns a model that predicts 100 + 10·(2·(a − 1)/4 + b + 0.5).
 func linearModel(version wire.ModelVersion) *modelfile.Model {
 	vector := wire.AppendVector(nil, []float32{2, 1, 0.5})
 	m := modelfile.NewModel(&wire.Task{Name: "line", Features: []string{"a", "b"}, TargetColumn: "y",
@@ -29,7 +29,7 @@ func linearModel(version wire.ModelVersion) *modelfile.Model {
 	return m
 }
 
-// folder is the state folder of an agent that has taken these models.
+// folder creates the state folder of an agent that has received these models.
 func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.KeptModels) {
 	t.Helper()
 	dir = t.TempDir()
@@ -75,7 +75,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestPredictUntrained: a model that no round has changed is named on stderr.
+// TestPredictUntrained checks that a model without any training round causes a warning on stderr.
 func TestPredictUntrained(t *testing.T) {
 	dir, _ := folder(t, linearModel(0))
 	_, problems, err := runAgentd(t, dir, "a,b\n3,1\n", "predict")
@@ -84,7 +84,8 @@ func TestPredictUntrained(t *testing.T) {
 	}
 }
 
-// TestPredictDialect: rows are written as the section data says, whether the model is the agent's or in a file.
+// TestPredictDialect checks that rows are read in the format of the data section, both for the agent's model and for a
+// model file.
 func TestPredictDialect(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "\ufeff\"A (V)\";b\r\n\"1,5\"; -0,25\r\n"
@@ -109,7 +110,7 @@ func TestPredictDialect(t *testing.T) {
 	}
 }
 
-// TestPredictClasses: a file, and a model that is no agent's.
+// TestPredictClasses checks predictions of classes with a model file that belongs to no agent.
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
 	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, TargetColumn: "y"},
@@ -134,7 +135,8 @@ func TestPredictClasses(t *testing.T) {
 	}
 }
 
-// TestPredictBadRows: each is named with line and column, the others go on, and the exit status tells.
+// TestPredictBadRows checks that invalid rows are reported with line and column, that the other rows are predicted, and
+// that the exit status reports the failure.
 func TestPredictBadRows(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "a,b\n1,0\n,0\n1,x\n1,1e39\nnan,1\n1\n1,\"0\" \n1,0\n"
@@ -186,7 +188,7 @@ func TestPredictRefuses(t *testing.T) {
 	}
 }
 
-// TestPredictStreams: a row is answered before the next one is there.
+// TestPredictStreams checks that a row is answered before the next one arrives.
 func TestPredictStreams(t *testing.T) {
 	in, ask := io.Pipe()
 	answers, out := io.Pipe()
@@ -224,7 +226,7 @@ func TestPredictStreams(t *testing.T) {
 	}
 }
 
-// TestModelCommands: a rollback puts an earlier model into use and pins it; the newest comes back by its name.
+// TestModelCommands checks that a rollback activates and pins an earlier model, and that "newest" undoes it.
 func TestModelCommands(t *testing.T) {
 	dir, k := folder(t, linearModel(1), linearModel(2), linearModel(4), linearModel(5))
 	want := func(version wire.ModelVersion, pinned bool, lines ...string) {
@@ -263,7 +265,7 @@ func TestModelCommands(t *testing.T) {
 	want(2, true)
 	must("model", "use", "newest")
 	want(5, false)
-	for _, args := range [][]string{{"0"}, {"x"}, {"1"}, {"99"}} { // 1 is not kept any more
+	for _, args := range [][]string{{"0"}, {"x"}, {"1"}, {"99"}} { // version 1 is no longer kept
 		if _, _, err := runAgentd(t, dir, "", append([]string{"model", "use"}, args...)...); err == nil {
 			t.Errorf("model use %s: no error", args)
 		}
@@ -276,7 +278,7 @@ func TestModelCommands(t *testing.T) {
 	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, store.ErrLocked) {
 		t.Error(err)
 	}
-	want(5, false) // without the lock
+	want(5, false) // listing the models does not need the lock
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)
 	}

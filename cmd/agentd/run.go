@@ -75,7 +75,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) erro
 			}
 		},
 	}
-	var mu sync.Mutex // the agents open beside each other
+	var mu sync.Mutex // protects workers, because the agents start concurrently
 	workers := []daemon.Worker{{Name: "metrics server", CheckAlive: server.Alive}}
 	next := 0
 	return deviceRevokedAsConfigError(l.Path, agentd.RunAllFederations(ctx, s, log,
@@ -102,8 +102,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) erro
 		}))
 }
 
-// deviceRevokedAsConfigError makes an error of the configuration of the word that the federation does without this
-// device: a restart does not help.
+// deviceRevokedAsConfigError converts a RevokedError to a configuration error, because a restart does not help.
 func deviceRevokedAsConfigError(path string, err error) error {
 	var is *identity.RevokedError
 	if !errors.As(err, &is) {

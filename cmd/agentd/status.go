@@ -23,6 +23,6 @@ func statusCommand() *cobra.Command {
 	}))
 }
 
-// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
+// uncheckedSettings are settings without Validate. The user of a command that only needs the state folder may not be
 // able to read the daemon's keys.
 type uncheckedSettings settings.Agent

@@ -63,11 +63,11 @@ func trainerCommand() *cobra.Command {
 	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")
 	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in its environment; may be given again")
 	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "the longest silence while it works")
-	_ = check.MarkFlagRequired("initial") // it is there
+	_ = check.MarkFlagRequired("initial") // cannot fail: the flag exists
 	return cli.GroupCommand("trainer", "Try programs that train external models", check)
 }
 
-// readFloat32Tensors are the tensors of a file, all of float32, and their values.
+// readFloat32Tensors returns the layout and the values of a file's tensors. All tensors must be float32.
 func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []float32, err error) {
 	tensors, _, err := store.DecodeSafetensors(file)
 	for _, t := range tensors {

@@ -32,8 +32,8 @@ func aclCommand() *cobra.Command {
 	return cmd
 }
 
-// mosquittoACL returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where
-// devices join.
+// mosquittoACL returns Mosquitto's access rules for a coordinator and its list of agents. The list may be empty if
+// devices can join.
 func mosquittoACL(s *coordinatorsettings.ConfigFile) ([]byte, error) {
 	agents, err := s.AgentIDs()
 	if err != nil {

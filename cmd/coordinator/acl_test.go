@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/keys"
 )
 
-// The rules name every agent of the list and the coordinator, and nobody else.
+// TestACL checks that the rules name exactly the coordinator and all agents of the list.
 func TestACL(t *testing.T) {
 	dir := t.TempDir()
 	public := map[string]string{}

@@ -37,7 +37,8 @@ func auditCommand() *cobra.Command {
 				return err
 			}
 			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.ReadAuditHeads(s.StateDir))
-			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) { // what is gone was taken away
+			// a missing file is reported below, as a removed part of the log
+			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
 			}
 			if err != nil {
@@ -62,7 +63,7 @@ func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.P
 	return key.Public().(ed25519.PublicKey), nil
 }
 
-// printAuditReport prints the verified entries, and the rounds without a signed head.
+// printAuditReport prints the verified entries and the rounds without a signed head.
 func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	w := cmd.OutOrStdout()
 	if r.LastEntry == 0 {

@@ -48,7 +48,7 @@ func backupCommand() *cobra.Command {
 	return cmd
 }
 
-// writeFileAtomically writes a file that has its name only when it is whole.
+// writeFileAtomically writes a file under a temporary name and renames it when it is complete.
 func writeFileAtomically(path string, r io.Reader) (n int64, err error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -99,11 +99,12 @@ user, while the coordinator is stopped.`,
 }
 
 func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 { // a backup has all that it needs
+	// a backup contains the complete state folder
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
 		}
-		if os.Geteuid() == 0 { // CheckOwner cannot know for whom it is
+		if os.Geteuid() == 0 { // CheckFolderOwnedBySelf cannot know the user of the service
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was made and belongs to root: if the service runs as "+
 				"another user, give it the folder (chown -R USER %[2]s)\n", program, dir)
 		}

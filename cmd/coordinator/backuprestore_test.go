@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRestoreNothing: where no run is there is none to restore, and nothing is begun.
+// TestRestoreNothing checks that without a run there is an error and no new run is created.
 func TestRestoreNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")
@@ -23,7 +23,7 @@ func TestRestoreNothing(t *testing.T) {
 	}
 }
 
-// TestRestoreMakesFolder: a backup is restored into a folder that is not there yet.
+// TestRestoreMakesFolder checks that a backup can be restored into a folder that does not exist yet.
 func TestRestoreMakesFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "state")
 	file, backup := write(t, "coordinator.yaml", "state_dir: "+dir+"\n"), write(t, "backup.tar", "")

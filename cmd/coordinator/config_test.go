@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// write writes a file into a folder of its own.
+// write writes a file into a new folder and returns its path.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -19,8 +19,8 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestStatusNeedsNoKeys: what a daemon does can be asked by who cannot read its
-// keys, and while its file has values that it would refuse.
+// TestStatusNeedsNoKeys checks that status works for users who cannot read the daemon's keys, and with an invalid
+// configuration.
 func TestStatusNeedsNoKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
 	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 ||
@@ -34,7 +34,7 @@ func TestStatusNeedsNoKeys(t *testing.T) {
 	}
 }
 
-// TestBadGraphFile: it is a part of the configuration, which no restart mends.
+// TestBadGraphFile checks that an invalid graph file is a configuration error, because a restart does not help.
 func TestBadGraphFile(t *testing.T) {
 	dir := t.TempDir()
 	key, graph := filepath.Join(dir, "key"), write(t, "edges.csv", "from,to\na,b\nb\n")

@@ -72,7 +72,7 @@ func devicesCommand() *cobra.Command {
 			"%s is heard from its next message on\n"))
 }
 
-// deviceActionCommand has the coordinator do something with a device.
+// deviceActionCommand returns a command that makes the coordinator perform an action on a device.
 func deviceActionCommand(verb, short, long, done string) *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{

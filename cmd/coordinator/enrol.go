@@ -29,10 +29,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// defaultTokenTTL is how long a token counts.
+// defaultTokenTTL is the default validity of a token.
 const defaultTokenTTL = 24 * time.Hour
 
-// tokenFlags is a token that a command asks for.
+// tokenFlags are the flags of commands that request a token.
 type tokenFlags struct {
 	coordinatord.TokenRequest
 	ttl time.Duration
@@ -42,7 +42,7 @@ func (w *tokenFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "how long the token counts")
 }
 
-// printJoinCommand prints the command with which the device joins.
+// printJoinCommand requests a token and prints the command with which the device joins.
 func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	c, err := newAPIClient(l)
 	if err != nil {
@@ -121,7 +121,7 @@ makes a token with which any device may join, and --close removes it.`,
 	return cmd
 }
 
-// revokeOpenToken removes the token with which any device may join.
+// revokeOpenToken revokes the token with which any device may join.
 func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	c, err := newAPIClient(l)
 	if err == nil {
@@ -133,7 +133,7 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	return err
 }
 
-// admitDevice has the coordinator put a device into the list.
+// admitDevice makes the coordinator add a device to the list.
 func admitDevice(cmd *cobra.Command, l *cli.ConfigLoader, id string,
 	a coordinatord.AdmitRequest) (coordinatord.AdmitResponse,
 	error) {
@@ -157,10 +157,10 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	return err
 }
 
-// kitInstallDir is where a device has the files of a kit.
+// kitInstallDir is the folder for the files of a kit on a device.
 const kitInstallDir = "/etc/agentd"
 
-// writeDeviceKit makes a device's keys here, and writes its files into an archive.
+// writeDeviceKit generates a device's keys on this machine and writes the device's files into an archive.
 func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, path string) error {
 	k, err := join.NewDeviceKeys()
 	if err != nil {
@@ -189,7 +189,7 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, pa
 	return err
 }
 
-// deviceKitArchive returns the archive of a device that is in the list, with that answer.
+// deviceKitArchive returns the archive for a listed device with the coordinator's encoded answer.
 func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]byte, error) {
 	answer, err := wire.DecodeEnrolmentAnswer(admission)
 	if err != nil {
@@ -218,7 +218,7 @@ func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]
 	return archive.Bytes(), err
 }
 
-// writeTar writes files into an archive, keys readable by their owner only.
+// writeTar writes files into a tar archive. Key files are readable by their owner only.
 func writeTar(w io.Writer, files map[string][]byte) error {
 	t := tar.NewWriter(w)
 	for _, name := range slices.Sorted(maps.Keys(files)) {

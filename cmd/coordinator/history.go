@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// historyExportFlags says what to write, and where.
+// historyExportFlags are the flags for the format and the destination of an export.
 type historyExportFlags struct {
 	configLoader                  cli.ConfigLoader
 	format, outputPath, mlflowURL string
@@ -60,7 +60,7 @@ func historyCommand() *cobra.Command {
 	return cli.GroupCommand("history", "Write the history for other tools", export)
 }
 
-// openSink returns what writes the format, where to, and what closes its file.
+// openSink returns a sink for the chosen format, a description of the destination, and a function that closes its file.
 func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	s *coordinatorsettings.ConfigFile) (sink history.Sink,
 	to string,
@@ -100,7 +100,7 @@ func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	return sink, x.outputPath, done, err
 }
 
-// exportRounds writes the rounds of a run, or of all. A damaged line is told and left out.
+// exportRounds writes the rounds of a run, or of all runs if run is 0. Damaged lines are reported and skipped.
 func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink) (n int, err error) {
 	for e, err := range runs.ReadHistory(dir) {
 		var gone *os.PathError

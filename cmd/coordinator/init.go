@@ -71,20 +71,20 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	return cmd
 }
 
-// defaultAnswers are those that no flag and no person gives.
+// defaultAnswers are the answers to questions that neither a flag nor the user answers.
 var defaultAnswers = setup.Answers{FederationName: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
 	DeviceCount: 5}
 
-// initWizard is what the flags and a person say.
+// initWizard collects the answers from flags and prompts.
 type initWizard struct {
 	setup.Answers
 	dir, csvSamplePath string
 	overwritesFiles    bool
-	isRobustFlagSet    bool // a flag answers the question
+	isRobustFlagSet    bool // the flag --robust was given
 	sample             *setup.CSVSample
 }
 
-// createFederation founds a federation. q is nil where nobody can be asked.
+// createFederation creates a federation. q is nil without a terminal.
 func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	if err := f.completeAnswers(q); err != nil {
 		return err
@@ -100,7 +100,6 @@ func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	return err
 }
 
-// completeAnswers completes the answers.
 func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.askText("Name of the federation", &f.FederationName, defaultAnswers.FederationName)
 	q.askText("Broker", &f.BrokerURL, defaultAnswers.BrokerURL)
@@ -139,7 +138,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	return q.failure()
 }
 
-// askColumns asks for the target, then for the features.
+// askColumns asks for the target and then for the features.
 func (f *initWizard) askColumns(q *terminalPrompt) error {
 	target, given := "", f.Features
 	if f.sample != nil {
@@ -169,7 +168,7 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 	return err
 }
 
-// nextStepsText says what was written, and which commands come next.
+// nextStepsText describes the files written and the next commands.
 func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
@@ -213,7 +212,7 @@ Here, for each device with the key that it has printed, then once:
 	return b.String()
 }
 
-// nextJoinStepsText says which commands come next where devices join with tokens.
+// nextJoinStepsText describes the next commands if devices join with tokens.
 func (f *initWizard) nextJoinStepsText(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
@@ -240,7 +239,7 @@ For each device, here; it prints the command for the device:
 `, files.RootKey, files.MosquittoDir, start, os.Args[0], config, follow)
 }
 
-// usesPackagePaths reports whether the files have the paths of the packages, whose services find them.
+// usesPackagePaths reports whether the files are at the paths that the packages' services use.
 func (f *initWizard) usesPackagePaths(files setup.FederationFiles) bool {
 	return filepath.Dir(files.CoordinatorConfig) == setup.PackagedConfigDir
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.
+// TestInit checks that flags and a sample are sufficient without a terminal, and that missing answers are named.
 func TestInit(t *testing.T) {
 	sample := write(t, "sample.csv", "site,heat,wind,power\nx,1,2,0\ny,2,3,1\nz,2,5,2\n")
 	for _, tt := range []struct {
@@ -59,7 +59,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
+// TestInitForThePackage checks that the next commands are those for the packaged service, whose files root must not
+// create.
 func TestInitForThePackage(t *testing.T) {
 	f := initWizard{}
 	said := f.nextStepsText(setup.FederationFiles{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
@@ -72,7 +73,7 @@ func TestInitForThePackage(t *testing.T) {
 	}
 }
 
-// TestInitAsks: each question has a default, and a sample answers most.
+// TestInitAsks checks that each question has a default, and that a sample provides most answers.
 func TestInitAsks(t *testing.T) {
 	sample := write(t, "sample.csv", "heat,wind,power\n1,2,0.5\n2,3,1\n2,5,2\n")
 	for _, tt := range []struct {

@@ -1,5 +1,5 @@
-// Command coordinator is the parameter server of a federation: it announces
-// rounds, collects and averages the agents' updates, and publishes the model.
+// Command coordinator runs the parameter server of a federation. It announces rounds, collects and averages the agents'
+// updates, and publishes the model.
 package main
 
 import (
@@ -40,7 +40,7 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// doctorTargets returns what the doctor examines.
+// doctorTargets returns the targets that the doctor examines.
 func doctorTargets(s *coordinatorsettings.ConfigFile) ([]*doctor.Target, error) {
 	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
@@ -54,8 +54,8 @@ func loadConfigFile(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error
 	return &s, err
 }
 
-// newMeshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
-// because agentd does not link the packages that read graphs.
+// newMeshBuilder returns a function that makes the edges between agents, or nil if agents do not mix. It is not in
+// package coordinatord, because agentd must not link the packages that read graphs.
 func newMeshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph, error),
 	error) {
 	if s.Round.Algorithm != spec.FedDec {

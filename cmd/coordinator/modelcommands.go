@@ -88,7 +88,7 @@ func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	}
 }
 
-// diffModels prints ‖b − a‖₂, its largest coordinate and ‖a‖₂ of each tensor, and metadata that differ.
+// diffModels prints ‖b − a‖₂, the largest coordinate of b − a and ‖a‖₂ for each tensor, and the metadata that differ.
 func diffModels(cmd *cobra.Command, before, after []byte) error {
 	a, metaA, err := store.DecodeSafetensors(before)
 	if err != nil {
@@ -127,7 +127,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	return w.Flush()
 }
 
-// parameterDistance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two vectors of float32.
+// parameterDistance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two encoded float32 vectors.
 func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
 	if err := wire.DecodeVector(x, a); err != nil {
@@ -145,7 +145,7 @@ func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	return math.Sqrt(change), largest, math.Sqrt(norm), nil
 }
 
-// truncateText shortens a value of the metadata for a line.
+// truncateText shortens a metadata value to fit into a line.
 func truncateText(value string) string {
 	const most = 60
 	switch runes := []rune(value); {

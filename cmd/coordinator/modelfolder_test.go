@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// folder makes a state folder with models of two runs and without a journal.
+// folder creates a state folder with models of two runs and without a journal.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// TestModelsOfAnyRun: the models of each run are listed and exported, also where the journal is lost.
+// TestModelsOfAnyRun checks that the models of each run are listed and exported, even without a journal.
 func TestModelsOfAnyRun(t *testing.T) {
 	dir := folder(t)
 	for _, tt := range []struct {
@@ -66,8 +66,8 @@ func TestModelsOfAnyRun(t *testing.T) {
 	}
 }
 
-// TestModelListShowsRounds: a model is listed with the round in which it was made, its time and its risks, and the
-// state folder is found by --config as by other commands.
+// TestModelListShowsRounds checks that a model is listed with its round, time and risks. It also checks that --config
+// selects the state folder.
 func TestModelListShowsRounds(t *testing.T) {
 	dir := folder(t)
 	line := `{"time":"2026-03-01T12:00:00Z","run":2000,"round":17,"kind":"training","version":1,"risk":0.25,` +
@@ -88,7 +88,7 @@ func TestModelListShowsRounds(t *testing.T) {
 	}
 }
 
-// taskRuns runs `coordinator task runs`, and returns what it says with single blanks.
+// taskRuns runs `coordinator task runs` and returns its output with single spaces.
 func taskRuns(t *testing.T, dir string) (code int, out, stderr string) {
 	t.Helper()
 	code, out, stderr = clitest.Run(rootCommand(), "task", "runs", "--config",
@@ -96,7 +96,7 @@ func taskRuns(t *testing.T, dir string) (code int, out, stderr string) {
 	return code, strings.Join(strings.Fields(out), " "), stderr
 }
 
-// TestTaskRuns lists runs where no coordinator runs.
+// TestTaskRuns checks that runs are listed without a running coordinator.
 func TestTaskRuns(t *testing.T) {
 	code, out, stderr := taskRuns(t, folder(t))
 	if code != 0 || out != "RUN MODELS NEWEST TASK FROM 1000 2 1000/4 air 2000 2 2000/1 air 1000/4" {
@@ -104,7 +104,8 @@ func TestTaskRuns(t *testing.T) {
 	}
 }
 
-// TestNoModels: a folder without models is told of, and a run whose models are all damaged is listed with none.
+// TestNoModels checks that a folder without models is reported, and that a run with only damaged models is listed with
+// none.
 func TestNoModels(t *testing.T) {
 	if code, out, stderr := taskRuns(t, t.TempDir()); code != 1 || out != "" ||
 		!strings.Contains(stderr, "there are no models of any run") {
@@ -125,8 +126,8 @@ func TestNoModels(t *testing.T) {
 	}
 }
 
-// TestRunWithoutJournal: where models are and no journal, no restart mends it, and the commands to choose from are
-// named.
+// TestRunWithoutJournal checks that models without a journal are an error that a restart cannot solve. The error must
+// name the possible commands.
 func TestRunWithoutJournal(t *testing.T) {
 	dir := folder(t)
 	key := filepath.Join(t.TempDir(), "key")

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestCertificatesReplaced: when all certificates are replaced by those of another authority, a link that is made anew
-// has the new ones, without a restart.
+// TestCertificatesReplaced checks that new connections use new certificates without a restart, even from another
+// authority.
 func TestCertificatesReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,15 +6,15 @@ import (
 	"rsc.io/qr"
 )
 
-// qrText draws a text as a QR code for a terminal with light letters on a dark ground: two modules a letter, one above
-// the other, with the margin of four that readers want.
+// qrText draws a text as a QR code for a terminal with a dark background. Each character shows two modules, one above
+// the other. The margin is four modules, as readers require.
 func qrText(text string) (string, error) {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
 		return "", err
 	}
 	const margin = 4
-	light := func(x, y int) bool { return !code.Black(x, y) } // outside the code, too
+	light := func(x, y int) bool { return !code.Black(x, y) } // true outside the code
 	var b strings.Builder
 	for y := -margin; y < code.Size+margin; y += 2 {
 		for x := -margin; x < code.Size+margin; x++ {

@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRestandardizeNeedsTheOwner: a request that another user writes could not be read by the service's user. None is
-// left, and the error names the command.
+// TestRestandardizeNeedsTheOwner checks that a request by another user is refused, since the service's user could not
+// read it. No file is left, and the error names the command.
 func TestRestandardizeNeedsTheOwner(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("folders have no owner that counts")
 	}
-	dir := "/" // of root, as which the test may not run
+	dir := "/" // owned by root; the test may run as another user
 	if os.Geteuid() == 0 {
 		dir = folder(t)
 		const nobody = 65534

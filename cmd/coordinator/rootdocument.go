@@ -45,7 +45,7 @@ func rootShowCommand() *cobra.Command {
 	}
 }
 
-// readRootDocument reads a document that may lack signatures.
+// readRootDocument reads a root document that may lack signatures.
 func readRootDocument(path string) (wire.RootDocument, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func printRootDocument(w io.Writer, d *wire.RootDocument) error {
 	return err
 }
 
-// rootDocumentRotation is what the next root document changes.
+// rootDocumentRotation contains the changes for the next root document.
 type rootDocumentRotation struct {
 	signingKeyPath, nextRootKeyPath, outputPath, nextCAPath string
 	nextCoordinatorKey                                      string
@@ -136,7 +136,7 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 	return cmd
 }
 
-// writeNextRoot makes the next document of one, and writes it.
+// writeNextRoot derives the next document from d and writes it.
 func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 	if r.signingKeyPath == "" || r.outputPath == "" {
 		return cli.UsageErrorf("want --key FILE, the root key, and --out FILE, the new document")
@@ -174,7 +174,6 @@ func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 	return writeRootDocument(r.outputPath, d)
 }
 
-// rotateCoordinatorKeys changes the coordinator's keys.
 func (r *rootDocumentRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
 	if r.nextCoordinatorKey != "" {
 		key, err := keys.ParsePublic(r.nextCoordinatorKey)
@@ -196,7 +195,7 @@ func sortKeys(all []wire.SigningPublicKey) []wire.SigningPublicKey {
 	return all
 }
 
-// rotateRootKeys changes the root keys. The one that signs is named first.
+// rotateRootKeys changes the root keys. The signing key becomes the first one.
 func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
 	own := wire.SigningPublicKeyOf(key)
 	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SigningPublicKey) bool {
@@ -226,7 +225,7 @@ func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before 
 	return nil
 }
 
-// changeCAAndRevocations changes authority and revoked devices.
+// changeCAAndRevocations changes the certificate authority and the revoked devices.
 func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) error {
 	if r.nextCAPath != "" {
 		p, err := os.ReadFile(r.nextCAPath)
@@ -262,7 +261,7 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 	return nil
 }
 
-// writeRootDocument writes a document whose encoding can be read; it may lack signatures.
+// writeRootDocument writes a document after checking that it can be decoded. It may lack signatures.
 func writeRootDocument(path string, d *wire.RootDocument) error {
 	if _, err := wire.DecodeRootDocument(d.Bytes()); err != nil {
 		return err

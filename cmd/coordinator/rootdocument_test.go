@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRootCommands: a chain of root documents is made where the root key is, and installed in order; what does not
-// follow, or would leave the federation without its coordinator, is refused.
+// TestRootCommands creates a chain of root documents and installs them in order. A document that does not follow the
+// previous one, or that excludes the coordinator, must be refused.
 func TestRootCommands(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -47,7 +47,7 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// runStartFlags holds the flags about the begin of a run.
+// runStartFlags are the flags for the start of a run.
 type runStartFlags struct {
 	newRun, takeOver bool
 	initialModel     string
@@ -90,7 +90,7 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
 		OpenReplicaStore: natsStoreOpener(log), Board: board}
-	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
+	var leading atomic.Pointer[coordinatord.Federation] // nil while this coordinator stands by
 	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
 		if f == nil {
@@ -124,8 +124,8 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	return asConfigError(l.Path, s.Cluster.IsEnabled(), coordinatord.Run(ctx, s, o))
 }
 
-// asConfigError turns an error that a restart cannot solve into a configuration error, whose exit status keeps a
-// service manager from restarting. One of several coordinators that has fallen behind another starts again, and stands
+// asConfigError converts an error that a restart cannot solve to a configuration error. Its exit status keeps a service
+// manager from restarting the program. If several coordinators share the state, an outdated one is restarted and stands
 // by.
 func asConfigError(path string, several bool, err error) error {
 	var other *aggregation.TaskMismatchError

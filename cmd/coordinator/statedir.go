@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// addStateDirFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as
-// the other commands have it, or --state-dir.
+// addStateDirFlags adds the flags that select the state folder for commands that work without a running coordinator:
+// --config, as in other commands, or --state-dir.
 func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()

@@ -17,6 +17,6 @@ func statusCommand() *cobra.Command {
 	})
 }
 
-// settingsWithoutValidation are settings without Validate: the user of a command that only needs the state folder may
+// settingsWithoutValidation are settings without Validate. The user of a command that only needs the state folder may
 // not be able to read the daemon's keys.
 type settingsWithoutValidation coordinatorsettings.ConfigFile

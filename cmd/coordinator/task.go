@@ -72,7 +72,7 @@ func printRuns(to io.Writer, runs []runs.RunInfo) error {
 	return w.Flush()
 }
 
-// newAPIClient returns what speaks to the running coordinator of a configuration.
+// newAPIClient returns a client for the running coordinator of a configuration.
 func newAPIClient(l *cli.ConfigLoader) (api.Client, error) {
 	s := settingsWithoutValidation(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Overrides)
@@ -99,8 +99,8 @@ func taskShowCommand() *cobra.Command {
 	return cmd
 }
 
-// readAppliedTask returns the applied task: as the running coordinator has it, or else the state folder, or else the
-// configuration; and a line that says so.
+// readAppliedTask returns the applied task from the running coordinator, or else from the state folder, or else from
+// the configuration. about describes the source.
 func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, about string, err error) {
 	c, err := newAPIClient(l)
 	if err != nil {
@@ -127,10 +127,10 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	return a.YAML(), "The task of the configuration: no run has been begun yet.", nil
 }
 
-// taskOnlySettings are settings of which only the task is checked: the user may not be able to read the keys.
+// taskOnlySettings are settings with validation of the task only, because the user may not be able to read the keys.
 type taskOnlySettings coordinatorsettings.ConfigFile
 
-// Validate reports every problem of the task, by key.
+// Validate reports every problem of the task by key.
 func (s *taskOnlySettings) Validate() error {
 	a := (*coordinatorsettings.ConfigFile)(s).AppliedSettings()
 	return a.Validate()
@@ -177,7 +177,7 @@ func taskApplyCommand() *cobra.Command {
 	return cmd
 }
 
-// applyTaskFile sends an application with the file that args names, and tells what it does.
+// applyTaskFile applies the task in the file named in args, and prints the effect.
 func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coordinatord.ApplyRequest) error {
 	set := extractTaskOverrides(l)
 	c, err := newAPIClient(l)
@@ -203,8 +203,8 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 	return sendApplyRequest(cmd, c, a)
 }
 
-// extractTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
-// task, and not for the configuration that tells where the coordinator is.
+// extractTaskOverrides removes the task's keys from the --set flags and returns their values. They apply to the task
+// and not to the configuration that locates the coordinator.
 func extractTaskOverrides(l *cli.ConfigLoader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Overrides {
@@ -255,7 +255,7 @@ func taskSetCommand() *cobra.Command {
 	return cmd
 }
 
-// sendApplyRequest applies a task at the running coordinator, and prints the result.
+// sendApplyRequest applies a task at the running coordinator and prints the result.
 func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequest) error {
 	var o coordinatord.ApplyPreview
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
@@ -265,7 +265,7 @@ func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequ
 	return err
 }
 
-// asConfigRefusal turns the answer to a wrong configuration into an error with its exit status.
+// asConfigRefusal converts the response to an invalid configuration to an error with the matching exit status.
 func asConfigRefusal(err error) error {
 	var e *api.Error
 	if errors.As(err, &e) && e.IsConfigInvalid {
@@ -274,13 +274,13 @@ func asConfigRefusal(err error) error {
 	return err
 }
 
-// configRefusal is the coordinator's word on a wrong configuration.
+// configRefusal is the coordinator's error about an invalid configuration.
 type configRefusal struct{ text string }
 
 func (r *configRefusal) Error() string { return r.text }
 func (r *configRefusal) Unwrap() error { return &config.Error{Problem: r.text} }
 
-// applyPreviewText tells what an application has done, or would do.
+// applyPreviewText describes the effect of an application.
 func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {

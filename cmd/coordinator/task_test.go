@@ -23,7 +23,7 @@ task:
   target: pm25 in 6h
 `
 
-// TestTaskShow: what is shown is the task that is announced, and needs no key.
+// TestTaskShow checks that the announced task is shown and that no key is needed.
 func TestTaskShow(t *testing.T) {
 	file := write(t, "coordinator.yaml", taskSection)
 	code, stdout, stderr := clitest.Run(rootCommand(), "task", "show", "--config", file)
@@ -51,7 +51,8 @@ func TestTaskShowRefuses(t *testing.T) {
 	}
 }
 
-// TestTaskSetKeys: --set without a FILE cannot change the applied task, and task set takes keys of the task only.
+// TestTaskSetKeys checks that --set without a FILE cannot change the applied task, and that `task set` accepts only
+// keys of the task.
 func TestTaskSetKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: "+t.TempDir()+"\n")
 	for _, tt := range []struct {

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// terminalPrompt are asked on a terminal. On nil all questions have their defaults.
+// terminalPrompt asks questions on a terminal. A nil prompt answers every question with its default.
 type terminalPrompt struct {
 	input  io.Reader
 	output io.Writer
 	lines  *bufio.Reader
-	err    error // the first one
+	err    error // first error
 }
 
-// print shows a line.
+// print prints formatted text.
 func (q *terminalPrompt) print(format string, args ...any) {
 	if q != nil && q.err == nil {
 		_, q.err = fmt.Fprintf(q.output, format, args...)
 	}
 }
 
-// askText asks for an answer that is not given yet. An empty line means the default.
+// askText asks a question unless it is already answered. An empty line means the default.
 func (q *terminalPrompt) askText(question string, answer *string, fallback string) {
 	if *answer != "" {
 		return
@@ -48,7 +48,7 @@ func (q *terminalPrompt) askText(question string, answer *string, fallback strin
 	}
 }
 
-// askYesNo asks for yes or no; the default is no.
+// askYesNo asks a question with the answer yes or no. The default is no.
 func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	if q == nil {
 		return
@@ -66,7 +66,7 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	}
 }
 
-// askNumber is ask for a whole number above 0.
+// askNumber is like askText for a whole number above 0.
 func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	if *answer != 0 {
 		return
@@ -86,7 +86,7 @@ func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	*answer = n
 }
 
-// failure is the first error.
+// failure returns the first error.
 func (q *terminalPrompt) failure() error {
 	switch {
 	case q == nil:

@@ -43,7 +43,7 @@ ulimit -n. docs/BENCHMARKS.md has figures.`,
 	return cmd
 }
 
-// fleetMembersCommand is a process of a fleet.
+// fleetMembersCommand returns the hidden command that runs one process of a fleet.
 func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "members DIR FROM TO", Short: "Run a part of a fleet", Hidden: true,

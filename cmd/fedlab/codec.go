@@ -39,7 +39,7 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 				return err
 			}
 			p, err := encodeNumbers(name, v, seed)
-			if err != nil { // bfloat16 rounds the largest float32 up
+			if err != nil { // bfloat16 rounds the largest float32 up to infinity
 				return fmt.Errorf("%s as %s: %w", file, name, err)
 			}
 			if asJSON {
@@ -57,7 +57,7 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 	return cmd
 }
 
-// readNumbers reads a list of numbers, each finite as a float32.
+// readNumbers reads a JSON list of numbers that are finite as float32.
 func readNumbers(path string) ([]float32, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -82,13 +82,13 @@ func readNumbers(path string) ([]float32, error) {
 	return v, nil
 }
 
-// encodedNumbers is what a codec makes of a list of numbers.
+// encodedNumbers is the encoding of a list of numbers by a codec.
 type encodedNumbers struct {
 	Codec    spec.Codec `json:"codec"`
 	Seed     uint64     `json:"seed"`
 	Elements int        `json:"elements"`
-	Length   int        `json:"length"` // of the bytes
-	Ratio    float64    `json:"ratio"`  // of the length to that of float32 elements
+	Length   int        `json:"length"` // number of bytes
+	Ratio    float64    `json:"ratio"`  // length relative to float32 elements
 	Bytes    string     `json:"bytes"`  // hexadecimal
 	Decoded  []float32  `json:"decoded"`
 }

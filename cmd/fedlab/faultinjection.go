@@ -72,28 +72,28 @@ func (l *lyingAgentsFlag) Set(text string) (err error) {
 	return err
 }
 
-// randFor returns a random source of its own for each purpose.
+// randFor returns an independent random source for each purpose.
 func (f *fleet) randFor(what string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
 	return rand.New(rand.NewPCG(f.seed, h.Sum64()))
 }
 
-// faultInjector makes an agent vanish for a round, or send its update after the deadline. It learns of rounds as the
-// agent's observer, and delays or drops messages as a decorator of its connections.
+// faultInjector makes an agent vanish for a round, or sends its update after the deadline. It detects rounds as an
+// observer of the agent. It delays or drops messages as a decorator of the agent's connections.
 type faultInjector struct {
 	topics                           mqtt.Topics
 	dropProbability, lateProbability float64
 
 	mu              sync.Mutex
 	rng             *rand.Rand
-	deadline        time.Time // of the round under way
-	updatePending   bool      // its update is yet to be sent
-	vanishedUntil   time.Time // until then the agent's messages are dropped
-	updateHeldUntil time.Time // until then its update is held back
+	deadline        time.Time // deadline of the current round
+	updatePending   bool      // the update has not been sent yet
+	vanishedUntil   time.Time // end of the period in which the agent's messages are dropped
+	updateHeldUntil time.Time // end of the delay of the agent's update
 }
 
-// faultEndDelay is the time from the deadline until an agent is back, or its late update is sent.
+// faultEndDelay is the time from the deadline until an agent is back or its late update is sent.
 const faultEndDelay = time.Second
 
 func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
@@ -101,7 +101,7 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
 
-// Observe implements observe.Observer. A device that vanishes does so when it has joined a round.
+// Observe implements observe.Observer. A device that is to vanish does so after it has joined a round.
 func (m *faultInjector) Observe(event observe.Event) {
 	w, ok := event.(agentround.WorkStarted)
 	if !ok {
@@ -118,14 +118,14 @@ func (m *faultInjector) Observe(event observe.Event) {
 // wrap decorates a connection to a broker.
 func (m *faultInjector) wrap(conn mqtt.Conn) mqtt.Conn { return &faultyConn{conn, m} }
 
-// delayOrDrop decides whether a message is lost, and how long it is delayed.
+// delayOrDrop returns whether a message is lost, and otherwise its delay.
 func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	switch {
 	case kind != mqtt.KindUpdate && kind != mqtt.KindAgentToCoordinator && kind != mqtt.KindPeer:
-		return 0, false // such as presence, which would tell the coordinator that the agent has left
+		return 0, false // such as presence, which would report that the agent has left
 	case now.Before(m.vanishedUntil):
 		return 0, true
 	case kind != mqtt.KindUpdate:
@@ -140,7 +140,6 @@ func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, l
 	return 0, now.Before(m.updateHeldUntil)
 }
 
-// faultyConn is a connection with faults.
 type faultyConn struct {
 	mqtt.Conn
 	faults *faultInjector

@@ -34,7 +34,7 @@ import (
 // memberProgram is the program whose configuration and metrics each member of a fleet has.
 const memberProgram = "agentd"
 
-// fleet is many agents in one process, for testbeds.
+// fleet runs many agents in one process, for testbeds.
 type fleet struct {
 	agents                           int
 	dataShares                       int
@@ -139,12 +139,12 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	}
 	<-g.Context().Done()
 	if cmd.Context().Err() != nil {
-		return nil // asked to stop
+		return nil // stopped by the user
 	}
 	return context.Cause(g.Context())
 }
 
-// trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
+// trainer returns the trainer of agent i. Exactly the fraction of agents given by --lie sends false updates.
 func (f *fleet) trainer(i int, one *settings.Agent) training.Trainer {
 	var t training.Trainer = slow.Trainer{Trainer: agentconfig.LocalTrainer(one),
 		StepTime: one.Compute.DeclaredStepTime}
@@ -154,7 +154,6 @@ func (f *fleet) trainer(i int, one *settings.Agent) training.Trainer {
 	return t
 }
 
-// drawAgents draws a fraction of the agents.
 func (f *fleet) drawAgents(what string, fraction float64) []int {
 	return f.randFor(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
 }
@@ -180,7 +179,7 @@ func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 
 func memberID(s *settings.Agent, i int) string { return fmt.Sprintf("%s-%d", s.ID, i) }
 
-// memberKey derives the key of a fleet's member from the fleet's one key file.
+// memberKey derives the key of a fleet member from the key in the fleet's single key file.
 func memberKey(master ed25519.PrivateKey, id string) ed25519.PrivateKey {
 	h := hmac.New(sha256.New, master.Seed())
 	h.Write([]byte("fedmesh fleet " + id))

@@ -70,8 +70,7 @@ func TestFalsehood(t *testing.T) {
 	}
 }
 
-// TestMembers wants exactly the fraction of the agents to be slow, and the rows
-// dealt to all.
+// TestMembers checks that exactly the given fraction of agents is slow, and that the rows are distributed to all.
 func TestMembers(t *testing.T) {
 	base := settings.DefaultAgent()
 	base.ID, base.StateDir = "dev", "state"
@@ -106,7 +105,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// outbox is a connection that keeps the topics of what is published.
+// outbox is a connection that records the topics of published messages.
 type outbox struct {
 	mqtt.Conn
 	mu     sync.Mutex
@@ -120,7 +119,7 @@ func (o *outbox) Publish(m mqtt.Message) error {
 	return nil
 }
 
-// take returns the topics since the call before.
+// take returns the topics since the previous call.
 func (o *outbox) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,8 +128,8 @@ func (o *outbox) take() []string {
 	return topics
 }
 
-// TestMischief wants agents to vanish for a round, or to send their update a second after its deadline, as often as
-// asked for, each by chance of its own.
+// TestMischief checks that agents vanish for a round, or send their update a second after the deadline, with the given
+// probabilities and independently.
 func TestMischief(t *testing.T) { synctest.Test(t, testMischief) }
 
 func testMischief(t *testing.T) {
@@ -219,7 +218,7 @@ func TestListKeys(t *testing.T) {
 	}
 }
 
-// TestDraws wants sources that differ by purpose and by seed, and by nothing else.
+// TestDraws checks that random sources depend only on purpose and seed.
 func TestDraws(t *testing.T) {
 	first := func(seed uint64, what string) uint64 { return (&fleet{seed: seed}).randFor(what).Uint64() }
 	a := first(1, "a")

@@ -1,5 +1,5 @@
-// Command fedlab is the laboratory: it runs whole federations on one machine, simulates large ones, reproduces
-// published experiments, and measures. No device or server needs it.
+// Command fedlab is a laboratory for federations. It runs whole federations on one machine, simulates large ones,
+// reproduces published experiments, and runs benchmarks. Devices and servers do not need it.
 package main
 
 import (

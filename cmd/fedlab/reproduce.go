@@ -56,7 +56,6 @@ docs/EXPERIMENTS.md describes the experiments. They are
 	return cmd
 }
 
-// setExperimentKeys sets keys of the chosen experiments.
 func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 	for _, text := range settings {
 		path, value, ok := strings.Cut(text, "=")
@@ -88,19 +87,20 @@ func experimentListText() string {
 	return b.String()
 }
 
-// reproduction is one call of the command.
+// reproduction is one invocation of the command.
 type reproduction struct {
-	out      string // empty = no files
+	out      string // output folder; empty for no files
 	json     bool
 	options  reproduce.Options
 	stdout   io.Writer
-	terminal io.Writer // shows the experiment that runs; nil = no terminal
+	terminal io.Writer // shows the progress; nil without a terminal
 }
 
-// run runs the experiments one after the other, each on all cores. The error names those whose claim does not hold.
+// run runs the experiments one after the other, each on all cores. The error names the experiments whose claims do not
+// hold.
 func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
 	if r.out != "" {
-		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail now, not after all experiments
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail now instead of after all experiments
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -132,7 +132,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 	return nil
 }
 
-// measure returns the outcomes of the experiments, or of those before the context ended, and prints each.
+// measure runs the experiments and prints each outcome. If the context ends, it returns the completed outcomes.
 func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Experiment) (all []reproduce.Outcome,
 	_ error) {
 	for i, e := range experiments {
@@ -157,7 +157,8 @@ func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Expe
 	return all, nil
 }
 
-// failureReasons returns why a claim does not hold, if the output is JSON, which has only the values.
+// failureReasons returns the reasons why a claim does not hold. It is used for JSON output, which contains only the
+// values.
 func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string) {
 	for _, f := range report.Findings {
 		if r.json && !f.Holds {
@@ -167,7 +168,7 @@ func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string)
 	return lines
 }
 
-// print writes an outcome: a line of JSON, or the claim and all comparisons.
+// print writes an outcome as a line of JSON, or as the claim with all comparisons.
 func (r *reproduction) print(o reproduce.Outcome) error {
 	if r.json {
 		return json.NewEncoder(r.stdout).Encode(struct {
@@ -187,7 +188,7 @@ func (r *reproduction) print(o reproduce.Outcome) error {
 	return err
 }
 
-// showProgress shows on a terminal what runs and for how long, until stop is called.
+// showProgress shows the running experiment and its duration on the terminal until stop is called.
 func (r *reproduction) showProgress(what string) (stop func()) {
 	if r.terminal == nil {
 		return func() {}

@@ -21,7 +21,7 @@ func TestReproduceFashion(t *testing.T) {
 	}
 }
 
-// TestReproduceFull runs all experiments as they are, five minutes on two cores.
+// TestReproduceFull runs all experiments in full, which takes five minutes on two cores.
 func TestReproduceFull(t *testing.T) {
 	if code, stdout, stderr := clitest.Run(rootCommand(), "reproduce", "--out", t.TempDir()); code != 0 {
 		t.Errorf("exit status %d: %s\n%s", code, stderr, stdout)

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// Experiments on data that are not part of the project run when they are named, and say what they lack.
+// TestReproduceOutside checks that experiments on external data run only by name, and that they report missing data.
 func TestReproduceOutside(t *testing.T) {
 	for id, lacks := range map[string]string{"har": "har.file", "fashion": "dataset-fashion-mnist"} {
 		code, stdout, _ := clitest.Run(rootCommand(), "reproduce", id, "--set", "fashion.folder=/nowhere")
@@ -22,7 +22,7 @@ func TestReproduceOutside(t *testing.T) {
 		}
 	}
 	text := "subject,test,label,f1,f2\n"
-	for i := range 600 { // the class follows from both features
+	for i := range 600 { // the class depends on both features
 		text += fmt.Sprintf("%d,0,%d,%d,%d\n", 1+i%30, 1+i/2%6, i/2%6+i%2, -(i/2%6)+i%3)
 	}
 	file := filepath.Join(t.TempDir(), "har.csv")

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes these tests ten times slower; what they run at once has its own tests in internal/reproduce.
+// The race detector makes these tests ten times slower. Their concurrent code has its own tests in internal/reproduce.
 
 package main
 
@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/reproduce"
 )
 
-// promised are values of each experiment by the keys of docs/EXPERIMENTS.md.
+// promised lists values of each experiment by the keys of docs/EXPERIMENTS.md.
 var promised = map[string]string{
 	"linear-gain": "K1_L1_E1_sw0 K10_L10_E1_sw0_theory K100_L100_E1_sw0_ci95",
 	"lab-1":       "K100_L100_E1_sw0 K100_L100_E1_sw0.1_theory",
@@ -43,8 +43,8 @@ var promised = map[string]string{
 	"robust":    "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
 }
 
-// TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim
-// holds, with a line each.
+// TestReproduceQuick runs the quick form of all experiments without arguments. Every claim must hold, and each
+// experiment must print a line.
 func TestReproduceQuick(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all experiments are not short")

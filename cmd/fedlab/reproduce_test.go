@@ -48,8 +48,7 @@ func TestReproduceOne(t *testing.T) {
 	}
 }
 
-// TestReproduceFails: a claim that does not hold, or an experiment that comes to no end, is told and makes the exit
-// status 1.
+// TestReproduceFails checks that a failed claim or an interrupted experiment is reported and makes the exit status 1.
 func TestReproduceFails(t *testing.T) {
 	broken := reproduce.Lab3()
 	broken.Claims[0].NumeratorCase, broken.Claims[0].DenominatorCase = 1, 0 // "one local step is better than ten"
@@ -79,7 +78,7 @@ func TestReproduceFails(t *testing.T) {
 	}
 }
 
-// stopping is an experiment during which Ctrl-C is pressed.
+// stopping is an experiment that is interrupted by Ctrl-C.
 type stopping struct {
 	reproduce.Experiment
 	press func()
@@ -90,7 +89,7 @@ func (s stopping) Run(ctx context.Context, o reproduce.Options) (*reproduce.Repo
 	return s.Experiment.Run(ctx, o)
 }
 
-// TestReproduceInterrupted keeps the experiments that came to their end, and marks the report.
+// TestReproduceInterrupted checks that completed experiments are kept, and that the report is marked as incomplete.
 func TestReproduceInterrupted(t *testing.T) {
 	ctx, press := context.WithCancel(t.Context())
 	defer press()

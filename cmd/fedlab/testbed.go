@@ -25,7 +25,7 @@ folder, which stays.`
 	return up
 }
 
-// testbedCommand returns a command that does one thing with a testbed.
+// testbedCommand returns a command that performs one action on a testbed.
 func testbedCommand(use, short string, do func(context.Context, testbed.Options) error) *cobra.Command {
 	o := testbed.Defaults()
 	cmd := &cobra.Command{

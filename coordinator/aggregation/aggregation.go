@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reportedRisks returns the risks of the base model that the agents of some contributions reported.
+// reportedRisks returns the risks that the agents reported for the base model, one per contribution.
 func reportedRisks(set []round.Contribution) []float64 {
 	risks := make([]float64, len(set))
 	for i, x := range set {
@@ -23,7 +23,7 @@ func reportedRisks(set []round.Contribution) []float64 {
 	return risks
 }
 
-// meanAndMedianRisk returns the mean and the median of reported risks; NaN of none.
+// meanAndMedianRisk returns the mean and the median of risks. Both are NaN if risks is empty.
 func meanAndMedianRisk(risks []float64) (mean, median float64) {
 	if len(risks) == 0 {
 		return math.NaN(), math.NaN()
@@ -35,8 +35,8 @@ func meanAndMedianRisk(risks []float64) (mean, median float64) {
 	return sum / float64(len(risks)), (sorted[(len(risks)-1)/2] + sorted[len(risks)/2]) / 2
 }
 
-// Aggregate makes the next model from the contributions to a round, stores it and plans the next round. It loses
-// nothing on disk if the process ends in the middle of it. It may return events even with an error.
+// Aggregate computes the next model from the contributions to a round, stores it and plans the next round. A crash at
+// any point loses no data on disk. It may return events together with an error.
 func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	e round.AggregateUpdates) (round.AggregationEnded, []observe.Event) {
 	folded := round.AggregationEnded{Round: e.Round}
@@ -60,7 +60,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	}
 	taken, left, err := w.aggregateGuarded(run, spool, e)
 	for _, f := range left {
-		// an update above refuse_above may be as long as the updates of other rounds: then its agent does not sit out
+		// An update above refuse_above may still have a usual norm: its agent is then not suspended.
 		if f.Reason != LeftOutAbove || round.IsSpoilingNorm(f.Norm, f.UsualNorm) {
 			folded.SpoilingAgents = append(folded.SpoilingAgents, f.Agent)
 		}
@@ -102,8 +102,8 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	return folded, append(events, ready)
 }
 
-// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the events
-// about agents whose updates are long in consecutive folds.
+// recordAggregationInPlan records the aggregation in the next plan, for comparison with later aggregations. It returns
+// events about agents with several large updates in a row.
 func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.AggregateUpdates, taken *aggregationAttempt,
 	told round.ReportedRiskSummary) (events []observe.Event) {
 	b := w.assessUpdateNorms(e)
@@ -135,12 +135,12 @@ func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.Aggregat
 	return events
 }
 
-// largeFolds is the number of consecutive long updates from which on an agent is reported.
+// largeFolds is the number of consecutive large updates after which an agent is reported.
 const largeFolds = 3
 
-// returnToEarlierModel rejects the base model of a round, which has diverged according to its participants. It plans
-// the next round on the newest earlier model in the archive, and drops the updates of the round. It returns false if
-// the archive has no earlier model with the present standardisation.
+// returnToEarlierModel rejects the base model because its participants report that it diverged. It discards the updates
+// and plans the next round on the newest earlier model in the archive. It returns false if the archive has no earlier
+// model with the same standardisation.
 func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpdates,
 	told round.ReportedRiskSummary) (round.AggregationEnded, []observe.Event, bool) {
 	p, now := &e.Plan, w.compiledTask.Standardization()
@@ -192,7 +192,7 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 	return folded, events, true
 }
 
-// fates are what an agent is sent about an update that was left out.
+// fates maps the reason for leaving an update out to the answer that its agent receives.
 var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRiskExploded,
 	LeftOutNorm: wire.FateDominantNorm, LeftOutAbove: wire.FateLeftOutByRule}
 
@@ -208,8 +208,8 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 	return math.Sqrt(max(0, squares/total-mean))
 }
 
-// addSquaredMeanElements adds the squares of elements of v̄ to a sum. d contains these elements of the aggregate by the
-// rule "mean".
+// addSquaredMeanElements adds the squared elements of v̄ to sum and returns the result. d contains these elements of
+// the aggregate under the rule "mean".
 func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {

@@ -16,8 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSpread of two updates around their mean, whatever the scale and the sign
-// of the factors, and of a single one.
+// TestSpread checks the spread of two updates for different scales and signs of the factors, and of a single update.
 func TestSpread(t *testing.T) {
 	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
 		func(problem string) { t.Error(problem) })
@@ -34,8 +33,8 @@ func TestSpread(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ scale, a, b, want float64 }{
-		{1, 1, 1, 2.5},    // both are 2.5 from (1.5, 2)
-		{-0.1, 1, 1, 2.5}, // as gradients
+		{1, 1, 1, 2.5},    // both updates are 2.5 from the mean (1.5, 2)
+		{-0.1, 1, 1, 2.5}, // negative scale, as for gradients
 		{1, 3, 1, math.Sqrt(0.75*(0.75*0.75+1) + 0.25*(2.25*2.25+9))},
 		{1, 1, 0, 0},
 	} {
@@ -61,7 +60,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestPackedUpdates: a rule reads the columns of packed updates as it reads the whole updates.
+// TestPackedUpdates checks that a rule yields the same result for encoded updates as for decoded ones.
 func TestPackedUpdates(t *testing.T) {
 	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
 		func(problem string) { t.Error(problem) })

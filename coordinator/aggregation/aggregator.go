@@ -1,7 +1,8 @@
-// Package aggregation makes models from the updates of agents. It compiles the task of a run, aggregates the updates of
-// each round into the next model by the configured rule and optimiser, leaves out updates that would spoil the model,
-// scores the model on held-out data, and stores it. When the coordinator starts it restores the task and the model of
-// the run, from copies or an older model if a file is damaged.
+// Package aggregation computes models from the updates of agents. It compiles the task, aggregates the updates of each
+// round, leaves out updates that would spoil the model, and scores and stores the result.
+//
+// When the coordinator starts, the package restores the task and the model of the run. If a file is damaged, it uses a
+// copy or an older model.
 package aggregation
 
 import (
@@ -21,65 +22,65 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// InlineTask is the maximum length of a task inside an announcement, in bytes. A model may have wire.MaxInlineBlobBytes
-// more.
+// InlineTask is the maximum size in bytes of a task inside an announcement. An inline model may add
+// wire.MaxInlineBlobBytes.
 const InlineTask = 8 << 10
 
-// Config is the configuration of the learning.
+// Config is the configuration of the learning task and its rounds.
 type Config struct {
 	Round       round.Config
-	Task        wire.Task // without a standardisation
-	Standardize bool      // a run begins with a statistics round
-	// features are clipped to ±FeatureClipDeviations standard deviations; 0 = they are not clipped
+	Task        wire.Task // task without standardisation
+	Standardize bool      // true if a run begins with a statistics round
+	// Standardised features are clipped to ±FeatureClipDeviations; 0 means no clipping.
 	FeatureClipDeviations float64
-	// RestandardizeVersions are the versions of a run after which a statistics round is held.
+	// RestandardizeVersions lists the model versions that are followed by a statistics round.
 	RestandardizeVersions []int
-	HeldOutSource         data.Source // data on which each new model is scored; nil without any
-	InitialModelPath      string      // the safetensors file of the initial model; empty for a random model
+	HeldOutSource         data.Source // held-out data for scoring each new model; nil if not configured
+	InitialModelPath      string      // path of the initial model's safetensors file; empty for a random model
 	Logger                *slog.Logger
 }
 
-// Aggregator has the task and the present model of a run. It aggregates the updates of each round into the next model,
-// and stores and archives that.
+// Aggregator holds the task and the current model of a run. It aggregates the updates of each round into the next
+// model, then stores and archives the model.
 //
-// The owner and the job that aggregates a round use it in turn: no other method is called while Aggregate runs.
+// An Aggregator is not safe for concurrent use: while Aggregate runs, no other method may be called.
 type Aggregator struct {
 	cfg    Config
 	folder *runs.StateFolder
 	now    func() time.Time
-	// RetryWrite repeats a write until it is done, or the coordinator stops. At first a write is tried once.
+	// RetryWrite repeats a write until it succeeds or the coordinator stops. The default tries once.
 	RetryWrite func(what string, write func() error) error
 
 	compiledTask      *task.CompiledTask[float32]
 	taskBlob          publish.Blob
-	baseModelBlob     publish.Blob    // w_{i−1}; empty before the first training round
-	baseModelFile     publish.Blob    // the file of w_{i−1}; empty unless models are rolled out
-	lastArchiveSyncAt time.Time       // when a model of the archive was last synced
-	unarchivedModel   *runs.SlotModel // the present model if it is not in the archive yet, else nil
+	baseModelBlob     publish.Blob    // current model w_{i−1}; empty before the first training round
+	baseModelFile     publish.Blob    // safetensors file of w_{i−1}; empty unless models are rolled out
+	lastArchiveSyncAt time.Time       // time of the last synced write to the archive
+	unarchivedModel   *runs.SlotModel // current model if it is not archived yet, else nil
 	heldOutScorer     *heldOutScorer  // nil without held-out data
-	zeroModelRisk     float64         // the risk on the held-out data of a model with all parameters 0
+	zeroModelRisk     float64         // held-out risk of a model whose parameters are all 0
 	riskMonitor       riskMonitor
 
-	// previousStandardization is the standardisation of the model during a statistics round in the middle of a run.
+	// previousStandardization is the model's standardisation while a statistics round replaces it.
 	previousStandardization learner.Standardization
 }
 
-// New makes an aggregator without a task. BeginRun or Restore comes next.
+// New returns an Aggregator without a task. The caller must next call BeginRun or RestoreTaskAndModel.
 func New(cfg Config, folder *runs.StateFolder, now func() time.Time) *Aggregator {
 	return &Aggregator{cfg: cfg, folder: folder, now: now,
 		RetryWrite: func(_ string, write func() error) error { return write() }}
 }
 
-// Task returns the task that the run learns.
+// Task returns the compiled task of the run.
 func (w *Aggregator) Task() *task.CompiledTask[float32] { return w.compiledTask }
 
-// BaseModel returns the present model w_{i−1}. It is empty before the first training round.
+// BaseModel returns the current model w_{i−1}. It is empty before the first training round.
 func (w *Aggregator) BaseModel() publish.Blob { return w.baseModelBlob }
 
-// BaseModelFile returns the file of the present model. It is empty unless models are rolled out.
+// BaseModelFile returns the safetensors file of the current model. It is empty unless models are rolled out.
 func (w *Aggregator) BaseModelFile() publish.Blob { return w.baseModelFile }
 
-// BeginRun plans the first round of a run that learns t. model is the run's first model, if there is one; else the run
+// BeginRun plans the first round of a run with task t. model is the first model of the run. If model is nil, the run
 // begins with a statistics round or with the initial model.
 func (w *Aggregator) BeginRun(run wire.RunID, t wire.Task, model []byte) (round.Plan, error) {
 	if err := w.setTask(t); err != nil {
@@ -101,9 +102,8 @@ func (w *Aggregator) BeginRun(run wire.RunID, t wire.Task, model []byte) (round.
 	return w.storeModelAndPlanTraining(run, 0, 0, model, state)
 }
 
-// AdoptConfiguredTask plans the record's next round in the configured task, which differs from the run's. The run's
-// model, the standardisation of its columns and the time of its step-size schedule are kept. No round of the record may
-// be open.
+// AdoptConfiguredTask replans the next round of the record with the configured task, which differs from the task of the
+// run. It keeps the model, the standardisation and the position in the step-size schedule. No round may be open.
 func (w *Aggregator) AdoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	p, t, model := r.Plan, w.cfg.Task, w.baseModelBlob.Data
 	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
@@ -127,7 +127,7 @@ func (w *Aggregator) AdoptConfiguredTask(r round.JournalRecord) (round.JournalRe
 		r.Plan.RecentAggregations, r.Plan.LargeNormAgents = slices.Clone(p.RecentAggregations),
 			slices.Clone(p.LargeNormAgents)
 		for i := range r.Plan.RecentAggregations {
-			// another task may have another risk
+			// Risks under different tasks are not comparable.
 			r.Plan.RecentAggregations[i].ReportedRisks = round.ReportedRiskSummary{}
 		}
 	}
@@ -135,7 +135,7 @@ func (w *Aggregator) AdoptConfiguredTask(r round.JournalRecord) (round.JournalRe
 	return r, nil
 }
 
-// setTask makes t the run's task, in memory and on disk.
+// setTask makes t the task of the run and stores it on disk.
 func (w *Aggregator) setTask(t wire.Task) error {
 	blob := t.AppendEncoding(nil)
 	if err := w.compileTaskAndOpenHeldOut(t, blob); err != nil {
@@ -166,15 +166,15 @@ func (w *Aggregator) compileTaskAndOpenHeldOut(t wire.Task, text []byte) error {
 	return nil
 }
 
-// planStatisticsRound plans a round that standardises the columns.
+// planStatisticsRound plans a round that computes the standardisation of the columns.
 func (w *Aggregator) planStatisticsRound() round.Plan {
 	s := w.compiledTask.UpdateSchema(wire.KindStatistics)
 	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.AnnouncementRef(InlineTask), UpdateSchema: s.Hash(),
 		UpdateBytes: uint32(s.VectorByteCount()), Codec: spec.CodecRaw}
 }
 
-// storeModelAndPlanTraining stores a model in its slot, with the state of the optimiser that made it if there is one,
-// and plans a round on that model.
+// storeModelAndPlanTraining stores a model and its optimiser state (nil if none) in a slot, and plans a training round
+// on the model.
 func (w *Aggregator) storeModelAndPlanTraining(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
 	p := w.planTraining(version, offset, model)
@@ -185,11 +185,11 @@ func (w *Aggregator) storeModelAndPlanTraining(run wire.RunID, version wire.Mode
 	w.setPlannedModelFile(&p, file)
 	m := &runs.SlotModel{Run: run, Version: version, Hash: p.BaseModel.Hash, SafetensorsPieces: file,
 		OptimizerState: w.packServerState(state)}
-	w.unarchivedModel = m // it is archived after the journal that names it
+	w.unarchivedModel = m // It is archived after the journal refers to it.
 	return p, w.RetryWrite("save the model", func() error { return w.folder.SaveModelSlot(m) })
 }
 
-// planTraining plans a round on a stored model.
+// planTraining makes model the base model and plans a training round on it.
 func (w *Aggregator) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
 	s := w.compiledTask.UpdateSchema(wire.KindTraining)
 	w.baseModelBlob = publish.NewBlob(model, s.Hash())
@@ -210,8 +210,8 @@ func (w *Aggregator) planTraining(version wire.ModelVersion, offset uint64, mode
 	return p
 }
 
-// scheduleStepsPerRound returns by how much the time t of the step-size schedule advances in a round. Agents that take
-// fewer than the maximum of local steps count as if they had taken all.
+// scheduleStepsPerRound returns the number of steps by which a round advances the step-size schedule. It is the maximum
+// number of local steps, even if some agents take fewer.
 func (w *Aggregator) scheduleStepsPerRound() uint64 {
 	if w.compiledTask.Task.Training.ExchangeKind == spec.ExchangeGradient {
 		return 1
@@ -219,7 +219,7 @@ func (w *Aggregator) scheduleStepsPerRound() uint64 {
 	return uint64(w.compiledTask.Task.Training.MaxLocalSteps)
 }
 
-// NonInlineBlobs returns the task and the model of a plan, as far as announcements of the plan do not contain them.
+// NonInlineBlobs returns the task and the model of a plan if they are too large for its announcements.
 func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	var all []publish.Blob
 	if p.Task.IsSet() && p.Task.Inline == nil {
@@ -231,11 +231,11 @@ func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	return all
 }
 
-// syncArchive is the least time between two models of the archive that are synced. A power cut may lose the models in
-// between, but never the present one, which is in its slot.
+// syncArchive is the minimum time between synced writes to the archive. A power cut may lose the models in between. The
+// current model is safe in its slot.
 const syncArchive = 10 * time.Second
 
-// archiveModel stores a model, and the state of the optimiser with it, in the archive of its run.
+// archiveModel stores a model and its optimiser state in the archive of the run.
 func (w *Aggregator) archiveModel(m *runs.SlotModel) error {
 	now := w.now()
 	durable := m.MustBeDurable || now.Sub(w.lastArchiveSyncAt) >= syncArchive
@@ -252,8 +252,8 @@ func (w *Aggregator) archiveModel(m *runs.SlotModel) error {
 	return err
 }
 
-// ArchivePendingModel stores the present model in the archive, unless it is there already: a new run that begins with
-// the modelVector reads it from there.
+// ArchivePendingModel archives the current model if it is not archived yet. A new run that starts from this model reads
+// it from the archive.
 func (w *Aggregator) ArchivePendingModel() error {
 	m := w.unarchivedModel
 	if w.unarchivedModel = nil; m == nil {
@@ -262,8 +262,8 @@ func (w *Aggregator) ArchivePendingModel() error {
 	return w.archiveModel(m)
 }
 
-// PendingArchiveWrite returns a function that stores the model with that hash in the archive; nil if it is there
-// already. durable means that the model is synced.
+// PendingArchiveWrite returns a function that archives the model with the given hash. It returns nil if the model is
+// already archived. If durable is true, the write is synced.
 func (w *Aggregator) PendingArchiveWrite(hash wire.Digest, durable bool) func() error {
 	m := w.unarchivedModel
 	if m == nil || m.Hash != hash {
@@ -274,8 +274,7 @@ func (w *Aggregator) PendingArchiveWrite(hash wire.Digest, durable bool) func() 
 	return func() error { return w.archiveModel(m) }
 }
 
-// setPlannedModelFile sets the file of a plan's model, if models are rolled out and the file is not too long for a
-// blob.
+// setPlannedModelFile sets the model file of a plan if models are rolled out and the file fits into a blob.
 func (w *Aggregator) setPlannedModelFile(p *round.Plan, file [][]byte) {
 	w.baseModelFile = publish.Blob{}
 	if w.cfg.Round.Rollout.IsEnabled() {
@@ -286,7 +285,7 @@ func (w *Aggregator) setPlannedModelFile(p *round.Plan, file [][]byte) {
 	p.ModelFile = w.baseModelFile.Ref
 }
 
-// RestoreModelFile sets the file of the record's model, if models are rolled out and the file is missing.
+// RestoreModelFile sets the model file of the record's plan if models are rolled out and the file is missing.
 func (w *Aggregator) RestoreModelFile(r *round.JournalRecord) error {
 	p := &r.Plan
 	if !w.cfg.Round.Rollout.IsEnabled() || p.Kind != wire.KindTraining || w.baseModelFile.Data != nil {
@@ -299,7 +298,7 @@ func (w *Aggregator) RestoreModelFile(r *round.JournalRecord) error {
 	return err
 }
 
-// encodeModel returns the file of a model in pieces; all but the first are views into the model's vector.
+// encodeModel returns the safetensors file of a model in pieces. All pieces except the first are views into data.
 func (w *Aggregator) encodeModel(run wire.RunID, version wire.ModelVersion, data []byte, hash wire.Digest) ([][]byte,
 	error) {
 	t := w.compiledTask

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of the events of this package.
+// Metrics lists the metrics of the events in this package.
 var Metrics = append([]*observe.Metric{
 	damagedStateFiles, modelsAhead,
 	statisticsRows, leftOutUpdates, clippedUpdates,
@@ -40,19 +40,19 @@ var (
 
 var newestModelScore = host.NewHeldOutScoreMetrics("the newest model")
 
-// ModelReady: a new model is on disk.
+// ModelReady reports that a new model was stored on disk.
 type ModelReady struct {
 	Round               wire.RoundID
 	Version             wire.ModelVersion
 	Hash                wire.Digest
 	Bytes               int
-	MeanReportedRisk    float64        // mean of the participants' risks at the base model; NaN when unknown
-	MedianReportedRisk  float64        // median of the participants' risks at the base model; NaN when unknown
-	HeldOutScore        *learner.Score // on the evaluation data; nil without any
+	MeanReportedRisk    float64        // mean of the participants' risks at the base model; NaN if unknown
+	MedianReportedRisk  float64        // median of the participants' risks at the base model; NaN if unknown
+	HeldOutScore        *learner.Score // score on the held-out data; nil without such data
 	RiskAssessment      RiskAssessment
-	UpdateSpread        float64 // of the updates in the model around their mean, as a Euclidean distance
+	UpdateSpread        float64 // root mean square distance of the updates from their mean
 	AggregateNorm       float64 // Euclidean norm of the aggregate; NaN if the run returned to an earlier model
-	ModelStepNorm       float64 // Euclidean norm of the model's step that the server's optimiser made of the aggregate
+	ModelStepNorm       float64 // Euclidean norm of the server optimiser's step; NaN after a return
 	AggregationDuration time.Duration
 }
 
@@ -75,20 +75,20 @@ func (e ModelReady) Describe(d *observe.EventDescription) {
 	e.RiskAssessment.describeRiskCondition(d, e.Version)
 }
 
-// RepeatedLargeUpdates: the last updates of an agent were all more than 3 times as long as usual, so the device has
-// unusual data or is dishonest. The event is reported at each aggregation from the third such update on, and once more
-// when the agent's update is as long as usual again.
+// RepeatedLargeUpdates reports an agent whose recent updates were all more than 3 times as long as usual. The device
+// has unusual data or is dishonest. The event occurs from the third such update on, and once more after an update of
+// usual length.
 type RepeatedLargeUpdates struct {
 	Round              wire.RoundID
 	Agent              wire.AgentID
-	ConsecutiveUpdates int               // consecutive long updates; 0 = the last update is as long as usual again
-	SinceVersion       wire.ModelVersion // the model before the first of them
-	Norm, UsualNorm    float64           // for the weight that the agent's steps carried
-	ClippedNorm        float64           // the length with which the update is in the model; 0 = it was left out
+	ConsecutiveUpdates int               // number of consecutive large updates; 0 after a usual update
+	SinceVersion       wire.ModelVersion // version of the model before the first large update
+	Norm, UsualNorm    float64           // norm of the update and usual norm, per step weight
+	ClippedNorm        float64           // norm of the update after clipping; 0 if it was left out
 }
 
-// Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on.
-// The status page lists such agents: most of these devices are honest, so there is no condition.
+// Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on. It
+// raises no condition, because most such devices are honest; the status page lists them.
 func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	n := e.ConsecutiveUpdates
 	switch {
@@ -102,18 +102,18 @@ func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	}
 }
 
-// ModelRejectedCondition is the name of the condition that a model was rejected. The status page ends it after some
+// ModelRejectedCondition is the name of the condition "a model was rejected". The status page resolves it after several
 // versions, since no single event shows that the run has recovered.
 const ModelRejectedCondition = "rejected model"
 
-// ModelRejected: the participants report that a model has diverged. The run continues from an earlier model, and the
-// agents that are held responsible sit out.
+// ModelRejected reports that a model diverged according to its participants. The run continues from an earlier model,
+// and the suspected agents are suspended.
 type ModelRejected struct {
 	Round              wire.RoundID
 	Version            wire.ModelVersion
-	EarlierVersion     wire.ModelVersion // the model that the run returns to
-	NextVersion        wire.ModelVersion // the new version of the earlier model
-	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported one
+	EarlierVersion     wire.ModelVersion // version of the earlier model
+	NextVersion        wire.ModelVersion // new version number of the earlier model
+	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported a risk
 	SuspectAgents      []wire.AgentID
 }
 
@@ -131,8 +131,8 @@ func (e ModelRejected) Describe(d *observe.EventDescription) {
 			"returns to an earlier model")
 }
 
-// UpdatesExcludedByRule: round.aggregation.rule made the model of a round without these updates, as it does in each
-// round.
+// UpdatesExcludedByRule reports the updates that the aggregation rule excluded in a round, as rules such as krum do
+// every round.
 type UpdatesExcludedByRule struct {
 	Round  wire.RoundID
 	Rule   string
@@ -146,7 +146,7 @@ func (e UpdatesExcludedByRule) Describe(d *observe.EventDescription) {
 		"agents", e.Agents)
 }
 
-// roundMeasurements returns the fields that the history keeps.
+// roundMeasurements returns the measurements for the history of the run.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
 	r := round.RoundMeasurements{MeanAgentRisk: observe.FiniteOrNil(m.MeanReportedRisk),
 		MedianAgentRisk: observe.FiniteOrNil(m.MedianReportedRisk)}
@@ -158,36 +158,37 @@ func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
 	return r
 }
 
-// LeaveOutReason is the reason why a model was made without an update. It is a metric's label.
+// LeaveOutReason is the reason for leaving an update out of a model. It is used as a metric label.
 type LeaveOutReason string
 
-// The reasons for leaving an update out.
+// Reasons for leaving an update out.
 const (
-	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
-	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
+	// LeftOutNotFinite means that the model would contain NaN or infinity.
+	LeftOutNotFinite LeaveOutReason = "not_finite"
+	// LeftOutRisk means that the held-out risk would exceed 10 times the highest risk of the last 20 rounds.
 	LeftOutRisk LeaveOutReason = "risk"
-	// LeftOutNorm: the update outweighs all others together, and the model is no worse without it.
+	// LeftOutNorm means that the update outweighs all others together and the model is no worse without it.
 	LeftOutNorm LeaveOutReason = "norm"
-	// LeftOutAbove: the update is longer than round.aggregation.refuse_above allows.
+	// LeftOutAbove means that the norm of the update exceeds round.aggregation.refuse_above.
 	LeftOutAbove LeaveOutReason = "refuse_above"
-	// LeftOutRule: round.aggregation.rule has chosen others, as it does in each round. See UpdatesExcludedByRule.
+	// LeftOutRule means that the aggregation rule selected other updates. See UpdatesExcludedByRule.
 	LeftOutRule LeaveOutReason = "rule"
 )
 
-// LeaveOutReasons returns all reasons, for closed label sets.
+// LeaveOutReasons returns all reasons, for metrics with a fixed set of labels.
 func LeaveOutReasons() []LeaveOutReason {
 	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove, LeftOutRule}
 }
 
-// ClipReason is the bound that an update exceeds. It is a metric's label.
+// ClipReason is the bound that a clipped update exceeded. It is used as a metric label.
 type ClipReason string
 
-// The bounds, by their keys in round.aggregation.
+// The bounds are named after their keys in round.aggregation.
 const (
 	ClippedNorm   ClipReason = "clip"
 	ClippedAbove  ClipReason = "clip_above"
-	ClippedRadius ClipReason = "radius" // of the distance from the last aggregate
+	ClippedRadius ClipReason = "radius" // bound on the distance from the last aggregate
 )
 
-// ClipReasons returns all reasons, for closed label sets.
+// ClipReasons returns all reasons, for metrics with a fixed set of labels.
 func ClipReasons() []ClipReason { return []ClipReason{ClippedNorm, ClippedAbove, ClippedRadius} }

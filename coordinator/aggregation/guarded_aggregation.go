@@ -15,21 +15,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// aggregationAttempt is a model made from a set of updates that may still be rejected.
+// aggregationAttempt is a model computed from a set of updates. The model may still be rejected.
 type aggregationAttempt struct {
 	contributions  []round.Contribution
-	modelVector    []byte                // the vector as it goes over the wire
-	updateNorms    []float64             // of the updates
+	modelVector    []byte                // encoded parameters of the model
+	updateNorms    []float64             // norms of the updates, per step weight
 	heldOutScore   *learner.Score        // nil without held-out data
-	updateSpread   float64               // of the updates around their mean; NaN if the rule is not the mean
+	updateSpread   float64               // RMS distance of the updates from their mean; NaN unless the rule is the mean
 	aggregateNorm  float64               // ‖D_i‖₂ of the aggregate
-	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂ of the step that the optimiser made of the aggregate
-	serverState    [][]float64           // of the server's optimiser and the rule, after this round
-	ruleAssessment rule.UpdateAssessment // which updates the rule excluded or clipped
-	rejectionCause error                 // nil if the model is good
+	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂, the norm of the server optimiser's step
+	serverState    [][]float64           // state of the server optimiser and the rule after this round
+	ruleAssessment rule.UpdateAssessment // updates that the rule excluded or clipped
+	rejectionCause error                 // reason for rejecting the model; nil if it is accepted
 }
 
-// heldOutRisk returns the model's risk on held-out data; 0 without such data.
+// heldOutRisk returns the model's risk on held-out data, or 0 without such data.
 func (a *aggregationAttempt) heldOutRisk() float64 {
 	if a.heldOutScore == nil {
 		return 0
@@ -37,23 +37,22 @@ func (a *aggregationAttempt) heldOutRisk() float64 {
 	return a.heldOutScore.Risk
 }
 
-// The reasons for rejecting a model.
+// Reasons for rejecting a model.
 var (
 	errNotFinite = errors.New("the new model is not finite")
 	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
 	errDiverged  = errors.New("the local steps of most participants diverge from the base model")
 )
 
-// aggregateGuarded folds the set and rejects a model that is not finite or has diverged on held-out data. Updates above
-// aggregation.refuse_above are left out before, and others are clipped to aggregation.clip and clip_above
-// (Plan.AssessUpdateNorms sets UpdateMetadata.MaxNorm, which each rule applies). A rejected fold is repeated without
-// the long updates, or without the longest if none is long; if that is rejected, too, aggregateGuarded returns an
-// error.
+// aggregateGuarded aggregates a set of updates and rejects a model that is not finite or has diverged on held-out data.
+// Updates above aggregation.refuse_above are left out first. Others are clipped to aggregation.clip and clip_above.
+// After a rejection it aggregates again without the large updates, or without the largest. If that model is also
+// rejected, it returns an error.
 //
-// With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
-// select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
+// If round.robust is set and some updates outweigh all others, it also aggregates without them. Held-out data select
+// the better model. Without held-out data the second model is used, unless the rule requires more updates.
 //
-// Each update that is left out is an event. The result depends on the set and the plan only.
+// It returns an event for each update that is left out. The result depends only on the set and the plan.
 func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 	e round.AggregateUpdates) (*aggregationAttempt, []UpdateLeftOut, error) {
 	unpacked, done, err := w.unpackSpool(e.Round, spool, e.Contributions)
@@ -98,15 +97,15 @@ func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.KeptContributions))
 }
 
-// assessUpdateNorms compares the updates of a fold with their usual length.
+// assessUpdateNorms compares the norms of a round's updates with the usual norm.
 func (w *Aggregator) assessUpdateNorms(e *round.AggregateUpdates) round.UpdateNormAssessment {
 	r := &w.cfg.Round
 	return e.Plan.AssessUpdateNorms(r.EffectiveAggregation(), r.UsesRobustAggregation, r.WeightPlacement,
 		e.Contributions)
 }
 
-// suspectUpdateIndices returns the indices in b.TakenContributions of the updates without which the aggregation is
-// repeated, and the reason; none if it need not be repeated.
+// suspectUpdateIndices returns the indices in b.KeptContributions of suspect updates, and the reason. The aggregation
+// is repeated without them. The result is empty if no update is suspect.
 func suspectUpdateIndices(fault error, b *round.UpdateNormAssessment) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
@@ -120,14 +119,14 @@ func suspectUpdateIndices(fault error, b *round.UpdateNormAssessment) ([]int, Le
 	return b.LargeNormIndices, LeftOutRisk
 }
 
-// leftOutEvent returns the event that an update is left out.
+// leftOutEvent returns an event for an update that is left out.
 func (w *Aggregator) leftOutEvent(e *round.AggregateUpdates, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
 		Norm: e.Plan.NormPerStepWeight(w.cfg.Round.WeightPlacement, x)}
 }
 
-// clippedEvents returns an event for each bound that has clipped updates.
+// clippedEvents returns one event for each bound that clipped any updates.
 func (w *Aggregator) clippedEvents(e *round.AggregateUpdates, a *aggregationAttempt) (events []observe.Event) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
@@ -157,7 +156,7 @@ func (w *Aggregator) clippedEvents(e *round.AggregateUpdates, a *aggregationAtte
 	return events
 }
 
-// agentsAtIndices returns the agents of some contributions.
+// agentsAtIndices returns the agents of the contributions at the given indices.
 func (a *aggregationAttempt) agentsAtIndices(indices []int) (ids []wire.AgentID) {
 	for _, k := range indices {
 		ids = append(ids, a.contributions[k].Agent)
@@ -165,7 +164,8 @@ func (a *aggregationAttempt) agentsAtIndices(indices []int) (ids []wire.AgentID)
 	return ids
 }
 
-// tryAggregation aggregates a set. It returns an error if an update or the held-out data cannot be read.
+// tryAggregation aggregates a set of updates and scores the model. It returns an error if an update or the held-out
+// data cannot be read.
 func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.AggregateUpdates,
 	set []round.Contribution,
 	lengths []float64) (*aggregationAttempt, error) {
@@ -200,8 +200,8 @@ func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	return a, nil
 }
 
-// computeAttemptModel makes the model of an attempt from its updates, strip by strip: once the rule has assessed the
-// updates, each coordinate depends on itself alone. So no model is ever in memory as a whole vector of floats.
+// computeAttemptModel computes the model of an attempt in strips of coordinates. This is possible because coordinates
+// are independent once the rule has assessed the updates. No full vector of floats is held in memory.
 func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *spooledUpdateReader, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0
@@ -249,7 +249,7 @@ func (w *Aggregator) newSpooledUpdateReader(spool packedSpool, set []round.Contr
 	return &spooledUpdateReader{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.Data) / 4}
 }
 
-// normsWithout returns the lengths without those at some indices.
+// normsWithout returns the norms except those at the given indices.
 func normsWithout(lengths []float64, indices []int) (rest []float64) {
 	for k, l := range lengths {
 		if !slices.Contains(indices, k) {
@@ -259,15 +259,15 @@ func normsWithout(lengths []float64, indices []int) (rest []float64) {
 	return rest
 }
 
-// largestNormIndex returns the index of the longest update, the first of equals.
+// largestNormIndex returns the index of the first update with the largest norm.
 func largestNormIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
 
-// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
+// UpdateLeftOut reports that an accepted update is not in the model of a round, or that no model could be made.
 type UpdateLeftOut struct {
 	Round           wire.RoundID
 	Agent           wire.AgentID
 	Reason          LeaveOutReason
-	Norm, UsualNorm float64 // of the update, and of most updates (round.UsualNorm), for the weight of their steps
+	Norm, UsualNorm float64 // norm of the update and usual norm (round.UsualNorm), per step weight
 }
 
 // Describe implements observe.Event.
@@ -281,13 +281,13 @@ var clippedUpdates = observe.CounterByLabel("updates_clipped_total",
 	"Updates scaled down, by bound: aggregation.clip, aggregation.clip_above, or the radius of centered_clipping.",
 	"reason", observe.NamesAsStrings(ClipReasons()))
 
-// UpdatesClipped: updates are in the model of a round as if they were no longer than MaxNorm.
+// UpdatesClipped reports that updates of a round were clipped to MaxNorm.
 type UpdatesClipped struct {
 	Round  wire.RoundID
 	Reason ClipReason
 	Agents []wire.AgentID
-	// LongestNorm is the norm of the longest update, and MaxNorm the norm with which it counts, for the weight of its
-	// steps. If the bound is the radius, both are distances from the last aggregate.
+	// LongestNorm is the largest norm before clipping and MaxNorm the norm after clipping, per step weight. For the
+	// bound "radius", both are distances from the last aggregate.
 	LongestNorm, MaxNorm float64
 }
 

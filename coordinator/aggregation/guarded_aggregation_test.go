@@ -22,15 +22,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// line is held-out data on y = 2x.
+// line is held-out data on the line y = 2x.
 var line = data.MemorySource(rowsOfLine)
 
 func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
-// benchOf returns a Aggregator with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
-// was k².
+// benchOf returns an Aggregator with a model of one weight, and a spool with the given updates. Agent k reports the
+// risk k².
 func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*Aggregator, *store.UpdateSpool,
 	round.AggregateUpdates) {
 	t.Helper()
@@ -96,7 +96,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	return w, spool, e
 }
 
-// useWeight makes a model of one weight the present one, and weight returns that of the present one.
+// useWeight sets the current model, which has one weight.
 func (w *Aggregator) useWeight(t *testing.T, x float32) {
 	t.Helper()
 	if err := w.setBaseModel(vector(x)); err != nil {
@@ -123,8 +123,8 @@ func TestGuard(t *testing.T) {
 		base    float32
 		recent  []round.PastAggregationSummary
 		updates []float32
-		model   float32 // what the weight becomes; 0 = the round is abandoned
-		left    string  // who is left out, and why
+		model   float32 // expected weight; 0 if the round is abandoned
+		left    string  // agents that are left out, and the reasons
 	}{
 		{"nothing to leave out", line, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
 		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
@@ -181,8 +181,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuardIsExact: without round.robust the fold is the mean of all updates, whatever their lengths, unless its model
-// is not finite or has diverged on held-out data.
+// TestGuardIsExact checks that without round.robust the aggregate is the mean of all updates, whatever their norms.
+// Only a model that is not finite or has diverged on held-out data is rejected.
 func TestGuardIsExact(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -213,8 +213,9 @@ func TestGuardIsExact(t *testing.T) {
 	}
 }
 
-// TestDivergedModelIsRejected: a model that its participants report to have diverged is replaced by the one before it,
-// and the agents with long updates in it are named and sit out. A fold that is repeated after a crash ends the same.
+// TestDivergedModelIsRejected checks that a model that diverged according to its participants is replaced by the
+// previous model. Agents with large updates are reported and suspended. Repeating the aggregation after a crash yields
+// the same result.
 func TestDivergedModelIsRejected(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, 1, 1, 1, 1, 1) // reported risks of the base model: 0, 1, 4, 9, 16
 	w.cfg.Logger = slog.New(slog.DiscardHandler)
@@ -230,7 +231,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		recent   float64
 		first    float64
 		suspects []wire.AgentID
-		diverged bool // most steps diverge
+		diverged bool // true if most local steps diverge
 		rejected bool
 	}{
 		{"worse than ten times the worst", 0.39, 0.1, []wire.AgentID{"a3"}, false, true},
@@ -267,8 +268,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 	}
 }
 
-// TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before
-// the crash.
+// TestGuardAfterACrash checks that aggregating the same updates with the journaled plan again yields the same result.
 func TestGuardAfterACrash(t *testing.T) {
 	for _, held := range []data.Source{line, nil} {
 		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -8)
@@ -291,7 +291,8 @@ func TestGuardAfterACrash(t *testing.T) {
 	}
 }
 
-// The risk of a fold is the mean over the updates that were taken, not over one that was left out.
+// TestRiskOfWhatWasTaken checks that the reported risk is the mean over the updates in the model, without the updates
+// left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	w.cfg.Round.UsesRobustAggregation = true
@@ -301,10 +302,10 @@ func TestRiskOfWhatWasTaken(t *testing.T) {
 	}
 }
 
-// TestNorms: of a fold of 3 and 5 the length is that of their mean, and of the step what the optimiser makes of it.
+// TestNorms checks the norms of the aggregate and of the optimiser's step for updates of 3 and 5.
 func TestNorms(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, -3, -5)
-	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
+	w.cfg.Logger = slog.New(slog.DiscardHandler) // silence the warning about the missing previous state
 	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
 	a, err := w.tryAggregation(7, w.wrapPackedSpool(spool), e, e.Contributions, nil)
 	if err != nil || a.aggregateNorm != 4 || a.modelStepNorm != 1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestHeldOutRowsAreLost has the disk lose held-out rows that are too many for memory: the score that needs them is an
-// error, and the next one has the rows again, without those that have come since.
+// TestHeldOutRowsAreLost simulates the loss of held-out rows that do not fit into memory. The next score returns an
+// error, and the score after that reads the rows again, without rows added since.
 func TestHeldOutRowsAreLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("more rows than a machine keeps in memory")

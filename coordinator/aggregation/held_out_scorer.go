@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// heldOutScorer is the data on which each model is scored.
+// heldOutScorer scores models on held-out data.
 type heldOutScorer struct {
 	compiledTask *task.CompiledTask[float32]
 	rows         data.QueriedRows
 	rowSnapshot  data.RowSnapshot
 }
 
-// openHeldOutScorer reads the held-out data for a task.
+// openHeldOutScorer returns a scorer that has read the held-out data from source.
 func openHeldOutScorer(source data.Source, p *task.CompiledTask[float32]) (*heldOutScorer, error) {
 	h := &heldOutScorer{compiledTask: p, rows: source.OpenRows(data.RowQuery{Features: p.Task.Features,
 		Target: p.Task.TargetColumn,
@@ -24,8 +24,7 @@ func openHeldOutScorer(source data.Source, p *task.CompiledTask[float32]) (*held
 	return h, h.readRows()
 }
 
-// readRows reads the rows. It leaves out rows that were added since the first call, so that the scores of a run can be
-// compared.
+// readRows reads the held-out rows. It ignores rows added since the first call, so that scores of a run are comparable.
 func (h *heldOutScorer) readRows() error {
 	v, err := h.rows.Snapshot()
 	if err != nil {
@@ -38,7 +37,8 @@ func (h *heldOutScorer) readRows() error {
 	return nil
 }
 
-// score evaluates a model, given as it is sent, on the data. After an error it reads the rows again at the next call.
+// scoreModel decodes a model and scores it on the held-out data. If the last read failed, it first reads the rows
+// again.
 func (h *heldOutScorer) scoreModel(model []byte) (learner.Score, error) {
 	if h.rowSnapshot.Err() != nil {
 		if err := h.readRows(); err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // RestoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record
-// between two rounds with the newest sound model that is older, or else newer. Unless otherTask is true, the run must
-// learn the configured task. report is called with each repair.
+// between two rounds, based on the newest intact model that is older. If no older model is intact, it uses the newest
+// model. Unless otherTask is true, the task of the run must equal the configured task. It calls report for each repair.
 func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
 	report func(observe.Event)) (round.JournalRecord,
 	error) {
@@ -43,15 +43,15 @@ func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
 	return w.restoreModel(r, report)
 }
 
-// restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
-// from the configuration and the standardisation in a model's file. The digest of the task must be equal to the
-// journal's.
+// restoreTask returns the task of the journaled round. It reads the task file, or the journal if the task is small.
+// Otherwise it rebuilds the task from the configuration and the standardisation in a model file. The hash of the task
+// must match the journal.
 func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Event)) (t wire.Task, blob []byte,
 	err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
-	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
-	// has made and that is not in the journal yet.
+	// Before the statistics are aggregated, the task equals the configured task. The task file may be newer than the
+	// journal.
 	if blob = w.cfg.Task.AppendEncoding(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
@@ -93,8 +93,8 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	return t, blob, err
 }
 
-// rebuildTaskBlob returns the blob of the configured task with the standardisation of one of the run's models, newest
-// first, or nil if none has the hash.
+// rebuildTaskBlob combines the configured task with the standardisation of the run's models, newest first. It returns
+// the first encoded task that satisfies is, or nil.
 func (w *Aggregator) rebuildTaskBlob(is func(blob []byte) bool) []byte {
 	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
@@ -114,14 +114,14 @@ func (w *Aggregator) rebuildTaskBlob(is func(blob []byte) bool) []byte {
 	return nil
 }
 
-// restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
+// restoreModel loads the model of the journaled round. It reports models that are newer than the journal.
 func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
 	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
 		return r, err
 	}
-	// an interrupted aggregation leaves one model newer than the journal; two or more belong to a newer journal
+	// An interrupted aggregation leaves one model newer than the journal. Two or more come from a newer journal.
 	if n := len(versions); n > 0 && versions[n-1] > uint64(p.BaseModelVersion)+1 {
 		report(ModelsNewerThanJournal{JournalVersion: p.BaseModelVersion, Newest: wire.ModelVersion(versions[n-1])})
 	}
@@ -138,9 +138,9 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
-	case damage == nil && data == nil: // the slots are damaged
+	case damage == nil && data == nil: // both slots are damaged
 		return r, errors.Join(w.restoreModelSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
-	case data != nil && damage != nil: // the previous process ended before it was archived
+	case data != nil && damage != nil: // the previous process ended before archiving the model
 		w.unarchivedModel = kept
 		return r, w.setBaseModel(data)
 	case damage == nil:
@@ -149,8 +149,8 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	return w.repairArchivedModel(r, archived, versions, damage, report)
 }
 
-// repairArchivedModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that
-// is not nil, or from the journal.
+// repairArchivedModel replaces a damaged model in the archive. It uses data, or the inline copy in the journal if data
+// is nil.
 func (w *Aggregator) repairArchivedModel(r round.JournalRecord, data []byte, versions []uint64, damage error,
 	report func(observe.Event)) (
 	round.JournalRecord, error) {
@@ -182,7 +182,7 @@ func (w *Aggregator) repairArchivedModel(r round.JournalRecord, data []byte, ver
 	return r, errors.Join(err, w.setBaseModel(data))
 }
 
-// restoreModelSlot writes a model from the archive into its slot.
+// restoreModelSlot writes an archived model into its slot.
 func (w *Aggregator) restoreModelSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
 	file, err := w.encodeModel(run, version, data, hash)
@@ -204,14 +204,15 @@ func firstAsideFileName(names []string) string {
 	return names[0]
 }
 
-// setBaseModel makes data the base model of the round. It returns an error if a number in it is not finite.
+// setBaseModel makes data the base model of the round. It returns an error if a parameter is not finite.
 func (w *Aggregator) setBaseModel(data []byte) error {
 	w.baseModelBlob = publish.NewBlob(data, w.compiledTask.UpdateSchema(wire.KindTraining).Hash())
 	return wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
-// fallBackToSoundModel ends the journaled round, whose model is lost, and returns a record between it and the next
-// round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
+// fallBackToSoundModel abandons the journaled round because its model is lost. It returns a record for the next round,
+// based on the newest intact model that is older. If no older model is intact, it uses the newest model. The updates of
+// the round are lost.
 func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint64, damage error,
 	report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
@@ -250,10 +251,10 @@ func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint
 	return r, nil
 }
 
-// TaskMismatchError is returned by Restore when the run in the state folder learns another task than the configured
-// one. A restart does not help.
+// TaskMismatchError reports that the run in the state folder has a different task from the configured one. Restarting
+// does not help.
 type TaskMismatchError struct {
-	NewestModelName string // the run's newest model, as --from takes it; "" if it has none yet
+	NewestModelName string // name of the run's newest model, as an argument of --from; empty if none
 }
 
 func (e *TaskMismatchError) Error() string {
@@ -273,16 +274,17 @@ var (
 		"Versions by which the newest model on disk was ahead of the journal at the start.")
 )
 
-// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
-// run continues from another model. If Version is below PreviousVersion, the models between them are trained again.
+// StateFileRecovered reports a state file that was damaged or missing at the start. Its content was recovered, or the
+// run continues from another model. Models between Version and PreviousVersion are trained again.
 type StateFileRecovered struct {
 	File                     RepairableStateFile
 	Damage                   error
-	MovedTo                  string // where the damaged file is now; empty if the file was missing
+	MovedTo                  string // new path of the damaged file; empty if it was missing
 	PreviousVersion, Version wire.ModelVersion
 }
 
-// Describe implements observe.Event. The condition lasts until the process ends: an operator should know of the disk.
+// Describe implements observe.Event. The condition lasts until the process ends, because the operator should check the
+// disk.
 func (e StateFileRecovered) Describe(d *observe.EventDescription) {
 	d.SetGauge(damagedStateFiles, 1, string(e.File))
 	d.SetGauge(round.ModelVersion, float64(e.Version))
@@ -307,8 +309,8 @@ func (e StateFileRecovered) Describe(d *observe.EventDescription) {
 	d.RaiseCondition("state "+string(e.File), problem, "check the disk of state_dir")
 }
 
-// ModelsNewerThanJournal: at the start there are models that are newer than the journal, which may have been restored
-// from an older copy. The models are kept. They are renamed when the run reaches their versions.
+// ModelsNewerThanJournal reports models that were newer than the journal at the start. The journal may have been
+// restored from an older copy. The models are kept, and are renamed when the run reaches their versions.
 type ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
 
 // Describe implements observe.Event.
@@ -322,16 +324,16 @@ func (e ModelsNewerThanJournal) Describe(d *observe.EventDescription) {
 		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
 }
 
-// RepairableStateFile names a file of the state folder. It is a metric's label.
+// RepairableStateFile names a state file that can be repaired at the start. It is used as a metric label.
 type RepairableStateFile string
 
-// The files that can be repaired when the coordinator starts.
+// Files that can be repaired when the coordinator starts.
 const (
 	StateTask  RepairableStateFile = "task"
 	StateModel RepairableStateFile = "model"
 )
 
-// RepairableStateFiles returns all files, for closed label sets.
+// RepairableStateFiles returns all such files, for metrics with a fixed set of labels.
 func RepairableStateFiles() []RepairableStateFile {
 	return []RepairableStateFile{StateTask, StateModel}
 }

@@ -7,33 +7,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RiskAssessment compares the risk of a model with the risks of the earlier models of its run.
+// RiskAssessment compares the risk of a model with the risks of earlier models of the run.
 type RiskAssessment struct {
-	RiskDataSource string  // the data on which the risk was measured
-	Risk           float64 // NaN or 0 if unknown
-	LowestRisk     float64 // of the models so far
-	// Exploded: the risk of this or an earlier model was over 10 times the lowest risk and above the first risk, and no
-	// modelVector since had at most twice the lowest risk.
+	RiskDataSource string  // name of the data on which the risk was measured
+	Risk           float64 // risk of the model; NaN or 0 if unknown
+	LowestRisk     float64 // lowest risk of the run's models so far
+	// Exploded is true if a model's risk exceeded the first risk and 10 times the lowest risk. It remains true until a
+	// model's risk is at most twice the lowest risk.
 	Exploded       bool
-	ExplosionBegan bool // Exploded is true since this model
+	ExplosionBegan bool // true if this model caused Exploded to become true
 }
 
-// riskMonitor detects models that are much worse than earlier models of the same run. It knows the models since the
-// coordinator was started.
+// riskMonitor detects models that are much worse than earlier models of the same run. It considers only models since
+// the coordinator started.
 type riskMonitor struct {
 	newestVersion         wire.ModelVersion
-	firstRisk, lowestRisk float64 // 0 = no risk is known yet
+	firstRisk, lowestRisk float64 // 0 if no risk is known yet
 	exploded              bool
 }
 
-// assess compares a new model with the previous ones. The risk of a model is measured on the coordinator's held-out
-// data or, without such data, is the median of the participants' risks.
+// assess compares a new model with the previous ones. It uses the risk on held-out data. Without such data it uses the
+// median of the participants' risks.
 func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
 	a := RiskAssessment{RiskDataSource: "the agents' median", Risk: m.MedianReportedRisk}
 	if m.HeldOutScore != nil {
 		a.RiskDataSource, a.Risk = "held-out data", m.HeldOutScore.Risk
 	}
-	if m.Version < r.newestVersion { // another run
+	if m.Version < r.newestVersion { // a new run has begun
 		*r = riskMonitor{}
 	}
 	r.newestVersion = m.Version
@@ -52,7 +52,7 @@ func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
 	return a
 }
 
-// describeRiskCondition logs a model that has become much worse, and keeps the condition for it.
+// describeRiskCondition logs a model that has become much worse, and raises or resolves the condition.
 func (a *RiskAssessment) describeRiskCondition(d *observe.EventDescription, version wire.ModelVersion) {
 	const condition = "model risk"
 	const remedy = "check the devices whose updates were clipped or left out last; `coordinator model rollback --to " +

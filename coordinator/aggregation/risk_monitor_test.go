@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRiskMonitor: a model that is much worse than earlier models is reported once, until models are good again.
+// TestRiskMonitor checks that a much worse model is reported once, until models are good again.
 func TestRiskMonitor(t *testing.T) {
 	unknown := math.NaN()
 	var r riskMonitor

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// withCentred returns a Aggregator whose rule is centred clipping, with or without an optimiser.
+// withCentred returns an Aggregator whose rule is centred clipping, with the given server optimiser.
 func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.AggregationEnded) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)
@@ -27,8 +27,8 @@ func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum
 	return w, next
 }
 
-// TestCentredClipping: of 1, 1, 4 the aggregates are 0.5, 1, 1 + 0.5/3, …, over restarts too, with the momentum of the
-// optimiser beside them.
+// TestCentredClipping checks that the updates 1, 1, 4 yield the aggregates 0.5, 1, 1 + 0.5/3, …, across restarts and
+// with an optimiser's momentum.
 func TestCentredClipping(t *testing.T) {
 	aggregates := []float64{0.5, 1, 1 + 0.5/3, 1 + 0.5/3 + (0.5-1./3)/3}
 	for _, beta := range []float64{0, 0.5} {
@@ -49,38 +49,38 @@ func TestCentredClipping(t *testing.T) {
 	}
 }
 
-// TestCentredClippingAgain: a fold that a crash has cut short ends the same, and the state is that of its model.
+// TestCentredClippingAgain checks that repeating an interrupted aggregation yields the same result and state.
 func TestCentredClippingAgain(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	foldsAgain(t, w, next)
 }
 
-// TestOneBeginsAnew: where an optimiser is configured in the middle of a run the rule's aggregate stays, and the other
-// way round; the log names what begins.
+// TestOneBeginsAnew checks that configuring an optimiser during a run keeps the rule's state, and vice versa. The log
+// names the component that starts from its initial state.
 func TestOneBeginsAnew(t *testing.T) {
 	fedavgm := optimizer.Config{Name: "fedavgm", LearningRate: 1, Momentum: 0.5, Tau: 1}
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	var log bytes.Buffer
 	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	next()                                // 0.5
-	w.cfg.Round.ServerOptimizer = fedavgm // m = 1
+	next()                                // the aggregate is 0.5
+	w.cfg.Round.ServerOptimizer = fedavgm // momentum in the next round: 1
 	if next(); w.weight() != 1.5 || !strings.Contains(log.String(), "name=fedavgm") ||
 		strings.Contains(log.String(), "name=centered_clipping") {
 		t.Errorf("weight %v, want 1.5; log %s", w.weight(), &log)
 	}
 	log.Reset()
-	w.cfg.Round.Aggregation = rule.DefaultConfig() // m = 0.5 + 2
+	w.cfg.Round.Aggregation = rule.DefaultConfig() // momentum in the next round: 0.5 + 2
 	if next(); w.weight() != 4 || log.Len() > 0 {
 		t.Errorf("weight %v, want 4; log %s", w.weight(), &log)
 	}
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5} // m = 1.25 + 0.5
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5} // momentum: 1.25 + 0.5
 	if next(); w.weight() != 5.75 || !strings.Contains(log.String(), "name=centered_clipping") ||
 		strings.Contains(log.String(), "name=fedavgm") {
 		t.Errorf("weight %v, want 5.75; log %s", w.weight(), &log)
 	}
 }
 
-// TestBackToAnAggregate: a run that begins from a model has the aggregate that made it.
+// TestBackToAnAggregate checks that a run that begins from a model continues with the aggregate stored with it.
 func TestBackToAnAggregate(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	for range 3 {
@@ -99,8 +99,8 @@ func TestBackToAnAggregate(t *testing.T) {
 	}
 }
 
-// TestRuleEvents: what a rule leaves out, and of what it counts a part, are events; those left out are told so, and sit
-// out no draw.
+// TestRuleEvents checks that updates which a rule excludes or clips are reported as events. Agents of excluded updates
+// are informed, and are not suspended.
 func TestRuleEvents(t *testing.T) {
 	for _, tt := range []struct {
 		by      rule.Config
@@ -156,7 +156,7 @@ func TestRuleEvents(t *testing.T) {
 	}
 }
 
-// TestTooFewForKrum: the round is abandoned with that reason.
+// TestTooFewForKrum checks that a round with too few updates for Krum is abandoned for that reason.
 func TestTooFewForKrum(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}

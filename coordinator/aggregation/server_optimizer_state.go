@@ -12,17 +12,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The states of the server's optimiser and of the rule are stored with the model that they made, in its slot and in the
-// archive. So a round that is closed again after a crash begins from the same state, and a run that returns to an
-// earlier model returns to the state of that model.
+// The state of the server optimiser and of the rule is stored with the model that it produced. If a round is aggregated
+// again after a crash, it starts from the same state. A run that returns to an earlier model also returns to its state.
 
-// statefulComponent is an optimiser or a rule that has a state.
+// statefulComponent is an optimiser or an aggregation rule that keeps state between rounds.
 type statefulComponent struct {
 	name             string
-	stateVectorCount int // of its state
+	stateVectorCount int // number of vectors in its state
 }
 
-// statefulComponents returns the configured ones in the order of their vectors in a state: optimiser, rule.
+// statefulComponents returns the configured stateful components in the order of their vectors: optimiser, rule.
 func (w *Aggregator) statefulComponents() (all []statefulComponent) {
 	r := &w.cfg.Round
 	for _, k := range []statefulComponent{{r.ServerOptimizer.Name,
@@ -35,8 +34,8 @@ func (w *Aggregator) statefulComponents() (all []statefulComponent) {
 	return all
 }
 
-// loadServerState returns the state with a model: the vectors of the optimiser, then those of the rule. A component
-// whose state is missing or damaged gets its initial state, as if it had just been configured.
+// loadServerState returns the state stored with a model: the vectors of the optimiser, then the vectors of the rule. A
+// component whose state is missing or damaged starts from its initial state.
 func (w *Aggregator) loadServerState(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
 	if len(w.statefulComponents()) == 0 {
 		return nil, nil
@@ -59,14 +58,15 @@ func (w *Aggregator) loadServerState(run wire.RunID, version wire.ModelVersion, 
 	return state, nil
 }
 
-// newServerState returns the state before the first round, for models of length d; nil if there is none.
+// newServerState returns the initial state for models with d parameters. It is empty if no component is stateful.
 func (w *Aggregator) newServerState(d int) [][]float64 {
 	r := &w.cfg.Round
 	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
 		rule.NewState(rule.New[float32](r.Aggregation), d)...)
 }
 
-// packServerState encodes a state. The name of each component precedes its vectors. It returns nil without a component.
+// packServerState encodes the state. The name of each component precedes its vectors. The result is nil if no component
+// is stateful.
 func (w *Aggregator) packServerState(state [][]float64) (b []byte) {
 	for _, k := range w.statefulComponents() {
 		if len(state) < k.stateVectorCount {
@@ -81,14 +81,14 @@ func (w *Aggregator) packServerState(state [][]float64) (b []byte) {
 	return b
 }
 
-// componentWithLostState is a component whose state could not be unpacked.
+// componentWithLostState is a component whose stored state could not be decoded.
 type componentWithLostState struct {
 	statefulComponent
 	unpackError error
 }
 
-// unpackServerState decodes the result of packServerState for the configured components. begun are the components that
-// get their initial state.
+// unpackServerState decodes the output of packServerState. begun lists the components that start from their initial
+// state.
 func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []componentWithLostState) {
 	d := w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()
 	parts := map[string][]byte{}
@@ -123,7 +123,7 @@ func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []com
 	return state, begun
 }
 
-// stateVectorCount returns the number of vectors in the state of an optimiser or a rule; 0 for an unknown name.
+// stateVectorCount returns the number of state vectors of an optimiser or a rule, or 0 for an unknown name.
 func stateVectorCount(name string) int {
 	if slices.Contains(optimizer.Names(), name) {
 		return len(optimizer.New(optimizer.Config{Name: name}).StateVectorNames())
@@ -131,14 +131,14 @@ func stateVectorCount(name string) int {
 	return rule.StateVectorCount(name)
 }
 
-// archivedServerState returns the packed state that is stored with a model in the archive.
+// archivedServerState returns the encoded state that is archived with a model.
 func (w *Aggregator) archivedServerState(models *store.ModelFolder, version uint64, hash wire.Digest) ([]byte, error) {
-	const most = 3 // vectors, of an optimiser and a rule
+	const most = 3 // maximum number of vectors of an optimiser and a rule together
 	return models.OptimizerState(version, hash,
 		2*(1+255)+8*w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()*most)
 }
 
-// inheritedServerState returns the state that is stored with the model with which the run begins; nil if there is none.
+// inheritedServerState returns the state stored with the model from which the run begins, or nil if none is stored.
 func (w *Aggregator) inheritedServerState() ([][]float64, error) {
 	from := w.folder.Origin
 	run, version, ok := runs.ParseModelName(from.Model, 0)

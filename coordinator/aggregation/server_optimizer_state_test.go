@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// momentum is a Aggregator whose server has FedAvgM.
+// momentum is an Aggregator with the server optimiser FedAvgM.
 type momentum struct {
 	*Aggregator
-	journaled *round.Plan // of the next round
+	journaled *round.Plan // plan of the next round
 }
 
-// withMomentum returns one, and a function that folds a round of these updates.
+// withMomentum returns an Aggregator with FedAvgM, and a function that aggregates a round of the given updates.
 func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.AggregationEnded) {
 	t.Helper()
 	w, spool, e := benchOf(t, 0, nil, updates...)
@@ -34,7 +34,7 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.AggregationEnded {
-		w.folder.ModelSlots.ProtectNewest() // as the journal does
+		w.folder.ModelSlots.ProtectNewest() // saving the journal does the same
 		plan.RecentAggregations = nil
 		e.Plan = plan
 		folded, _ := w.Aggregate(1, spool, e)
@@ -46,7 +46,8 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 	}
 }
 
-// TestServerMomentum: m = 1, 1.5, 1.75 for D = 1 in each round, and half of it is the step, over restarts too.
+// TestServerMomentum checks the weights for m = 1, 1.5, 1.75, with D = 1 in each round and steps of half of m, across
+// restarts.
 func TestServerMomentum(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for i, want := range []float32{0.5, 1.25, 2.125} {
@@ -57,13 +58,14 @@ func TestServerMomentum(t *testing.T) {
 	}
 }
 
-// TestFoldAgain: a fold that a crash has cut short after it stored its model and its state ends the same.
+// TestFoldAgain checks that repeating an aggregation that was interrupted after storing its model and state yields the
+// same result.
 func TestFoldAgain(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	foldsAgain(t, w, next)
 }
 
-// foldsAgain folds the second round twice, as after a crash: the model and its state are the same.
+// foldsAgain aggregates the second round twice, as after a crash, and checks that the model and its state are the same.
 func foldsAgain(t *testing.T, w momentum, next func() round.AggregationEnded) {
 	t.Helper()
 	before := next()
@@ -74,7 +76,7 @@ func foldsAgain(t *testing.T, w momentum, next func() round.AggregationEnded) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
+	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still refers to the first model
 	again := next()
 	got, err := w.folder.LoadModelSlot(1, 2, hash)
 	if again.NextPlan.BaseModel.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
@@ -83,8 +85,8 @@ func foldsAgain(t *testing.T, w momentum, next func() round.AggregationEnded) {
 	}
 }
 
-// TestStateOfAnotherModel: a state is read with the model that it made only. Without one the optimiser begins anew, and
-// says so.
+// TestStateOfAnotherModel checks that a state is used only with the model that it belongs to. Otherwise the optimiser
+// starts from its initial state and logs a warning.
 func TestStateOfAnotherModel(t *testing.T) {
 	for name, spoil := range map[string]func(m *runs.SlotModel){
 		"cut short":            func(m *runs.SlotModel) { m.OptimizerState = []byte("\x07fedavgm1234") },
@@ -99,14 +101,14 @@ func TestStateOfAnotherModel(t *testing.T) {
 		var log bytes.Buffer
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		next()
-		next() // 1.25
+		next() // the weight is 1.25
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
 		m, err := w.folder.LoadModelSlot(1, 2, w.baseModelBlob.Ref.Hash)
 		if err == nil {
 			spoil(m)
-			for range 2 { // the other slot goes, too
+			for range 2 { // overwrite the other slot as well
 				err = errors.Join(err, w.folder.SaveModelSlot(m))
 				w.folder.ModelSlots.ProtectNewest()
 			}
@@ -121,7 +123,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 	}
 }
 
-// TestBackToAModel: a run that begins from a model takes over the state with it; and states go with their models.
+// TestBackToAModel checks that a run that begins from a model continues with the state stored with it.
 func TestBackToAModel(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for range 3 {
@@ -150,8 +152,8 @@ func TestBackToAModel(t *testing.T) {
 	}
 }
 
-// TestRefuseAbove: long updates are left out before the fold, or clipped. An agent sits out whose update outweighs all
-// others.
+// TestRefuseAbove checks that large updates are left out before the aggregation, or clipped. An agent whose update
+// outweighs all others is suspended.
 func TestRefuseAbove(t *testing.T) {
 	for _, tt := range []struct {
 		above   float64
@@ -164,14 +166,14 @@ func TestRefuseAbove(t *testing.T) {
 		{0, []float32{1, 1, 1, 1, 4.9}, 1.4, 0, 0},
 		{0, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
-		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few to tell
+		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few updates for a usual norm
 		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
 		{100, []float32{1, 1, 1, 1, 99}, 1, 1, 1},
 		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.UsesRobustAggregation = true
-		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
+		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // a factor that no update reaches
 		folded, events := w.Aggregate(1, spool, e)
 		var left []UpdateLeftOut
 		for _, f := range events {
@@ -194,10 +196,11 @@ func TestRefuseAbove(t *testing.T) {
 	}
 }
 
-// TestTooFewToFold: where the rule needs more updates than the guard would leave, the fold of all is taken; where it
-// needs more than there are, the round is abandoned.
+// TestTooFewToFold checks that all updates are used if the rule requires more than the guard would keep. If the rule
+// requires more than exist, the round is abandoned.
 func TestTooFewToFold(t *testing.T) {
-	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // leaves the median, of an even number none
+	// The rule keeps the median of an odd number of updates, and no update of an even number.
+	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12}
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
 	if folded, events := w.Aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(events) != 1 {
@@ -210,7 +213,7 @@ func TestTooFewToFold(t *testing.T) {
 	}
 }
 
-// TestTrimmedFold: the coordinator folds by the rule that is configured.
+// TestTrimmedFold checks that the coordinator aggregates with the configured rule.
 func TestTrimmedFold(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}

@@ -12,24 +12,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// strip is the number of elements that are aggregated at a time, a multiple of the unit of each codec. It bounds the
-// memory that an aggregation needs in addition to the models.
+// strip is the number of elements that are aggregated at a time, a multiple of each codec's unit. It limits the memory
+// of an aggregation beyond the models.
 const strip = 1 << 15
 
-// spooledUpdateReader is the rule.UpdateReader of the updates of a set, which are in a spool. It verifies their
-// checksums as it reads them.
+// spooledUpdateReader implements [rule.UpdateReader] for updates stored in a spool. It verifies checksums while
+// reading.
 type spooledUpdateReader struct {
 	packedSpool
 	contributions       []round.Contribution
-	dimension           int // elements of an update
+	dimension           int // number of elements of an update
 	payloadVerifiers    []*store.PayloadVerifier
-	checksummedElements int // elements of each update that its verifier has read
+	checksummedElements int // number of elements per update that the verifiers have read
 	verified            bool
 	unitBytes           []byte
 	vectorBuffer        []float32
 }
 
-// forEachStrip calls do for each strip. After the last one all updates have been verified.
+// forEachStrip calls do for each strip [from, to), then verifies the checksums of all updates.
 func (u *spooledUpdateReader) forEachStrip(do func(from, to int) error) error {
 	for from := 0; from < u.dimension; from += strip {
 		if err := do(from, min(from+strip, u.dimension)); err != nil {
@@ -60,7 +60,7 @@ func (u *spooledUpdateReader) ForEachUpdate(from, to int, take func(k int, v []f
 			return err
 		}
 		if u.checksummedElements == from {
-			_, _ = u.payloadVerifiers[k].Write(u.unitBytes) // never fails
+			_, _ = u.payloadVerifiers[k].Write(u.unitBytes) // a hash write never fails
 		}
 		take(k, v)
 	}
@@ -70,7 +70,7 @@ func (u *spooledUpdateReader) ForEachUpdate(from, to int, take func(k int, v []f
 	return nil
 }
 
-// ReadColumns implements [rule.UpdateReader]. The first call reads and decodes all updates once more, to verify their
+// ReadColumns implements [rule.UpdateReader]. The first call also reads and decodes all updates to verify their
 // checksums.
 func (u *spooledUpdateReader) ReadColumns(from int, rows [][]float32) error {
 	if err := u.verifyChecksums(); err != nil {
@@ -86,7 +86,7 @@ func (u *spooledUpdateReader) ReadColumns(from int, rows [][]float32) error {
 	return nil
 }
 
-// verifyChecksums compares all updates with their checksums, once. It reads the elements that were not read yet.
+// verifyChecksums verifies the checksums of all updates once. It first reads the elements that have not been read yet.
 func (u *spooledUpdateReader) verifyChecksums() error {
 	if u.verified {
 		return nil
@@ -107,8 +107,8 @@ func (u *spooledUpdateReader) verifyChecksums() error {
 	return nil
 }
 
-// readElements returns some elements of update k, and sets u.bytes to the bytes of their units. They are valid until
-// the next call.
+// readElements returns elements [from, to) of update k and sets u.unitBytes to their encoded units. Both are valid
+// until the next call.
 func (u *spooledUpdateReader) readElements(k, from, to int) ([]float32, error) {
 	start, end, first := codec.EncodedByteRange(u.codec, u.dimension, from, to)
 	elements, _ := u.codec.IndependentUnitSize()
@@ -117,7 +117,8 @@ func (u *spooledUpdateReader) readElements(k, from, to int) ([]float32, error) {
 		n)[:n]
 	err := u.ReadPayloadAt(string(u.contributions[k].Agent), u.unitBytes, int64(start))
 	if err == nil {
-		if u.codec.Decode(u.vectorBuffer, u.unitBytes) != nil { // it was decoded when it arrived
+		// A decoding error means that the file changed, since the update was valid on arrival.
+		if u.codec.Decode(u.vectorBuffer, u.unitBytes) != nil {
 			err = u.payloadVerifiers[k].ChangedError()
 		}
 	}
@@ -131,13 +132,13 @@ func (u *spooledUpdateReader) newUpdateReadError(k int, err error) error {
 	return wrapSpoolReadError(u.contributions[k].Agent, err)
 }
 
-// wrapSpoolReadError wraps the error of reading an accepted update.
+// wrapSpoolReadError wraps an error that occurred while reading an accepted update.
 func wrapSpoolReadError(agent wire.AgentID, err error) error {
 	return fmt.Errorf("%w: update of %s: %w", round.ErrSpoolDamaged, agent, err)
 }
 
-// SpooledUpdates returns the updates in the spool of a round that an earlier process began. Training updates have their
-// norm. An update whose manifest cannot be decoded is omitted; its agent is asked for it again.
+// SpooledUpdates returns the updates in the spool of a round that an earlier process began. Training updates include
+// their norm. Updates with a damaged manifest are omitted, and their agents are asked again.
 func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
 	error) {
 	all := map[wire.AgentID]round.SpooledUpdate{}

@@ -19,14 +19,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestStrips: a model that is folded strip by strip has the bits of one that is folded whole, by each rule and of each
-// codec; and an update that was changed on disk is found, though the strips before it were read by then.
+// TestStrips checks for each rule and codec that aggregating in strips yields the same bits as aggregating whole
+// vectors. An update that changes on disk during the aggregation is detected.
 func TestStrips(t *testing.T) {
 	const d = strip + strip/2 + 3
 	for _, word := range spec.Codecs() {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
 		if codec.DecodesOnlyWholeVectors(c) {
-			continue // a fold reads raw ones instead: TestUnpack
+			continue // such updates are decoded first: see TestUnpack
 		}
 		if elements, _ := c.IndependentUnitSize(); strip%elements != 0 {
 			t.Fatalf("%s: a strip of %d elements is no whole number of units of %d", word, strip, elements)
@@ -75,7 +75,7 @@ func TestStrips(t *testing.T) {
 			t.Fatal(logs, err)
 		}
 		for _, change := range []func(p []byte){
-			func(p []byte) { p[0] ^= 1 }, // finite
+			func(p []byte) { p[0] ^= 1 }, // changes one bit; the number stays finite
 			func(p []byte) { copy(p, "\xff\xff\xff\xff") },
 		} {
 			damage(t, logs[0], change)
@@ -89,7 +89,7 @@ func TestStrips(t *testing.T) {
 	}
 }
 
-// ruleOf is a configuration of a rule in which its numbers matter.
+// ruleOf returns a configuration of the rule in which its parameters have an effect.
 func ruleOf(name string) rule.Config {
 	c := rule.Config{Rule: name, TrimShare: 0.2}
 	switch name {
@@ -128,7 +128,7 @@ func foldStrips(name string, spool *store.UpdateSpool, set []round.Contribution,
 	return dst, u.forEachStrip(func(from, to int) error { return fold.AggregatePart(dst[from:to], &s, from) })
 }
 
-// damage changes a number near the end of a log.
+// damage changes a number near the end of a log file.
 func damage(t *testing.T, log string, change func(number []byte)) {
 	t.Helper()
 	p, err := os.ReadFile(log)

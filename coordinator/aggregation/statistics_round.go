@@ -13,12 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A statistics round in the middle of a run includes the agents that have joined since the first one. Its plan keeps
-// the model. Expressed in the new standardisation, the model becomes the next version, with the same predictions on raw
-// data.
+// A statistics round in the middle of a run includes agents that joined after the first one. The model is kept and
+// converted to the new standardisation, with unchanged predictions on raw data. The result is the next version.
 
-// planRestandardizationIfDue returns the plan of a statistics round instead of the training round next, whose model is
-// stored, if one follows that version of the model; else it returns next.
+// planRestandardizationIfDue returns the plan of a statistics round if one is due after the model of next. Otherwise it
+// returns next.
 func (w *Aggregator) planRestandardizationIfDue(next round.Plan) (round.Plan, error) {
 	last := w.cfg.Round.MaxAggregations > 0 && next.BaseModelVersion >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	standardization := w.compiledTask.Standardization()
@@ -36,8 +35,8 @@ func (w *Aggregator) planRestandardizationIfDue(next round.Plan) (round.Plan, er
 }
 
 // planTrainingAfterStatistics plans the training round after a statistics round in the middle of a run. t is the task
-// with the new standardisation. The step-size schedule continues. The states of the server's optimiser and of the rule,
-// which refer to the old columns, are reset.
+// with the new standardisation. The step-size schedule continues. The state of the server optimiser and the rule is
+// reset, because it refers to the old columns.
 func (w *Aggregator) planTrainingAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
 	model, st := make([]float32, len(w.baseModelBlob.Data)/4), &t.Standardization
 	if err := wire.DecodeVector(model, w.baseModelBlob.Data); err != nil {
@@ -58,8 +57,7 @@ func (w *Aggregator) planTrainingAfterStatistics(run wire.RunID, p *round.Plan, 
 		w.newServerState(len(model)))
 }
 
-// resumeRestandardization loads the model of a statistics round in the middle of a run, and the standardisation of the
-// model.
+// resumeRestandardization loads the model and its standardisation for a statistics round in the middle of a run.
 func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	p, s := &r.Plan, w.compiledTask.UpdateSchema(wire.KindTraining)
 	kept, err := w.folder.LoadModelSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
@@ -75,7 +73,7 @@ func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return damage
 	case damage != nil:
-		w.unarchivedModel = kept // the previous process ended before it was archived
+		w.unarchivedModel = kept // the previous process ended before archiving it
 	case file == nil && runs.ExtractModelVector(archived, p.BaseModel.Hash, s) != nil:
 		file = archived
 		err := w.folder.SaveModelSlot(&runs.SlotModel{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash,
@@ -98,7 +96,7 @@ func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	return w.setBaseModel(runs.ExtractModelVector(file, p.BaseModel.Hash, s))
 }
 
-// aggregateStatistics standardises the task by the agents' moments and plans the next training round.
+// aggregateStatistics computes the standardisation from the agents' moments and plans the next training round.
 func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpool,
 	e round.AggregateUpdates) (round.Plan,
 	[]observe.Event,
@@ -137,7 +135,8 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpoo
 		next, err := w.planTrainingAfterStatistics(run, &e.Plan, t)
 		return next, []observe.Event{ready}, err
 	}
-	model, from, err := w.modelBeforeRestandardization() // while an error can still leave all as it was
+	// Read the model first: an error here must leave the task unchanged.
+	model, from, err := w.modelBeforeRestandardization()
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
@@ -149,10 +148,10 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpoo
 	return next, []observe.Event{ready}, err
 }
 
-// constantColumnDetector finds the columns that contain the same number in all rows of all devices.
+// constantColumnDetector finds columns with the same value in all rows of all devices.
 type constantColumnDetector struct {
 	variesByColumn     []bool
-	minMeans, maxMeans []float64 // of the devices' means
+	minMeans, maxMeans []float64 // minimum and maximum of the devices' means, by column
 }
 
 func (c *constantColumnDetector) addMoments(m *learner.ColumnMoments) {
@@ -174,7 +173,7 @@ func (c *constantColumnDetector) constantColumnIndices() (all []int) {
 	return all
 }
 
-// eachMoments passes the moments of each agent to take.
+// eachMoments calls take with the moments of each agent.
 func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*learner.ColumnMoments)) error {
 	var buffer []byte
 	for _, x := range set {
@@ -204,12 +203,12 @@ func decodeMoments(payload []byte) (*learner.ColumnMoments, error) {
 var statisticsRows = observe.OptionalGauge("statistics_rows",
 	"Number of rows of all agents in the standardisation of the task.")
 
-// StatisticsReady: the statistics round computed the standardisation of the task.
+// StatisticsReady reports that a statistics round computed the standardisation of the task.
 type StatisticsReady struct {
 	Rows              float64
 	Columns           int
 	DistantDataAgents []DistantDataAgent
-	// ConstantColumns are the columns that have the same number in all rows of all devices. They are not scaled.
+	// ConstantColumns lists columns with the same value in all rows of all devices. They are not scaled.
 	ConstantColumns []string
 }
 

@@ -10,20 +10,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// packedSpool is a spool whose updates are all packed by one codec.
+// packedSpool is a spool whose updates are all encoded with the same codec.
 type packedSpool struct {
 	*store.UpdateSpool
 	codec codec.Codec[float32]
 }
 
-// wrapPackedSpool returns a round's spool with the codec of the task.
+// wrapPackedSpool combines a round's spool with the codec of the task.
 func (w *Aggregator) wrapPackedSpool(s *store.UpdateSpool) packedSpool {
 	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.UpdateCodec)}
 }
 
-// unpackSpool returns a spool whose updates can be read in strips. If the task's codec decodes only whole vectors, it
-// unpacks the updates of the set into a spool of raw updates inside the round's spool; done removes that. Some updates
-// of such a round may be raw already. After a restart they are unpacked again.
+// unpackSpool returns a spool whose updates can be read in strips. If the codec decodes only whole vectors, it decodes
+// the updates into a spool of raw updates within the round's spool. done removes that spool. After a restart the
+// updates are decoded again.
 func (w *Aggregator) unpackSpool(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
 	done func(), err error) {
 	all, done = w.wrapPackedSpool(spool), func() {}
@@ -42,7 +42,7 @@ func (w *Aggregator) unpackSpool(r wire.RoundID, spool *store.UpdateSpool, set [
 	if err != nil {
 		return all, done, err
 	}
-	done = func() { // a spool that is left behind is removed with the round's
+	done = func() { // If removal fails, the spool is removed with the round's spool.
 		_ = raw.Close()
 		_ = w.folder.Disk.RemoveAll(dir)
 	}
@@ -69,7 +69,7 @@ func (w *Aggregator) forEachUnpackedUpdate(spool *store.UpdateSpool, set []round
 			payload = p
 			err = codec.ForName[float32](x.Codec).Decode(v, p)
 		}
-		if err != nil { // it was decoded when it arrived
+		if err != nil { // An error means damage, since the update was valid on arrival.
 			return wrapSpoolReadError(x.Agent, err)
 		}
 		if err := take(k, v); err != nil {

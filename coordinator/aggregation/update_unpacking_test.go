@@ -26,8 +26,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// wideBench is a Aggregator with a model of more than a strip of parameters, whose agents pack updates by a codec, and
-// the spool of round 9.
+// wideBench returns an Aggregator with a model larger than a strip, whose agents use the given codec. It also returns
+// the spool of round 9 and its folder.
 func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.UpdateSpool, string) {
 	t.Helper()
 	d, err := runs.OpenStateFolder(store.LocalDisk, t.TempDir())
@@ -56,7 +56,7 @@ func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.UpdateSpool, 
 	return w, spool, dir
 }
 
-// putPacked puts an update into a spool as its agent signs it.
+// putPacked puts an update with its signed manifest into a spool.
 func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spec.Codec, p []byte) {
 	t.Helper()
 	m, err := wire.NewManifest(p, wire.Digest{})
@@ -75,8 +75,8 @@ func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spe
 	}
 }
 
-// TestUnpack: a fold reads updates that can only be unpacked whole, and a raw one among them, as their agents meant
-// them; also where a process before this one was killed while it unpacked them; and nothing is left of it.
+// TestUnpack checks the aggregation of updates that can only be decoded as a whole, with a raw update among them. It
+// also simulates a process that was killed while decoding, and checks that no temporary files remain.
 func TestUnpack(t *testing.T) {
 	for _, word := range spec.Codecs() {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
@@ -109,7 +109,7 @@ func TestUnpack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set = set[1:] // one is left out
+		set = set[1:] // leave out one update
 		all, done, err := w.unpackSpool(9, spool, set)
 		if err != nil {
 			t.Fatal(err)
@@ -144,8 +144,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestSpooledUpdates: after a restart the norm, codec and reported risk of an update are read from the spool. An update
-// whose manifest cannot be decoded is omitted, and may be stored again.
+// TestSpooledUpdates checks that after a restart the norm, codec and reported risk of updates are read from the spool.
+// An update with a damaged manifest is omitted and can be stored again.
 func TestSpooledUpdates(t *testing.T) {
 	w, spool, _ := wideBench(t, spec.CodecSigns)
 	log := strings.Builder{}
@@ -168,7 +168,8 @@ func TestSpooledUpdates(t *testing.T) {
 	putPacked(t, spool, "b", spec.CodecRaw, raw)
 }
 
-// TestUnpackDamaged: an update that the coordinator's disk has changed ends the fold, and blames no agent.
+// TestUnpackDamaged checks that an update changed on the coordinator's disk ends the aggregation without blaming an
+// agent.
 func TestUnpackDamaged(t *testing.T) {
 	w, spool, dir := wideBench(t, spec.CodecSigns)
 	v := make([]float32, len(w.baseModelBlob.Data)/4)

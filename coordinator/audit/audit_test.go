@@ -26,7 +26,7 @@ func keyOf(n byte) ed25519.PrivateKey {
 
 func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 
-// site is a state folder with its history's heads.
+// site is a state folder with the signed heads of its history.
 type site struct {
 	t     *testing.T
 	dir   string
@@ -77,7 +77,8 @@ func (s *site) verify() (VerificationReport, error) {
 	})
 }
 
-// filled has six entries: two starts, four commands; the heads of rounds 1 and 2 are of entries 3 and 5.
+// filled returns a log with six entries: two starts and four commands. The heads of rounds 1 and 2 refer to entries 3
+// and 5.
 func filled(t *testing.T) *site {
 	s := newSite(t)
 	s.open()
@@ -102,7 +103,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestTampered changes the folder as somebody who can write it, but has not got the key.
+// TestTampered modifies the folder like an attacker with write access but without the key.
 func TestTampered(t *testing.T) {
 	edit := func(s *site, change func(lines []string) []string) {
 		path := filepath.Join(s.dir, Folder, nameOfFileFrom(1))
@@ -115,7 +116,7 @@ func TestTampered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// rebuilt makes all hashes anew.
+	// rebuilt writes a new log with valid hashes.
 	rebuilt := func(s *site, key ed25519.PrivateKey, about ...string) {
 		s.heads[1] = nil
 		s.key = key
@@ -181,7 +182,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestAnotherKey: the coordinator gets another key, and vouches for what the one before has signed.
+// TestAnotherKey checks that the log remains valid after the coordinator's key is replaced.
 func TestAnotherKey(t *testing.T) {
 	s := filled(t)
 	s.key = keyOf(2)
@@ -196,7 +197,7 @@ func TestAnotherKey(t *testing.T) {
 	}
 }
 
-// TestFiles: the log goes on in another file, and may be read from any of them on.
+// TestFiles checks that the log continues in a new file, and can be verified without the oldest files.
 func TestFiles(t *testing.T) {
 	s := newSite(t)
 	s.open()
@@ -219,7 +220,7 @@ func TestFiles(t *testing.T) {
 	if r, err := s.verify(); err != nil || r.FirstEntry == 1 || r.LastEntry != 20 || r.LastVerifiedEntry != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// a file that was begun when the power went
+	// an empty file, as after a power cut
 	if err := os.WriteFile(filepath.Join(s.dir, Folder, nameOfFileFrom(21)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestAfterClose: requests that are answered while the process ends crash nothing.
+// TestAfterClose checks that requests which end after Close cause no panic.
 func TestAfterClose(t *testing.T) {
 	s := newSite(t)
 	s.open()
@@ -245,7 +246,7 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// full is a disk that takes nothing while it is full.
+// full is a file system whose writes fail while *is is true.
 type full struct {
 	store.FS
 	is *bool
@@ -274,7 +275,7 @@ func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
 	return f.File.WriteAt(p, at)
 }
 
-// TestFull: nothing that was noted is lost while the disk is full, and what nobody has written down is an error.
+// TestFull checks that no queued entry is lost while the disk is full, and that a direct entry returns an error.
 func TestFull(t *testing.T) {
 	s := newSite(t)
 	is := false

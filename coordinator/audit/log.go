@@ -1,7 +1,9 @@
-// Package audit keeps the log of who changed a federation, and whom its coordinator kept out: lines of JSON of which
-// each has the hash of the one before, so that none can be changed, taken away or put between without all later ones
-// being made anew. The coordinator signs the newest hash in each round's line of the history: whoever has not got its
-// key cannot make them anew unseen.
+// Package audit records who changed a federation and which devices the coordinator excluded. The log consists of JSON
+// lines that form a hash chain: each entry contains the hash of the previous line. Changing, removing or inserting an
+// entry invalidates all later ones.
+//
+// The coordinator signs the newest hash in each round's line of the history. Without its key, the log cannot be
+// rewritten undetected.
 package audit
 
 import (
@@ -22,41 +24,41 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// EventKind is the kind of an entry.
+// EventKind is the kind of a log entry.
 type EventKind string
 
-// The events.
+// Kinds of log entries.
 const (
-	Started   EventKind = "started"   // a process; key is the coordinator's public key
-	Epoch     EventKind = "epoch"     // was raised, to about
-	Command   EventKind = "command"   // about is the request, before it is carried out
-	Refused   EventKind = "refused"   // the command of the entry before, or an update, with the reason
-	Joined    EventKind = "joined"    // a device, with a token
-	Renewed   EventKind = "renewed"   // a device's key or certificate, or both
-	Opened    EventKind = "opened"    // any device may join, until about; closed again without about
-	Reloaded  EventKind = "reloaded"  // the list of agents, by a signal
+	Started   EventKind = "started"   // a process started; PublicKey is the coordinator's key
+	Epoch     EventKind = "epoch"     // the epoch was raised to Subject
+	Command   EventKind = "command"   // a request in Subject, logged before it is executed
+	Refused   EventKind = "refused"   // the previous command or an update was rejected; Subject is the reason
+	Joined    EventKind = "joined"    // a device enrolled with a token
+	Renewed   EventKind = "renewed"   // a device renewed its key, its certificate or both
+	Opened    EventKind = "opened"    // enrolment is open to any device until Subject; closed if empty
+	Reloaded  EventKind = "reloaded"  // the list of agents was reloaded after a signal
 	LeftOut   EventKind = "left out"  // an agent's update was left out of a model
-	Sidelined EventKind = "sidelined" // an agent sits out
-	Released  EventKind = "released"  // an agent may be drawn again
+	Sidelined EventKind = "sidelined" // an agent was suspended from rounds
+	Released  EventKind = "released"  // an agent's suspension ended
 	Clone     EventKind = "clone"     // two devices use one identity
-	Lost      EventKind = "lost"      // entries before this one
-	Foreign   EventKind = "foreign"   // an announcement was signed with the coordinator's key elsewhere
+	Lost      EventKind = "lost"      // earlier entries could not be logged
+	Foreign   EventKind = "foreign"   // another process used the coordinator's key
 )
 
-// Entry is a line of the log. N counts from 1 on. Previous is the SHA-256 of the line before, without its newline; that
-// of line 1 is empty.
+// Entry is a line of the log. Number starts at 1. PreviousHash is the SHA-256 of the previous line without its newline,
+// and is empty in entry 1.
 type Entry struct {
 	Number       uint64       `json:"n"`
 	Time         time.Time    `json:"time"`
 	Event        EventKind    `json:"event"`
-	Actor        string       `json:"who,omitempty"` // the user, or the token's name
+	Actor        string       `json:"who,omitempty"` // name of the user or the token
 	Agent        wire.AgentID `json:"agent,omitempty"`
 	Subject      string       `json:"about,omitempty"`
 	PublicKey    []byte       `json:"key,omitempty"`
 	PreviousHash []byte       `json:"previous,omitempty"`
 }
 
-// ChainHead says that the log had n entries, of which the last one's line has this hash, when a round ended.
+// ChainHead identifies the newest entry at the end of a round: its number and the hash of its line.
 type ChainHead struct {
 	EntryCount uint64 `json:"n"`
 	Hash       []byte `json:"hash"`
@@ -64,15 +66,15 @@ type ChainHead struct {
 }
 
 const (
-	// Folder is the log's in the state folder: files of at most maxFile bytes, each named by the number of its first
-	// entry.
+	// Folder is the name of the log's folder in the state folder. Each file has at most maxFile bytes and is named
+	// after the number of its first entry.
 	Folder  = "audit"
 	maxFile = 16 << 20
-	// maxWaiting bounds the entries that wait for the disk.
+	// maxWaiting is the maximum number of entries queued for writing.
 	maxWaiting = 4096
 )
 
-// Log is open for one process.
+// Log is an audit log that is open for writing.
 type Log struct {
 	disk          store.Disk
 	dir           string
@@ -81,24 +83,24 @@ type Log struct {
 	now           func() time.Time
 	reportFailure func(error)
 
-	mu              sync.Mutex // of what is being written
+	mu              sync.Mutex // guards newestFile, lastEntryNumber and lastEntryHash
 	newestFile      *store.RoundHistory
 	lastEntryNumber uint64
 	lastEntryHash   []byte
 
 	queueMutex    sync.Mutex
 	queuedEntries []Entry
-	lostEntries   int // that found no place among them
+	lostEntries   int // number of entries dropped because the queue was full
 	closed        bool
 
 	headMutex sync.Mutex
-	head      ChainHead // what is on the disk, without a signature
+	head      ChainHead // newest entry on disk, without a signature
 
 	wake, stop, done chan struct{}
 }
 
-// Open opens the log of a state folder, or begins it, and says who has. Entries that nobody waits for are written by a
-// goroutine of its own; failed is told when they cannot be, and then kept for the next try.
+// Open opens or creates the log of a state folder and records the start of the process. A goroutine writes the entries
+// of RecordEntryLater. If writing fails, it calls failed and retries with the next entry.
 func Open(disk store.Disk, state string, federation wire.FederationName, key ed25519.PrivateKey, now func() time.Time,
 	failed func(error)) (*Log, error) {
 	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now,
@@ -117,7 +119,7 @@ func Open(disk store.Disk, state string, federation wire.FederationName, key ed2
 	return l, nil
 }
 
-// resumeNewestFile opens the newest file, and takes up the count and the hash of the newest line.
+// resumeNewestFile opens the newest file and restores the number and the hash of the last entry.
 func (l *Log) resumeNewestFile() error {
 	names, err := FileNames(l.disk, filepath.Dir(l.dir))
 	if err != nil {
@@ -130,7 +132,7 @@ func (l *Log) resumeNewestFile() error {
 	if l.newestFile, err = l.disk.OpenRoundHistory(newest); err != nil {
 		return err
 	}
-	for _, name := range slices.Backward(names) { // a file may have been begun without a line
+	for _, name := range slices.Backward(names) { // the newest file may be empty
 		path := filepath.Join(l.dir, name)
 		for line, err := range l.disk.NewestHistoryLines(path) {
 			var e Entry
@@ -157,13 +159,13 @@ func hashOfLine(line []byte) []byte {
 
 func nameOfFileFrom(first uint64) string { return fmt.Sprintf("%020d.jsonl", first) }
 
-// FileNames returns the names of the log's files in a state folder, the oldest first.
+// FileNames returns the names of the log files in a state folder, oldest first.
 func FileNames(disk store.Disk, state string) (names []string, err error) {
 	entries, err := disk.ReadDir(filepath.Join(state, Folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	for _, e := range entries { // sorted by name
+	for _, e := range entries { // ReadDir sorts by name
 		if n, of := strings.CutSuffix(e.Name(), ".jsonl"); of && len(n) == 20 && strings.Trim(n, "0123456789") == "" {
 			names = append(names, e.Name())
 		}
@@ -171,7 +173,7 @@ func FileNames(disk store.Disk, state string) (names []string, err error) {
 	return names, err
 }
 
-// RecordEntry adds an entry, and returns when it is on the disk. N, time and hash are its own affair.
+// RecordEntry appends an entry and returns when it is on disk. It sets Number, PreviousHash and, if zero, Time.
 func (l *Log) RecordEntry(e Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,19 +205,18 @@ func (l *Log) appendEntry(e Entry) error {
 	return nil
 }
 
-// startNextFile begins the next file.
+// startNextFile creates the next file and closes the current one.
 func (l *Log) startNextFile() error {
 	next, err := l.disk.OpenRoundHistory(filepath.Join(l.dir, nameOfFileFrom(l.lastEntryNumber+1)))
 	if err != nil {
 		return err
 	}
-	_ = l.newestFile.Close() // all of it is synced
+	_ = l.newestFile.Close() // every append was synced
 	l.newestFile = next
 	return l.disk.SyncDir(l.dir)
 }
 
-// RecordEntryLater adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it
-// does nothing.
+// RecordEntryLater queues an entry for writing. It never blocks on the disk. After Close it does nothing.
 func (l *Log) RecordEntryLater(e Entry) {
 	e.Time = l.now()
 	l.queueMutex.Lock()
@@ -233,7 +234,7 @@ func (l *Log) RecordEntryLater(e Entry) {
 	}
 }
 
-// writeQueuedEntries writes what waits, until the log is closed.
+// writeQueuedEntries writes queued entries until the log is closed.
 func (l *Log) writeQueuedEntries() {
 	defer close(l.done)
 	for {
@@ -267,8 +268,8 @@ func (l *Log) flushQueuedEntries() {
 	}
 }
 
-// Close writes what waits, and closes the file. A request that is still being answered may come later: its entry is
-// refused, or lost.
+// Close writes the queued entries and closes the file. Entries of requests that are still in progress may fail or be
+// lost.
 func (l *Log) Close() error {
 	l.queueMutex.Lock()
 	l.closed = true
@@ -278,7 +279,7 @@ func (l *Log) Close() error {
 	return l.newestFile.Close()
 }
 
-// SignHead returns what is on the disk now, signed for a round that has ended.
+// SignHead returns the newest entry on disk, signed for a finished round.
 func (l *Log) SignHead(run wire.RunID, round wire.RoundID) *ChainHead {
 	l.headMutex.Lock()
 	h := l.head
@@ -287,7 +288,7 @@ func (l *Log) SignHead(run wire.RunID, round wire.RoundID) *ChainHead {
 	return &h
 }
 
-// bytesToSign are the bytes that a head's signature is for.
+// bytesToSign returns the bytes that the signature of the head covers.
 func (h *ChainHead) bytesToSign(federation wire.FederationName, run wire.RunID, round wire.RoundID) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.EntryCount)

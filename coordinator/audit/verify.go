@@ -16,24 +16,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SignedHead is a head of the history, with the round for which it was signed.
+// SignedHead is a chain head from the history, with the round for which it was signed.
 type SignedHead struct {
 	Run   wire.RunID
 	Round wire.RoundID
 	Head  ChainHead
 }
 
-// VerificationReport is what a log was found to hold.
+// VerificationReport is the result of verifying a log.
 type VerificationReport struct {
-	FirstEntry, LastEntry uint64 // numbers of entries; the first is 1 unless older files were taken away
-	VerifiedHeads         int    // that the coordinator signed, of different entries, and that agree with the log
-	UnsignedRounds        int    // rounds without a head behind one that has it
-	// LastVerifiedEntry is the last entry for which the present key stands: who could write the folder can have made
-	// later ones.
+	FirstEntry, LastEntry uint64 // numbers of the first and the last entry; older files may be missing
+	VerifiedHeads         int    // number of signed heads that match the log
+	UnsignedRounds        int    // number of rounds without a head after the first signed head
+	// LastVerifiedEntry is the last entry covered by a signature of the current key. Anyone with write access to the
+	// folder can have forged later entries.
 	LastVerifiedEntry uint64
 }
 
-// lineError says which entry is not as it was written.
+// lineError identifies a line of the log that is invalid, and the reason.
 type lineError struct {
 	path string
 	line int
@@ -42,15 +42,16 @@ type lineError struct {
 
 func (e *lineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.path, e.line, e.why) }
 
-// Verify reads the log of a state folder, and the heads of its history in their order, nil for a round without. The
-// error says where the log is not what was written: an entry whose hash the next one does not have, a number that is
-// missing, a head that the log does not have, or that none of its coordinator's keys has signed. key is the present
-// public key; the log names earlier ones.
+// Verify verifies the log of a state folder against the signed heads of its history. heads are in order, with nil for a
+// round without a head. key is the coordinator's current public key; the log contains earlier ones.
+//
+// The error identifies the first mismatch: a changed or missing entry, a head that is not in the log, or a head that no
+// key of this coordinator signed.
 func Verify(state string, federation wire.FederationName, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
 	error]) (VerificationReport,
 	error) {
 	var r VerificationReport
-	signed := map[uint64]*SignedHead{} // the newest of each entry
+	signed := map[uint64]*SignedHead{} // newest head for each entry number
 	for h, err := range heads {
 		switch {
 		case err != nil:
@@ -68,8 +69,8 @@ func Verify(state string, federation wire.FederationName, key ed25519.PublicKey,
 	return r, r.verifyHeadSignatures(federation, key, keys, signed)
 }
 
-// verifyChain holds each line against the one before, and the heads against the lines. It returns the keys that the log
-// names, by entry.
+// verifyChain compares each line with the hash in the next line, and the heads with the lines. It returns the public
+// keys in the log by entry number.
 func (r *VerificationReport) verifyChain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey,
 	error) {
 	names, err := FileNames(store.LocalDisk, state)
@@ -116,7 +117,7 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 	return keys, nil
 }
 
-// linesOfFile yields the whole lines of a file with their numbers.
+// linesOfFile yields the complete lines of a file with their line numbers.
 func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		f, err := os.Open(path)
@@ -128,7 +129,7 @@ func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 		in := bufio.NewReader(f)
 		for n := 1; ; n++ {
 			line, err := in.ReadBytes('\n')
-			if errors.Is(err, io.EOF) { // what has no end yet is being written
+			if errors.Is(err, io.EOF) { // an incomplete line is still being written
 				return
 			}
 			if err != nil {
@@ -142,8 +143,8 @@ func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 	}
 }
 
-// verifyHeadSignatures checks those of the heads: by the present key, or by one that an entry names for which the
-// present key stands.
+// verifyHeadSignatures verifies the signatures of the heads. A head must be signed with the current key, or with a key
+// in an entry that a signature of the current key covers.
 func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName, present ed25519.PublicKey,
 	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {
@@ -156,7 +157,7 @@ func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName
 		case n > r.LastEntry:
 			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.LastEntry, n,
 				h.Round, h.Run)
-		case n < r.FirstEntry: // its file was moved away
+		case n < r.FirstEntry: // the file with this entry was moved away
 		case by(present, h):
 			r.VerifiedHeads++
 			r.LastVerifiedEntry = max(r.LastVerifiedEntry, n)

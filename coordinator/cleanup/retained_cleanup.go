@@ -1,6 +1,5 @@
-// Package cleanup deletes messages that the broker retains although the protocol retains none on their topics.
-// Mosquitto's access rules cannot forbid a device to have a message retained, so a device could fill the broker with
-// messages that nobody reads.
+// Package cleanup deletes retained messages on topics where the protocol retains none. Mosquitto's access rules cannot
+// forbid a device to retain messages, so a device could fill the broker with unused messages.
 package cleanup
 
 import (
@@ -17,68 +16,69 @@ import (
 const (
 	// interval is the time between two cleanups.
 	interval = time.Hour
-	// repeatDelay is the first wait after a cleanup that found something, since more may have been behind it. It
-	// doubles up to interval: the sender may continue, or the broker may not delete.
+	// repeatDelay is the initial delay after a cleanup that found messages, because more may follow. It doubles up to
+	// interval if cleanups continue to find messages.
 	repeatDelay = 10 * time.Second
-	// maxDuration limits the time in which the broker sends everything that it retains.
+	// maxDuration is the time limit for receiving all retained messages.
 	maxDuration = 30 * time.Second
-	// maxNamedAgents limits the agents in ForeignMessagesDeleted.
+	// maxNamedAgents is the maximum number of agents listed in ForeignMessagesDeleted.
 	maxNamedAgents = 8
 )
 
-// Config is the part's access to the coordinator.
+// Config configures a RetainedCleanup.
 type Config struct {
 	Conn     mqtt.Conn
 	Topics   mqtt.Topics
 	Observer observe.Observer
-	// CoordinatorFilters are the coordinator's own subscriptions to what agents send. They are made again for each
-	// cleanup, so that the broker sends what it retains.
+	// CoordinatorFilters are the coordinator's own subscriptions to messages of agents. Each cleanup subscribes to them
+	// again, so that the broker sends the retained messages.
 	CoordinatorFilters []string
-	// IsAgentListed reports whether an agent is in the list.
+	// IsAgentListed reports whether an agent is in the list of agents.
 	IsAgentListed func(wire.AgentID) bool
 }
 
-// RetainedCleanup reads, after each connect and then every hour, what the broker retains on topics to which devices may
-// publish (their updates, messages and presences, and messages between neighbours that share this broker) and on the
-// topics of messages to one agent. It deletes what the protocol never retains. Blobs are not read: a filter for all of
-// them would have the broker send all models at once, and lose other messages to the coordinator. All methods are
-// called on the owner's goroutine.
+// RetainedCleanup deletes retained messages that are not part of the protocol. After each connect and then every hour,
+// it reads the retained messages on topics to which devices may publish, and on topics of messages to one agent.
+//
+// It does not read blobs: with a filter for all blobs, the broker would send all models at once and drop other
+// messages. All methods must be called on the owner goroutine.
 type RetainedCleanup struct {
 	cfg           Config
-	nextCleanupAt time.Time // zero while the link is down
-	// cleanupEndsAt is when the present cleanup ends unless the broker returns the probe before; zero between two.
+	nextCleanupAt time.Time // time of the next cleanup; zero while disconnected
+	// cleanupEndsAt is the time limit of the current cleanup; zero if none is active. The cleanup ends earlier if the
+	// broker returns the probe.
 	cleanupEndsAt        time.Time
-	beaconCellByAgent    map[wire.AgentID]string // of the beacons that the present cleanup has read
+	beaconCellByAgent    map[wire.AgentID]string // cells of the beacons read in the current cleanup
 	deletedMessages      ForeignMessagesDeleted
-	foundForeignMessages bool          // the present cleanup has found something, deleted or not
-	nextCleanupDelay     time.Duration // the next wait, after cleanups in a row that have found something
+	foundForeignMessages bool          // true if the current cleanup found foreign messages, deleted or not
+	nextCleanupDelay     time.Duration // current backoff; zero after a cleanup that found no messages
 }
 
-// New makes the part.
+// New returns a RetainedCleanup. The first cleanup starts with LinkUp.
 func New(cfg Config) *RetainedCleanup { return &RetainedCleanup{cfg: cfg} }
 
-// LinkUp begins a cleanup. The coordinator has just subscribed to its own filters.
+// LinkUp starts a cleanup after a connect. The coordinator has just subscribed to its own filters.
 func (s *RetainedCleanup) LinkUp(now time.Time) { s.startCleanup(now, nil) }
 
-// startCleanup subscribes to everything that is retained. A probe is published after the subscriptions, and comes back
-// last.
+// startCleanup subscribes to all topics to be checked, then publishes a probe. The broker returns the probe after the
+// retained messages.
 func (s *RetainedCleanup) startCleanup(now time.Time, filters []string) {
 	s.nextCleanupAt, s.cleanupEndsAt = now.Add(interval), now.Add(maxDuration)
 	s.beaconCellByAgent, s.deletedMessages, s.foundForeignMessages = map[wire.AgentID]string{},
 		ForeignMessagesDeleted{}, false
 	s.cfg.Conn.Subscribe(mqtt.AtMostOnce, slices.Concat(filters, s.temporaryFilters())...)
-	// if the connection is busy or down, the cleanup ends by its time
+	// If publishing fails, the cleanup ends after maxDuration.
 	_ = s.cfg.Conn.Publish(mqtt.Message{Topic: s.cfg.Topics.PeerPartsProbeTopic(), QoS: mqtt.AtMostOnce})
 }
 
-// temporaryFilters are the filters for the cleanup alone. The probe is behind the neighbours' messages, so their filter
-// is the last one.
+// temporaryFilters returns the filters that are used only for cleanups. The filter with the probe is last, so that the
+// probe arrives after all retained messages.
 func (s *RetainedCleanup) temporaryFilters() []string {
 	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeaconsFilter(),
 		s.cfg.Topics.AllPeerPartsFilter()}
 }
 
-// finishCleanup ends the present cleanup, and reports the deleted messages.
+// finishCleanup ends the current cleanup, schedules the next one and reports the deleted messages.
 func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	s.cfg.Conn.Unsubscribe(s.temporaryFilters()...)
 	s.cleanupEndsAt = time.Time{}
@@ -93,7 +93,7 @@ func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	}
 }
 
-// LinkDown ends the present cleanup. None begins until LinkUp.
+// LinkDown ends the current cleanup. The next one starts with LinkUp.
 func (s *RetainedCleanup) LinkDown(now time.Time) {
 	if !s.cleanupEndsAt.IsZero() {
 		s.finishCleanup(now)
@@ -101,7 +101,7 @@ func (s *RetainedCleanup) LinkDown(now time.Time) {
 	s.nextCleanupAt = time.Time{}
 }
 
-// Deadline returns when Tick has something to do.
+// Deadline returns the time of the next call of Tick; false if none is needed.
 func (s *RetainedCleanup) Deadline() (time.Time, bool) {
 	if !s.cleanupEndsAt.IsZero() {
 		return s.cleanupEndsAt, true
@@ -109,7 +109,7 @@ func (s *RetainedCleanup) Deadline() (time.Time, bool) {
 	return s.nextCleanupAt, !s.nextCleanupAt.IsZero()
 }
 
-// Tick ends a cleanup whose probe has not come back, or begins one that is due.
+// Tick ends a cleanup that has timed out, or starts one that is due.
 func (s *RetainedCleanup) Tick(now time.Time) {
 	switch {
 	case !s.cleanupEndsAt.IsZero() && !now.Before(s.cleanupEndsAt):
@@ -119,8 +119,8 @@ func (s *RetainedCleanup) Tick(now time.Time) {
 	}
 }
 
-// HandleMessage handles a message that only a cleanup has brought, or that is deleted, and reports whether it was one.
-// id is the last part of the topic.
+// HandleMessage handles a message that arrived only because of a cleanup, and deletes foreign retained messages. It
+// reports whether it handled the message. id is the last level of the topic.
 func (s *RetainedCleanup) HandleMessage(now time.Time, m mqtt.Message, kind mqtt.TopicKind, agent wire.AgentID,
 	id string) bool {
 	switch {
@@ -139,8 +139,8 @@ func (s *RetainedCleanup) HandleMessage(now time.Time, m mqtt.Message, kind mqtt
 	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindCoordinatorToAgent
 }
 
-// isRetainedByProtocol reports whether the protocol retains a message: the presence of an agent, or its beacon in one
-// cell.
+// isRetainedByProtocol reports whether the protocol retains such a message. It retains the presence of a listed agent,
+// and its beacon in one cell.
 func (s *RetainedCleanup) isRetainedByProtocol(kind mqtt.TopicKind, agent wire.AgentID, cell string,
 	listed bool) bool {
 	switch kind {
@@ -155,7 +155,7 @@ func (s *RetainedCleanup) isRetainedByProtocol(kind mqtt.TopicKind, agent wire.A
 	return false
 }
 
-// deleteRetainedMessage deletes a message. If the connection is busy, the next cleanup finds the message again.
+// deleteRetainedMessage deletes the retained message of a topic. If the connection is busy, the next cleanup retries.
 func (s *RetainedCleanup) deleteRetainedMessage(topic string, agent wire.AgentID) {
 	s.foundForeignMessages = true
 	if s.cfg.Conn.Publish(publish.RetainedMessage(topic, nil)) != nil {
@@ -170,21 +170,20 @@ func (s *RetainedCleanup) deleteRetainedMessage(topic string, agent wire.AgentID
 	}
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics of the events in this package.
 var Metrics = []*observe.Metric{foreignRetainedMessages}
 
 var foreignRetainedMessages = observe.Counter("foreign_retained_messages_total",
 	"Unused retained messages that the coordinator deleted from the broker.")
 
-// ForeignMessagesDeleted: the coordinator deleted messages that the broker retained and that are not part of the
-// protocol.
+// ForeignMessagesDeleted reports that the coordinator deleted retained messages that are not part of the protocol.
 type ForeignMessagesDeleted struct {
 	DeletedTopics int
 	ExampleTopic  string
-	TopicAgents   []wire.AgentID // to whose topics the messages were published, in id order; at most 8
+	TopicAgents   []wire.AgentID // agents whose topics were affected, sorted; at most 8
 }
 
-// Describe implements observe.Event. The condition lasts until the process ends, since the sender may continue.
+// Describe implements observe.Event. The condition lasts until the process ends, because the sender may continue.
 func (e ForeignMessagesDeleted) Describe(d *observe.EventDescription) {
 	d.AddToCounter(foreignRetainedMessages, float64(e.DeletedTopics))
 	d.Log(observe.Warn, "foreign retained messages deleted", "topics", e.DeletedTopics, "example",

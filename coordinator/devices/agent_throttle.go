@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentThrottle counts what is done for devices: for one of them once in a time, for all of them a bounded number of
-// times.
+// agentThrottle limits an action to once per interval for each agent, and to a maximum number per interval for all
+// agents.
 type agentThrottle struct {
 	minIntervalPerAgent  time.Duration
 	maxPerInterval       int
-	lastAllowedAtByAgent map[wire.AgentID]time.Time // at most twice as many
-	intervalStartedAt    time.Time                  // when counting began
+	lastAllowedAtByAgent map[wire.AgentID]time.Time // at most 2·maxPerInterval entries
+	intervalStartedAt    time.Time                  // start of the current interval
 	allowedInInterval    int
 }
 
@@ -22,7 +22,7 @@ func newAgentThrottle(every time.Duration, most int) agentThrottle {
 		lastAllowedAtByAgent: map[wire.AgentID]time.Time{}}
 }
 
-// allowAgent reports whether something may be done for a device now, and counts that.
+// allowAgent reports whether the action is allowed for an agent now. If so, it counts the action.
 func (u *agentThrottle) allowAgent(agent wire.AgentID, now time.Time) bool {
 	if now.Sub(u.intervalStartedAt) >= u.minIntervalPerAgent {
 		u.intervalStartedAt, u.allowedInInterval = now, 0

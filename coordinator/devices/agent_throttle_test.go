@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRejectionsAreBounded has a flood of ids, and one id that goes on, provoke no more answers than are allowed, and
-// no memory.
+// TestRejectionsAreBounded checks that many ids, or one persistent id, cause only a bounded number of rejections and
+// bounded memory.
 func TestRejectionsAreBounded(t *testing.T) {
 	u := newAgentThrottle(rejectionInterval, maxRejectionsPerInterval)
 	begin := time.Unix(1e9, 0)

@@ -9,28 +9,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cloneReportInterval is the time between two reports of the same agent's clones.
+// cloneReportInterval is the minimum time between two reports of clones of the same agent.
 const cloneReportInterval = time.Hour
 
-// cloneDetector has the two starts of one agent that have sent the newest messages. After a restart, the previous start
-// sends nothing, although a broker may repeat an old message. If each of the two starts sends a newer message after the
-// other, two devices have one identity.
+// cloneDetector stores the two most recent boots of an agent. After a restart, the previous boot sends no new messages,
+// although the broker may repeat old ones. If two boots alternate in sending newer messages, two devices share one
+// identity.
 type cloneDetector struct {
 	currentBoot, previousBoot agentBoot
-	bootAlternations          int // times that a start has sent a newer message after the other
+	bootAlternations          int // number of switches back to the other boot
 	lastReportedAt            time.Time
 }
 
-// agentBoot is one start of an agent. Clones may have the same epoch, but never the same nonce.
+// agentBoot identifies one start of an agent. Clones may have the same epoch, but never the same nonce.
 type agentBoot struct {
 	epoch          wire.Epoch
 	nonce          uint64
-	newestSequence uint64 // of its newest message
+	newestSequence uint64 // sequence number of its newest message
 }
 
 func (s agentBoot) isSameBoot(o agentBoot) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
 
-// observeBoot notes a message of a start, and reports whether two starts send messages in turn.
+// observeBoot records a message of a boot and reports whether two boots alternate.
 func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	switch {
 	case s.isSameBoot(t.currentBoot):
@@ -38,7 +38,7 @@ func (t *cloneDetector) observeBoot(s agentBoot) bool {
 		return false
 	case s.isSameBoot(t.previousBoot):
 		if s.newestSequence <= t.previousBoot.newestSequence {
-			return false // an old message
+			return false // old message, repeated by the broker
 		}
 		t.bootAlternations++
 	default:
@@ -48,8 +48,8 @@ func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	return t.bootAlternations >= 2
 }
 
-// bootNonceOf returns the nonce in a hello or a presence. The nonce of a will does not count: the broker may publish it
-// after the first messages of the next start.
+// bootNonceOf returns the nonce in a hello or an online presence. It ignores the last will, which the broker may
+// publish after the first messages of the next boot.
 func bootNonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	switch e.Type {
 	case wire.TypeHello:
@@ -62,8 +62,8 @@ func bootNonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	return 0, false
 }
 
-// detectClone looks at a message that its agent has signed, before messages of older starts are dropped. It reports
-// whether two devices send messages as this agent.
+// detectClone reports whether two devices send messages as this agent. It must see every message that the agent has
+// signed, even from older boots.
 func (d *MessageChecker) detectClone(agent wire.AgentID, e *wire.Envelope) bool {
 	nonce, ok := bootNonceOf(e)
 	if !ok {
@@ -87,14 +87,15 @@ func (d *MessageChecker) detectClone(agent wire.AgentID, e *wire.Envelope) bool 
 	return true
 }
 
-// CloneSeen: two devices send messages as one agent. The event is repeated once an hour for each agent.
+// CloneSeen reports that two devices send messages as one agent. It occurs at most once an hour for each agent.
 type CloneSeen struct {
 	Agent      wire.AgentID
 	BootEpochs [2]wire.Epoch
 	Nonces     [2]uint64
 }
 
-// Describe implements observe.Event. The condition lasts until the agent is removed from the list or gets another key.
+// Describe implements observe.Event. The condition lasts until the agent is removed from the list or its key is
+// replaced.
 func (e CloneSeen) Describe(d *observe.EventDescription) {
 	d.IncCounter(host.ClonesSeen)
 	d.Log(observe.Error, "two devices use the identity of one agent", "agent", e.Agent, "starts",
@@ -103,5 +104,5 @@ func (e CloneSeen) Describe(d *observe.EventDescription) {
 		"give one of them an id and a key of its own with `agentd key new`, and add it to identity.agents_file")
 }
 
-// CloneConditionName is the name of the condition of CloneSeen.
+// CloneConditionName returns the name of the condition that CloneSeen raises.
 func CloneConditionName(agent wire.AgentID) string { return "clone " + string(agent) }

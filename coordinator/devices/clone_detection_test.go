@@ -12,8 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestTurns says greetings of several starts, and wants clones told of where
-// two of them take turns, once an hour.
+// TestTurns checks that clones are reported, at most once an hour, if two boots of an agent alternate.
 func TestTurns(t *testing.T) {
 	hello := func(nonce uint64) (wire.MessageType, []byte) {
 		return wire.TypeHello, (&wire.Hello{InstanceNonce: nonce}).Body()
@@ -49,25 +48,25 @@ func TestTurns(t *testing.T) {
 		greet(1, 11, 5, 0)
 		greet(1, 11, 6, 0)
 		greet(2, 22, 1, 0) // a restart
-		greet(1, 11, 6, 0) // an old message again
+		greet(1, 11, 6, 0) // a repeated old message
 		greet(1, 11, 3, 0)
-		typ, body := presence(wire.PresenceLost, 11) // the will of the start before
+		typ, body := presence(wire.PresenceLost, 11) // the last will of the previous boot
 		say("press", 1, 7, typ, body, 0)
 		greet(3, 33, 1, 0)
 		typ, body = presence(wire.PresenceOnline, 22)
-		say("press", 2, 9, typ, body, 0) // a device that was thought to have restarted
+		say("press", 2, 9, typ, body, 0) // a device that was considered restarted
 		greet(3, 33, 2, 1)
-		greet(2, 22, 10, 0) // once an hour
+		greet(2, 22, 10, 0) // reported at most once an hour
 		<-time.After(time.Hour)
 		greet(3, 33, 3, 1)
 		typ, body = hello(22)
 		say("other", 2, 1, typ, body, 0)
-		greet(3, 44, 1, 0) // the same epoch, another nonce
+		greet(3, 44, 1, 0) // the same epoch with another nonce
 		<-time.After(time.Hour)
 		greet(2, 22, 11, 0)
 		greet(3, 44, 2, 0)
 		greet(2, 22, 12, 1)
-		greet(1, 11, 8, 0) // an old word that a broker brings back
+		greet(1, 11, 8, 0) // an old message, delivered again by a broker
 		greet(2, 22, 13, 0)
 		<-time.After(time.Hour)
 		greet(1, 11, 8, 0)

@@ -1,6 +1,8 @@
-// Package devices decides which messages of which devices count. A device must be in the list of agents, with the key
-// that has signed the message; the message must be newer than the previous ones of the device; and a second device with
-// the same identity is reported. Devices whose messages are ignored get an answer with the reason.
+// Package devices decides which messages of devices are accepted. The device must be in the list of agents, with the
+// key that signed the message. The message must be newer than the previous ones.
+//
+// The package reports a second device with the same identity. Devices whose messages are ignored receive a rejection
+// with the reason.
 package devices
 
 import (
@@ -18,28 +20,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the part's access to the coordinator.
+// Config configures a MessageChecker.
 type Config struct {
 	Now      func() time.Time
 	Topics   mqtt.Topics
 	Observer observe.Observer
 	Logger   *slog.Logger
-	// SendToAgent sends a message that belongs to no round to an agent.
+	// SendToAgent sends a message outside any round to an agent.
 	SendToAgent func(agent wire.AgentID, t wire.MessageType, body []byte)
 }
 
-// MessageChecker has the list of agents, and the newest messages of each. All methods are called on the owner's
-// goroutine.
+// MessageChecker holds the list of agents and the serial of each agent's newest message. All methods must be called on
+// the owner goroutine.
 type MessageChecker struct {
-	cfg                                Config
-	agentList                          *enrolled.List
-	newestBySenderAndType              map[senderAndType]messageSerial // the newest message by sender and type
+	cfg       Config
+	agentList *enrolled.List
+	// newestBySenderAndType holds the serial of the newest message, by sender and type.
+	newestBySenderAndType              map[senderAndType]messageSerial
 	cloneDetectorByAgent               map[wire.AgentID]*cloneDetector
 	rejectionThrottle, renewalThrottle agentThrottle
-	answerableDigestByAgent            map[wire.AgentID]wire.Digest // the newest message that a rejection may answer
+	// answerableDigestByAgent holds the digest of the newest message that a rejection may answer.
+	answerableDigestByAgent map[wire.AgentID]wire.Digest
 }
 
-// senderAndType and serial identify a message: an agent's messages of one type have increasing (epoch, sequence).
+// senderAndType identifies a sequence of messages. Within it, (epoch, sequence) increases.
 type senderAndType struct {
 	agent       wire.AgentID
 	messageType wire.MessageType
@@ -50,12 +54,12 @@ type messageSerial struct {
 	sequence uint64
 }
 
-// isNotNewerThan reports whether a message was sent before another one, or is the same.
+// isNotNewerThan reports whether a message is older than, or the same as, the message with serial last.
 func (s messageSerial) isNotNewerThan(last messageSerial) bool {
 	return s.epoch < last.epoch || s.epoch == last.epoch && s.sequence <= last.sequence
 }
 
-// New makes the part with the list of agents, which it owns.
+// New returns a MessageChecker that owns the given list of agents.
 func New(list *enrolled.List, cfg Config) *MessageChecker {
 	return &MessageChecker{cfg: cfg, agentList: list, newestBySenderAndType: map[senderAndType]messageSerial{},
 		cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{},
@@ -65,10 +69,11 @@ func New(list *enrolled.List, cfg Config) *MessageChecker {
 		answerableDigestByAgent: map[wire.AgentID]wire.Digest{}}
 }
 
-// AgentList returns the present list.
+// AgentList returns the current list of agents.
 func (d *MessageChecker) AgentList() *enrolled.List { return d.agentList }
 
-// AgentKey returns the public key of an agent; nil if the agent is not in the list, or the list cannot be read.
+// AgentKey returns the public key of an agent. It returns nil if the agent is not in the list or the list cannot be
+// read.
 func (d *MessageChecker) AgentKey(agent wire.AgentID) ed25519.PublicKey {
 	key, err := d.agentList.Key(agent)
 	if err != nil {
@@ -77,9 +82,8 @@ func (d *MessageChecker) AgentKey(agent wire.AgentID) ed25519.PublicKey {
 	return key
 }
 
-// ReplaceList puts another list in the place of the present one, which it returns. gone are those agents, in id order,
-// that are no longer listed, or have another key now: they count as other devices. others are agents that the rest of
-// the coordinator knows.
+// ReplaceList replaces the list of agents and returns the previous one. gone contains, in order, the agents that are no
+// longer listed or have another key. others are further agents to check.
 func (d *MessageChecker) ReplaceList(list *enrolled.List, others []wire.AgentID) (before *enrolled.List,
 	gone []wire.AgentID) {
 	before, d.agentList = d.agentList, list
@@ -97,8 +101,8 @@ func (d *MessageChecker) ReplaceList(list *enrolled.List, others []wire.AgentID)
 	return before, gone
 }
 
-// ForgetAgents forgets the messages of agents, which are in id order: their next messages count, whatever they sent
-// before.
+// ForgetAgents forgets the serials of the given agents, which must be sorted. Their next messages are accepted with any
+// serial.
 func (d *MessageChecker) ForgetAgents(agents []wire.AgentID) {
 	for _, agent := range agents {
 		delete(d.cloneDetectorByAgent, agent)
@@ -109,11 +113,11 @@ func (d *MessageChecker) ForgetAgents(agents []wire.AgentID) {
 	})
 }
 
-// ErrKnown says that the broker has delivered a retained message once more after a reconnect.
+// ErrKnown means that the broker delivered a known retained message again after a reconnect.
 var ErrKnown = errors.New("known already")
 
-// AcceptMessage accepts a message that its agent has signed. The error is ErrKnown, or a host.MessageDropError because
-// the message is not newer than the previous ones.
+// AcceptMessage checks that a signed message is newer than the agent's previous ones. It returns ErrKnown for a
+// repeated presence and a host.MessageDropError for other old messages.
 func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) error {
 	if d.detectClone(agent, e) {
 		d.RejectMessage(agent, e, m, wire.RejectedClone)
@@ -125,9 +129,9 @@ func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m m
 		return ErrKnown
 	case now.isNotNewerThan(last):
 		switch t := d.cloneDetectorByAgent[agent]; {
-		case now.epoch == last.epoch: // the broker has delivered it twice
-		case isDeparture(e): // of the previous start; the broker sends it after the first messages of the next one
-		case t != nil && t.bootAlternations > 0: // a start that was replaced has sent a message again
+		case now.epoch == last.epoch: // duplicate delivery by the broker
+		case isDeparture(e): // last will of the previous boot, published after the next boot's first messages
+		case t != nil && t.bootAlternations > 0: // another boot of the agent has sent messages since
 			d.RejectMessage(agent, e, m, wire.RejectedClone)
 		default:
 			d.RejectMessage(agent, e, m, wire.RejectedOldEpoch)
@@ -141,8 +145,7 @@ func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m m
 	return nil
 }
 
-// NewestBootEpoch returns the number of the agent's start that has sent its newest message of a type; 0 if there is no
-// such message.
+// NewestBootEpoch returns the epoch of the agent's newest message of a type, or 0 without such a message.
 func (d *MessageChecker) NewestBootEpoch(agent wire.AgentID, t wire.MessageType) wire.Epoch {
 	return d.newestBySenderAndType[senderAndType{agent, t}].epoch
 }
@@ -153,20 +156,21 @@ func newReplayedError(e *wire.Envelope, last messageSerial) error {
 		last.epoch, last.sequence)
 }
 
-// isDeparture reports whether a message is an agent's goodbye, or its last will, which the broker publishes.
+// isDeparture reports whether a message is an agent's goodbye or its last will.
 func isDeparture(e *wire.Envelope) bool {
 	p, err := wire.DecodePresence(e.Body)
 	return e.Type == wire.TypePresence && err == nil && p.State != wire.PresenceOnline
 }
 
-// A device gets another key or certificate at most once in RenewalInterval, and all devices together at most
-// MaxRenewalsPerInterval times: each takes a signature and, with a key, a write of the list.
+// Limits for the renewal of keys and certificates: the interval per device, and the maximum for all devices per
+// interval. Each renewal requires a signature; a new key also requires writing the list.
 const (
 	RenewalInterval        = 10 * time.Second
 	MaxRenewalsPerInterval = 200
 )
 
-// AcceptRenewalRequest accepts a request for another key or certificate. The error is a host.MessageDropError.
+// AcceptRenewalRequest checks a request for a new key or certificate and applies the rate limits. The error is a
+// host.MessageDropError.
 func (d *MessageChecker) AcceptRenewalRequest(agent wire.AgentID, e *wire.Envelope) error {
 	from, now := senderAndType{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
 	if last := d.newestBySenderAndType[from]; now.isNotNewerThan(last) {

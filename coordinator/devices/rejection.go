@@ -10,20 +10,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A device whose messages are ignored gets a rejection with the reason. Anybody at the broker can provoke one, without
-// a key: so each id gets at most one in rejectionInterval, and all ids together maxRejectionsPerInterval.
+// Limits for rejections: the interval per agent id, and the maximum for all ids per interval. They are needed because
+// anyone at the broker can provoke rejections without a key.
 const (
 	rejectionInterval        = time.Minute
 	maxRejectionsPerInterval = 60
 )
 
-// RejectMessage answers a hello, a presence or a report that is ignored. Somebody else than the agent may have sent it.
-// A retained message is not answered, since it may be old; a will is not answered, since its agent is gone.
+// RejectMessage sends a rejection for an ignored hello, presence or report. The sender may be an impostor. Retained
+// messages may be old and last wills have no living sender, so they are not answered.
 func (d *MessageChecker) RejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt.Message,
 	reason wire.MessageRejectionReason) {
 	presence, err := wire.DecodePresence(e.Body)
 	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.PresenceLost
-	sealed := e.Type == wire.TypeSealed && m.Topic == d.cfg.Topics.AgentToCoordinator(agent) // a hello, or a report
+	// an encrypted hello or report
+	sealed := e.Type == wire.TypeSealed && m.Topic == d.cfg.Topics.AgentToCoordinator(agent)
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeMetricsReport &&
 		!sealed ||
 		lost || !d.rejectionThrottle.allowAgent(agent, d.cfg.Now()) {
@@ -42,16 +43,16 @@ func (d *MessageChecker) sendRejection(agent wire.AgentID, message wire.Digest, 
 	d.cfg.Observer.Observe(AgentRejected{Agent: agent, Reason: reason})
 }
 
-// isAnswerable reports whether a message that counts may still be answered by a rejection, when its agent leaves the
-// list.
+// isAnswerable reports whether an accepted message may later be answered with a rejection, if the agent is removed from
+// the list.
 func isAnswerable(e *wire.Envelope, m mqtt.Message) bool {
 	return !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeMetricsReport ||
 		e.Type == wire.TypePresence &&
 			!isDeparture(e))
 }
 
-// RejectRemovedAgents sends rejections to agents that have left the list, over the links that they still have. At their
-// next message it would be too late if the broker refuses their connections by then.
+// RejectRemovedAgents sends rejections to agents that were removed from the list. It sends them at once, because the
+// broker may refuse the next connection of these agents.
 func (d *MessageChecker) RejectRemovedAgents(gone []wire.AgentID) {
 	for _, agent := range gone {
 		digest, known := d.answerableDigestByAgent[agent]
@@ -62,15 +63,15 @@ func (d *MessageChecker) RejectRemovedAgents(gone []wire.AgentID) {
 	}
 }
 
-// AgentRejected: the coordinator answered a message of a device that it ignores its messages. Another device may have
-// sent the message in the agent's name.
+// AgentRejected reports that the coordinator sent a rejection to a device. Another device may have sent the rejected
+// message in the agent's name.
 type AgentRejected struct {
 	Agent  wire.AgentID
 	Reason wire.MessageRejectionReason
 }
 
-// Describe implements observe.Event. The table of devices shows the reason; strangers could make any number of
-// conditions.
+// Describe implements observe.Event. It raises no condition, since strangers could then raise any number of them. The
+// table of devices shows the reason.
 func (e AgentRejected) Describe(d *observe.EventDescription) {
 	attributes := []any{"agent", e.Agent, "reason", e.Reason}
 	if remedy := e.remedy(); remedy != "" {

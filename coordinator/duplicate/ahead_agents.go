@@ -10,23 +10,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// aheadAgents is the agents whose hellos name a later position than the coordinator's: they do not obey it.
+// aheadAgents holds the agents whose hellos contain a later position than the coordinator's. Such agents do not obey
+// the coordinator.
 type aheadAgents struct {
-	isConfirmedByAgent  map[wire.AgentID]bool // whether an agent has named a later position twice in a row
-	confirmedAgentCount int                   // number of those
-	newestRun           wire.RunID            // the newest position that was named
+	isConfirmedByAgent  map[wire.AgentID]bool // true if an agent's last two hellos contained a later position
+	confirmedAgentCount int                   // number of agents whose value is true
+	newestRun           wire.RunID            // latest position in these hellos
 	newestRound         wire.RoundID
 }
 
-// IsFromLaterPosition reports whether a message is about a position that this coordinator has not reached: another
-// coordinator has, or the state folder is an older copy.
+// IsFromLaterPosition reports whether a message refers to a position that this coordinator has not reached. Either
+// another coordinator has reached it, or the state folder is an older copy.
 func (g *CoordinatorGuard) IsFromLaterPosition(h wire.Header) bool {
 	return cmp.Or(cmp.Compare(h.Run, g.journaledRun), cmp.Compare(h.Round, g.presentAnnouncement.position.Round)) > 0
 }
 
-// CheckHelloPosition reports whether an agent's hello names a later position: then the agent should be told the present
-// announcement. An agent that has missed the present announcement, after the epoch was raised, reads it then; an agent
-// that names a later position again does not obey this coordinator.
+// CheckHelloPosition reports whether an agent's hello contains a later position. The caller should then repeat the
+// current announcement, which the agent may have missed after the epoch was raised. If the next hello still contains a
+// later position, the agent does not obey this coordinator.
 func (g *CoordinatorGuard) CheckHelloPosition(agent wire.AgentID, h wire.Header) (isAhead bool) {
 	if !g.IsFromLaterPosition(h) {
 		g.ForgetAheadAgent(agent)
@@ -45,7 +46,8 @@ func (g *CoordinatorGuard) CheckHelloPosition(agent wire.AgentID, h wire.Header)
 	return true
 }
 
-// ForgetAheadAgent removes an agent from those that are ahead: it obeys this coordinator, or is no longer listed.
+// ForgetAheadAgent removes an agent from the agents that are ahead. The agent obeys this coordinator again or is no
+// longer listed.
 func (g *CoordinatorGuard) ForgetAheadAgent(agent wire.AgentID) {
 	a := &g.aheadAgents
 	confirmed := a.isConfirmedByAgent[agent]
@@ -58,7 +60,7 @@ func (g *CoordinatorGuard) ForgetAheadAgent(agent wire.AgentID) {
 	}
 }
 
-// AheadAgents yields the agents whose last hello named a later position.
+// AheadAgents yields the agents whose last hello contained a later position.
 func (g *CoordinatorGuard) AheadAgents() iter.Seq[wire.AgentID] {
 	return maps.Keys(g.aheadAgents.isConfirmedByAgent)
 }
@@ -72,11 +74,11 @@ func (g *CoordinatorGuard) reportAheadAgents() {
 var agentsAhead = observe.Gauge("agents_ahead",
 	"Agents that ignore this coordinator because they have accepted a later announcement.")
 
-// AheadAgentsChanged: the number of agents that are ahead has changed. They obey a later announcement than this
-// coordinator's, so they do not obey this coordinator.
+// AheadAgentsChanged reports the number of agents that are ahead of this coordinator. They obey a later announcement
+// than its own.
 type AheadAgentsChanged struct {
 	Agents      int
-	NewestRun   wire.RunID // of the latest announcement that one of them obeys
+	NewestRun   wire.RunID // run of the latest announcement that these agents obey
 	NewestRound wire.RoundID
 }
 

@@ -1,5 +1,5 @@
-// Package duplicate stops one of two coordinators that have the same key. Only a coordinator publishes announcements,
-// so the guard reads what others publish on their topic, and which later announcements agents obey.
+// Package duplicate detects two coordinators with the same key and stops one of them. It reads the announcements of
+// other processes on the announcement topic, and the later announcements that agents obey.
 package duplicate
 
 import (
@@ -19,88 +19,91 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// OutdatedError is the cause in the StateError of a coordinator that has read an announcement signed with its own key
-// and made by another process. The announcement is later than its own, or its state folder had no run.
+// OutdatedError reports that another process published an announcement signed with the coordinator's key. The
+// announcement is later than the coordinator's own, or its state folder had no run. It is wrapped in a runs.StateError.
 type OutdatedError struct{ NewestPosition, OwnPosition wire.AnnouncementPosition }
 
-// Error omits the phase of a folder between two rounds, which is that of a finished run, since the run continues.
+// Error omits the phase "finished" of the own position, which also describes a folder between two rounds of a
+// continuing run.
 func (e *OutdatedError) Error() string {
 	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
 		"announcement at the broker is %s, this folder stands at %s", e.NewestPosition,
 		strings.TrimSuffix(e.OwnPosition.String(), " "+wire.PhaseFinished.String()))
 }
 
-// Reading the topic of announcements after a connect.
+// Limits for reading the announcement topic and for repeating announcements.
 const (
-	retainedQueryInterval = 2 * time.Second // until the broker is asked again
-	maxRetainedQueries    = 5               // without a reply the retained announcement counts as missing
-	// MaxHeldBytes bounds the messages held until then. More are dropped, since senders repeat the important ones.
+	retainedQueryInterval = 2 * time.Second // interval between queries for the retained announcement
+	maxRetainedQueries    = 5               // number of queries; without a reply, no announcement is retained
+	// MaxHeldBytes is the maximum size of the messages that are held meanwhile. Further messages are dropped; senders
+	// repeat the important ones.
 	MaxHeldBytes = 8 << 20
-	// maxOwnDigests is the number of own announcements that are remembered until they return: more than a link ever
-	// queues.
+	// maxOwnDigests is the number of own announcements that are remembered until the broker returns them. It exceeds
+	// the queue of any connection.
 	maxOwnDigests = 1024
-	// repeatInterval is the least time between two repetitions of the announcement, so that replays cannot multiply it.
+	// repeatInterval is the minimum time between repetitions of the announcement. It prevents replayed messages from
+	// multiplying the announcement.
 	repeatInterval = time.Second
-	// firstRetentionWait is the wait until the broker is asked whether it retains the announcement. firstAnswerWait is
-	// the wait for its answer, after which the announcement is published again. Both double each time, up to
-	// maxRetentionWait. A node of a cluster may deliver a message and fail to retain it; agents that connect then get
-	// the announcement before.
+	// Delays for checking that the broker retains the announcement: firstRetentionWait until the query, and
+	// firstAnswerWait from the query until the announcement is published again. Both double each time, up to
+	// maxRetentionWait. A cluster node may deliver a message without retaining it, and new agents then receive the
+	// previous announcement.
 	firstRetentionWait = 2 * time.Second
 	firstAnswerWait    = 5 * time.Second
 	maxRetentionWait   = time.Minute
 )
 
-// Config is the guard's access to the coordinator.
+// Config configures a CoordinatorGuard.
 type Config struct {
 	Conn              mqtt.Conn
-	AnnouncementTopic string            // of announcements
-	Folder            *runs.StateFolder // has the epoch
-	Instance          uint64            // a random number of this process, in its announcements
-	// RaiseEpoch: this start raises the epoch.
+	AnnouncementTopic string            // topic of the announcements
+	Folder            *runs.StateFolder // state folder, which stores the epoch
+	Instance          uint64            // random number of this process, included in its announcements
+	// RaiseEpoch is true if this start must raise the epoch.
 	RaiseEpoch bool
-	// IsPresentAnnouncement reports whether a message is the present announcement of this process.
+	// IsPresentAnnouncement reports whether a message is the current announcement of this process.
 	IsPresentAnnouncement func(envelope []byte) bool
-	// OpenAnnouncement opens an announcement that is signed with the coordinator's key. The error is the reason for
-	// dropping it.
+	// OpenAnnouncement verifies and decodes an announcement signed with the coordinator's key. The error is the reason
+	// for dropping the message.
 	OpenAnnouncement func(envelope []byte) (wire.Envelope, error)
-	// RepeatAnnouncement publishes the present announcement again.
+	// RepeatAnnouncement publishes the current announcement again.
 	RepeatAnnouncement func(now time.Time)
 	Observer           observe.Observer
 	Logger             *slog.Logger
 }
 
-// CoordinatorGuard detects other coordinators with the same key. After each connect the coordinator waits until the
-// guard has read the announcement that the broker retains. All methods are called on the owner's goroutine; now is its
-// time.
+// CoordinatorGuard detects other coordinators with the same key. After each connect, the coordinator waits until the
+// guard has read the retained announcement. All methods must be called on the owner goroutine, with its current time.
 type CoordinatorGuard struct {
 	cfg               Config
 	journaledRun      wire.RunID
-	newRunRequested   bool // a person has requested the run, and it has not been announced yet
-	hasWorkedOverLink bool // the coordinator has worked over a link
+	newRunRequested   bool // true if the operator requested the run and it is not announced yet
+	hasWorkedOverLink bool // true once the coordinator has worked over any connection
 
 	awaitsRetainedAnnouncement bool
 	retainedQueries            int
 	nextQueryAt                time.Time
 	heldMessages               []mqtt.Message
-	heldMessageBytes           int // of payload
+	heldMessageBytes           int // total payload size of heldMessages
 
-	// the last own announcement that the broker may have; at first the journal's
+	// last own announcement that the broker may have; initially the position in the journal
 	lastPublishedAnnouncement announcementIdentity
-	// the last own announcement that the broker has returned; at first the journal's
+	// last own announcement that the broker returned; initially the position in the journal
 	lastReturnedAnnouncement announcementIdentity
-	presentAnnouncement      announcementIdentity // the present announcement; zero before the first
-	ownAnnouncementDigests   []wire.Digest        // of the newest announcements of this process
-	newestIssueTime          uint64               // the latest time in an announcement
-	repeatAnnouncementAt     time.Time            // when to publish the announcement again; zero = never
+	presentAnnouncement      announcementIdentity // current announcement; zero before the first one
+	ownAnnouncementDigests   []wire.Digest        // digests of the newest announcements of this process
+	newestIssueTime          uint64               // latest issue time of any announcement
+	repeatAnnouncementAt     time.Time            // time of the next repetition; zero if none is scheduled
 	lastPublishAt            time.Time
-	retentionCheck           retentionCheck // whether the broker retains the present announcement
-	// linkLacksEcho: the broker returns no messages over this link, so the guard does not wait for them.
+	retentionCheck           retentionCheck // check that the broker retains the current announcement
+	// linkLacksEcho is true if the broker returns no own messages over this connection. The guard then does not wait
+	// for them.
 	linkLacksEcho bool
 
 	aheadAgents aheadAgents
 }
 
-// announcementIdentity is the position of an announcement, with the process that made it. The digest is zero for a
+// announcementIdentity identifies an announcement by its position, process and digest. The digest is zero for a
 // position from the journal.
 type announcementIdentity struct {
 	position wire.AnnouncementPosition
@@ -108,43 +111,44 @@ type announcementIdentity struct {
 	digest   wire.Digest
 }
 
-// retentionCheck is the state of the check whether the broker retains the present announcement.
+// retentionCheck is the state of the check that the broker retains the current announcement.
 type retentionCheck struct {
-	nextStepAt    time.Time // of the next step; zero = the broker retains it, or no answer is possible
-	brokerQueried bool      // the broker was asked; without an answer, the next step publishes the announcement again
-	publications  uint      // number of times that the announcement was published
+	nextStepAt    time.Time // time of the next step; zero if the check has ended
+	brokerQueried bool      // true if the broker was queried; the next step publishes again
+	publications  uint      // number of publications of the announcement
 }
 
-// backoff doubles a wait with each time that the announcement was published.
+// backoff returns the delay first, doubled for each repeated publication up to maxRetentionWait.
 func (k *retentionCheck) backoff(first time.Duration) time.Duration {
 	return min(first<<min(k.publications-1, 10), maxRetentionWait)
 }
 
-// New makes a guard. Restore comes next.
+// New returns a guard. The caller must next call RestorePosition.
 func New(cfg Config) *CoordinatorGuard {
 	return &CoordinatorGuard{cfg: cfg, aheadAgents: aheadAgents{isConfirmedByAgent: map[wire.AgentID]bool{}}}
 }
 
-// RestorePosition sets the position in the journal. newRunRequested means that a person has requested the journal's
-// run, and that it has not been announced yet.
+// RestorePosition sets the position from the journal. newRunRequested is true if the operator requested the journaled
+// run and it is not announced yet.
 func (g *CoordinatorGuard) RestorePosition(journal wire.AnnouncementPosition, newRunRequested bool) {
 	g.journaledRun, g.newRunRequested = journal.Run, newRunRequested
 	g.lastPublishedAnnouncement.position, g.lastReturnedAnnouncement.position = journal, journal
 }
 
-// GuardFinding is what the guard has found out. Its zero value is nothing new.
+// GuardFinding is the result of an event for the coordinator. The zero value means no change.
 type GuardFinding struct {
-	// MayWork: no other coordinator is further, so this one may work over the present link.
+	// MayWork is true if no other coordinator has a later position, so that this one may work over the current
+	// connection.
 	MayWork bool
-	// IsFirstMayWork and EpochRaised are set with the first MayWork of this process: the epoch in the folder may be
-	// higher now.
+	// IsFirstMayWork is true with the first MayWork of this process. EpochRaised is true if the epoch in the state
+	// folder was raised as well.
 	IsFirstMayWork, EpochRaised bool
-	HeldMessages                []mqtt.Message // the messages that were held, for the coordinator to handle now
-	StopCause                   error          // why the coordinator has to stop; a restart does not help
+	HeldMessages                []mqtt.Message // held messages, which the coordinator must handle now
+	StopCause                   error          // reason for stopping the coordinator; restarting does not help
 }
 
-// LinkUp begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
-// lastPublishedAnnouncement after the subscription: it returns after any retained one.
+// LinkUp starts the wait for the retained announcement. After subscribing, the guard publishes an empty message, which
+// agents ignore. The broker returns it after any retained announcement, so it ends the wait if none is retained.
 func (g *CoordinatorGuard) LinkUp(now time.Time) {
 	g.awaitsRetainedAnnouncement, g.retainedQueries, g.linkLacksEcho = true, 0, false
 	g.queryRetainedAnnouncement(now)
@@ -156,22 +160,23 @@ func (g *CoordinatorGuard) queryRetainedAnnouncement(now time.Time) {
 	}
 	g.retainedQueries++
 	g.nextQueryAt = now.Add(retainedQueryInterval)
-	// busy or down: asked again later, or on the next link
+	// if the connection is busy or down, the next query retries
 	_ = g.cfg.Conn.Publish(mqtt.Message{Topic: g.cfg.AnnouncementTopic, QoS: mqtt.AtMostOnce})
 }
 
-// LinkDown returns to the last confirmed announcement: later ones may never have reached the broker.
+// LinkDown returns to the last announcement that the broker returned. Later announcements may never have reached the
+// broker.
 func (g *CoordinatorGuard) LinkDown() {
 	g.awaitsRetainedAnnouncement, g.nextQueryAt, g.repeatAnnouncementAt, g.retentionCheck = false, time.Time{},
 		time.Time{}, retentionCheck{}
 	g.lastPublishedAnnouncement = g.lastReturnedAnnouncement
 }
 
-// AwaitsRetainedAnnouncement reports whether the guard waits for the retained announcement. Messages of agents are held
-// meanwhile.
+// AwaitsRetainedAnnouncement reports whether the guard waits for the retained announcement. Meanwhile, messages of
+// agents are held.
 func (g *CoordinatorGuard) AwaitsRetainedAnnouncement() bool { return g.awaitsRetainedAnnouncement }
 
-// HoldMessage keeps a message until the retained announcement is read. It returns false if there is no room.
+// HoldMessage stores a message until the retained announcement has been read. It returns false if the buffer is full.
 func (g *CoordinatorGuard) HoldMessage(m mqtt.Message) bool {
 	if g.heldMessageBytes+len(m.Payload) > MaxHeldBytes {
 		return false
@@ -183,28 +188,29 @@ func (g *CoordinatorGuard) HoldMessage(m mqtt.Message) bool {
 // Instance returns the random number of this process.
 func (g *CoordinatorGuard) Instance() uint64 { return g.cfg.Instance }
 
-// HasWorkedOverLink reports whether the coordinator has worked over a link since the process began.
+// HasWorkedOverLink reports whether the coordinator has worked over any connection since the process started.
 func (g *CoordinatorGuard) HasWorkedOverLink() bool { return g.hasWorkedOverLink }
 
-// PresentPosition returns the position of the present announcement; zero before the first.
+// PresentPosition returns the position of the current announcement, or zero before the first one.
 func (g *CoordinatorGuard) PresentPosition() wire.AnnouncementPosition {
 	return g.presentAnnouncement.position
 }
 
-// NextIssueTime returns the time for the next announcement: now, or the latest time in an earlier announcement.
+// NextIssueTime returns the issue time for the next announcement. It is now, but never before the time of an earlier
+// announcement.
 func (g *CoordinatorGuard) NextIssueTime(now time.Time) uint64 {
 	g.newestIssueTime = max(g.newestIssueTime, uint64(max(now.Unix(), 0)))
 	return g.newestIssueTime
 }
 
-// RecordAnnouncement records an announcement that is about to be published.
+// RecordAnnouncement records an announcement before it is published.
 func (g *CoordinatorGuard) RecordAnnouncement(position wire.AnnouncementPosition, digest wire.Digest) {
 	g.presentAnnouncement, g.retentionCheck = announcementIdentity{position, g.cfg.Instance, digest}, retentionCheck{}
 	g.ownAnnouncementDigests = append(g.ownAnnouncementDigests, digest)
 	g.ownAnnouncementDigests = g.ownAnnouncementDigests[max(0, len(g.ownAnnouncementDigests)-maxOwnDigests):]
 }
 
-// RecordAnnouncementSent records that the connection has taken the present announcement.
+// RecordAnnouncementSent records that the connection has accepted the current announcement for sending.
 func (g *CoordinatorGuard) RecordAnnouncementSent(now time.Time) {
 	g.lastPublishedAnnouncement, g.lastPublishAt = g.presentAnnouncement, now
 	g.retentionCheck = retentionCheck{publications: g.retentionCheck.publications + 1}
@@ -213,22 +219,23 @@ func (g *CoordinatorGuard) RecordAnnouncementSent(now time.Time) {
 	}
 }
 
-// RepeatAnnouncementIfStale publishes the present announcement again if it was published long enough ago. It is called
-// when an agent obeys an earlier announcement, so that its node of the broker does not return the present one. NATS
-// keeps for two minutes what it has read.
+// RepeatAnnouncementIfStale publishes the current announcement again if the last publication is old enough. It is
+// called when an agent obeys an earlier announcement, because the agent's broker node may return an old message. NATS
+// caches retained messages for two minutes.
 func (g *CoordinatorGuard) RepeatAnnouncementIfStale(now time.Time) {
 	if g.retentionCheck.publications > 0 && now.Sub(g.lastPublishAt) >= g.retentionCheck.backoff(firstRetentionWait) {
 		g.repeatAnnouncement(now)
 	}
 }
 
-// repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
+// repeatAnnouncement publishes the current announcement again. The next delay starts when the connection has accepted
+// it.
 func (g *CoordinatorGuard) repeatAnnouncement(now time.Time) {
 	g.repeatAnnouncementAt, g.retentionCheck.nextStepAt = time.Time{}, time.Time{}
 	g.cfg.RepeatAnnouncement(now)
 }
 
-// Deadline returns when Tick has something to do.
+// Deadline returns the time of the next call of Tick; false if none is needed.
 func (g *CoordinatorGuard) Deadline() (time.Time, bool) {
 	if g.awaitsRetainedAnnouncement {
 		return g.nextQueryAt, true
@@ -240,7 +247,8 @@ func (g *CoordinatorGuard) Deadline() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Tick asks again for the retained announcement, and repeats the own one when it is due.
+// Tick repeats the query for the retained announcement, checks its retention, and publishes the own announcement again
+// when due.
 func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	switch {
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt) && g.retainedQueries < maxRetainedQueries:
@@ -264,8 +272,8 @@ func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	return GuardFinding{}
 }
 
-// ReceiveAnnouncement handles a message on the topic of announcements: an announcement, or the empty message that the
-// guard has published. The error is the reason why the message is dropped.
+// ReceiveAnnouncement handles a message on the announcement topic. The message is an announcement, or an empty message
+// such as the guard publishes. The error is the reason for dropping the message.
 func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (GuardFinding, error) {
 	if len(m.Payload) == 0 {
 		if g.awaitsRetainedAnnouncement {
@@ -274,7 +282,7 @@ func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (G
 		g.recordOverwrittenTopic(now, m.Retained)
 		return GuardFinding{}, nil
 	}
-	if g.cfg.IsPresentAnnouncement(m.Payload) { // the present one, signed here
+	if g.cfg.IsPresentAnnouncement(m.Payload) { // current announcement, signed by this process
 		g.recordReturnedAnnouncement(now, g.presentAnnouncement, m.Retained)
 		if g.awaitsRetainedAnnouncement {
 			return g.endRetainedWait(nil), nil
@@ -304,21 +312,20 @@ func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (G
 	case own:
 	case !g.hasPrecedenceOver(a):
 		return GuardFinding{StopCause: g.newOutdatedError(a.position)}, nil
-	case !m.Retained: // a retained one may be old
+	case !m.Retained: // a retained announcement may be old
 		g.answerForeignAnnouncement(now, a.position)
 	}
 	return GuardFinding{}, nil
 }
 
-// recordReturnedAnnouncement records that an announcement of this process returned from the broker, which retains it or
-// delivers it.
+// recordReturnedAnnouncement records that the broker returned an announcement of this process, retained or not.
 func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcementIdentity, retained bool) {
 	switch {
 	case !retained:
 	case a.digest == g.presentAnnouncement.digest:
 		g.retentionCheck = retentionCheck{publications: g.retentionCheck.publications}
 	case g.retentionCheck.brokerQueried:
-		g.retentionCheck.nextStepAt = now // it retains an earlier one
+		g.retentionCheck.nextStepAt = now // the broker retains an earlier one
 	}
 	if a.position.Compare(g.lastReturnedAnnouncement.position) > 0 {
 		g.lastReturnedAnnouncement = a
@@ -328,12 +335,12 @@ func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcem
 	}
 }
 
-// recordOverwrittenTopic records that another client has published on the topic: whether the broker still retains the
-// present announcementIdentity is checked again.
+// recordOverwrittenTopic records that another client published on the announcement topic. It schedules a new check that
+// the broker retains the current announcement.
 func (g *CoordinatorGuard) recordOverwrittenTopic(now time.Time, retained bool) {
 	k := &g.retentionCheck
 	switch {
-	case g.linkLacksEcho || k.publications == 0: // the broker returns no messages, or has none over this link
+	case g.linkLacksEcho || k.publications == 0: // no messages are returned, or no announcement was sent
 	case k.brokerQueried && retained:
 		k.nextStepAt = now
 	case k.nextStepAt.IsZero():
@@ -341,9 +348,9 @@ func (g *CoordinatorGuard) recordOverwrittenTopic(now time.Time, retained bool) 
 	}
 }
 
-// hasPrecedenceOver reports whether this coordinator continues although another one has made the announcement other. At
-// equal positions the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest;
-// both coordinators read both announcements, so exactly one continues.
+// hasPrecedenceOver reports whether this coordinator continues despite the announcement other. The later position wins,
+// then the higher instance, then the smaller digest. Both coordinators read both announcements, so exactly one
+// continues.
 func (g *CoordinatorGuard) hasPrecedenceOver(other announcementIdentity) bool {
 	own := &g.lastPublishedAnnouncement
 	if order := other.position.Compare(own.position); order != 0 {
@@ -353,8 +360,8 @@ func (g *CoordinatorGuard) hasPrecedenceOver(other announcementIdentity) bool {
 		bytes.Compare(own.digest[:], other.digest[:])) < 0
 }
 
-// endRetainedWait ends the wait for the retained announcement. retained is nil if there is none, or if this process has
-// made it.
+// endRetainedWait ends the wait for the retained announcement. retained is nil if none is retained or this process
+// published it.
 func (g *CoordinatorGuard) endRetainedWait(retained *announcementIdentity) GuardFinding {
 	g.awaitsRetainedAnnouncement, g.nextQueryAt = false, time.Time{}
 	behind := retained != nil && !g.hasPrecedenceOver(*retained)
@@ -378,7 +385,7 @@ func (g *CoordinatorGuard) endRetainedWait(retained *announcementIdentity) Guard
 	return f
 }
 
-// newOutdatedError returns the error of a coordinator that is behind another one.
+// newOutdatedError returns the error for a coordinator that is behind another one.
 func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) error {
 	behind := &OutdatedError{NewestPosition: newest, OwnPosition: g.lastPublishedAnnouncement.position}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
@@ -390,9 +397,8 @@ func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) er
 	return &runs.StateError{Path: g.cfg.Folder.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
 
-// removeRunOfLostState returns the error of a coordinator that has begun a run in an empty state folder, although the
-// broker retains an announcement that is signed with its key. It removes the begun run, so that the next start finds
-// the folder empty again.
+// removeRunOfLostState returns the error for a run that began in an empty state folder although the broker retains an
+// announcement signed with the same key. It removes the new run, so that the next start finds the folder empty again.
 func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPosition) error {
 	return &runs.StateError{Path: g.cfg.Folder.Dir,
 		Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
@@ -403,11 +409,11 @@ func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPositi
 			g.cfg.Folder.JournalSlots.Clear())}
 }
 
-// raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
-// record, before the first announcement.
+// raiseEpoch raises the epoch above all earlier announcements. The epoch is written to disk with the first record,
+// before the first announcement.
 func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	before := g.cfg.Folder.Epoch
-	// an older root document precedes in any epoch
+	// an announcement with an older root document never takes precedence
 	if retained != nil && retained.position.Root == g.lastPublishedAnnouncement.position.Root {
 		before = max(before, retained.position.Epoch)
 	}
@@ -423,8 +429,8 @@ func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	return nil
 }
 
-// answerForeignAnnouncement reports an announcement of another coordinator that is not later than the own one, and has
-// the own one lastPublishedAnnouncement again. The other coordinator stops when it reads that.
+// answerForeignAnnouncement reports an announcement of another coordinator that is not later than the own one. It
+// schedules a repetition of the own announcement, which stops the other coordinator.
 func (g *CoordinatorGuard) answerForeignAnnouncement(now time.Time, foreign wire.AnnouncementPosition) {
 	g.cfg.Observer.Observe(ForeignAnnouncementSeen{Foreign: foreign, Own: g.lastPublishedAnnouncement.position})
 	if g.repeatAnnouncementAt.IsZero() {
@@ -435,18 +441,17 @@ func (g *CoordinatorGuard) answerForeignAnnouncement(now time.Time, foreign wire
 	}
 }
 
-// Metrics are the metrics of the guard's events.
+// Metrics lists the metrics of the guard's events.
 var Metrics = []*observe.Metric{foreignAnnouncements, agentsAhead}
 
 var foreignAnnouncements = observe.Counter("foreign_announcements_total",
 	"Announcements signed with this coordinator's key by another coordinator, or replayed.")
 
-// ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published that this coordinator has
-// not made, and that is not later than its own. Another coordinator runs with the key, or somebody replays an old
-// message.
+// ForeignAnnouncementSeen reports an announcement that is signed with this coordinator's key, was published by another
+// process and is not later than its own. Another coordinator uses the key, or someone replays an old message.
 type ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 
-// Describe implements observe.Event. The condition lasts until the process ends, since no event shows that the other
+// Describe implements observe.Event. The condition lasts until the process ends, because no event shows that the other
 // coordinator has stopped.
 func (e ForeignAnnouncementSeen) Describe(d *observe.EventDescription) {
 	d.IncCounter(foreignAnnouncements)

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Between two rounds the position of a folder has the phase of a finished run. The error omits it.
+// TestPositionBetweenRounds checks that the error omits the phase of a folder between two rounds.
 func TestPositionBetweenRounds(t *testing.T) {
 	e := OutdatedError{
 		NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},

@@ -1,7 +1,6 @@
-// Package edges says which agents mix with each other, and with which weights:
-// the graph of a round, from the places of the agents that are there, from a
-// file, of a fixed shape, or as they have found each other. The coordinator asks for it before each round in
-// which agents mix.
+// Package edges computes the graph of neighbours that mix in a round, and the edge weights. The edges derive from the
+// agents' locations, a file, a fixed shape or neighbour discovery. The coordinator requests the graph before each round
+// with mixing.
 package edges
 
 import (
@@ -17,15 +16,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MeshMaker makes the edges of a round.
+// MeshMaker computes the weighted edges of a round.
 type MeshMaker struct {
 	EdgeSource      spec.EdgeSource
-	Radius          float64      // for EdgesRadius, in the unit of the agents' places
-	ConfiguredGraph *graph.Graph // for EdgesFile; its node ids are agent ids
+	Radius          float64      // maximum edge length for EdgesRadius, in the unit of the agents' locations
+	ConfiguredGraph *graph.Graph // graph for EdgesFile; its node ids are agent ids
 	WeightRule      spec.EdgeWeightRule
 }
 
-// New returns a maker; file is the path of a graph file without weights, for EdgesFile.
+// New returns a MeshMaker. file is the path of an unweighted graph file and is used only for EdgesFile.
 func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeightRule) (*MeshMaker, error) {
 	m := &MeshMaker{EdgeSource: edges, Radius: radius, WeightRule: rule}
 	if edges != spec.EdgesFile {
@@ -44,8 +43,8 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 	return m, err
 }
 
-// MakeMesh makes the edges between agents, which are in id order. Agents that do
-// not mix get none. Each connected part is weighed by itself.
+// MakeMesh returns the weighted edges between agents, which must be in id order. Agents that cannot mix have no edges.
+// The weights of each connected component are computed separately.
 func (m *MeshMaker) MakeMesh(agents []round.MixingAgent) (meshplan.MixingGraph, error) {
 	var mesh meshplan.MixingGraph
 	var mixing []round.MixingAgent
@@ -132,7 +131,7 @@ func (m *MeshMaker) buildGraph(agents []round.MixingAgent) (*graph.Graph, error)
 	return nil, fmt.Errorf("no edges come from %q", m.EdgeSource)
 }
 
-// withoutAvoidedEdges leaves out the edges between agents that avoid each other.
+// withoutAvoidedEdges removes the edges between agents that avoid each other.
 func withoutAvoidedEdges(g *graph.Graph, agents []round.MixingAgent) (*graph.Graph, error) {
 	left := slices.DeleteFunc(slices.Clone(g.Edges()), func(e graph.Edge) bool {
 		return slices.Contains(agents[e.I].AvoidedAgents, agents[e.J].ID)
@@ -143,7 +142,7 @@ func withoutAvoidedEdges(g *graph.Graph, agents []round.MixingAgent) (*graph.Gra
 	return graph.New(len(agents), left)
 }
 
-// mutualNeighborGraph joins agents that name each other.
+// mutualNeighborGraph connects each pair of agents that list each other as neighbours.
 func mutualNeighborGraph(agents []round.MixingAgent) (*graph.Graph, error) {
 	at := map[wire.AgentID]int{}
 	for i, a := range agents {
@@ -160,13 +159,13 @@ func mutualNeighborGraph(agents []round.MixingAgent) (*graph.Graph, error) {
 	return graph.New(len(agents), all)
 }
 
-// weighComponent stores the weights of the edges within one connected part.
+// weighComponent computes the weights of the edges within one connected component. It stores them in weights.
 func (m *MeshMaker) weighComponent(weights []float64, g *graph.Graph, part []int) error {
 	place := map[int]int{}
 	for k, i := range part {
 		place[i] = k
 	}
-	var of []int // the edges of the part, by their numbers in g
+	var of []int // indices in g of the component's edges
 	var all []graph.Edge
 	for k, e := range g.Edges() {
 		if i, in := place[e.I]; in {

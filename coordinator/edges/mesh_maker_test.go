@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// onALine has agents at 0, 1, 2, … and some of them do not mix, or have no place.
+// onALine returns n agents at positions 0, 1, 2, … after more has modified each of them.
 func onALine(n int, more func(i int, a *round.MixingAgent)) []round.MixingAgent {
 	all := make([]round.MixingAgent, n)
 	for i := range all {
@@ -75,7 +75,7 @@ func TestMake(t *testing.T) {
 		{"in two parts", MeshMaker{EdgeSource: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.EdgeWeightsFastest},
 			onALine(5, func(i int, a *round.MixingAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
-		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
+		// The fastest constant of a star is 2/(1 + n) = 0.4; a hub's four edges would then weigh 1.6 together.
 		{"fastest of a star", MeshMaker{EdgeSource: spec.EdgesFile, ConfiguredGraph: star,
 			WeightRule: spec.EdgeWeightsFastest},
 			onALine(5, nil),
@@ -108,7 +108,8 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// A fleet in many cells: what is made of it is as long as its edges are many, not as its agents squared.
+// TestMakeForAFleet checks that memory is proportional to the number of edges, not to the square of the number of
+// agents.
 func TestMakeForAFleet(t *testing.T) {
 	agents := onALine(2_000, func(i int, a *round.MixingAgent) {
 		a.ID = wire.AgentID(fmt.Sprintf("a%05d", i))
@@ -145,7 +146,7 @@ func TestMakeTells(t *testing.T) {
 	}
 }
 
-// A file's weights would be passed over.
+// TestNewRefusesWeights checks that a graph file with weights is rejected, because they would be ignored.
 func TestNewRefusesWeights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edges.csv")
 	for text, says := range map[string]string{"from,to\na,b\n": "",

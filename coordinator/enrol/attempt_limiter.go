@@ -9,14 +9,14 @@ import (
 const (
 	triesEvery = time.Minute
 	mostTries  = 5
-	mostSeen   = 1 << 15 // addresses with wrong tries in memory, twice
+	mostSeen   = 1 << 15 // maximum number of sources per window
 )
 
-// attemptLimiter counts wrong tries by source: an address of IPv4, or a network /64 of IPv6. It may be used from
-// several goroutines, also while a join waits for the coordinator.
+// attemptLimiter counts failed attempts per source: an IPv4 address or an IPv6 /64 network. It is safe for concurrent
+// use.
 type attemptLimiter struct {
 	mu                                sync.Mutex
-	windowStart                       time.Time // when now began
+	windowStart                       time.Time // start of the current window
 	currentBySource, previousBySource map[netip.Prefix]int
 }
 
@@ -25,12 +25,12 @@ func sourcePrefix(a netip.Addr) netip.Prefix {
 	if a = a.Unmap().WithZone(""); a.Is4() {
 		bits = 32
 	}
-	p, _ := a.Prefix(bits) // the zero prefix for no address
+	p, _ := a.Prefix(bits) // an invalid address yields the zero prefix
 	return p
 }
 
-// rotateWindow begins another minute, also if this one has too many sources: those of the minute before are forgotten
-// then.
+// rotateWindow starts the next window after triesEvery, or earlier if the current window has mostSeen sources. The
+// counts of the window before the current one are dropped.
 func (t *attemptLimiter) rotateWindow(at time.Time) {
 	if passed := at.Sub(t.windowStart); passed >= triesEvery || t.currentBySource == nil ||
 		len(t.currentBySource) >= mostSeen {
@@ -41,7 +41,7 @@ func (t *attemptLimiter) rotateWindow(at time.Time) {
 	}
 }
 
-// isSourceBlocked reports whether a source has no try left.
+// isSourceBlocked reports whether a source has used all its attempts.
 func (t *attemptLimiter) isSourceBlocked(a netip.Addr, at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *attemptLimiter) isSourceBlocked(a netip.Addr, at time.Time) bool {
 	return t.currentBySource[p]+t.previousBySource[p] >= mostTries
 }
 
-// countFailure counts a wrong try.
+// countFailure counts a failed attempt.
 func (t *attemptLimiter) countFailure(a netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,24 +15,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CertificateAuthority signs the certificates by which the broker knows its clients, and they know the broker. Its key
-// is of the curve P-256, which brokers and their libraries all know.
+// CertificateAuthority signs the certificates of the broker and its clients. It uses the curve P-256, which all common
+// brokers and TLS libraries support.
 type CertificateAuthority struct {
 	Certificate *x509.Certificate
 	Key         *ecdsa.PrivateKey
 }
 
-// Lifetime is how long the certificates of the authority, the broker and the coordinator count: a person makes others.
+// Lifetime is the validity of the certificates of the authority, the broker and the coordinator. They are renewed
+// manually.
 const Lifetime = 20 * 365 * 24 * time.Hour
 
-// backdated is how much earlier than now a device's certificate begins to count, at most: the broker's clock may be
-// behind.
+// backdated is the maximum time by which a device's certificate is valid before now. It allows for a slow clock at the
+// broker.
 const backdated = 24 * time.Hour
 
-// maxCommonName is how many characters OpenSSL makes and reads of a common name.
+// maxCommonName is the maximum length of a common name in OpenSSL.
 const maxCommonName = 64
 
-// NewCertificateAuthority makes the certificate of an authority with that key.
+// NewCertificateAuthority creates a self-signed authority with the given key.
 func NewCertificateAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*CertificateAuthority, error) {
 	a := &CertificateAuthority{Key: key}
 	t := certificateTemplate(name, now.Add(Lifetime), key.Public())
@@ -45,14 +46,14 @@ func NewCertificateAuthority(name string, key *ecdsa.PrivateKey, now time.Time) 
 	return a, err
 }
 
-// certificateTemplate is what all certificates have in common. They count from 1970 on, so that a device without a
-// clock of its own takes them. The serial number follows from name, time and key: the same request gets the same
-// certificate.
+// certificateTemplate returns the fields that all certificates share. Certificates are valid from 1970, so that devices
+// without a clock accept them. The serial number is derived from name, expiry and key, so that equal requests yield
+// equal certificates.
 func certificateTemplate(name string, until time.Time, key any) *x509.Certificate {
 	until = until.UTC().Truncate(time.Second)
 	public, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
-		public = nil // CreateCertificate says the same
+		public = nil // CreateCertificate then returns the same error
 	}
 	serial := sha256.Sum256(append([]byte(name+"\x00"+until.String()+"\x00"), public...))
 	serial[0] &= 0x7f
@@ -63,8 +64,9 @@ func certificateTemplate(name string, until time.Time, key any) *x509.Certificat
 	}
 }
 
-// IssueClientCertificate returns the certificate of a client of the broker, in DER, for so long a life. A device renews
-// it at two thirds of that, so it says when that began. The same arguments give the same bytes.
+// IssueClientCertificate returns a DER certificate for a client of the broker, valid until made plus life. NotBefore is
+// set near made, because a device renews its certificate after two thirds of the validity. Equal arguments yield equal
+// bytes.
 func (a *CertificateAuthority) IssueClientCertificate(name string, key *ecdsa.PublicKey, made time.Time,
 	life time.Duration) ([]byte, error) {
 	if len(name) > maxCommonName {
@@ -77,7 +79,7 @@ func (a *CertificateAuthority) IssueClientCertificate(name string, key *ecdsa.Pu
 	return x509.CreateCertificate(nil, t, a.Certificate, key, a.Key)
 }
 
-// IssueServerCertificate returns the certificate of a broker with that name or address, in DER.
+// IssueServerCertificate returns a DER certificate for a broker with the given host name or IP address.
 func (a *CertificateAuthority) IssueServerCertificate(host string, key *ecdsa.PublicKey, made time.Time) ([]byte,
 	error) {
 	t := certificateTemplate("broker", made.Add(Lifetime), key)
@@ -90,16 +92,16 @@ func (a *CertificateAuthority) IssueServerCertificate(host string, key *ecdsa.Pu
 	return x509.CreateCertificate(nil, t, a.Certificate, key, a.Key)
 }
 
-// CertificateDigest is what the root document says of the authority.
+// CertificateDigest returns the SHA-256 of the authority's certificate, as in the root document.
 func (a *CertificateAuthority) CertificateDigest() wire.Digest {
 	return sha256.Sum256(a.Certificate.Raw)
 }
 
-// errNotOurs says that key and certificate of the authority do not belong together, or not to the root document.
+// errNotOurs means that the authority's key, its certificate and the root document do not match.
 var errNotOurs = errors.New("the authority is not the one of the root document: want the files that " +
 	"`coordinator init` has made together")
 
-// checkNamedInRootDocument reports why the authority is not the one that the root document names.
+// checkNamedInRootDocument returns errNotOurs if the root document does not name this authority.
 func (a *CertificateAuthority) checkNamedInRootDocument(root *wire.RootDocument) error {
 	public, err := x509.MarshalPKIXPublicKey(a.Key.Public())
 	if err != nil {

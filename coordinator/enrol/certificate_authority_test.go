@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestClocks: a device without a clock takes the authority's and the broker's certificates, which count from 1970; the
-// broker's clock may be behind a little for those of the clients, whose life is what is asked for.
+// TestClocks checks the validity of certificates. The authority's and the broker's are valid from 1970, for devices
+// without a clock. A client's are valid shortly before now, for a broker with a slow clock, and for the requested time.
 func TestClocks(t *testing.T) {
 	made := time.Unix(1_790_000_000, 0)
 	a, key := newAuthority(t), newDevice(t, 0).tls.PublicKey

@@ -10,14 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ErrRevoked says that the root document revokes a device.
+// ErrRevoked means that the root document revokes the device.
 var ErrRevoked = errors.New("the root document revokes the device")
 
-// errProof says that the sender of a request has not got the key that it asks a certificate for.
+// errProof means that the sender of a request does not hold the private key for the requested certificate.
 var errProof = errors.New("the request is not signed with the key of the certificate that it asks for")
 
-// RenewCertificate makes a certificate for a device that has asked for one, from now on. The caller knows that the
-// request is the device's.
+// RenewCertificate issues a new certificate for a device, valid from now. The caller must have verified that the device
+// sent the request.
 func (d *Registrar) RenewCertificate(federation wire.FederationName, agent wire.AgentID,
 	m *wire.CredentialRenewalRequest,
 	now time.Time) ([]byte,
@@ -37,12 +37,12 @@ func (d *Registrar) RenewCertificate(federation wire.FederationName, agent wire.
 var renewedCredentials = observe.Counter("renewals_total",
 	"Keys and certificates renewed, including repeated requests after a lost answer.")
 
-// CredentialsRenewed: a device got another key, another certificate, or both.
+// CredentialsRenewed reports that a device received a new key, a new certificate or both.
 type CredentialsRenewed struct {
 	Agent                wire.AgentID
-	KeyChanged           bool      // messages that are signed with the previous key are ignored
-	IsRepeated           bool      // the device had the key already, and asked again because the answer was lost
-	CertificateExpiresAt time.Time // zero without a certificate
+	KeyChanged           bool      // true if messages signed with the previous key are now rejected
+	IsRepeated           bool      // true if the device repeated its request because the answer was lost
+	CertificateExpiresAt time.Time // expiry of the new certificate; zero without one
 }
 
 // Describe implements observe.Event.
@@ -64,11 +64,11 @@ var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
 	"Refused requests for a new key or certificate, by reason.",
 	"reason", observe.StringerNames(wire.RenewalRefusalReasons()))
 
-// RenewalRefused: a device asked for another key or certificate, and did not get it.
+// RenewalRefused reports that a device's request for a new key or certificate was refused.
 type RenewalRefused struct {
 	Agent  wire.AgentID
 	Reason wire.RenewalRefusalReason
-	Err    error // nil if the reason is the only cause
+	Err    error // cause of the refusal; nil if Reason says it all
 }
 
 // Describe implements observe.Event.

@@ -1,11 +1,11 @@
-// Package enrol takes devices into a federation. A person carries a token to the device; the device makes its keys, and
-// asks for admission over the Listener of the Desk, which burns the token, puts the device into the list, and answers
-// with all that the device needs: docs/PROTOCOL.md, section 14.
+// Package enrol admits devices to a federation. A person carries a token to the device. The device generates its keys
+// and sends a join request to the listener of the Registrar. The Registrar uses up the token, adds the device to the
+// list of agents, and answers with all that the device needs. See docs/PROTOCOL.md, section 14.
 //
-// The desk promises:
+// The Registrar guarantees:
 //
-//   - A token is burnt, and that is on the disk, before anything is given for it. Where the answer was lost, the device
-//     asks again with the same keys and gets the same answer, until the token expires; other keys are refused.
-//   - The disk lets nobody join: it holds public keys of tokens, never their secrets.
-//   - Whoever has no token learns nothing but that, and has five tries a minute.
+//   - A token is recorded as used on disk before anything is given for it. If the answer is lost, the device can
+//     repeat its request with the same keys until the token expires. Requests with other keys are refused.
+//   - A reader of the files cannot join: they contain the public keys of tokens, never their secrets.
+//   - A client without a token learns only that, and has five attempts per minute.
 package enrol

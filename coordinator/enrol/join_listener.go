@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// Path is where a join is posted.
+	// Path is the URL path to which devices post join requests.
 	Path = "/join"
 
 	mostConns = 64
-	mostOfOne = 4                // connections of a source
-	patience  = 10 * time.Second // for a whole request
-	greeting  = 4 * time.Second  // for the handshake, and for the head of a request
+	mostOfOne = 4                // maximum number of connections per source
+	patience  = 10 * time.Second // time limit for a whole request
+	greeting  = 4 * time.Second  // time limit for the TLS handshake and the request header
 )
 
-// newListenerCertificate makes the certificate of a listener: it has the coordinator's key and carries the root
-// document, as a comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an
-// authority and without a clock.
+// newListenerCertificate creates the listener's certificate. It has the coordinator's key and contains the root
+// document as a comment. A device that knows the pin of the root can verify the listener without an authority or a
+// clock.
 func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error) {
 	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
 	if err != nil {
@@ -49,14 +49,15 @@ func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: d.cfg.CoordinatorKey}, err
 }
 
-// Comment is a comment in a certificate, netscape-comment; the one with the root document begins with RootComment, and
-// goes on in base64.
+// Comment is the OID of the netscape-comment extension. The comment with the root document consists of RootComment and
+// base64 data.
 var Comment = asn1.ObjectIdentifier{2, 16, 840, 1, 113730, 1, 13}
 
-// RootComment is what the comment begins with.
+// RootComment is the prefix of a certificate comment that contains the root document.
 const RootComment = "fedmesh root "
 
-// ListenForJoins serves the desk until ctx ends.
+// ListenForJoins starts a TLS listener for join requests and serves it until ctx is cancelled. It returns the
+// listener's address.
 func (d *Registrar) ListenForJoins(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
 	plain, err := net.Listen("tcp", address)
 	if err != nil {
@@ -76,7 +77,7 @@ func (d *Registrar) newJoinServer(log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler: http.HandlerFunc(d.serveJoinRequest), ReadTimeout: patience, WriteTimeout: 2 * patience,
 		MaxHeaderBytes:    4 << 10,
-		ReadHeaderTimeout: greeting, // also for the handshake
+		ReadHeaderTimeout: greeting, // also limits the TLS handshake
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	s.SetKeepAlivesEnabled(false)
@@ -93,7 +94,7 @@ func (d *Registrar) newBoundedTLSListener(plain net.Listener) net.Listener {
 		}})
 }
 
-// serveJoinRequest answers a request.
+// serveJoinRequest handles one HTTP request.
 func (d *Registrar) serveJoinRequest(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || r.TLS == nil {
@@ -118,15 +119,15 @@ func (d *Registrar) serveJoinRequest(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience) // it ends by itself only when the device goes
+	ctx, cancel := context.WithTimeout(r.Context(), patience) // r.Context ends only when the client disconnects
 	defer cancel()
 	a := d.Join(ctx, &j, binding, from.Addr())
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(a.Bytes()) // a device that has gone asks again
+	_, _ = w.Write(a.Bytes()) // a disconnected device repeats its request
 }
 
-// boundedListener is a listener with a bound of connections: more of them wait until one has ended. A connection whose
-// source has its share already, or no try left, is closed at once: a stranger does not keep the others out.
+// boundedListener limits the number of open connections. Further connections wait until one closes. A connection is
+// closed at once if its source has too many connections or is blocked, so that a stranger cannot exclude others.
 type boundedListener struct {
 	net.Listener
 	slots           chan struct{}
@@ -136,7 +137,7 @@ type boundedListener struct {
 	connectionsBySource map[netip.Prefix]int
 }
 
-// acquireSlot takes a slot of a source, if it may have one.
+// acquireSlot reserves a connection for a source. It returns false if the source has too many or is blocked.
 func (b *boundedListener) acquireSlot(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,7 +173,7 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// slotHoldingConn gives its place back when it is closed.
+// slotHoldingConn is a connection that releases its slot when closed.
 type slotHoldingConn struct {
 	net.Conn
 	releaseSlot func()

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzListener sends anything over TLS: nobody gets in, and the next device does.
+// FuzzListener sends arbitrary requests over TLS. None may be admitted, and a valid device must be admitted afterwards.
 func FuzzListener(f *testing.F) {
 	o := newOffice(f)
 	at, err := o.ListenForJoins(f.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
@@ -55,7 +55,7 @@ func FuzzListener(f *testing.F) {
 	})
 }
 
-// dialed is a connection to a desk, once it has closed enough of those before: a source has four.
+// dialed connects to a listener. It retries until earlier connections of the source are closed.
 func dialed(t *testing.T, at string) *tls.Conn {
 	t.Helper()
 	for began := time.Now(); ; {
@@ -63,20 +63,20 @@ func dialed(t *testing.T, at string) *tls.Conn {
 		if err == nil {
 			return conn
 		}
-		if time.Since(began) > time.Minute { // the listener ends each connection after seconds
+		if time.Since(began) > time.Minute { // the listener closes each connection after some seconds
 			t.Fatal(err)
 		}
 	}
 }
 
-// forget begins anew.
+// forget resets the limiter.
 func (t *attemptLimiter) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.currentBySource, t.previousBySource = nil, nil
 }
 
-// visitors is a listener in memory.
+// visitors is an in-memory net.Listener.
 type visitors chan net.Conn
 
 func (v visitors) Accept() (net.Conn, error) {
@@ -89,7 +89,7 @@ func (v visitors) Accept() (net.Conn, error) {
 func (v visitors) Close() error   { return nil }
 func (v visitors) Addr() net.Addr { return &net.TCPAddr{} }
 
-// receive serves the desk to visitors until end.
+// receive serves join requests on an in-memory listener until end is called.
 func (o *office) receive(t *testing.T) (in visitors, end func()) {
 	t.Helper()
 	in, ended := make(visitors), make(chan struct{})
@@ -111,8 +111,8 @@ type visitor struct {
 
 func (v visitor) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(v.from) }
 
-// TestListenerIsShared: a source that opens connections and says nothing holds four, for four seconds; one without a
-// try left holds none.
+// TestListenerIsShared checks that a silent source holds at most four connections, for four seconds. A blocked source
+// holds none.
 func TestListenerIsShared(t *testing.T) {
 	o := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestListenerIsShared(t *testing.T) {
 	})
 }
 
-// TestSlowCoordinator: while a join waits for the coordinator, another source's wrong tries are answered, and the join
-// itself ends.
+// TestSlowCoordinator checks that failed attempts of another source are answered while a join request waits for the
+// coordinator, and that the join request ends.
 func TestSlowCoordinator(t *testing.T) {
 	o := newOffice(t)
 	o.members.wait = true
@@ -178,7 +178,8 @@ func TestSlowCoordinator(t *testing.T) {
 	})
 }
 
-// TestSlowAnswer: a join over the network gets its answer in time, although the coordinator does not take the list.
+// TestSlowAnswer checks that a join request over the network is answered in time although the coordinator does not
+// accept the list.
 func TestSlowAnswer(t *testing.T) {
 	o := newOffice(t)
 	o.members.wait = true

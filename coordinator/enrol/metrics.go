@@ -2,5 +2,5 @@ package enrol
 
 import "github.com/fedmesh/fedmesh/observe"
 
-// Metrics are the metrics of the events of enrolment.
+// Metrics lists the metrics of the enrolment events.
 var Metrics = []*observe.Metric{joinedDevices, refusedJoins, openTokenExists, renewedCredentials, refusedRenewals}

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestRefusalWithoutError: the log of a refusal without an error has no attribute err.
+// TestRefusalWithoutError checks that a refusal without an error is logged without the attribute err.
 func TestRefusalWithoutError(t *testing.T) {
 	for _, e := range []observe.Event{JoinRefused{Agent: "a", SourceAddress: "127.0.0.1", Reason: 1},
 		RenewalRefused{Agent: "a", Reason: 1}} {

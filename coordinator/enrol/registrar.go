@@ -20,54 +20,54 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentList is who may take part.
+// AgentList is the list of agents to which devices are admitted.
 type AgentList interface {
-	// CheckKeysMatchRoot reports why a device may not come into the list, in the place of another one, which may be
-	// itself, or be empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther,
-	// or the list cannot be read.
+	// Check returns nil if a device may be added to the list in place of the device replaces. replaces may be the
+	// device itself, or empty. A device that is already listed with this key passes. The error wraps ErrListed or
+	// ErrOther, or reports that the list cannot be read.
 	Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
-	// AdmitDevice puts the device there, and returns when it is on the disk and the coordinator has taken it.
+	// Admit adds the device to the list. It returns when the list is on disk and the coordinator uses it.
 	Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
-	// Has reports whether the device is there, with this key.
+	// Has reports whether the device is listed with this key.
 	Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error)
 }
 
-// Why a device may not come into the list.
+// Reasons why a device may not be added to the list.
 var (
 	ErrListed = errors.New("the device is in the list with another key")
 	ErrOther  = errors.New("the key is in the list under another name, or is no key")
 )
 
-// Config is what a desk works with.
+// Config configures a Registrar.
 type Config struct {
-	EncodedRootDocument       []byte             // the root document
-	CoordinatorKey            ed25519.PrivateKey // of the coordinator; the root document names it
+	EncodedRootDocument       []byte             // signed root document
+	CoordinatorKey            ed25519.PrivateKey // key of the coordinator, which the root document must name
 	CertificateAuthority      *CertificateAuthority
-	DeviceCertificateLifetime time.Duration             // of devices' certificates
-	SharedDeviceSettings      []wire.AgentSetting       // that all devices share; ascending
-	MakeBrokerUserName        func(wire.AgentID) string // of a device at the broker
+	DeviceCertificateLifetime time.Duration             // validity of devices' certificates
+	SharedDeviceSettings      []wire.AgentSetting       // settings that all devices receive, in ascending order
+	MakeBrokerUserName        func(wire.AgentID) string // returns the broker user name of a device
 	List                      AgentList
 	Observer                  observe.Observer
 	Disk                      store.Disk
-	StateDir                  string // with the file of the tokens
+	StateDir                  string // state folder, which contains the tokens file
 	Now                       func() time.Time
 }
 
-// Registrar takes devices in. It may be used from several goroutines.
+// Registrar admits devices to the federation. It is safe for concurrent use.
 type Registrar struct {
-	cfg Config // Root is the one at the start: see shown
+	cfg Config // EncodedRootDocument is the initial one; see presentedRootDocument
 
 	attemptLimiter attemptLimiter
-	observerMutex  sync.Mutex // one after another
+	observerMutex  sync.Mutex // serialises calls of cfg.Observer
 
 	presentedRootDocument atomic.Pointer[presentedRootDocument]
 
-	mu                sync.Mutex // one change after another
+	mu                sync.Mutex // serialises all changes
 	tokens            *tokenStore
-	reportedOpenUntil time.Time // as it was told last
+	reportedOpenUntil time.Time // last reported value of OpenJoinUntil
 }
 
-// CheckKeysMatchRoot reports why keys, authority and root document do not belong together.
+// CheckKeysMatchRoot returns an error if the keys, the authority and the root document do not match.
 func (c *Config) CheckKeysMatchRoot() error {
 	root, err := wire.DecodeAndVerifyRootDocument(c.EncodedRootDocument)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Config) CheckKeysMatchRoot() error {
 	return c.CertificateAuthority.checkNamedInRootDocument(&root)
 }
 
-// Open opens a desk.
+// Open returns a Registrar for the tokens in the state folder.
 func Open(cfg Config) (*Registrar, error) {
 	d := &Registrar{cfg: cfg}
 	err := d.SetRootDocument(cfg.EncodedRootDocument)
@@ -94,7 +94,7 @@ func Open(cfg Config) (*Registrar, error) {
 	return d, nil
 }
 
-// reportOpenUntil tells whether any device may join, if that has changed.
+// reportOpenUntil reports a change of the time until which any device may join.
 func (d *Registrar) reportOpenUntil(now time.Time) {
 	if until := d.tokens.openJoinUntil(now); !until.Equal(d.reportedOpenUntil) {
 		d.reportedOpenUntil = until
@@ -102,14 +102,14 @@ func (d *Registrar) reportOpenUntil(now time.Time) {
 	}
 }
 
-// Observe tells an event: one after another.
+// Observe forwards an event to the observer. Calls are serialised.
 func (d *Registrar) Observe(f observe.Event) {
 	d.observerMutex.Lock()
 	defer d.observerMutex.Unlock()
 	d.cfg.Observer.Observe(f)
 }
 
-// OpenJoinUntil returns until when any device may join; the zero time if none may.
+// OpenJoinUntil returns the time until which any device may join; zero if enrolment is closed.
 func (d *Registrar) OpenJoinUntil() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,29 +117,31 @@ func (d *Registrar) OpenJoinUntil() time.Time {
 	return d.reportedOpenUntil
 }
 
-// RootDocument returns the root document.
+// RootDocument returns the current root document.
 func (d *Registrar) RootDocument() wire.RootDocument { return d.presentedRootDocument.Load().document }
 
-// ListenerCertificate is that of the listener.
+// ListenerCertificate returns the current TLS certificate of the listener.
 func (d *Registrar) ListenerCertificate() tls.Certificate {
 	return d.presentedRootDocument.Load().listenerCertificate
 }
 
-// presentedRootDocument is what a device sees: a root document with its encoding, and the certificate that carries it.
+// presentedRootDocument is the root document that devices receive, with its encoding and the listener certificate that
+// contains it.
 type presentedRootDocument struct {
 	document            wire.RootDocument
 	encodedDocument     []byte
 	listenerCertificate tls.Certificate
 }
 
-// CheckRootDocument reports why a root document does not go with the desk's keys.
+// CheckRootDocument returns an error if a root document does not match the Registrar's keys.
 func (d *Registrar) CheckRootDocument(p []byte) error {
 	next := d.cfg
 	next.EncodedRootDocument = p
 	return next.CheckKeysMatchRoot()
 }
 
-// SetRootDocument gives devices another root document from now on. The error is that of Config.Check.
+// SetRootDocument replaces the root document that devices receive. It returns the error of CheckRootDocument if the
+// document does not match.
 func (d *Registrar) SetRootDocument(p []byte) error {
 	if err := d.CheckRootDocument(p); err != nil {
 		return err
@@ -160,8 +162,8 @@ func (d *Registrar) IsDeviceRevoked(agent wire.AgentID) bool {
 	return slices.Contains(d.presentedRootDocument.Load().document.RevokedAgents, agent)
 }
 
-// IssueToken makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it
-// is not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
+// IssueToken issues a token that is valid for ttl. If agent is empty, any unlisted device may use the token,
+// repeatedly. replaces is the device that the new one replaces; it may be agent itself, or empty.
 func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) (wire.EnrolmentToken, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +180,7 @@ func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) 
 	return d.tokens.issue(agent, replaces, d.presentedRootDocument.Load().document.RootPin(), now, ttl)
 }
 
-// CheckDeviceName reports why no device can have that name.
+// CheckDeviceName returns an error if the name of a device is invalid, revoked or too long for a certificate.
 func (d *Registrar) CheckDeviceName(agent wire.AgentID) error {
 	if err := agent.ValidateNonCoordinator(); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (d *Registrar) CheckDeviceName(agent wire.AgentID) error {
 	return nil
 }
 
-// RevokeOpenToken removes the token with which any device may join.
+// RevokeOpenToken removes the token that any device may use.
 func (d *Registrar) RevokeOpenToken() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,16 +204,16 @@ func (d *Registrar) RevokeOpenToken() error {
 	return d.tokens.removeOpenToken(now)
 }
 
-// RemoveTokensOfDevice removes the tokens with which a device could come back. Call it before the device is taken from
-// the list.
+// RemoveTokensOfDevice removes all tokens with which a device could rejoin. Call it before removing the device from the
+// list.
 func (d *Registrar) RemoveTokensOfDevice(agent wire.AgentID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tokens.removeForAgent(agent, d.cfg.Now())
 }
 
-// Join answers a join that came over the connection with that binding. Nothing is changed if ctx has ended before
-// its turn comes.
+// Join handles a join request. binding is the keying material of its TLS connection. If ctx ends before the request is
+// processed, nothing is changed.
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
 	from netip.Addr) wire.EnrolmentAnswer {
 	if d.attemptLimiter.isSourceBlocked(from, d.cfg.Now()) {
@@ -230,7 +232,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 	return a
 }
 
-// CountMalformedRequest counts a request that was no join.
+// CountMalformedRequest counts a malformed request as a failed attempt.
 func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 	d.attemptLimiter.countFailure(from, d.cfg.Now())
 }
@@ -238,7 +240,7 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
 	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusalReason, err error) {
-	if err := ctx.Err(); err != nil { // others were before it for too long
+	if err := ctx.Err(); err != nil { // waited too long for earlier requests
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	t := d.tokens.findForJoin(j, binding, now)
@@ -250,7 +252,7 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	if d.IsDeviceRevoked(j.Agent) {
 		return a, wire.EnrolmentDeviceRevoked, nil
 	}
-	if err := d.CheckDeviceName(j.Agent); err != nil { // an open token is for any name
+	if err := d.CheckDeviceName(j.Agent); err != nil { // an open token is valid for any name
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	if t.isUsed() && !t.isUsedBy(j) {
@@ -267,7 +269,8 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	return a, 0, nil
 }
 
-// admitToList puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
+// admitToList adds the device of a join request to the list, once per token. If the list was edited afterwards, it is
+// not changed again.
 func (d *Registrar) admitToList(ctx context.Context, t tokenRecord, j *wire.EnrolmentRequest,
 	now time.Time) (wire.EnrolmentRefusalReason, error) {
 	if t.DeviceListed {
@@ -298,8 +301,8 @@ func (d *Registrar) admitToList(ctx context.Context, t tokenRecord, j *wire.Enro
 	return 0, nil
 }
 
-// AdmitDevice takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from
-// when its certificate counts its time.
+// AdmitDevice admits a device whose public keys the operator has: a preauthorised device, or keys generated here. Its
+// certificate is valid from made.
 func (d *Registrar) AdmitDevice(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey,
 	tls wire.TLSPublicKey,
 	made time.Time) (
@@ -334,7 +337,7 @@ func refusalForError(err error) wire.EnrolmentRefusalReason {
 	return wire.EnrolmentStorageFailed
 }
 
-// newAdmissionAnswer is what a device gets that is in the list.
+// newAdmissionAnswer returns the answer for a device that is in the list, with a new certificate.
 func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer,
 	error) {
 	leaf, err := d.cfg.CertificateAuthority.IssueClientCertificate(d.cfg.MakeBrokerUserName(agent), key, made,
@@ -344,7 +347,7 @@ func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey,
 		Settings:      d.cfg.SharedDeviceSettings}, err
 }
 
-// parseClientKey reads the key of a client certificate; nil if it is no point of the curve.
+// parseClientKey parses the public key of a client certificate. It returns nil if it is not a point on the curve.
 func parseClientKey(k wire.TLSPublicKey) *ecdsa.PublicKey {
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), k[:])
 	if err != nil {
@@ -353,7 +356,7 @@ func parseClientKey(k wire.TLSPublicKey) *ecdsa.PublicKey {
 	return key
 }
 
-// hasBothSignatures reports whether a join has the signatures of both keys that it names.
+// hasBothSignatures reports whether a join request is signed with both keys that it contains.
 func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding []byte) bool {
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
@@ -364,10 +367,10 @@ func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding [
 var joinedDevices = observe.Counter("joins_total",
 	"Devices that joined with a token, including repeated requests after a lost answer.")
 
-// DeviceJoined: a device was admitted and is in the list of agents.
+// DeviceJoined reports that a device was admitted and added to the list of agents.
 type DeviceJoined struct {
 	Agent, ReplacedAgent wire.AgentID
-	IsRepeated           bool // the device asked again, because the answer was lost
+	IsRepeated           bool // true if the device repeated its request because the answer was lost
 }
 
 // Describe implements observe.Event.
@@ -383,12 +386,12 @@ func (e DeviceJoined) Describe(d *observe.EventDescription) {
 var refusedJoins = observe.CounterByLabel("joins_refused_total",
 	"Refused requests of devices to join, by reason.", "reason", observe.StringerNames(wire.EnrolmentRefusalReasons()))
 
-// JoinRefused: the request of a device to join was refused. A device without a valid token may have sent any name.
+// JoinRefused reports that a join request was refused. A device without a valid token may have sent any name.
 type JoinRefused struct {
 	Agent         wire.AgentID
 	SourceAddress string
 	Reason        wire.EnrolmentRefusalReason
-	Err           error // of EnrolmentStorageFailed
+	Err           error // cause of EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.
@@ -404,8 +407,8 @@ func (e JoinRefused) Describe(d *observe.EventDescription) {
 var openTokenExists = observe.Gauge("joins_open",
 	"Whether an unused token exists that admits any device (1) or not (0).")
 
-// OpenJoinChanged: any device with the open token may join until OpenJoinUntil.
-type OpenJoinChanged struct{ OpenUntil time.Time } // zero = a device needs a token of its own
+// OpenJoinChanged reports that any device with the open token may join until OpenUntil.
+type OpenJoinChanged struct{ OpenUntil time.Time } // zero if every device needs its own token
 
 // Describe implements observe.Event.
 func (e OpenJoinChanged) Describe(d *observe.EventDescription) {

@@ -25,11 +25,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// members is a list in memory.
+// members is an in-memory AgentList.
 type members struct {
 	is   map[wire.AgentID]wire.SigningPublicKey
-	err  error // of the next Admit
-	wait bool  // Admit takes as long as it may
+	err  error // error of the next Admit
+	wait bool  // true if Admit blocks until ctx ends
 }
 
 func (m *members) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
@@ -62,15 +62,15 @@ func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPu
 	return nil
 }
 
-// told are the events of a desk.
+// told records the events of a Registrar.
 type told []observe.Event
 
 func (t *told) Observe(f observe.Event) { *t = append(*t, f) }
 
-// lifeOfTests is how long certificates count.
+// lifeOfTests is the validity of the certificates in tests.
 const lifeOfTests = 100 * time.Hour
 
-// office is a desk, with what is around it.
+// office is a Registrar with its test environment.
 type office struct {
 	*Registrar
 	t       testing.TB
@@ -111,7 +111,7 @@ func newAuthority(t testing.TB) *CertificateAuthority {
 	return a
 }
 
-// open opens the desk, as a new process does.
+// open opens the Registrar, as a new process does.
 func (o *office) open() {
 	o.t.Helper()
 	var err error
@@ -133,7 +133,7 @@ func keyNumbered(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
 }
 
-// device is the keys of one.
+// device contains the private keys of a device.
 type device struct {
 	key ed25519.PrivateKey
 	tls *ecdsa.PrivateKey
@@ -150,13 +150,13 @@ func newDevice(t testing.TB, n byte) device {
 
 var binding = bytes.Repeat([]byte{7}, 32)
 
-// processJoinRequest makes the request of a device.
+// join returns the join request of a device.
 func (d device) join(t testing.TB, token wire.EnrolmentToken, agent wire.AgentID) *wire.EnrolmentRequest {
 	t.Helper()
 	return d.joinOver(t, binding, token, agent)
 }
 
-// joinOver makes it for a connection with that binding.
+// joinOver returns a join request for a connection with the given binding.
 func (d device) joinOver(t testing.TB, binding []byte, token wire.EnrolmentToken,
 	agent wire.AgentID) *wire.EnrolmentRequest {
 	t.Helper()
@@ -182,7 +182,7 @@ func (o *office) ask(j *wire.EnrolmentRequest) wire.EnrolmentAnswer {
 	return o.Join(context.Background(), j, binding, home)
 }
 
-// want asks, and wants that answer.
+// want sends a join request and checks the reason for its refusal; 0 means success.
 func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusalReason) wire.EnrolmentAnswer {
 	o.t.Helper()
 	a := o.ask(j)
@@ -192,7 +192,7 @@ func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.Enrolment
 	return a
 }
 
-// TestJoin: a device gets a certificate of the authority for its name and its key, and is in the list.
+// TestJoin checks that a device receives a certificate for its name and key and is added to the list.
 func TestJoin(t *testing.T) {
 	o, d := newOffice(t), newDevice(t, 9)
 	j := d.join(t, o.token("press-01", "", time.Hour), "press-01")
@@ -229,8 +229,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinAgain: a device whose answer was lost asks again and gets the same one, also from another process, until the
-// tokenRecord expires; another device gets nothing for the token.
+// TestJoinAgain checks that a device whose answer was lost can repeat its request until the token expires, even after a
+// restart. It receives the same answer. Another device cannot use the token.
 func TestJoinAgain(t *testing.T) {
 	o, d, thief := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	token := o.token("press-01", "", time.Hour)
@@ -253,7 +253,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinRefused: each wrong request gets its answer, and the token stays good.
+// TestJoinRefused checks that each invalid request is answered and that the token remains valid.
 func TestJoinRefused(t *testing.T) {
 	o, d, other := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	o.members.is["press-02"] = wire.SigningPublicKeyOf(other.key)
@@ -263,7 +263,7 @@ func TestJoinRefused(t *testing.T) {
 	foreign := d.join(t, token, "press-01")
 	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), foreign.SignedText(bytes.Repeat([]byte{8},
 		32))))
-	stolen := d.join(t, token, "press-01") // the public key of another one
+	stolen := d.join(t, token, "press-01") // another device's public key
 	stolen.DeviceKey = wire.SigningPublicKeyOf(other.key)
 	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")
@@ -293,7 +293,8 @@ func TestJoinRefused(t *testing.T) {
 	o.want("then the right one", d.join(t, token, "press-01"), 0)
 }
 
-// TestTries: five wrong tries a minute and source; a sixth is not looked at, and others are.
+// TestTries checks that a source has five failed attempts per minute. A sixth is rejected, while other sources are
+// served.
 func TestTries(t *testing.T) {
 	o, d := newOffice(t), newDevice(t, 9)
 	token := o.token("press-01", "", time.Hour)
@@ -316,7 +317,8 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestTriesAreBounded: whatever number of addresses tries, memory is bounded, and the last ones are remembered.
+// TestTriesAreBounded checks that memory is bounded for any number of sources, and that the latest sources are
+// remembered.
 func TestTriesAreBounded(t *testing.T) {
 	var x attemptLimiter
 	at, a := time.Unix(1, 0), home
@@ -334,7 +336,7 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestReplace: a device that is rotated or renamed comes in its own place or in that of its former name.
+// TestReplace checks that a device can replace its own entry or the entry of its former name.
 func TestReplace(t *testing.T) {
 	o, old, fresh := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	o.members.is["press-01"] = wire.SigningPublicKeyOf(old.key)
@@ -352,8 +354,8 @@ func TestReplace(t *testing.T) {
 	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.EnrolmentUnknownToken)
 }
 
-// TestUsedTokenStaysUsed: the keys that have burnt a token do not change the list with it again: neither does a device
-// that was renamed or taken out come back, nor does one go that came under the freed name.
+// TestUsedTokenStaysUsed checks that a used token does not change the list again. A renamed or removed device does not
+// return, and a new device with the freed name is not removed.
 func TestUsedTokenStaysUsed(t *testing.T) {
 	o, d, next := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	first := o.token("old", "", time.Hour)
@@ -370,7 +372,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}
-	delete(o.members.is, "new") // by hand
+	delete(o.members.is, "new") // manual edit of the list
 	o.open()
 	o.want("taken out by hand", d.join(t, second, "new"), wire.EnrolmentTokenUsed)
 	if _, is := o.members.is["new"]; is {
@@ -378,7 +380,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	}
 }
 
-// TestOpenToken: with an open token every device that is not in the list may join, and it is told while it counts.
+// TestOpenToken checks that any unlisted device may join with an open token, and that open enrolment is reported.
 func TestOpenToken(t *testing.T) {
 	o := newOffice(t)
 	token := o.token("", "", time.Hour)
@@ -407,7 +409,7 @@ func TestOpenToken(t *testing.T) {
 	o.want("a token of its own", newDevice(t, 33).join(t, own, "d"), 0)
 }
 
-// TestTokenRefused: no token is made for what no device can be.
+// TestTokenRefused checks that no token is issued for an invalid device name.
 func TestTokenRefused(t *testing.T) {
 	o := newOffice(t)
 	for _, id := range []wire.AgentID{"coordinator", "a b", "stolen", wire.AgentID(bytes.Repeat([]byte{'x'}, 58))} {
@@ -425,7 +427,7 @@ func TestTokenRefused(t *testing.T) {
 	}
 }
 
-// TestOpenRefused: keys that do not belong together, and damaged tokens.
+// TestOpenRefused checks that mismatched keys and damaged tokens are rejected.
 func TestOpenRefused(t *testing.T) {
 	other := newAuthority(t)
 	for name, change := range map[string]func(*Config){
@@ -449,7 +451,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// failing is a file system on which the power goes out before the operation left = 0. A write before that is cut short.
+// failing is a file system that simulates a power cut after *left operations. The last write is truncated.
 type failing struct {
 	store.FS
 	left *int
@@ -513,9 +515,9 @@ func (f failingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestJoinKilled: the power goes out at every operation of the disk, and where the list is written. Nothing was given
-// for a token that is not burnt on the disk; the device that asks again with the same keys is taken in, and once it is
-// burnt no other one is.
+// TestJoinKilled simulates a power cut at each disk operation and while the list is written. No answer may be sent for
+// a token that is not recorded as used. The device can repeat its request with the same keys, and other devices cannot
+// use the token.
 func TestJoinKilled(t *testing.T) {
 	for cut := 0; ; cut++ {
 		o, d, thief := newOffice(t), newDevice(t, 9), newDevice(t, 10)

@@ -17,33 +17,34 @@ import (
 
 const maxTokens = 10_000
 
-// tokenRecord is what the coordinator keeps of one. Its times are whole seconds.
+// tokenRecord is the stored state of a token. Times are rounded to seconds.
 type tokenRecord struct {
-	Agent          wire.AgentID `json:"agent"`              // empty = any device that is not in the list, and no end but time
-	ReplacedAgent  wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
-	TokenPublicKey []byte       `json:"key"`                // the public part of the token's key
+	// Agent is the device that may use the token. If empty, any unlisted device may use it until it expires.
+	Agent          wire.AgentID `json:"agent"`
+	ReplacedAgent  wire.AgentID `json:"replaces,omitempty"` // device that is replaced; may be Agent itself
+	TokenPublicKey []byte       `json:"key"`                // public part of the token's key
 	IssuedAt       time.Time    `json:"made"`
 	ExpiresAt      time.Time    `json:"expires"`
-	DeviceSignKey  []byte       `json:"device,omitempty"` // the keys that have burnt it
+	DeviceSignKey  []byte       `json:"device,omitempty"` // signing key of the device that used the token
 	DeviceTLSKey   []byte       `json:"tls,omitempty"`
-	DeviceListed   bool         `json:"done,omitempty"` // the device was in the list: the token does not edit it again
+	DeviceListed   bool         `json:"done,omitempty"` // true once the device was added to the list
 }
 
 func (t *tokenRecord) isUsed() bool { return len(t.DeviceSignKey) > 0 }
 
-// isUsedBy reports whether a join comes from the device that has burnt the token.
+// isUsedBy reports whether a join request comes from the device that used the token.
 func (t *tokenRecord) isUsedBy(j *wire.EnrolmentRequest) bool {
 	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLSKey[:])
 }
 
-// tokenStore are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
+// tokenStore holds all unexpired tokens, at most one per device. Each change is written to disk first.
 type tokenStore struct {
 	disk         store.Disk
-	dir          string // the state folder
+	dir          string // state folder
 	storedTokens []tokenRecord
 }
 
-// openTokens reads the tokens. A damaged file is an error: a token in it may have been burnt.
+// openTokens reads the tokens file. A damaged file is an error, because a used token could become valid again.
 func openTokens(disk store.Disk, dir string) (*tokenStore, error) {
 	t := &tokenStore{disk: disk, dir: dir}
 	body, err := disk.LoadStateFile(dir, runs.Tokens)
@@ -59,7 +60,7 @@ func openTokens(disk store.Disk, dir string) (*tokenStore, error) {
 	return t, nil
 }
 
-// saveTokens puts other tokens in the place of all, on the disk first.
+// saveTokens replaces all tokens, first on disk and then in memory.
 func (t *tokenStore) saveTokens(all []tokenRecord) error {
 	body, err := json.Marshal(all)
 	if err == nil {
@@ -71,12 +72,12 @@ func (t *tokenStore) saveTokens(all []tokenRecord) error {
 	return err
 }
 
-// unexpiredTokens returns the tokens that have not expired.
+// unexpiredTokens returns a copy of the tokens without the expired ones.
 func (t *tokenStore) unexpiredTokens(now time.Time) []tokenRecord {
 	return slices.DeleteFunc(slices.Clone(t.storedTokens), func(x tokenRecord) bool { return !now.Before(x.ExpiresAt) })
 }
 
-// issue makes a token, in the place of an earlier one for the same device.
+// issue creates a token. It replaces an earlier token for the same device.
 func (t *tokenStore) issue(agent, replaces wire.AgentID, pin wire.RootPin, now time.Time,
 	ttl time.Duration) (wire.EnrolmentToken,
 	error) {
@@ -95,7 +96,7 @@ func (t *tokenStore) issue(agent, replaces wire.AgentID, pin wire.RootPin, now t
 	return is, t.saveTokens(all)
 }
 
-// findForJoin returns the token whose key has signed a join; nil if there is none.
+// findForJoin returns the token whose key signed a join request, or nil.
 func (t *tokenStore) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.Time) *tokenRecord {
 	text := j.SignedText(binding)
 	for _, agent := range []wire.AgentID{j.Agent, ""} {
@@ -108,8 +109,8 @@ func (t *tokenStore) findForJoin(j *wire.EnrolmentRequest, binding []byte, now t
 	return nil
 }
 
-// bindToDevice binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is
-// free then.
+// bindToDevice binds a token to the keys of a join request. It also removes any token of the replaced device, whose
+// name becomes free.
 func (t *tokenStore) bindToDevice(x tokenRecord, j *wire.EnrolmentRequest, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y tokenRecord) bool {
 		return y.Agent != "" && y.Agent == x.ReplacedAgent && y.Agent != x.Agent
@@ -118,13 +119,13 @@ func (t *tokenStore) bindToDevice(x tokenRecord, j *wire.EnrolmentRequest, now t
 	return t.replaceToken(all, x)
 }
 
-// markDeviceListed notes that the device of a burnt token is in the list.
+// markDeviceListed records that the device of a used token was added to the list.
 func (t *tokenStore) markDeviceListed(x tokenRecord, j *wire.EnrolmentRequest, now time.Time) error {
 	x.DeviceSignKey, x.DeviceTLSKey, x.DeviceListed = j.DeviceKey[:], j.TLSKey[:], true
 	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 
-// replaceToken changes one of all.
+// replaceToken replaces the token with the key of x and saves all tokens.
 func (t *tokenStore) replaceToken(all []tokenRecord, x tokenRecord) error {
 	for i := range all {
 		if bytes.Equal(all[i].TokenPublicKey, x.TokenPublicKey) {
@@ -134,7 +135,7 @@ func (t *tokenStore) replaceToken(all []tokenRecord, x tokenRecord) error {
 	return t.saveTokens(all)
 }
 
-// removeForAgent removes the tokens that a device could come back with.
+// removeForAgent removes all tokens with which a device could rejoin.
 func (t *tokenStore) removeForAgent(agent wire.AgentID, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x tokenRecord) bool {
 		return x.Agent == agent ||
@@ -146,12 +147,12 @@ func (t *tokenStore) removeForAgent(agent wire.AgentID, now time.Time) error {
 	return t.saveTokens(all)
 }
 
-// removeOpenToken removes the token of any device.
+// removeOpenToken removes the token that any device may use.
 func (t *tokenStore) removeOpenToken(now time.Time) error {
 	return t.saveTokens(slices.DeleteFunc(t.unexpiredTokens(now), func(x tokenRecord) bool { return x.Agent == "" }))
 }
 
-// openJoinUntil returns until when any device may join; the zero time if none may.
+// openJoinUntil returns the time until which any device may join; zero if enrolment is closed.
 func (t *tokenStore) openJoinUntil(now time.Time) time.Time {
 	for _, x := range t.storedTokens {
 		if x.Agent == "" && now.Before(x.ExpiresAt) {

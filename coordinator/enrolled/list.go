@@ -1,14 +1,14 @@
-// Package enrolled is the list of the agents that may take part, with their public keys. A list of a million agents is
-// not held in memory: it is a sorted file of fixed records, in which an agent is found with one read.
+// Package enrolled stores the list of agents with their public keys. A list of a million agents is not held in memory.
+// It is a sorted file of fixed-size records, in which an agent is found with one read.
 //
-// The file is a head and its records, little endian:
+// The file consists of a header and records, little endian:
 //
 //	magic "FMA1" | count (4) | stamp of the text (24) | CRC-32C of all else (4)
 //	SHA-256 of an agent's id, its first 16 bytes | Ed25519 public key (32)
 //	…
 //
-// Records are in the order of the hashes. All prefixes of hashes are equally likely, so that an index by prefix, of one
-// byte an agent, tells which few records to read.
+// Records are sorted by hash. Hash prefixes are uniformly distributed, so an index by prefix of one byte per agent
+// selects the few records to read.
 package enrolled
 
 import (
@@ -28,19 +28,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perPrefix is how many records have one prefix, about.
+// perPrefix is the approximate number of records per hash prefix.
 const perPrefix = 4
 
-// List is who may take part. Several goroutines may look agents up.
+// List is a list of agents. Lookups are safe for concurrent use.
 type List struct {
 	recordFile          io.ReaderAt
-	firstRecordByPrefix []uint32 // how many records stand before those of each prefix; at last, how many there are
-	prefixShift         int      // what a prefix leaves of 32 bits
+	firstRecordByPrefix []uint32 // number of records before each prefix; the last element is the total
+	prefixShift         int      // number of bits that a 32-bit hash is shifted to obtain its prefix
 	bufferPool          sync.Pool
 }
 
-// newIndexedList makes the list of a file with so many records, all of which it reads: sum is their checksum and the
-// head's.
+// newIndexedList reads all records of a list file and builds the index. sum is the checksum of the header and the
+// records.
 func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err error) {
 	width := bits.Len(uint(records / perPrefix))
 	l = &List{recordFile: file, firstRecordByPrefix: make([]uint32, 1<<width+1), prefixShift: 32 - width,
@@ -70,15 +70,16 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 	return l, sum, err
 }
 
-// indexPrefixOfHash is the place of a hash in the index.
+// indexPrefixOfHash returns the index position of a hash.
 func (l *List) indexPrefixOfHash(hash []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
 }
 
-// Len is the number of agents.
+// Len returns the number of agents.
 func (l *List) Len() int { return int(l.firstRecordByPrefix[len(l.firstRecordByPrefix)-1]) }
 
-// Key returns an agent's public key, nil if it is not in the list. The error is that the file cannot be read.
+// Key returns the public key of an agent, or nil if it is not in the list. It returns an error if the file cannot be
+// read.
 func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	wanted := newAgentRecord(id, nil)
 	p := l.indexPrefixOfHash(wanted[:])
@@ -97,7 +98,7 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	return nil, nil
 }
 
-// Digest tells one list from another.
+// Digest returns a hash of the agents and their keys.
 func (l *List) Digest() (sum wire.Digest, err error) {
 	h := sha256.New()
 	if _, err = io.Copy(h, l.newRecordReader()); err != nil {
@@ -106,7 +107,7 @@ func (l *List) Digest() (sum wire.Digest, err error) {
 	return wire.Digest(h.Sum(nil)), nil
 }
 
-// ContainsAllOf reports whether all agents of another list are in this one, with the same keys.
+// ContainsAllOf reports whether this list contains all agents of another list, with the same keys.
 func (l *List) ContainsAllOf(other *List) (bool, error) {
 	mine, theirs := bufio.NewReader(l.newRecordReader()), bufio.NewReader(other.newRecordReader())
 	var m, t [recordSize]byte
@@ -117,7 +118,7 @@ func (l *List) ContainsAllOf(other *List) (bool, error) {
 		case err != nil:
 			return false, fmt.Errorf("the list of agents cannot be read: %w", err)
 		}
-		for m != t { // both ascend
+		for m != t { // both lists are sorted by hash
 			switch _, err := io.ReadFull(mine, m[:]); {
 			case errors.Is(err, io.EOF), err == nil && bytes.Compare(m[:hashSize], t[:hashSize]) > 0:
 				return false, nil
@@ -128,12 +129,12 @@ func (l *List) ContainsAllOf(other *List) (bool, error) {
 	}
 }
 
-// newRecordReader reads all records, in their order.
+// newRecordReader returns a reader of all records in order.
 func (l *List) newRecordReader() io.Reader {
 	return io.NewSectionReader(l.recordFile, int64(headSize), int64(l.Len())*int64(recordSize))
 }
 
-// Close gives the file back; in a list that is in memory it does nothing. It may be called again.
+// Close closes the file of the list. It does nothing for a list in memory, and may be called repeatedly.
 func (l *List) Close() error {
 	c, ok := l.recordFile.(io.Closer)
 	if !ok {

@@ -21,7 +21,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// agentRecord is an agent in a table: the hash of its id, and its key.
+// agentRecord is the record of an agent: the hash of its id, and its public key.
 type agentRecord [recordSize]byte
 
 func newAgentRecord(id wire.AgentID, key ed25519.PublicKey) (r agentRecord) {
@@ -32,28 +32,28 @@ func newAgentRecord(id wire.AgentID, key ed25519.PublicKey) (r agentRecord) {
 	return r
 }
 
-// ListBuilder is a list's file in memory, in which records are collected and sorted: 48 bytes an agent.
+// ListBuilder collects and sorts the records of a list in memory, with 48 bytes per agent.
 type ListBuilder struct {
 	fileBytes []byte
 }
 
-// NewListBuilder makes a table with room for this many agents.
+// NewListBuilder returns a builder with capacity for the given number of agents.
 func NewListBuilder(agents int) *ListBuilder {
 	return &ListBuilder{make([]byte, headSize, headSize+agents*recordSize)}
 }
 
-// Add adds an agent. Its id and its key are valid.
+// Add adds an agent. The caller must have validated the id and the key.
 func (t *ListBuilder) Add(id wire.AgentID, key ed25519.PublicKey) {
 	r := newAgentRecord(id, key)
 	t.fileBytes = append(t.fileBytes, r[:]...)
 }
 
-// Len is the number of agents.
+// Len returns the number of agents.
 func (t *ListBuilder) Len() int { return (len(t.fileBytes) - headSize) / recordSize }
 
 func (t *ListBuilder) recordAt(k int) []byte { return t.fileBytes[headSize+k*recordSize:][:recordSize] }
 
-// FindRepeatedKey returns a key that stands in the table twice, nil if there is none. It sorts the table by keys.
+// FindRepeatedKey returns a public key that occurs twice, or nil. It sorts the records by key.
 func (t *ListBuilder) FindRepeatedKey() ed25519.PublicKey {
 	if r := t.sortByByteRange(hashSize, recordSize); r != nil {
 		return r[hashSize:]
@@ -61,8 +61,8 @@ func (t *ListBuilder) FindRepeatedKey() ed25519.PublicKey {
 	return nil
 }
 
-// FindRepeatedID reports whether two agents of the table have one id, and tells that id. It sorts the table as a list
-// is sorted, by ids.
+// FindRepeatedID reports whether an id occurs twice, and returns a function that recognises this id. It sorts the
+// records by id, as in a list.
 func (t *ListBuilder) FindRepeatedID() (is func(wire.AgentID) bool, repeated bool) {
 	r := t.sortByByteRange(0, hashSize)
 	return func(id wire.AgentID) bool {
@@ -71,7 +71,8 @@ func (t *ListBuilder) FindRepeatedID() (is func(wire.AgentID) bool, repeated boo
 	}, r != nil
 }
 
-// sortByByteRange sorts by bytes of the records, and returns the first record that has the same ones there as the next.
+// sortByByteRange sorts the records by bytes [from, to). It returns a record with the same bytes as its predecessor, or
+// nil.
 func (t *ListBuilder) sortByByteRange(from, to int) []byte {
 	sort.Sort(recordsByByteRange{t, from, to})
 	for k := 1; k < t.Len(); k++ {
@@ -82,7 +83,7 @@ func (t *ListBuilder) sortByByteRange(from, to int) []byte {
 	return nil
 }
 
-// recordsByByteRange is a table's by bytes of its records.
+// recordsByByteRange implements sort.Interface by comparing bytes [from, to) of the records.
 type recordsByByteRange struct {
 	*ListBuilder
 	from, to int
@@ -97,7 +98,8 @@ func (o recordsByByteRange) Swap(i, j int) {
 	*a, *b = *b, *a
 }
 
-// BuildList returns the list of a table that FindRepeatedID has sorted. The table must not change after that.
+// BuildList returns the list of the records, which FindRepeatedID must have sorted. The builder must not be changed
+// afterwards.
 func (t *ListBuilder) BuildList() *List {
 	l, _, err := newIndexedList(bytes.NewReader(t.fileBytes), t.Len())
 	if err != nil {
@@ -106,7 +108,7 @@ func (t *ListBuilder) BuildList() *List {
 	return l
 }
 
-// NewListFromKeys makes a list in memory.
+// NewListFromKeys returns a list in memory.
 func NewListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 	t := NewListBuilder(len(keys))
 	for id, key := range keys {
@@ -118,7 +120,8 @@ func NewListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 	return t.BuildList()
 }
 
-// Save writes a table that FindRepeatedID has sorted, atomically, for a text with this stamp.
+// Save writes the records, which FindRepeatedID must have sorted, to a file atomically. text identifies the text file
+// from which the list was made.
 func (t *ListBuilder) Save(d store.Disk, path string, text store.FileStamp) error {
 	head := append(t.fileBytes[:0], magic...)
 	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))

@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// ErrStale says that there is no file, or that it was made from another text, or is damaged: make it again.
+// ErrStale means that the list file is missing, damaged or made from another text file. It must be rebuilt.
 var ErrStale = errors.New("the list of agents must be made again")
 
-// CountAgents returns how many agents a file has. The error is ErrStale unless it was made from this text; its records
-// are not read.
+// CountAgents returns the number of agents in a list file without reading its records. It returns ErrStale if the file
+// was not made from the given text.
 func CountAgents(d store.Disk, path string, text store.FileStamp) (int, error) {
 	f, n, _, err := openAndReadHeader(d, path, text)
 	if err != nil {
@@ -23,7 +23,7 @@ func CountAgents(d store.Disk, path string, text store.FileStamp) (int, error) {
 	return n, f.Close()
 }
 
-// Open opens a file. The error wraps ErrStale unless it was made from this text, and is whole.
+// Open opens a list file. The error wraps ErrStale if the file is damaged or was not made from the given text.
 func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
 	f, n, sum, err := openAndReadHeader(d, path, text)
 	if err != nil {
@@ -36,7 +36,7 @@ func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
 	return l, nil
 }
 
-// openAndReadHeader opens a file and reads its head.
+// openAndReadHeader opens a list file and returns the record count and the checksum in its header.
 func openAndReadHeader(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32,
 	err error) {
 	f, err = d.OpenFile(path, os.O_RDONLY, 0)

@@ -31,7 +31,7 @@ func tableOf(t testing.TB, n int) *ListBuilder {
 	return table
 }
 
-// TestList looks all agents of lists of many sizes up, in memory and in the file.
+// TestList looks up all agents in lists of various sizes, in memory and on disk.
 func TestList(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 15, 16, 17, 1023, 1024, 1025, 5000} {
 		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, ChangedAt: 3}
@@ -81,7 +81,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestStale wants no list from a file that is missing, of another text, or damaged at any byte.
+// TestStale checks that a list file is rejected if it is missing, made from another text, or damaged at any byte.
 func TestStale(t *testing.T) {
 	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, ChangedAt: 3}
 	stale := func(what string, text store.FileStamp) {

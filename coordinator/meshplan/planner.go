@@ -11,43 +11,44 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MixingGraph is the edges of a round in which agents mix, and their properties.
+// MixingGraph contains the edges of a round with mixing, and properties of their graph.
 type MixingGraph struct {
-	Edges        []round.MixingEdge // in the order of (A, B)
+	Edges        []round.MixingEdge // edges in the order of (A, B)
 	MixingAgents int                // number of agents that can mix
-	// SecondEigenvalue is |λ̂₂| of W when no message is lost, and EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and
-	// +Inf if the graph is not connected.
+	// SecondEigenvalue is |λ̂₂| of W if no message is lost; EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and +Inf if
+	// the graph is disconnected.
 	SecondEigenvalue, EigenvalueRatio float64
-	// ConnectedComponents are the connected parts of the graph, the largest first.
+	// ConnectedComponents are the connected components of the graph, largest first.
 	ConnectedComponents [][]wire.AgentID
-	// UnlocatedAgents are the agents that could mix and have no place, if edges come from places.
+	// UnlocatedAgents are agents that cannot mix because their location is unknown. It is set only if edges derive from
+	// locations.
 	UnlocatedAgents []wire.AgentID
 }
 
-// Planner computes the edges between agents. All methods are called on the owner's goroutine.
+// Planner computes the edges between agents. All methods must be called on the owner goroutine.
 type Planner struct {
 	loop          *host.EventLoop
 	makeEdges     func(agents []round.MixingAgent) (MixingGraph, error)
-	latestPlanJob *planJob // the newest request; nil before the first request and after a failed request
+	latestPlanJob *planJob // newest request; nil before the first request and after a failure
 }
 
-// planJob computes the edges between some agents.
+// planJob is the computation of the edges between a set of agents.
 type planJob struct {
 	agents           []round.MixingAgent
 	done             bool
 	graph            MixingGraph
 	err              error
-	waitingCallbacks []func(MixingGraph, error) // called when it is done
+	waitingCallbacks []func(MixingGraph, error) // callbacks to call when the job is done
 }
 
-// NewPlanner makes a planner. makeEdges is called beside the owner: see package edges.
+// NewPlanner returns a Planner. It calls makeEdges on a separate goroutine; see package edges.
 func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MixingAgent) (MixingGraph, error)) *Planner {
 	return &Planner{loop: loop, makeEdges: makeEdges}
 }
 
-// PlanMesh computes the edges between agents beside the owner, and then calls next: the fastest weights of a large
-// graph take seconds. The edges depend on the agents only, so they are not computed again while the agents are the
-// same. After an error there are no edges.
+// PlanMesh computes the edges between agents and then calls next. It runs on a separate goroutine, because the fastest
+// weights of a large graph take seconds. The result is cached as long as the agents are the same. After an error the
+// graph has no edges.
 func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, error)) {
 	j := p.latestPlanJob
 	if j == nil || !slices.EqualFunc(j.agents, agents, round.MixingAgent.Equal) {
@@ -58,7 +59,7 @@ func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, er
 			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
-					if p.latestPlanJob == j { // the next request tries again
+					if p.latestPlanJob == j { // the next request retries
 						p.latestPlanJob = nil
 					}
 				}
@@ -76,7 +77,7 @@ func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, er
 	j.waitingCallbacks = append(j.waitingCallbacks, next)
 }
 
-// Metrics are the metrics of the package's events.
+// Metrics lists the metrics of the events in this package.
 var Metrics = []*observe.Metric{meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio}
 
 var (
@@ -94,7 +95,7 @@ var (
 // MeshValue is the name of the status value *Mesh.
 const MeshValue = "mesh"
 
-// Mesh is the graph of the agents that mix, as a status shows it.
+// Mesh describes the graph of the mixing agents in the status.
 type Mesh struct {
 	Agents              int      `json:"agents"`
 	Edges               int      `json:"edges"`
@@ -103,11 +104,11 @@ type Mesh struct {
 	EigenvalueRatio     *float64 `json:"alpha,omitempty"`
 }
 
-// MeshComputed: the edges of a round are known.
+// MeshComputed reports that the edges of a round were computed.
 type MeshComputed struct {
 	Round wire.RoundID
 	MixingGraph
-	Err error // if set, the agents do not mix in this round
+	Err error // if not nil, the agents do not mix in this round
 }
 
 // Describe implements observe.Event.

@@ -5,16 +5,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Blob is a task or a model that agents fetch in parts: its chunks and a manifest. The zero value is no blob.
+// Blob is a task or a model that agents fetch in parts: chunks and a manifest. The zero value means no blob.
 type Blob struct {
-	Ref      wire.BlobRef // without inline data
+	Ref      wire.BlobRef // reference without inline data
 	Data     []byte
 	manifest wire.Manifest
-	seal     *wire.BlobSealer // nil if the parts are not sealed
+	seal     *wire.BlobSealer // encrypts the parts; nil if they are not encrypted
 }
 
-// NewBlob makes a blob of data, whose length task.Compile has limited. The schema describes the vector in a model; it
-// is zero for a task. NewBlob computes hashes of all data, which takes a while for a large model.
+// NewBlob returns a blob of data, whose length task.Compile has limited. schema describes the vector in a model and is
+// zero for a task. NewBlob hashes all data, which is slow for a large model.
 func NewBlob(data []byte, schema wire.Digest) Blob {
 	m, err := wire.NewManifest(data, schema)
 	if err != nil {
@@ -24,7 +24,7 @@ func NewBlob(data []byte, schema wire.Digest) Blob {
 	return Blob{ref, data, m, nil}
 }
 
-// SealedForGroup returns the blob with parts that only agents with the group key can open.
+// SealedForGroup returns the blob with encrypted parts that only agents with the group key can decrypt.
 func (b Blob) SealedForGroup(group wire.SealKey) Blob {
 	b.seal = group.BlobSealer(b.Ref.Hash)
 	b.Ref, _ = transfer.SealedBlobMessages(b.manifest, b.Data, b.seal)
@@ -32,7 +32,8 @@ func (b Blob) SealedForGroup(group wire.SealKey) Blob {
 	return b
 }
 
-// AnnouncementRef returns the reference for an announcement. It contains the data if they have at most inline bytes.
+// AnnouncementRef returns the blob's reference for an announcement. The reference includes data of at most inline
+// bytes.
 func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	if b.Data == nil {
 		return wire.BlobRef{}
@@ -43,7 +44,7 @@ func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	return wire.BlobRef{Hash: b.Ref.Hash, Length: b.Ref.Length, Inline: b.Data}
 }
 
-// chunkMessage returns the name and the message of chunk k. The manifest follows the last chunk.
+// chunkMessage returns the name and the message of chunk k. After the last chunk, k refers to the manifest.
 func (b Blob) chunkMessage(k int) (name string, message []byte) {
 	if k == b.chunkCount() {
 		return transfer.ManifestPartName, transfer.ManifestMessage(b.manifest, b.seal)

@@ -1,3 +1,3 @@
-// Package publish maintains what a coordinator has the broker retain: the announcement, and the tasks and models that
-// it names and agents fetch.
+// Package publish maintains the coordinator's retained messages: the announcement, and the tasks and models that agents
+// fetch.
 package publish

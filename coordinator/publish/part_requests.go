@@ -9,22 +9,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A broker of several nodes may not return parts that it retains: a node of NATS learns of them through one of the
-// other nodes, and of no new ones while that node is away. It still delivers what is published. Therefore an agent says
-// in its hello which parts it lacks, while it is subscribed to them, and the coordinator publishes these once more.
-// They are not retained: for that a node would wait for the nodes that store them.
+// A broker cluster may fail to return parts that it retains. A NATS node learns about them through another node, and
+// not about new ones while that node is down. Published messages are still delivered.
+//
+// Therefore an agent lists missing parts in its hello while subscribed to them, and the coordinator publishes them
+// again. These messages are not retained, because the node would wait for the nodes that store them.
 
-// owedPause is the least time between two publications of one part, however many agents ask.
+// owedPause is the minimum time between two publications of the same part.
 const owedPause = time.Second
 
-// partRequest is a part that an agent lacks, or did.
+// partRequest is an agent's request to publish a part of a blob again.
 type partRequest struct {
-	isPending   bool      // it is still to be published
-	requestedAt time.Time // when an agent has asked for it the last time that it became due
+	isPending   bool      // true until the part is published
+	requestedAt time.Time // time of the last request that set isPending
 }
 
-// ResendParts publishes the parts that an agent lacks once more, if the present announcement names their blob. A part
-// that is still to be published is published once, however many agents ask.
+// ResendParts publishes the parts that an agent lacks, if the current announcement refers to their blob. A pending part
+// is published once, even if several agents request it.
 func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.Ref.Hash == l.BlobDigest })
 	if i < 0 || !b.isLinkUp {
@@ -37,7 +38,7 @@ func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 		}
 	}
 	for _, k := range l.Chunks {
-		if int64(k) < int64(p.chunkCount()) { // an agent may say any number
+		if int64(k) < int64(p.chunkCount()) { // the number is not trusted
 			ask(int(k))
 		}
 	}
@@ -47,14 +48,14 @@ func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 	b.AdvanceBeforeWait(now)
 }
 
-// hasPartRequests reports whether something is due.
+// hasPartRequests reports whether any part request is pending.
 func (b *Publisher) hasPartRequests() bool {
 	return slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool {
 		return slices.ContainsFunc(p.partRequests, func(o partRequest) bool { return o.isPending })
 	})
 }
 
-// requestedMessages yields all that is due.
+// requestedMessages yields the messages for all pending part requests.
 func (b *Publisher) requestedMessages() iter.Seq[mqtt.Message] {
 	posts := b.retainedBlobs
 	return func(yield func(mqtt.Message) bool) {
@@ -67,7 +68,7 @@ func (b *Publisher) requestedMessages() iter.Seq[mqtt.Message] {
 				if !yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce}) {
 					return
 				}
-				p.partRequests[k].isPending = false // the connection has taken it
+				p.partRequests[k].isPending = false // the connection has accepted it
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// An agent that lacks parts gets them, once however many ask; they are not retained.
+// TestBoardOwes checks that a requested part is published once, even if several agents request it, and is not retained.
 func TestBoardOwes(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	c.showModels(1, "A")
@@ -21,7 +21,7 @@ func TestBoardOwes(t *testing.T) {
 	for _, x := range []struct {
 		after time.Duration
 		blob  wire.Digest
-		lacks string // m = the manifest
+		lacks string // missing parts; m is the manifest
 		want  string
 	}{
 		{0, hash, "m01", "[0 1 m]"},
@@ -29,7 +29,7 @@ func TestBoardOwes(t *testing.T) {
 		{owedPause / 2, hash, "1", "[]"},
 		{owedPause / 2, hash, "1", "[1]"},
 		{0, hash, "m1", "[m]"},
-		{time.Minute, hash, "29", "[]"}, // it has two chunks
+		{time.Minute, hash, "29", "[]"}, // the blob has two chunks
 		{0, wire.Digest{1}, "m", "[]"},
 		{0, wire.Digest{}, "", "[]"},
 	} {
@@ -49,12 +49,12 @@ func TestBoardOwes(t *testing.T) {
 		}
 	}
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash,
-		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
+		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative as a 32-bit int
 	c.room, c.order = 1, nil
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true,
-		Chunks: []uint32{1}}) // both still wait
+		Chunks: []uint32{1}}) // chunks that are still pending
 	c.room = 9
 	c.pass(time.Second)
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
@@ -70,7 +70,7 @@ func TestBoardOwes(t *testing.T) {
 	}
 }
 
-// bases are the last levels of topics.
+// bases returns the last level of each topic.
 func bases(topics []string) (all []string) {
 	for _, topic := range topics {
 		all = append(all, path.Base(topic))

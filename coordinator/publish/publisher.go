@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Publisher maintains the retained messages of one coordinator at the broker. It publishes the blobs that the present
-// announcementEnvelope names, and then the announcement; then it deletes blobs that are no longer named. The blobs of
-// an announcementEnvelope stay for one more announcement that names others. Last, while the round continues, it reads
-// the blobs back, to check that the broker has them, and publishes the missing parts again.
+// Publisher maintains the coordinator's retained messages at the broker. It publishes the blobs of the current
+// announcement, then the announcement, and then deletes unused blobs. Blobs of the previous announcement are kept until
+// the blobs change again.
 //
-// After each connect it reads every blob back again, since the broker may have lost them. All methods are called on the
-// owner's goroutine; now is its time.
+// While the round continues, the publisher reads the blobs back and publishes missing parts again. It repeats this
+// after each connect, because the broker may have lost data. All methods must be called on the owner goroutine, with
+// its current time.
 type Publisher struct {
 	conn               mqtt.Conn
 	topics             mqtt.Topics
@@ -30,60 +30,59 @@ type Publisher struct {
 	onAnnouncementSent func(now time.Time)
 
 	isLinkUp             bool
-	announcementEnvelope []byte                 // the envelope of the present announcement
-	announcementDigest   wire.Digest            // of the header of announcement
-	recentAnnouncements  []replacedAnnouncement // earlier announcements of this process, the oldest first
-	retainedBlobs        []*retainedBlob        // the blobs that the announcement names without their data
+	announcementEnvelope []byte                 // envelope of the current announcement
+	announcementDigest   wire.Digest            // digest of the announcement's header
+	recentAnnouncements  []replacedAnnouncement // earlier announcements of this process, oldest first
+	retainedBlobs        []*retainedBlob        // blobs of the announcement whose data are not inline
 	blobListing          BlobListing
 
-	announcementSent  bool // on this link
-	staleBlobsDeleted bool // on this link: listing.Gone
+	announcementSent  bool // true if the announcement was sent over this connection
+	staleBlobsDeleted bool // true if blobListing.StaleBlobs were deleted over this connection
 
 	readBack           *blobReadBack
-	lastRecheckAt      time.Time                   // the last connect, or recheck for an agent
-	nextQueuedMessage  func() (mqtt.Message, bool) // the messages still to be published
+	lastRecheckAt      time.Time                   // time of the last connect or of the last check that an agent caused
+	nextQueuedMessage  func() (mqtt.Message, bool) // returns the next message to publish
 	stopQueuedMessages func()
-	onMessagesSent     func()        // called when the connection has taken all messages
-	unsentMessage      *mqtt.Message // taken from nextQueuedMessage, and not published yet
-	retryPublishingAt  time.Time     // nothing is published before
+	onMessagesSent     func()        // called when the connection has accepted all messages
+	unsentMessage      *mqtt.Message // message from nextQueuedMessage that is not published yet
+	retryPublishingAt  time.Time     // time before which no message is published
 }
 
-// ListedBlob identifies the parts of a blob at the broker, so that they can be deleted.
+// ListedBlob identifies the parts of a blob at the broker, for later deletion.
 type ListedBlob struct {
 	Hash   wire.Digest
 	Chunks int
 }
 
-// BlobListing lists the blobs that the broker may retain. It is in the journal before the first part of a new blob is
-// published.
+// BlobListing lists the blobs that the broker may retain. It is written to the journal before the first part of a new
+// blob is published.
 type BlobListing struct {
-	PresentBlobs  []ListedBlob `json:"Now"`    // named by the present announcement
-	PreviousBlobs []ListedBlob `json:"Before"` // replaced by those in Now
-	StaleBlobs    []ListedBlob `json:"Gone"`   // to be deleted
+	PresentBlobs  []ListedBlob `json:"Now"`    // blobs of the current announcement
+	PreviousBlobs []ListedBlob `json:"Before"` // blobs that PresentBlobs replaced
+	StaleBlobs    []ListedBlob `json:"Gone"`   // blobs to be deleted
 }
 
-// New makes a publisher. onAnnouncementSent is called each time the connection has taken the present announcement.
+// New returns a Publisher. It calls onAnnouncementSent each time the connection has accepted the current announcement.
 func New(conn mqtt.Conn, topics mqtt.Topics, rng *rand.Rand, o observe.Observer,
 	onAnnouncementSent func(now time.Time)) *Publisher {
 	return &Publisher{conn: conn, topics: topics, rng: rng, observer: o, onAnnouncementSent: onAnnouncementSent}
 }
 
-// RestoreListing sets the listing from the journal, before the first announcement.
+// RestoreListing sets the blob listing from the journal. It must be called before the first announcement.
 func (b *Publisher) RestoreListing(l BlobListing) { b.blobListing = l }
 
-// AnnouncementDigest returns the digest of the present announcement; zero before there is one.
+// AnnouncementDigest returns the digest of the current announcement's header, or zero before the first one.
 func (b *Publisher) AnnouncementDigest() wire.Digest { return b.announcementDigest }
 
-// IsPresentAnnouncement reports whether a message is the present announcement.
+// IsPresentAnnouncement reports whether an envelope is the current announcement.
 func (b *Publisher) IsPresentAnnouncement(envelope []byte) bool {
 	return bytes.Equal(envelope, b.announcementEnvelope)
 }
 
-// outboxRetryDelay is the wait while the connection's outbox is full.
+// outboxRetryDelay is the retry delay while the connection's outbox is full.
 const outboxRetryDelay = 5 * time.Millisecond
 
-// PlanListing returns the listing that must be in the journal before an announcement that names these blobs is
-// published.
+// PlanListing returns the listing to write to the journal before an announcement with these blobs is published.
 func (b *Publisher) PlanListing(blobs []Blob) BlobListing {
 	var now []ListedBlob
 	for _, x := range blobs {
@@ -93,7 +92,7 @@ func (b *Publisher) PlanListing(blobs []Blob) BlobListing {
 		return b.blobListing
 	}
 	p := BlobListing{PresentBlobs: now, PreviousBlobs: b.blobListing.PresentBlobs}
-	if !b.staleBlobsDeleted { // else they were deleted, and the link has held
+	if !b.staleBlobsDeleted { // otherwise they were deleted over the current connection
 		p.StaleBlobs = slices.Clone(b.blobListing.StaleBlobs)
 	}
 	p.StaleBlobs = append(p.StaleBlobs, b.blobListing.PreviousBlobs...)
@@ -104,8 +103,9 @@ func (b *Publisher) PlanListing(blobs []Blob) BlobListing {
 	return p
 }
 
-// Announce publishes an announcement and the blobs that it names; Plan was called with the same blobs before. Parts
-// that an earlier process may have published are not published again, unless resealed says that their seal has changed.
+// Announce publishes an announcement and its blobs. The caller must have called PlanListing with the same blobs. Parts
+// that an earlier process may have published are not repeated, unless resealed is true because their encryption
+// changed.
 func (b *Publisher) Announce(now time.Time, sealed []byte, blobs []Blob, resealed bool) {
 	list := b.PlanListing(blobs)
 	b.HaltPublishing()
@@ -114,10 +114,10 @@ func (b *Publisher) Announce(now time.Time, sealed []byte, blobs []Blob, reseale
 		i := slices.IndexFunc(b.retainedBlobs,
 			func(p *retainedBlob) bool { return p.Ref.ManifestHash == x.Ref.ManifestHash })
 		if i >= 0 {
-			b.retainedBlobs[i].Blob = x // the older copy of its bytes can go
+			b.retainedBlobs[i].Blob = x // releases the older copy of the data
 			posts = append(posts, b.retainedBlobs[i])
 		} else {
-			// A blob that an earlier process has listed may be at the broker.
+			// An earlier process may have published a listed blob.
 			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.blobListing.PresentBlobs,
 				x.asListedBlob())))
 		}
@@ -129,18 +129,18 @@ func (b *Publisher) Announce(now time.Time, sealed []byte, blobs []Blob, reseale
 	b.AdvanceBeforeWait(now)
 }
 
-// replacedAnnouncement is an announcement that another has replaced.
+// replacedAnnouncement is an earlier announcement and the time of its replacement.
 type replacedAnnouncement struct {
 	digest     wire.Digest
 	replacedAt time.Time
 }
 
-// maxHelloDelay is how long a hello may be on its way. If rounds are shorter, it names an announcement of several
-// rounds ago.
+// maxHelloDelay is the maximum transit time of a hello. With shorter rounds, a hello may refer to an announcement
+// several rounds back.
 const maxHelloDelay = 10 * time.Second
 
-// retireAnnouncement moves the present announcement to recentAnnouncements, and removes entries older than
-// maxHelloDelay from it, except the newest.
+// retireAnnouncement appends the current announcement to recentAnnouncements. It removes entries older than
+// maxHelloDelay except the newest.
 func (b *Publisher) retireAnnouncement(now time.Time) {
 	if b.announcementEnvelope == nil {
 		return
@@ -154,9 +154,9 @@ func (b *Publisher) retireAnnouncement(now time.Time) {
 	b.recentAnnouncements = slices.Delete(b.recentAnnouncements, 0, n)
 }
 
-// IsRecentAnnouncement reports whether a hello may name an announcement: the present one, its predecessor, or one that
-// was replaced at most maxHelloDelay ago. Announcements of earlier processes do not count: hellos that name them may be
-// replayed, and agents say hello again when asked.
+// IsRecentAnnouncement reports whether a hello may refer to an announcement. It accepts the current and the previous
+// announcement, and announcements replaced at most maxHelloDelay ago. Announcements of earlier processes are not
+// accepted, since such hellos may be replayed; agents repeat their hello on request.
 func (b *Publisher) IsRecentAnnouncement(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.announcementDigest {
 		return true
@@ -169,7 +169,7 @@ func (b *Publisher) IsRecentAnnouncement(announcement wire.Digest, now time.Time
 	return false
 }
 
-// LinkUp checks and publishes everything again: the broker may have lost it.
+// LinkUp publishes and checks everything again after a connect, because the broker may have lost it.
 func (b *Publisher) LinkUp(now time.Time) {
 	b.HaltPublishing()
 	b.isLinkUp, b.announcementSent, b.staleBlobsDeleted, b.lastRecheckAt = true, false, false, now
@@ -177,8 +177,7 @@ func (b *Publisher) LinkUp(now time.Time) {
 	b.AdvanceBeforeWait(now)
 }
 
-// RepeatAnnouncement publishes the announcement again: somebody else has published on its topic, or the broker has lost
-// it.
+// RepeatAnnouncement publishes the announcement again, because another client overwrote it or the broker lost it.
 func (b *Publisher) RepeatAnnouncement(now time.Time) {
 	b.announcementSent = false
 	b.AdvanceBeforeWait(now)
@@ -200,7 +199,7 @@ func (b *Publisher) HaltPublishing() {
 	b.stopReadBack()
 }
 
-// AdvanceBeforeWait takes the next steps, until everything is done or the broker must answer.
+// AdvanceBeforeWait performs the next steps until everything is done or a reply of the broker is needed.
 func (b *Publisher) AdvanceBeforeWait(now time.Time) {
 	for b.isLinkUp && b.announcementEnvelope != nil && !now.Before(b.retryPublishingAt) {
 		b.retryPublishingAt = time.Time{}
@@ -242,8 +241,7 @@ func (b *Publisher) AdvanceBeforeWait(now time.Time) {
 	b.tickReadBack(now)
 }
 
-// RetainedMessage returns a message that the broker retains; with an empty payload, it deletes the retained message of
-// the topic.
+// RetainedMessage returns a retained message. An empty payload deletes the topic's retained message.
 func RetainedMessage(topic string, payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce, Retained: true}
 }
@@ -268,13 +266,13 @@ func (b *Publisher) staleBlobDeletions() iter.Seq[mqtt.Message] {
 	}
 }
 
-// publishQueuedMessages publishes as much as the connection takes.
+// publishQueuedMessages publishes messages until the queue is empty or the outbox is full.
 func (b *Publisher) publishQueuedMessages(now time.Time) {
 	for {
 		if b.unsentMessage == nil {
 			m, ok := b.nextQueuedMessage()
 			if !ok {
-				done := b.onMessagesSent // which may begin something else
+				done := b.onMessagesSent // done may start another queue
 				b.nextQueuedMessage, b.stopQueuedMessages, b.onMessagesSent = nil, nil, nil
 				done()
 				return
@@ -285,7 +283,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 		case errors.Is(err, mqtt.ErrOutboxFull):
 			b.retryPublishingAt = now.Add(outboxRetryDelay)
 			return
-		case err != nil: // down: everything is published again after the next connect
+		case err != nil: // the connection is down; LinkUp publishes everything again
 			b.LinkDown()
 			return
 		}
@@ -293,7 +291,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 	}
 }
 
-// Deadline returns when AdvanceBeforeWait is to be called, if nothing happens before.
+// Deadline returns the time by which AdvanceBeforeWait must be called again; false if none is set.
 func (b *Publisher) Deadline() (at time.Time, ok bool) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -306,7 +304,7 @@ func (b *Publisher) Deadline() (at time.Time, ok bool) {
 	}
 	earlier(b.retryPublishingAt)
 	for _, p := range b.retainedBlobs {
-		if !p.allPartsSent && b.nextQueuedMessage == nil { // else its turn comes
+		if !p.allPartsSent && b.nextQueuedMessage == nil { // otherwise it is published when the queue is empty
 			earlier(p.republishAt)
 		}
 	}

@@ -17,17 +17,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// narrow is a broker that takes a few messages at a time, and may not retain
-// what it takes.
+// narrow is a connection with limited capacity that may accept messages without retaining them.
 type narrow struct {
 	mqtt.Conn
 	b        *Publisher
 	now      time.Time
 	room     int
-	err      error                   // instead of taking a message
-	loses    func(topic string) bool // a message is taken and not retained
-	mute     bool                    // nothing is delivered
-	lost     map[string][]byte       // what was not retained: it still comes to whoever is subscribed, once
+	err      error                   // error for the next Publish
+	loses    func(topic string) bool // reports whether an accepted message is not retained
+	mute     bool                    // true if no message is delivered
+	lost     map[string][]byte       // messages that were not retained, for delivery to current subscribers
 	retained map[string][]byte
 	order    []string
 	subs     map[string]bool
@@ -80,7 +79,7 @@ func (c *narrow) Unsubscribe(topics ...string) {
 	}
 }
 
-// deliver gives the publisher what it has subscribed to.
+// deliver delivers messages to the publisher's subscriptions.
 func (c *narrow) deliver() {
 	for len(c.inbox) > 0 && !c.mute {
 		m := c.inbox[0]
@@ -91,7 +90,7 @@ func (c *narrow) deliver() {
 	}
 }
 
-// pass lets the publisher work until that much time has passed.
+// pass runs the publisher until the given time has passed.
 func (c *narrow) pass(d time.Duration) {
 	end := c.now.Add(d)
 	for {
@@ -129,7 +128,7 @@ func modelOf(letter byte) Blob {
 	return NewBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunkBytes), wire.Digest{})
 }
 
-// showModels shows announcement n, which names the models given by a letter each.
+// showModels publishes announcement n with the given models, one letter each.
 func (c *narrow) showModels(n byte, models string) {
 	var blobs []Blob
 	for _, x := range []byte(models) {
@@ -139,7 +138,7 @@ func (c *narrow) showModels(n byte, models string) {
 	c.deliver()
 }
 
-// kept returns the models that have retained parts, and how many.
+// kept returns the models with retained parts and the number of these parts.
 func (c *narrow) kept() string {
 	letters := map[string]string{}
 	for _, x := range []byte("aABCDE") {
@@ -158,7 +157,7 @@ func (c *narrow) kept() string {
 	return strings.Join(all, " ")
 }
 
-// announced returns which announcement is retained, 0 = none.
+// announced returns the number of the retained announcement, or 0.
 func (c *narrow) announced() byte {
 	if p := c.retained[c.b.topics.Announcement()]; len(p) > 0 {
 		return p[0]
@@ -166,7 +165,8 @@ func (c *narrow) announced() byte {
 	return 0
 }
 
-// The blobs that an announcement names are there before it, stay for one more, and then go.
+// TestBoardKeepsTwo checks that blobs are published before their announcement, kept for one more announcement, and then
+// deleted.
 func TestBoardKeepsTwo(t *testing.T) {
 	b, c, told := newPublisher(t)
 	for i, step := range []struct{ models, want string }{
@@ -174,7 +174,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		{"aA", "A3 a3"},
 		{"aB", "A3 B3 a3"},
 		{"aC", "B3 C3 a3"},
-		{"aB", "B3 C3 a3"}, // back again
+		{"aB", "B3 C3 a3"}, // model B is published again
 		{"aB", "B3 C3 a3"},
 		{"aD", "B3 D3 a3"},
 		{"", "D3 a3"},
@@ -196,18 +196,17 @@ func TestBoardKeepsTwo(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(*told) != 7 { // a, A, B, C, B, D, E
+	if len(*told) != 7 { // blobs a, A, B, C, B, D, E
 		t.Errorf("%d blobs were read back", len(*told))
 	}
 }
 
-// A full outbox and a lost link delay what is published and what is deleted,
-// and lose nothing of it.
+// TestBoardWaits checks that a full outbox and a lost connection delay publications and deletions without losing any.
 func TestBoardWaits(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	c.showModels(1, "A")
 	c.showModels(2, "B")
-	c.room = 4 // three parts of C, the announcement, and no deletion
+	c.room = 4 // three parts of C and the announcement, but no deletion
 	c.showModels(3, "C")
 	if at, busy := b.Deadline(); !busy || at.Sub(c.now) > outboxRetryDelay {
 		t.Fatalf("deadline %v, %v while the outbox is full", at, busy)
@@ -229,8 +228,8 @@ func TestBoardWaits(t *testing.T) {
 	}
 }
 
-// A deletion that was under way when the link was lost is said again, also by
-// the next process; one that was said on a link that held is not.
+// TestBoardDeletesForCertain checks that deletions are repeated if the connection was lost meanwhile, even by the next
+// process. Otherwise they are not repeated.
 func TestBoardDeletesForCertain(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	for i, models := range []string{"A", "B", "C"} {
@@ -254,7 +253,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	if want := 9; c.deleted != want || c.kept() != "B3 C3" {
 		t.Errorf("%d deletions after a restart, want %d; %q", c.deleted, want, c.kept())
 	}
-	c.room = 4 // three parts of D, the announcement, and no deletion
+	c.room = 4 // three parts of D and the announcement, but no deletion
 	c.showModels(10, "D")
 	c.room = 1 << 30
 	c.showModels(11, "D")
@@ -262,7 +261,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions, want those of B and no more: %d; %q", c.deleted, want, c.kept())
 	}
 	c.room = 4
-	c.showModels(12, "E") // nothing of C is deleted yet
+	c.showModels(12, "E") // parts of C are not deleted yet
 	c.room = 1 << 30
 	c.showModels(13, "A")
 	if c.kept() != "A3 E3" {
@@ -270,8 +269,8 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	}
 }
 
-// A blob that the broker does not keep is told, and published again, later and later, until the broker has it. The
-// announcementEnvelope does not wait for it.
+// TestBoardReadsBack checks that a blob which the broker does not retain is reported and published again with backoff.
+// The announcement does not wait for this.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
 	chunk := b.topics.BlobPart(modelOf('A').Ref.Hash.TopicLevel(), "1")
@@ -302,7 +301,7 @@ func TestBoardReadsBack(t *testing.T) {
 	}
 }
 
-// A broker that lets the coordinator not read its blobs is told at once.
+// TestBoardMayNotRead checks that a refused subscription to a blob is reported at once.
 func TestBoardMayNotRead(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.mute = true
@@ -320,8 +319,8 @@ func TestBoardMayNotRead(t *testing.T) {
 	}
 }
 
-// After a reconnect, and after a restart, what the broker has kept is not
-// published again, and what it has forgotten is.
+// TestBoardMendsWhatIsMissing checks that after a reconnect or restart only the parts that the broker has lost are
+// published again.
 func TestBoardMendsWhatIsMissing(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	c.showModels(1, "aA")
@@ -356,7 +355,7 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// An agent that cannot get a blob makes the publisher look, but not too often.
+// TestBoardSuspects checks that an agent's report of a missing blob triggers a check, at a limited rate.
 func TestBoardSuspects(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
@@ -384,7 +383,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 }
 
-// A part that comes as it is published is none that the broker retains.
+// TestBoardBelievesOnlyWhatIsRetained checks that a part without the retained flag does not count as retained.
 func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 	_, c, told := newPublisher(t)
 	c.loses, c.lost = func(string) bool { return true }, map[string][]byte{}
@@ -395,11 +394,11 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 	}
 }
 
-// The iterator of a publisher that stops in the middle is no goroutine left behind:
-// TestMain would tell.
+// TestBoardHalts checks that stopping the publisher during a publication leaves no goroutine behind. TestMain detects
+// such goroutines.
 func TestBoardHalts(t *testing.T) {
 	b, c, _ := newPublisher(t)
-	b.LinkUp(c.now) // nothing to say yet
+	b.LinkUp(c.now) // no effect without an announcement
 	c.room = 1
 	c.showModels(1, "A")
 	b.HaltPublishing()
@@ -408,12 +407,12 @@ func TestBoardHalts(t *testing.T) {
 	}
 }
 
-// TestRecentAnnouncements: a hello may name the present announcement, the one before, and those of a short while ago,
-// however fast rounds are; never one of another process.
+// TestRecentAnnouncements checks that a hello may refer to the current, the previous and other recent announcements, at
+// any round rate. It may not refer to an announcement of another process.
 func TestRecentAnnouncements(t *testing.T) {
 	for _, tt := range []struct {
 		every time.Duration
-		count int // that may be named
+		count int // number of announcements to which a hello may refer
 	}{{time.Second, 12}, {time.Minute, 2}, {100 * time.Millisecond, 102}} {
 		b, now := new(Publisher), time.Unix(0, 0)
 		var all []wire.Digest

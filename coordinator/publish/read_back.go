@@ -12,34 +12,32 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The broker must return each blob that is announced, as it would to an agent: it may take a message and not retain it.
-// The check downloads each new blob once, and all blobs after each connect. It runs beside the announcement: agents
-// that find a part missing ask again.
+// The broker may accept a message without retaining it. Therefore the publisher downloads each new blob once, and all
+// blobs after each connect. This happens concurrently with the round; agents that lack a part request it.
 
 const (
-	// checkTimeout is the time without a new part after which the others count as missing.
+	// checkTimeout is the time without a new part after which the remaining parts are considered missing.
 	checkTimeout = 5 * time.Second
-	// checkPatience is how many such times a check of a blob lasts that was just published and may still be on its way.
-	// A check of any other blob lasts one.
+	// checkPatience is the number of such timeouts before the check of a newly published blob fails. The check of any
+	// other blob fails after one.
 	checkPatience = 3
-	// checkAgain is the first wait before a blob that the broker does not keep is published again; it doubles up to
-	// checkSeldom.
+	// checkAgain is the initial delay before a missing blob is published again. It doubles up to checkSeldom.
 	checkAgain  = 2 * time.Second
 	checkSeldom = time.Minute
-	// checkPause is the least time between two checks that agents ask for.
+	// checkPause is the minimum time between two checks that agents cause.
 	checkPause = 30 * time.Second
 )
 
-// retainedBlob is a blob at the broker.
+// retainedBlob is a blob and the state of its parts at the broker.
 type retainedBlob struct {
 	Blob
-	returnedChunks     []bool        // chunks that the broker has returned
-	partRequests       []partRequest // parts, to agents
-	allPartsSent       bool          // all was published, perhaps by an earlier process
-	publishedInSession bool          // in this session, since the last resetBlobChecks
-	allPartsReturned   bool          // the broker has returned all of it
-	fruitlessChecks    int           // checks in a row that found nothing new
-	republishAt        time.Time     // nothing of it is published again before
+	returnedChunks     []bool        // true for each chunk that the broker returned
+	partRequests       []partRequest // pending requests of agents, by part
+	allPartsSent       bool          // true if all parts were published, perhaps by an earlier process
+	publishedInSession bool          // true if parts were published since the last resetBlobChecks
+	allPartsReturned   bool          // true if the broker returned all parts
+	fruitlessChecks    int           // number of consecutive checks without a new part
+	republishAt        time.Time     // time before which no part is published again
 }
 
 func newRetainedBlob(x Blob, sent bool) *retainedBlob {
@@ -47,7 +45,7 @@ func newRetainedBlob(x Blob, sent bool) *retainedBlob {
 		x.chunkCount()+1), allPartsSent: sent}
 }
 
-// missingPartMessages yields the parts that the broker has not returned.
+// missingPartMessages yields messages with the parts that the broker did not return.
 func (p *retainedBlob) missingPartMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for k := range p.chunkCount() + 1 {
@@ -59,7 +57,7 @@ func (p *retainedBlob) missingPartMessages(topics mqtt.Topics) iter.Seq[mqtt.Mes
 	}
 }
 
-// partMessage returns the topic and the payload of a part.
+// partMessage returns the topic and the payload of part k.
 func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
 	return topics.BlobPart(p.Ref.Hash.TopicLevel(), name), payload
@@ -74,22 +72,21 @@ func (p *retainedBlob) missingChunkCount() (n int) {
 	return n
 }
 
-// HasChunk, PutChunk and Close make a retainedBlob the storage of its own check. It keeps only the event that a chunk
-// came.
+// HasChunk, PutChunk and Close implement the storage of a transfer. Only the arrival of a chunk is recorded.
 func (p *retainedBlob) HasChunk(k int) bool            { return p.returnedChunks[k] }
 func (p *retainedBlob) PutChunk(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
 func (p *retainedBlob) Close() error                   { return nil }
 
-// blobReadBack is a retainedBlob that is being read back.
+// blobReadBack is a blob that is currently being read back.
 type blobReadBack struct {
 	*retainedBlob
 	puller              *transfer.BlobPuller
 	missingPartsAtStart int
 	beganAt             time.Time
-	subscribedTopics    map[string]bool // topics
+	subscribedTopics    map[string]bool // topics of the parts to which the publisher is subscribed
 }
 
-// resetBlobChecks has all blobs read back again.
+// resetBlobChecks marks all blobs for reading back.
 func (b *Publisher) resetBlobChecks() {
 	for _, p := range b.retainedBlobs {
 		p.allPartsReturned, p.publishedInSession, p.fruitlessChecks, p.republishAt = false, false, 0, time.Time{}
@@ -97,9 +94,8 @@ func (b *Publisher) resetBlobChecks() {
 	}
 }
 
-// RecheckBlobs reads all blobs back again after an agent has reported that it cannot fetch one. It does so at most once
-// in checkPause, and not while a blob is known to be missing, because that would reset the wait before the blob is
-// published again.
+// RecheckBlobs reads all blobs back after an agent reported that it cannot fetch one. It does so at most once in
+// checkPause. It does nothing while a blob is known to be missing, because that would reset the backoff.
 func (b *Publisher) RecheckBlobs(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextQueuedMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
@@ -133,8 +129,8 @@ func (b *Publisher) tickReadBack(now time.Time) {
 	}
 }
 
-// ReceiveBlobPart receives a part of a blob from the broker. A part without the retained flag is the coordinator's own
-// publication: it shows only that the broker has the part by now, so the part is requested again.
+// ReceiveBlobPart handles a part of a blob from the broker. Without the retained flag, the part is the coordinator's
+// own publication and does not prove that it is retained. It is then requested again.
 func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
@@ -146,8 +142,8 @@ func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part st
 	}
 }
 
-// HandleFilterRefusal handles the broker's refusal of a subscription, and reports whether the filter is the
-// publisher's. The first refusal ends a check; further refusals of the same check are ignored.
+// HandleFilterRefusal handles a subscription that the broker refused. It reports whether the filter belongs to the
+// publisher. The first refusal ends the current check; later refusals are ignored.
 func (b *Publisher) HandleFilterRefusal(now time.Time, filter string) bool {
 	if kind, _, _, _, err := b.topics.ParseTopic(filter); err != nil || kind != mqtt.KindBlob {
 		return false
@@ -198,8 +194,8 @@ func (b *Publisher) partTopics(r *blobReadBack, parts []string) []string {
 	return topics
 }
 
-// republishMissingParts has the parts published again that the broker has not returned: at once if they may never have
-// been sent to it, or if this check has found more of them; else after a wait that doubles.
+// republishMissingParts publishes the parts that the broker did not return. It publishes at once if they may never have
+// been sent, or if the check found new parts. Otherwise it waits with exponential backoff.
 func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refused bool) {
 	again := r.publishedInSession && r.missingChunkCount() == r.missingPartsAtStart || refused
 	r.allPartsSent, r.publishedInSession, r.republishAt = false, false, time.Time{}
@@ -214,20 +210,20 @@ func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refuse
 	b.AdvanceBeforeWait(now)
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics of the events in this package.
 var Metrics = []*observe.Metric{missingBlobParts}
 
 var missingBlobParts = observe.Gauge("blob_missing_parts",
 	"Parts missing when the last task or model was read back from the broker. They are published again.")
 
-// BlobReadBackEnded: the coordinator read back a blob from the broker that was published for the agents. The
-// announcement does not wait for this. Missing parts are published again.
+// BlobReadBackEnded reports that the coordinator finished reading a blob back from the broker. The announcement does
+// not wait for this check. Missing parts are published again.
 type BlobReadBackEnded struct {
 	Blob           wire.Digest
-	Parts, Missing int           // the manifest and the chunks
-	ReadRefused    bool          // the broker does not allow the coordinator to read the parts
-	CheckDuration  time.Duration // until all parts were read, or the check was given up
-	RepublishDelay time.Duration // until the missing parts are published again
+	Parts, Missing int           // number of parts, including the manifest, and number of missing parts
+	ReadRefused    bool          // true if the broker does not allow the coordinator to read the parts
+	CheckDuration  time.Duration // time until all parts were read or the check failed
+	RepublishDelay time.Duration // delay before the missing parts are published again
 }
 
 // Describe implements observe.Event.

@@ -14,7 +14,7 @@ import (
 // PieceHash is the SHA-256 of a piece.
 type PieceHash [sha256.Size]byte
 
-// piecePrefix begins the keys of pieces.
+// piecePrefix is the key prefix of pieces in the store.
 const piecePrefix = "piece."
 
 func (s PieceHash) storeKey() string { return piecePrefix + hex.EncodeToString(s[:]) }
@@ -35,13 +35,13 @@ func (s *PieceHash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ClusterState is what counts. See the package comment.
+// ClusterState is the authoritative state of the cluster. See the package comment.
 type ClusterState struct {
-	Leader   string     // the name of the replica that leads; empty after it has stepped down
-	Instance uint64     // drawn at the start of its process
-	PutCount uint64     `json:"Count"` // of what this instance has put, to know again what it has put without an answer
-	Epoch    wire.Epoch // of what the leader announces, at least
-	// FileListPieces are the pieces of the list of the folder's files; none before the first commit.
+	Leader   string     // name of the leading replica; empty after it has stepped down
+	Instance uint64     // random number of the leader's process
+	PutCount uint64     `json:"Count"` // number of the leader's writes, for recognising a write whose answer was lost
+	Epoch    wire.Epoch // minimum epoch of the leader's announcements
+	// FileListPieces are the pieces of the encoded list of files; empty before the first commit.
 	FileListPieces []PieceHash `json:"Files"`
 }
 
@@ -61,22 +61,23 @@ func decodeClusterState(value []byte) (*ClusterState, error) {
 	return h, nil
 }
 
-// replicatedFile is a file of the folder.
+// replicatedFile is a file of the replicated folder.
 type replicatedFile struct {
-	Name string // its path in the folder, with slashes
+	Name string // path in the folder, with slashes
 	Size int64
-	// Data is the content of a small file; all others are in pieces of pieceSize bytes, the last one shorter.
+	// Data is the content of a small file. Other files consist of pieces of pieceSize bytes; the last piece may be
+	// shorter.
 	Data   []byte      `json:",omitempty"`
 	Pieces []PieceHash `json:",omitempty"`
 }
 
-// pieceSize is the length of a piece, in bytes, and inlineSize the largest file that needs none.
+// Size limits in bytes: pieceSize is the length of a piece, and inlineSize the maximum size of a file without pieces.
 const (
 	pieceSize  = MaxValue
 	inlineSize = 4 << 10
 )
 
-// splitIntoPieces returns content as pieces, in order.
+// splitIntoPieces splits content into pieces and returns them in order with their hashes.
 func splitIntoPieces(content []byte) (sums []PieceHash, pieces [][]byte) {
 	for len(content) > 0 {
 		p := content[:min(pieceSize, len(content))]
@@ -86,7 +87,7 @@ func splitIntoPieces(content []byte) (sums []PieceHash, pieces [][]byte) {
 	return sums, pieces
 }
 
-// verifyPiece reports whether a piece has its hash.
+// verifyPiece returns an error if a piece does not match its hash.
 func verifyPiece(s PieceHash, piece []byte) error {
 	if sha256.Sum256(piece) != s {
 		return fmt.Errorf("the cluster's piece %x is damaged", s[:8])
@@ -101,7 +102,7 @@ func decodeFileList(list []byte) (files []replicatedFile, err error) {
 	return files, nil
 }
 
-// allPieceHashes are all pieces of files and of their list.
+// allPieceHashes returns the hashes of all pieces of the files and of their list.
 func allPieceHashes(files []replicatedFile, list []PieceHash) []PieceHash {
 	all := slices.Clone(list)
 	for _, f := range files {
@@ -110,7 +111,7 @@ func allPieceHashes(files []replicatedFile, list []PieceHash) []PieceHash {
 	return all
 }
 
-// pieceHashFromKey returns the piece that a key is of.
+// pieceHashFromKey parses the key of a piece in the store.
 func pieceHashFromKey(key string) (s PieceHash, is bool) {
 	name, is := strings.CutPrefix(key, piecePrefix)
 	return s, is && s.UnmarshalText([]byte(name)) == nil

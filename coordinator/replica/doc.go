@@ -1,16 +1,14 @@
-// Package replica keeps a coordinator's state folder on several machines, so that another coordinator goes on when the
-// one that leads is gone. It needs an engine that keeps values under keys with compare-and-set (Store); package
-// jetstream is one.
+// Package replica replicates a coordinator's state folder on several machines, so that another coordinator continues if
+// the leader fails. It requires a key-value store with compare-and-set ([KeyValueStore]), such as package jetstream.
 //
-// One value, the head, says who leads, in which epoch, and what the folder holds. The leader replaces it by
-// compare-and-set: with each commit, and every 2.5 s to show that it is there. Nobody else writes it but to take over.
-// So the write that makes a state count, the lease and the fence are one and the same: a leader that another one has
-// followed cannot commit any more, whatever its clock says.
+// One value, the head, contains the leader, its epoch and the contents of the folder. The leader replaces it by
+// compare-and-set with each commit, and every 2.5 s as a heartbeat. Other replicas write it only to take over. So the
+// same write commits the state, renews the lease and fences earlier leaders: a deposed leader cannot commit, whatever
+// its clock shows.
 //
-// A replica that stands by reads the head each second. When it has not changed for 15 s by the replica's own clock, it
-// replaces that very head, with the epoch raised by one. A leader that has not replaced the head for 10 s, counted from
-// the moment at which it began to, says nothing more to devices: see Lead.Holds.
+// A standby replica reads the head every second. If the head has not changed for 15 s on the replica's own clock, the
+// replica replaces it and raises the epoch by one. A leader stops sending to devices 10 s after it began its last
+// successful write of the head: see [Leadership.MayPublish].
 //
-// The folder's files are cut into pieces, which are kept under their SHA-256, and are there before the head that names
-// them.
+// The folder's files are split into pieces, which are stored under their SHA-256 before the head refers to them.
 package replica

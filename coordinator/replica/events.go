@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of the events of a replica.
+// Metrics lists the metrics of a replica's events.
 var Metrics = []*observe.Metric{leads, leaseEndsAt, takeovers, leadsLost, storeOK}
 
 var (
@@ -26,14 +26,14 @@ var (
 			"cluster."}
 )
 
-// The names of conditions.
+// Names of the conditions.
 const (
 	standbyCondition = "standby"
 	storeCondition   = "state store"
 )
 
-// StandingBy: another replica leads.
-type StandingBy struct{ Leader string } // empty while it is not known which
+// StandingBy reports that this replica is on standby because another one leads.
+type StandingBy struct{ Leader string } // name of the leader; empty if unknown
 
 // Describe implements observe.Event.
 func (e StandingBy) Describe(d *observe.EventDescription) {
@@ -47,12 +47,12 @@ func (e StandingBy) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(observe.ActivityStatus, "stands by; "+leader+" leads")
 }
 
-// LeadershipGained: this replica leads, in an epoch.
+// LeadershipGained reports that this replica leads in a new epoch.
 type LeadershipGained struct {
 	Epoch          wire.Epoch
-	ClusterFounded bool // the cluster was empty
-	// TakeoverDuration is the time since the leader before has stepped down or counts as gone, without the time that
-	// this replica took to detect that.
+	ClusterFounded bool // true if the cluster was empty
+	// TakeoverDuration is the duration of the takeover, without the time until the failure of the previous leader was
+	// detected.
 	TakeoverDuration time.Duration
 }
 
@@ -66,7 +66,8 @@ func (e LeadershipGained) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("leads in epoch %d", e.Epoch))
 }
 
-// LeaseRenewed: the lease was renewed, by a commit or without one. It happens every 2.5 s, so it is not logged.
+// LeaseRenewed reports that the lease was renewed, with or without a commit. It occurs every 2.5 s, so it is not
+// logged.
 type LeaseRenewed struct{ LeaseEndsAt time.Time }
 
 // Describe implements observe.Event.
@@ -74,7 +75,7 @@ func (e LeaseRenewed) Describe(d *observe.EventDescription) {
 	d.SetGauge(leaseEndsAt, observe.UnixSeconds(e.LeaseEndsAt))
 }
 
-// LeadershipLost: this replica does not lead any more.
+// LeadershipLost reports that this replica no longer leads.
 type LeadershipLost struct{ Err error }
 
 // Describe implements observe.Event.
@@ -85,9 +86,9 @@ func (e LeadershipLost) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(observe.ActivityStatus, "no longer leads")
 }
 
-// StoreFailing: the store that keeps the state of the replicas has begun to fail. Its calls are tried again.
+// StoreFailing reports that calls of the cluster's store began to fail. They are retried.
 type StoreFailing struct {
-	Operation string // an infinitive
+	Operation string // infinitive phrase, such as "read who leads"
 	Err       error
 }
 
@@ -100,7 +101,7 @@ func (e StoreFailing) Describe(d *observe.EventDescription) {
 		"check the servers in cluster.nats: the call is tried again until it succeeds")
 }
 
-// StoreRecovered: the store works again.
+// StoreRecovered reports that calls of the cluster's store succeed again.
 type StoreRecovered struct{}
 
 // Describe implements observe.Event.

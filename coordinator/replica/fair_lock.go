@@ -8,14 +8,15 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 )
 
-// fairLock lets one in at a time, in the order in which they come. It waits in the runtime's time, as a mutex would
-// not.
+// fairLock is a mutual exclusion lock that is granted in the order of the requests. Unlike a sync.Mutex, it waits on
+// the clock of a host.JobRuntime.
 type fairLock struct {
 	mu               sync.Mutex
-	holderAndWaiters []host.JobWaiter // who is in, and who waits
+	holderAndWaiters []host.JobWaiter // the holder, followed by the waiters in order
 }
 
-// lock returns when the caller is in, who must leave then. The error is that of ctx.
+// lock acquires the lock. It returns the cause of ctx if ctx ends first. The caller must call unlock only if lock
+// returns nil.
 func (g *fairLock) lock(ctx context.Context, rt host.JobRuntime) error {
 	w := rt.NewWaiter()
 	g.mu.Lock()
@@ -38,7 +39,7 @@ func (g *fairLock) lock(ctx context.Context, rt host.JobRuntime) error {
 	}
 }
 
-// tryLock reports whether the caller is in, at once.
+// tryLock acquires the lock if it is free. It returns at once and reports success.
 func (g *fairLock) tryLock(rt host.JobRuntime) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

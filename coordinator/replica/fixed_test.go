@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// wantPieces wants all that the head names in the engine.
+// wantPieces checks that the store contains all pieces to which the head refers.
 func (p *plant) wantPieces() {
 	value, _, err := p.engine.get(headKey)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p *plant) wantPieces() {
 	}
 }
 
-// calmPlant is one without faults.
+// calmPlant returns a plant without simulated faults.
 func calmPlant(t *testing.T, n int) *plant {
 	p := newPlant(t, n, 1)
 	for _, m := range p.machines {
@@ -54,8 +54,8 @@ func calmPlant(t *testing.T, n int) *plant {
 	return p
 }
 
-// TestFolder has a second replica lead after the first one has stepped down: its folder is the same, to the byte, but
-// for what is not kept.
+// TestFolder checks that after a step-down the next leader has an identical folder, except for files that are not
+// replicated.
 func TestFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
@@ -112,8 +112,7 @@ func TestFolder(t *testing.T) {
 	})
 }
 
-// TestPieces wants no piece in the engine that nobody names, also not of a leader that has ended before it could remove
-// them.
+// TestPieces checks that unreferenced pieces are removed, even if an earlier leader ended before removing them.
 func TestPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -148,7 +147,7 @@ func TestPieces(t *testing.T) {
 	})
 }
 
-// TestDamage wants a leader that cannot read what the cluster keeps to say so, and to lead nobody.
+// TestDamage checks that a replica reports an error and does not lead if the stored folder is damaged.
 func TestDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
@@ -187,7 +186,7 @@ func (f *events) Observe(x observe.Event) {
 	}
 }
 
-// TestAnswerLost wants a leader to go on whose answers are lost: it finds its own head.
+// TestAnswerLost checks that a leader recognises its own head if the answer to a write was lost, and continues to lead.
 func TestAnswerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -195,7 +194,7 @@ func TestAnswerLost(t *testing.T) {
 		r := p.replica(0, 1)
 		r.cfg.Store = s
 		lead, err := r.AwaitLeadership(t.Context())
-		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // it has taken the lead from itself
+		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // epoch 2: it took over from itself
 			t.Fatalf("%v, %d answers lost, epoch %d", err, s.lost, lead.Epoch())
 		}
 		for range 5 {
@@ -210,12 +209,12 @@ func TestAnswerLost(t *testing.T) {
 	})
 }
 
-// deaf is an engine whose next answer to the head is lost, and that of the first one.
+// deaf is a store that loses the answer to the first write of the head, and to later ones on request.
 type deaf struct {
 	*machine
 	next  bool
 	lost  int
-	heard func() // is told of an answer that is lost; nil = nobody is
+	heard func() // called when an answer is lost; may be nil
 }
 
 func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
@@ -235,8 +234,8 @@ func unchanged() error { return nil }
 
 var errTest = errors.New("the test is over")
 
-// TestTakeCutShort ends a replica while it takes the folder over: what it has of it is not committed, also not when it
-// steps down.
+// TestTakeCutShort stops a replica while it restores the folder. A partially restored folder must not be committed, not
+// even during a step-down.
 func TestTakeCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 3)
@@ -244,7 +243,7 @@ func TestTakeCutShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 4 { // the fourth is in pieces
+		for range 4 { // the fourth file is stored in pieces
 			p.commit(t.Context(), 0, first)
 		}
 		if err := first.StepDown(t.Context(), errTest); err != nil {
@@ -257,7 +256,7 @@ func TestTakeCutShort(t *testing.T) {
 		r.cfg.Store = slow
 		go func() {
 			<-time.After(30*time.Second +
-				storeRetryDelay/2) // it renews its lease meanwhile, and waits to ask again now
+				storeRetryDelay/2) // it renews its lease and then waits before its next attempt
 			slow.ends.Store(true)
 			cancel()
 		}()
@@ -277,7 +276,7 @@ func TestTakeCutShort(t *testing.T) {
 	})
 }
 
-// slowPieces is an engine that gives no pieces of files away but the list of them.
+// slowPieces is a store that returns the list of files but no pieces of files.
 type slowPieces struct {
 	*machine
 	given int
@@ -293,7 +292,7 @@ func (s *slowPieces) Get(ctx context.Context, key string) ([]byte, uint64, error
 	return s.machine.Get(ctx, key)
 }
 
-// TestUnknownCommit ends a commit while it is not known whether it counts. The lead is not lost by that.
+// TestUnknownCommit ends a commit whose result is unknown. Leadership must not be lost.
 func TestUnknownCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
@@ -328,7 +327,7 @@ func TestUnknownCommit(t *testing.T) {
 	})
 }
 
-// TestQuiet wants a leader to say nothing from before the head is put that gives the lead away.
+// TestQuiet checks that a leader stops publishing before it writes the head that gives up leadership.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -351,7 +350,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// watched is an engine whose heads are looked at when they are put.
+// watched is a store that calls put before each write of the head.
 type watched struct {
 	*machine
 	put  func(*ClusterState)

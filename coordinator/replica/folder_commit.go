@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// restoreFolder has the folder hold what the head names.
+// restoreFolder replaces the contents of the folder with the state in the store.
 func (l *Leadership) restoreFolder(ctx context.Context) error {
 	l.fileListPieces = l.lastPutClusterState.FileListPieces
 	var list []byte
@@ -36,13 +36,13 @@ func (l *Leadership) restoreFolder(ctx context.Context) error {
 	return nil
 }
 
-// removeOrphanPieces removes pieces that nobody names: a leader before this one has ended before it could.
+// removeOrphanPieces removes pieces that are not referenced, because an earlier leader ended before removing them.
 func (l *Leadership) removeOrphanPieces() {
 	ctx, cancel := l.replica.cfg.Runtime.WithDeadline(l.ctx, l.replica.now().Add(10*storeCallTimeout))
 	defer cancel()
 	keys, err := l.replica.cfg.Store.Keys(ctx)
 	if err != nil {
-		return // the next leader sweeps
+		return // the next leader removes them
 	}
 	var gone []PieceHash
 	for _, key := range keys {
@@ -53,10 +53,12 @@ func (l *Leadership) removeOrphanPieces() {
 	l.removePieces(gone)
 }
 
-// Commit makes the folder count as it is after write, and returns when it does: whoever leads next goes on from there.
-// While write writes, nothing else is committed, so that what it writes never counts without what it has found in the
-// folder. epoch is that of the announcements that follow; 0 = as before. The error is write's, that of ctx, that the
-// folder cannot be read, or wraps ErrLost: then it may count, or not.
+// CommitFolderWrite calls write and then commits the folder, so that the next leader continues from this state. Other
+// commits wait meanwhile, so that a partial write is never committed. epoch is the epoch of subsequent announcements; 0
+// means unchanged.
+//
+// It returns the error of write, of ctx or of reading the folder, or an error that wraps ErrLost. After ErrLost it is
+// unknown whether the commit succeeded.
 func (l *Leadership) CommitFolderWrite(ctx context.Context, epoch wire.Epoch, write func() error) error {
 	if err := l.folderLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
@@ -68,8 +70,8 @@ func (l *Leadership) CommitFolderWrite(ctx context.Context, epoch wire.Epoch, wr
 	return l.commitFolder(ctx, epoch, true)
 }
 
-// Prepare puts what a commit would have to put now, so that it has less to do when somebody waits for it. What fails is
-// left to the commit.
+// PrepareFolderCommit uploads the pieces that a commit would upload now, which makes the next commit faster. Errors are
+// ignored, because the commit retries.
 func (l *Leadership) PrepareFolderCommit(ctx context.Context) {
 	if l.folderLock.lock(ctx, l.replica.cfg.Runtime) != nil {
 		return
@@ -84,7 +86,7 @@ func (l *Leadership) PrepareFolderCommit(ctx context.Context) {
 	}
 }
 
-// missingPieceCollector returns what collects pieces that are still to be put.
+// missingPieceCollector returns a function that adds a piece to fresh if it is not in the store.
 func (l *Leadership) missingPieceCollector(fresh map[PieceHash][]byte) func(PieceHash, []byte) {
 	return func(s PieceHash, piece []byte) {
 		if !l.referencedPieces[s] && !l.preparedPieces[s] {
@@ -93,7 +95,7 @@ func (l *Leadership) missingPieceCollector(fresh map[PieceHash][]byte) func(Piec
 	}
 }
 
-// commitFolder is Commit; without must it does nothing where nothing has changed.
+// commitFolder commits the folder. If must is false, it does nothing for an unchanged folder.
 func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bool) error {
 	fresh := map[PieceHash][]byte{}
 	give := l.missingPieceCollector(fresh)
@@ -140,11 +142,12 @@ func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bo
 
 func comparePieceHashes(a, b PieceHash) int { return slices.Compare(a[:], b[:]) }
 
-// remove removes those pieces that the head does not name. Some may stay: the next leader sweeps.
+// removePieces removes pieces that are no longer referenced. After an error some may remain; the next leader removes
+// them.
 func (l *Leadership) removePieces(gone []PieceHash) {
 	slices.SortFunc(gone, comparePieceHashes)
 	for _, s := range gone {
-		if l.folderLock.lock(l.ctx, l.replica.cfg.Runtime) != nil { // a commit may come between, and may name it again
+		if l.folderLock.lock(l.ctx, l.replica.cfg.Runtime) != nil { // a concurrent commit may refer to the piece again
 			return
 		}
 		if !l.referencedPieces[s] && !l.preparedPieces[s] && l.endedError() == nil {
@@ -154,12 +157,12 @@ func (l *Leadership) removePieces(gone []PieceHash) {
 	}
 }
 
-// putters is how many pieces are put at once.
+// putters is the maximum number of concurrent uploads of pieces.
 const putters = 8
 
-// putPieces puts pieces, and reads each back: what the head names is there.
+// putPieces uploads pieces concurrently and reads each back, so that the head refers only to stored pieces.
 func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) error {
-	var mu sync.Mutex // of the next three
+	var mu sync.Mutex // guards queue, failed and working
 	var queue []PieceHash
 	var failed []error
 	working := min(putters, len(fresh))
@@ -199,11 +202,11 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 	}
 }
 
-// putPiece puts a piece, until it can be read or the lead is over.
+// putPiece uploads a piece and retries until it can be read back or the leadership ends.
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
 	return l.retryStoreOperation(ctx, "keep the state folder", func() error {
 		_, err := l.replica.putInStore(ctx, s.storeKey(), piece, 0)
-		if err != nil && !errors.Is(err, ErrConflict) { // then it is there
+		if err != nil && !errors.Is(err, ErrConflict) { // ErrConflict means that it is stored already
 			return err
 		}
 		is, _, err := l.replica.getFromStore(ctx, s.storeKey())
@@ -214,7 +217,7 @@ func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) er
 	})
 }
 
-// fetchPiece returns a piece, as soon as it can be read.
+// fetchPiece downloads a piece and retries until it succeeds or the leadership ends.
 func (l *Leadership) fetchPiece(ctx context.Context, s PieceHash) (piece []byte, err error) {
 	err = l.retryStoreOperation(ctx, "read the state folder", func() (err error) {
 		if piece, _, err = l.replica.getFromStore(ctx, s.storeKey()); err == nil {

@@ -5,30 +5,30 @@ import (
 	"errors"
 )
 
-// ErrNone says that a key has no value.
+// ErrNone means that a key has no value.
 var ErrNone = errors.New("there is no value")
 
-// ErrConflict says that a value has another revision than the one that was to be replaced.
+// ErrConflict means that the current revision of a value differs from the expected one.
 var ErrConflict = errors.New("the value has another revision")
 
-// KeyValueStore keeps values under keys, on as many machines as it likes. Its methods are called from several
-// goroutines, and return soon after ctx ends.
+// KeyValueStore is a replicated store with compare-and-set. Its methods must be safe for concurrent use and return soon
+// after ctx ends.
 type KeyValueStore interface {
-	// Get returns the value of a key and its revision. The error wraps ErrNone if there is none. Right after a change
-	// it may still return what was there before.
+	// Get returns the value of a key and its revision. The error wraps ErrNone if the key has no value. Get may return
+	// an outdated value shortly after a change.
 	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// Put gives a key a value, of at most MaxValue bytes, in the place of the one with this revision; 0 = where there
-	// is none. It returns the new revision, which is higher. The error wraps ErrConflict if another value is there.
-	// After any other error the value may have been put, or may yet be.
+	// Put replaces the value with the given revision; revision 0 means that the key must have no value. value has at
+	// most MaxValue bytes. Put returns the new revision, which is higher. The error wraps ErrConflict if the revision
+	// does not match. After any other error the value may be stored, now or later.
 	Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	// Remove removes the value of a key, if there is one.
+	// Remove removes the value of a key. It does nothing if the key has no value.
 	Remove(ctx context.Context, key string) error
-	// Keys returns the keys that have values.
+	// Keys returns all keys with a value.
 	Keys(ctx context.Context) ([]string, error)
 }
 
-// MaxValue bounds a value, in bytes.
+// MaxValue is the maximum size of a value in bytes.
 const MaxValue = 256 << 10
 
-// headKey is the key of the head. All others are pieces: see Sum.key.
+// headKey is the key of the head. All other keys refer to pieces: see PieceHash.storeKey.
 const headKey = "head"

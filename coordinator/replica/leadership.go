@@ -11,33 +11,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ErrLost says that this replica does not lead any more.
+// ErrLost means that this replica no longer leads.
 var ErrLost = errors.New("this replica does not lead any more")
 
-// Leadership is the lead of a cluster, until it is lost.
+// Leadership represents a replica's time as leader of the cluster.
 type Leadership struct {
 	replica          *Replica
 	takeoverBeganAt  time.Time
 	foundsCluster    bool
-	ctx              context.Context // ends with the lead
+	ctx              context.Context // ends with the leadership
 	cancelLeadership context.CancelCauseFunc
 
-	// folderLock is for who looks at the folder and puts its pieces.
+	// folderLock serialises reading the folder and uploading its pieces.
 	folderLock       fairLock
-	folderIsCurrent  bool               // the folder is what the cluster keeps, so that its changes may be committed
-	referencedPieces map[PieceHash]bool // pieces that the store has, and the head names
-	preparedPieces   map[PieceHash]bool // those that it has, too, and the head does not name yet
-	fileListPieces   []PieceHash        // the list of files that the head names, in pieces
+	folderIsCurrent  bool               // true if the folder matches the cluster's state and may be committed
+	referencedPieces map[PieceHash]bool // pieces in the store to which the head refers
+	preparedPieces   map[PieceHash]bool // pieces in the store to which the head does not refer yet
+	fileListPieces   []PieceHash        // pieces of the list of files to which the head refers
 
-	// clusterStateLock is for who replaces the head.
+	// clusterStateLock serialises replacements of the head.
 	clusterStateLock     fairLock
 	clusterStateRevision uint64
-	clusterStatePutCount uint64 // of the heads that were to be put
+	clusterStatePutCount uint64 // number of attempted replacements of the head
 
 	mu                  sync.Mutex
 	lastPutClusterState ClusterState
-	leaseEndsAt         time.Time // it leads, if it has not lost the lead
-	steppingDown        bool      // it gives the lead away: another one may have it at any moment
+	leaseEndsAt         time.Time // end of the lease
+	steppingDown        bool      // true while leadership is handed over; another replica may lead at any time
 	lossCause           error
 }
 
@@ -51,8 +51,8 @@ func newLeadership(ctx context.Context, r *Replica, head ClusterState, revision 
 	return l
 }
 
-// beginLeading has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now
-// on the lease is renewed until the context of Stand ends.
+// beginLeading starts to renew the lease. It then replaces the contents of the folder with the cluster's state. If the
+// cluster is empty, it commits the folder instead.
 func (l *Leadership) beginLeading() error {
 	l.replica.cfg.Runtime.Go(l.renewLease)
 	if err := l.folderLock.lock(l.ctx, l.replica.cfg.Runtime); err != nil {
@@ -74,17 +74,19 @@ func (l *Leadership) beginLeading() error {
 	return err
 }
 
-// Context ends with the lead, and with the context that Stand was given. Its cause wraps ErrLost if the lead is lost.
+// Context returns a context that ends with the leadership or with the context of AwaitLeadership. Its cause wraps
+// ErrLost if leadership was lost.
 func (l *Leadership) Context() context.Context { return l.ctx }
 
-// Epoch is that in which the leader announces, at least.
+// Epoch returns the minimum epoch of the leader's announcements.
 func (l *Leadership) Epoch() wire.Epoch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastPutClusterState.Epoch
 }
 
-// MayPublish reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
+// MayPublish reports whether this replica may send messages to devices now. It reads the clock, so it must be called
+// before each message.
 func (l *Leadership) MayPublish() bool {
 	l.mu.Lock()
 	quiet := l.steppingDown
@@ -98,8 +100,8 @@ func (l *Leadership) setSteppingDown(quiet bool) {
 	l.steppingDown = quiet
 }
 
-// LeaderOnlyConn returns a session over which this coordinator speaks only while it leads, whenever it may have been
-// stopped.
+// LeaderOnlyConn returns a connection that publishes only while this replica leads, even if the process was suspended
+// for a while.
 func (l *Leadership) LeaderOnlyConn(conn mqtt.Conn) mqtt.Conn { return leaderOnlyConn{conn, l} }
 
 type leaderOnlyConn struct {
@@ -115,7 +117,7 @@ func (g leaderOnlyConn) Publish(m mqtt.Message) error {
 	return g.Conn.Publish(m)
 }
 
-// renewLease commits what has changed, and replaces the head in any case.
+// renewLease periodically commits a changed folder and replaces the head.
 func (l *Leadership) renewLease() {
 	for l.replica.pause(l.ctx, renewEvery) == nil {
 		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
@@ -124,15 +126,15 @@ func (l *Leadership) renewLease() {
 				err = l.commitFolder(l.ctx, 0, false)
 			}
 			l.folderLock.unlock()
-			if l.ctx.Err() == nil { // else it is no fault of the folder's
+			if l.ctx.Err() == nil { // otherwise the folder is not the cause of the error
 				l.replica.reportStoreCall("commit the state folder", err)
 			}
 		}
-		_ = l.replaceClusterState(l.ctx, func(*ClusterState) {}) // told where it is lost
+		_ = l.replaceClusterState(l.ctx, func(*ClusterState) {}) // endLeadership has reported the error
 	}
 }
 
-// endLeadership ends the lead, unless it is over.
+// endLeadership ends the leadership with the given reason. It returns the reason of the first call.
 func (l *Leadership) endLeadership(why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +146,7 @@ func (l *Leadership) endLeadership(why error) error {
 	return l.lossCause
 }
 
-// endedError returns why the lead is over, or nil.
+// endedError returns the reason why the leadership ended, or nil. It ends the leadership if the lease has expired.
 func (l *Leadership) endedError() error {
 	l.mu.Lock()
 	lost, until := l.lossCause, l.leaseEndsAt
@@ -155,7 +157,7 @@ func (l *Leadership) endedError() error {
 	return lost
 }
 
-// replaceClusterState changes the head. The error is that of ctx, or wraps ErrLost.
+// replaceClusterState applies a change to the head and writes it. The error is the cause of ctx or wraps ErrLost.
 func (l *Leadership) replaceClusterState(ctx context.Context, change func(*ClusterState)) error {
 	if err := l.clusterStateLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
@@ -165,7 +167,7 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	next := l.lastPutClusterState
 	l.mu.Unlock()
 	change(&next)
-	l.clusterStatePutCount++ // also where it stays unknown whether the one before was put
+	l.clusterStatePutCount++ // new number even if the result of the previous write is unknown
 	next.PutCount = l.clusterStatePutCount
 	value, err := next.encode()
 	if err != nil {
@@ -184,8 +186,8 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	return nil
 }
 
-// putClusterState puts the head in the place of the one that this leader has put before, until that is done or the lead
-// is over. An answer may be lost: then the head tells by whom it is.
+// putClusterState writes the head in place of this leader's previous one. It retries until it succeeds or the
+// leadership ends. If an answer was lost, it recognises its own head by Instance and PutCount.
 func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, value []byte) (revision uint64,
 	err error) {
 	err = l.retryStoreOperation(ctx, "renew the lease", func() (err error) {
@@ -204,21 +206,21 @@ func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, va
 		case h.Instance == next.Instance && h.PutCount == next.PutCount:
 			revision = found
 			return nil
-		case h.Instance == next.Instance: // an own one that was not known to be put
+		case h.Instance == next.Instance: // an own write whose answer was lost
 			l.clusterStateRevision = max(l.clusterStateRevision, found)
 			return errAgain
 		case found > l.clusterStateRevision:
 			return l.endLeadership(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
 		}
-		return err // an old one was read
+		return err // the read returned an outdated value
 	})
 	return revision, err
 }
 
-// errAgain has persist try at once, and tell nobody.
+// errAgain makes retryStoreOperation retry at once, without a report.
 var errAgain = errors.New("again")
 
-// retryStoreOperation tries something until it is done or the lead is over.
+// retryStoreOperation calls do until it succeeds, ctx ends or the leadership ends.
 func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do func() error) error {
 	for {
 		if err := l.endedError(); err != nil {
@@ -228,7 +230,7 @@ func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do fu
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case err != nil && ctx.Err() != nil: // no fault of the store's
+		case err != nil && ctx.Err() != nil: // not an error of the store
 			return errors.Join(context.Cause(ctx), err)
 		}
 		if l.replica.reportStoreCall(what, err); err == nil {
@@ -240,8 +242,8 @@ func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do fu
 	}
 }
 
-// StepDown has another replica lead at once, after a last commit, and says why. With an error this one leads on, until
-// its lease is over.
+// StepDown commits the folder and then gives up leadership with the given reason, so that another replica can lead at
+// once. After an error this replica still leads until its lease expires.
 func (l *Leadership) StepDown(ctx context.Context, why error) error {
 	if err := l.folderLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
@@ -252,7 +254,7 @@ func (l *Leadership) StepDown(ctx context.Context, why error) error {
 		err = l.commitFolder(ctx, 0, false)
 	}
 	if err == nil {
-		l.setSteppingDown(true) // before the head may be put
+		l.setSteppingDown(true) // must precede the write of the head
 		err = l.replaceClusterState(ctx, func(h *ClusterState) { h.Leader = "" })
 	}
 	if err == nil {

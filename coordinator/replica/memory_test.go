@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// engine is a store in memory, with all that it was ever asked to keep.
+// engine is an in-memory store without faults.
 type engine struct {
 	mu       sync.Mutex
 	revision uint64
@@ -52,19 +52,19 @@ func (e *engine) put(key string, b []byte, revision uint64) (uint64, error) {
 	return e.revision, nil
 }
 
-// machine is where a replica runs: it may be stopped and go on, and be cut off from the engine.
+// machine simulates a machine that can be suspended and disconnected from the store.
 type machine struct {
 	*engine
-	host.RealTimeRuntime // of the bubble
+	host.RealTimeRuntime // clock of the synctest bubble
 
 	mu      sync.Mutex
 	rng     *rand.Rand
-	calm    bool          // the engine answers at once, and always
-	cut     bool          // from the engine
-	stopped chan struct{} // closed when it goes on; nil while it runs
+	calm    bool          // the store always answers at once
+	cut     bool          // disconnected from the store
+	stopped chan struct{} // closed on resumption; nil while running
 }
 
-// run returns when the machine runs.
+// run blocks while the machine is suspended.
 func (m *machine) run() {
 	for {
 		m.mu.Lock()
@@ -100,7 +100,7 @@ func (m *machine) setCut(cut bool) {
 	m.cut = cut
 }
 
-// NewWaiter implements host.JobRuntime: nobody wakes on a machine that is stopped.
+// NewWaiter implements host.JobRuntime. Waiters do not wake while the machine is suspended.
 func (m *machine) NewWaiter() host.JobWaiter { return stoppable{m, m.RealTimeRuntime.NewWaiter()} }
 
 type stoppable struct {
@@ -116,7 +116,7 @@ func (w stoppable) Wait(ctx context.Context, until time.Time, events <-chan mqtt
 
 var errCut = errors.New("no response from stream")
 
-// call is the way to the engine and back. do may be done although the error says otherwise, also later.
+// call simulates a call over the network. do may be executed even if call returns an error, possibly later.
 func (m *machine) call(ctx context.Context, do func() error) error {
 	m.run()
 	m.mu.Lock()
@@ -140,14 +140,14 @@ func (m *machine) call(ctx context.Context, do func() error) error {
 	case cut:
 		wait(3 * time.Second)
 		return errCut
-	case dice < 0.02: // lost on the way there
+	case dice < 0.02: // the request is lost
 		wait(3 * time.Second)
 		return errCut
 	case dice < 0.04: // the answer is lost
 		_ = do()
 		wait(3 * time.Second)
 		return errCut
-	case dice < 0.05: // it comes later
+	case dice < 0.05: // the request arrives later
 		late(delay * 50)
 		wait(3 * time.Second)
 		return errCut
@@ -166,7 +166,7 @@ func (m *machine) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 		b        []byte
 		revision uint64
 	}
-	answered := make(chan answer, 1) // one that comes too late is read by nobody
+	answered := make(chan answer, 1) // a late answer is discarded
 	err := m.call(ctx, func() error {
 		b, revision, err := m.get(key)
 		answered <- answer{b, revision}

@@ -10,48 +10,49 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// The times of the lease.
+// Intervals and time limits of the lease.
 const (
-	// TTL is how long the head must stand unchanged before the leader counts as gone.
+	// TTL is the time without a change of the head after which the leader is considered failed.
 	TTL = 15 * time.Second
-	// renewEvery is how often the leader replaces the head, if no commit does.
+	// renewEvery is the interval at which the leader replaces the head if no commit does.
 	renewEvery = 2500 * time.Millisecond
-	// leaseDuration is how long a leader goes on after it has begun to replace the head for the last time.
+	// leaseDuration is the time for which a leader continues after it began its last successful write of the head.
 	leaseDuration = 10 * time.Second
-	// lookEvery is how often who stands by reads the head.
+	// lookEvery is the interval at which a standby replica reads the head.
 	lookEvery = time.Second
-	// storeCallTimeout bounds a call of the store, and again is the pause before it is tried once more.
+	// storeCallTimeout is the timeout of a call of the store, and storeRetryDelay the delay before a retry.
 	storeCallTimeout = 2 * time.Second
 	storeRetryDelay  = 200 * time.Millisecond
 )
 
-// Config is what a replica needs.
+// Config configures a Replica.
 type Config struct {
 	Store    KeyValueStore
 	Folder   ReplicatedFolder
-	Name     string // of this replica, unlike that of any other
-	Instance uint64 // drawn at random for this process
+	Name     string // unique name of this replica
+	Instance uint64 // random number of this process
 	Runtime  host.JobRuntime
 	Observer observe.Observer
 }
 
-// Replica is one of several coordinators that keep one state folder.
+// Replica is one of several coordinators that share a replicated state folder.
 type Replica struct {
 	cfg Config
 
 	mu             sync.Mutex
-	storeFailing   bool // the store
-	leaderReported bool // whom it stands by for was told
+	storeFailing   bool // true if the last call of the store failed
+	leaderReported bool // true once StandingBy was reported
 	reportedLeader string
 
-	// seenStateRevision is the head's revision as it was read last, and since the time from which on it has not
-	// changed.
+	// seenStateRevision is the last known revision of the head, and stateUnchangedSince the time when this replica
+	// first read it.
 	seenStateRevision   uint64
 	stateUnchangedSince time.Time
 }
 
-// CurrentLeader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease
-// while this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
+// CurrentLeader returns the name of the leading replica, or "" if no replica leads. lives is true if the leader renews
+// its lease within two renewal intervals, for which CurrentLeader waits. The error wraps ErrNone if the cluster is
+// empty.
 func CurrentLeader(ctx context.Context, s KeyValueStore, rt host.JobRuntime) (name string, lives bool, err error) {
 	r := New(Config{Store: s, Runtime: rt})
 	first := uint64(0)
@@ -76,12 +77,12 @@ func CurrentLeader(ctx context.Context, s KeyValueStore, rt host.JobRuntime) (na
 	}
 }
 
-// New makes a replica.
+// New returns a Replica. It starts in standby.
 func New(cfg Config) *Replica { return &Replica{cfg: cfg} }
 
-// AwaitLeadership stands by until this replica leads, and has the folder hold then what the cluster keeps. An empty
-// cluster is founded with the folder as it is. The error is that of ctx, or that the folder cannot be made so; then
-// another replica may lead.
+// AwaitLeadership waits until this replica leads, and then replaces the contents of the folder with the cluster's
+// state. An empty cluster is initialised with the folder. The error is the cause of ctx, or reports that the folder
+// cannot be restored; another replica may then lead.
 func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 	for {
 		lead, err := r.tryToLead(ctx)
@@ -104,7 +105,7 @@ func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 	}
 }
 
-// tryToLead takes the lead if nobody has it.
+// tryToLead takes the leadership if no other replica holds it. Otherwise it returns nil.
 func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 	began := r.now()
 	value, revision, err := r.getFromStore(ctx, headKey)
@@ -123,17 +124,17 @@ func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 		r.seenStateRevision, r.stateUnchangedSince = revision, now
 	}
 	switch {
-	case revision < r.seenStateRevision: // an old one was read
+	case revision < r.seenStateRevision: // the read returned an outdated value
 		return nil, nil
 	case h.Leader == "", h.Instance == r.cfg.Instance,
-		now.Sub(r.stateUnchangedSince) >= TTL: // an own one: its answer was lost
+		now.Sub(r.stateUnchangedSince) >= TTL: // equal Instance: own write whose answer was lost
 		return r.takeLeadership(ctx, began, h, revision)
 	}
 	r.reportStandingBy(h.Leader)
 	return nil, nil
 }
 
-// takeLeadership puts the head in which this replica leads in the place of one.
+// takeLeadership replaces the given head with one in which this replica leads.
 func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterState,
 	revision uint64) (*Leadership, error) {
 	next := *before
@@ -144,7 +145,7 @@ func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *C
 		return nil, err
 	}
 	put, err := r.putInStore(ctx, headKey, value, revision)
-	if errors.Is(err, ErrConflict) { // another was faster
+	if errors.Is(err, ErrConflict) { // another replica was faster
 		return nil, nil
 	}
 	if err != nil {
@@ -155,28 +156,28 @@ func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *C
 
 func (r *Replica) now() time.Time { return r.cfg.Runtime.Now() }
 
-// getFromStore is Store.Get, within its time.
+// getFromStore calls Store.Get with a timeout.
 func (r *Replica) getFromStore(ctx context.Context, key string) ([]byte, uint64, error) {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Get(ctx, key)
 }
 
-// putInStore is Store.Put, within its time.
+// putInStore calls Store.Put with a timeout.
 func (r *Replica) putInStore(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Put(ctx, key, value, revision)
 }
 
-// remove is Store.Remove, within its time.
+// removeFromStore calls Store.Remove with a timeout.
 func (r *Replica) removeFromStore(ctx context.Context, key string) error {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Remove(ctx, key)
 }
 
-// pause waits. The error is that of ctx.
+// pause waits for d. If ctx ends first, it returns the cause of ctx.
 func (r *Replica) pause(ctx context.Context, d time.Duration) error {
 	waiter := r.cfg.Runtime.NewWaiter()
 	for until := r.now().Add(d); r.now().Before(until) && ctx.Err() == nil; {
@@ -187,7 +188,7 @@ func (r *Replica) pause(ctx context.Context, d time.Duration) error {
 
 func (r *Replica) observe(f observe.Event) { r.cfg.Observer.Observe(f) }
 
-// reportStandingBy tells who leads, when that changes.
+// reportStandingBy reports the leader if it has changed.
 func (r *Replica) reportStandingBy(leader string) {
 	if !r.leaderReported || leader != r.reportedLeader {
 		r.leaderReported, r.reportedLeader = true, leader
@@ -195,7 +196,8 @@ func (r *Replica) reportStandingBy(leader string) {
 	}
 }
 
-// reportStoreCall takes the result of a call of the store, and tells when it begins to fail and when it is well again.
+// reportStoreCall records the result of a call of the store. It reports when calls begin to fail and when they succeed
+// again.
 func (r *Replica) reportStoreCall(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

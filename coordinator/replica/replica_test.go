@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// plant is several machines with an engine, and what is known of all of them.
+// plant is a cluster of simulated machines with a store, and the history of their commits.
 type plant struct {
 	t        *testing.T
 	engine   *engine
@@ -29,11 +29,11 @@ type plant struct {
 	dirs     []string
 
 	mu        sync.Mutex
-	leads     map[int]*Leadership // by machine
+	leads     map[int]*Leadership // current leadership by machine
 	epochs    map[wire.Epoch]int
-	committed int // the last one that counts for sure
+	committed int // highest number that is known to be committed
 	commits   []commit
-	tried     map[int]int // how often a number was tried
+	tried     map[int]int // number of attempts by number
 }
 
 func newPlant(t *testing.T, n int, seed uint64) *plant {
@@ -56,7 +56,7 @@ type nobody struct{}
 
 func (nobody) Observe(observe.Event) {}
 
-// replica is a process on a machine.
+// replica returns a replica that represents a process on machine i.
 func (p *plant) replica(i int, instance uint64) *Replica {
 	m := p.machines[i]
 	return New(Config{Store: m, Folder: p.folder(i), Name: fmt.Sprint("n", i), Instance: instance, Runtime: m,
@@ -65,7 +65,7 @@ func (p *plant) replica(i int, instance uint64) *Replica {
 
 const numberFile = "models/1/number"
 
-// number is what the folder says was committed last.
+// number returns the number in the folder of machine i.
 func (p *plant) number(i int) int {
 	b, err := os.ReadFile(filepath.Join(p.dirs[i], filepath.FromSlash(numberFile)))
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,8 +78,8 @@ func (p *plant) number(i int) int {
 	return n
 }
 
-// writeFileFromPieces changes the folder as a coordinator would: some in place, some new, some removed. Numbers of
-// several digits are long files, so that there are pieces.
+// write changes the folder like a coordinator: it overwrites, creates and removes files. Some files are large, so that
+// they consist of several pieces.
 func (p *plant) write(i, n int) error {
 	text := []byte(fmt.Sprint(n, strings.Repeat(" ", (n%4)*3000)))
 	err := errors.Join(p.writeModel(i, n), p.writeFile(i, numberFile, text),
@@ -94,7 +94,7 @@ func (p *plant) write(i, n int) error {
 	return err
 }
 
-// writeModel writes what a commit has most to do with.
+// writeModel writes the largest file of a commit.
 func (p *plant) writeModel(i, n int) error {
 	return p.writeFile(i, fmt.Sprint("models/1/model-", n), make([]byte, (n%3)*pieceSize+n))
 }
@@ -104,7 +104,7 @@ func (p *plant) writeFile(i int, name string, content []byte) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600))
 }
 
-// live is the life of a process: it stands by, leads and commits numbers until it is killed or loses the lead.
+// live simulates a process. It waits for leadership and commits numbers until it is killed or loses leadership.
 func (p *plant) live(ctx context.Context, i int, instance uint64) {
 	for ctx.Err() == nil {
 		lead, err := p.replica(i, instance).AwaitLeadership(ctx)
@@ -135,7 +135,7 @@ func (m *machine) pauseFor(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// begin holds what a leader finds to what was committed.
+// begin compares the folder of a new leader with the last commit.
 func (p *plant) begin(i int, lead *Leadership) {
 	n := p.number(i)
 	p.mu.Lock()
@@ -150,7 +150,7 @@ func (p *plant) begin(i int, lead *Leadership) {
 	}
 }
 
-// commit commits the next number, and reports whether the leader leads yet.
+// commit commits the next number and reports whether the replica still leads.
 func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	n := p.number(i) + 1
 	p.mu.Lock()
@@ -165,27 +165,27 @@ func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	if err == nil {
 		p.committed = max(p.committed, n)
 		lead.mu.Lock()
-		// one that was stopped may hear of it late
+		// a suspended replica may learn of it late
 		p.commits = append(p.commits, commit{lead.lastPutClusterState.Epoch, i, n})
 		lead.mu.Unlock()
 	}
 	return err == nil
 }
 
-// last is the highest number that counts.
+// last returns the highest committed number.
 func (p *plant) last() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.committed
 }
 
-// commit is a number that counts, in the epoch of the leader that has committed it.
+// commit is a committed number with the epoch and the machine of its leader.
 type commit struct {
 	epoch      wire.Epoch
 	machine, n int
 }
 
-// wantOneLine wants the commits to be one line: each number counts once, and is higher than that before it.
+// wantOneLine checks that the committed numbers increase strictly in the order of epochs.
 func (p *plant) wantOneLine() {
 	slices.SortStableFunc(p.commits, func(a, b commit) int { return cmp.Compare(a.epoch, b.epoch) })
 	for i, c := range p.commits[1:] {
@@ -195,7 +195,7 @@ func (p *plant) wantOneLine() {
 	}
 }
 
-// speaking are the machines that would say something to devices now.
+// speaking returns the machines that would publish to devices now.
 func (p *plant) speaking() (all []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,9 +210,9 @@ func (p *plant) speaking() (all []int) {
 	return all
 }
 
-// TestFaults has three replicas commit numbers while they are killed, stopped and cut off, and calls of the engine are
-// lost, answered by nobody, or done later. Nobody but one speaks at a time, no number that counts is lost or counts
-// twice, each epoch is one leader's, and when all is well there is a leader soon.
+// TestFaults runs three replicas that are killed, suspended and disconnected, while calls of the store are lost,
+// unanswered or delayed. At most one replica may publish at a time. No committed number may be lost or repeated, each
+// epoch has one leader, and after the faults a leader emerges soon.
 func TestFaults(t *testing.T) {
 	n := uint64(seeds)
 	if testing.Short() {
@@ -232,7 +232,7 @@ func faults(t *testing.T, seed uint64) {
 	p := newPlant(t, 3, seed)
 	var processes sync.WaitGroup
 	kill := make([]context.CancelFunc, len(p.machines))
-	before := make([]chan struct{}, len(p.machines)) // closed when the process has ended: it has locked the folder
+	before := make([]chan struct{}, len(p.machines)) // closed when the process has ended and released its folder
 	start := func(i int) {
 		ctx, cancel := context.WithCancel(t.Context())
 		kill[i] = cancel
@@ -252,7 +252,7 @@ func faults(t *testing.T, seed uint64) {
 	}
 	look := func(d time.Duration) {
 		for range d / (100 * time.Millisecond) {
-			<-time.After(100 * time.Millisecond) // of the bubble
+			<-time.After(100 * time.Millisecond) // clock of the synctest bubble
 			if all := p.speaking(); len(all) > 1 {
 				t.Errorf("machines %v speak", all)
 			}
@@ -274,7 +274,7 @@ func faults(t *testing.T, seed uint64) {
 			m.setCut(true)
 			look(time.Duration(rng.IntN(30)) * time.Second)
 			m.setCut(false)
-		case 3: // the engine has no quorum
+		case 3: // the store has no quorum
 			for _, m := range p.machines {
 				m.setCut(true)
 			}
@@ -299,7 +299,7 @@ func faults(t *testing.T, seed uint64) {
 		end()
 	}
 	processes.Wait()
-	<-time.After(time.Minute) // what was to come later has come
+	<-time.After(time.Minute) // all delayed requests have been executed
 	p.wantPieces()
 	p.wantOneLine()
 }

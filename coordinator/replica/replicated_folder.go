@@ -14,26 +14,26 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// ReplicatedFolder is what is kept on all machines: files of a folder, and files elsewhere.
+// ReplicatedFolder defines the files that are replicated: files in a folder, and files at other paths.
 type ReplicatedFolder struct {
 	Disk store.Disk
 	Dir  string
-	// IsReplicated tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a
-	// folder has files that are.
+	// IsReplicated reports whether a file is replicated. name is its path in Dir, with slashes. If name ends with a
+	// slash, it reports whether the folder contains replicated files.
 	IsReplicated func(name string) bool
-	// ExternalPathByName are files elsewhere, by the name under which they are kept.
+	// ExternalPathByName contains the paths of files outside Dir, by the name under which they are stored.
 	ExternalPathByName map[string]string
 
-	scannedFileByName map[string]scannedFile // of the last look
+	scannedFileByName map[string]scannedFile // files of the last scan
 }
 
-// scannedFile is a file as it was.
+// scannedFile is a file as found in the last scan.
 type scannedFile struct {
 	stamp store.FileStamp
 	file  replicatedFile
 }
 
-// localPath returns where a file is on this machine.
+// localPath returns the path of a replicated file on this machine.
 func (f *ReplicatedFolder) localPath(name string) string {
 	if elsewhere, is := f.ExternalPathByName[name]; is {
 		return elsewhere
@@ -41,7 +41,7 @@ func (f *ReplicatedFolder) localPath(name string) string {
 	return filepath.Join(f.Dir, filepath.FromSlash(name))
 }
 
-// fileNames returns the names of the files that are there, in order.
+// fileNames returns the sorted names of all replicated files that exist.
 func (f *ReplicatedFolder) fileNames() ([]string, error) {
 	all, err := f.appendFileNamesIn(nil, "")
 	if err != nil {
@@ -56,10 +56,10 @@ func (f *ReplicatedFolder) fileNames() ([]string, error) {
 	return all, nil
 }
 
-// appendFileNamesIn adds the names of the files under a folder of Dir.
+// appendFileNamesIn appends the names of the replicated files in a subfolder of Dir.
 func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string, error) {
 	entries, err := f.Disk.ReadDir(f.localPath(dir))
-	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed meanwhile
+	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed concurrently
 		return all, nil
 	}
 	if err != nil {
@@ -79,8 +79,8 @@ func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string
 	return all, nil
 }
 
-// scanFiles returns the files as they are now. Those that have changed since the last look are read, and give gets
-// their pieces. What is written meanwhile may be there in part: it counts with the next look.
+// scanFiles returns the replicated files. It reads files that changed since the last scan, and calls give with their
+// pieces. A file that is being written may be incomplete; the next scan reads it again.
 func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]replicatedFile, error) {
 	names, err := f.fileNames()
 	if err != nil {
@@ -132,10 +132,10 @@ func (f *ReplicatedFolder) scanFile(now time.Time, name string, give func(PieceH
 	return x, is, nil
 }
 
-// pieceFetcher returns a piece.
+// pieceFetcher returns a piece with the given hash.
 type pieceFetcher func(context.Context, PieceHash) ([]byte, error)
 
-// restoreFiles has the folder hold these files and no others that are kept.
+// restoreFiles replaces the replicated files of the folder with the given files.
 func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedFile, now time.Time,
 	get pieceFetcher) error {
 	are := map[string]replicatedFile{}
@@ -158,7 +158,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 	}
 	for name := range are {
 		if f.isExternalFile(name) {
-			continue // nobody has committed it yet
+			continue // not committed yet
 		}
 		if err := f.Disk.Remove(f.localPath(name)); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
@@ -172,7 +172,7 @@ func (f *ReplicatedFolder) isExternalFile(name string) bool {
 	return is
 }
 
-// writeFileFromPieces makes a file of its pieces.
+// writeFileFromPieces writes a file from its pieces.
 func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicatedFile, get pieceFetcher) error {
 	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
@@ -195,7 +195,7 @@ func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicated
 	return f.Disk.WriteFileDurably(f.localPath(x.Name), content, 0o600)
 }
 
-// makeParents makes the folders between Dir and a file of it.
+// makeParents creates the folders between Dir and a file in it.
 func (f *ReplicatedFolder) makeParents(name string) error {
 	for i, r := range name {
 		if r == '/' && !f.isExternalFile(name) {

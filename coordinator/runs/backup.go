@@ -18,10 +18,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A backup is a tar archive of the state folder at one moment, without the updates of the round under way, which agents
-// send again. The files in slots are read while the owner waits; models of the archive do not change.
+// A backup is a tar archive of the state folder at one moment. It omits the updates of the current round, which agents
+// send again. The owner goroutine reads the slot files, so that they are consistent; archived models do not change.
 
-// ReadSlotFiles returns the files in slots for a backup. The owner calls it, so that they belong together.
+// ReadSlotFiles returns the slot files for a backup. It must be called on the owner goroutine, so that the files are
+// consistent.
 func (d *StateFolder) ReadSlotFiles() (all []BackupFile, err error) {
 	for _, name := range slotFileNames() {
 		data, failed := d.Disk.ReadFile(d.FilePath(name))
@@ -33,13 +34,13 @@ func (d *StateFolder) ReadSlotFiles() (all []BackupFile, err error) {
 	return all, err
 }
 
-// BackupFile is a file of the state folder that is read for a backup.
+// BackupFile is a file of the state folder that was read for a backup.
 type BackupFile struct {
 	name string
 	data []byte
 }
 
-// WriteBackup writes a backup with these files. It may be called beside the owner.
+// WriteBackup writes a backup that contains the given slot files. It may run concurrently with the owner goroutine.
 func (d *StateFolder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	t := tar.NewWriter(w)
 	for _, f := range slots {
@@ -53,7 +54,7 @@ func (d *StateFolder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	return t.Close()
 }
 
-// slotFileNames are the names of what is written in place.
+// slotFileNames returns the names of the files that are overwritten in place.
 func slotFileNames() (all []string) {
 	for _, f := range []*store.StateFile{Journal, Control, Task, Model} {
 		all = append(all, f.Name+".a", f.Name+".b")
@@ -61,7 +62,7 @@ func slotFileNames() (all []string) {
 	return all
 }
 
-// addTarFile adds a file. Times are left out: equal folders give equal archives.
+// addTarFile adds a file to the archive. Its time is constant, so that equal folders yield equal archives.
 func addTarFile(t *tar.Writer, name string, data []byte) error {
 	err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data)), ModTime: time.Unix(0, 0),
 		Typeflag: tar.TypeReg})
@@ -71,8 +72,8 @@ func addTarFile(t *tar.Writer, name string, data []byte) error {
 	return err
 }
 
-// backUpHistoryAndModels adds the history and the archive of models. A model that is removed meanwhile was too old to
-// be kept.
+// backUpHistoryAndModels adds the history, the audit log, the root documents and the archived models. It skips models
+// that are removed concurrently.
 func (d *StateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 	names := []string{historyFile}
 	logs, err := audit.FileNames(d.Disk, d.Dir)
@@ -121,13 +122,12 @@ func (d *StateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 	return nil
 }
 
-// maxRestored bounds a file of a backup, in bytes.
+// maxRestored is the maximum size of a file in a backup, in bytes.
 const maxRestored = 1 << 32
 
-// RestoreBackup writes a backup into a state folder, and raises the epoch: see Restore. The folder must be missing, be
-// empty, or be the state folder of a coordinator that refused to start without its run. Files that the backup replaces
-// are then renamed, and others, such as a list of agents, stay. After an error the folder may contain a part of the
-// backup.
+// RestoreBackup restores a backup into a state folder and raises the epoch: see RaiseEpoch. The folder must be missing,
+// be empty, or belong to a coordinator that refused to start without its run. Files that the backup replaces are
+// renamed; other files are kept. After an error the folder may contain a part of the backup.
 func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,7 +173,7 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	}
 }
 
-// isBackupEntry reports whether an entry is one that Backup writes: nothing else comes into the folder.
+// isBackupEntry reports whether WriteBackup can have written an archive entry. Other entries are rejected.
 func isBackupEntry(h *tar.Header) bool {
 	if h.Typeflag != tar.TypeReg || h.Size < 0 || h.Size > maxRestored || !filepath.IsLocal(h.Name) ||
 		path.Clean(h.Name) != h.Name {
@@ -182,14 +182,14 @@ func isBackupEntry(h *tar.Header) bool {
 	return BelongsToBackup(h.Name)
 }
 
-// BelongsToBackup reports whether a file of a state folder, by its path with slashes, is one that a coordinator on
-// another machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
+// BelongsToBackup reports whether backups contain a file of the state folder. name is its path with slashes. If name
+// ends with a slash, it reports whether backups contain files of that folder.
 func BelongsToBackup(name string) bool {
 	if name == historyFile || isRootDocumentFile(name) || slices.Contains(slotFileNames(), name) {
 		return true
 	}
 	parts := strings.Split(name, "/")
-	if strings.HasPrefix(path.Base(name), ".") { // it is being written
+	if strings.HasPrefix(path.Base(name), ".") { // temporary file of a write in progress
 		return false
 	}
 	return len(parts) == 3 && parts[0] == ModelsDir || len(parts) == 2 && (parts[0] == audit.Folder ||

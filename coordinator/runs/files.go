@@ -5,14 +5,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files of the state folder that are read with a version. If a file's format changes, raise its version: the next
-// program then reports the old file instead of misreading it. TestFormats of package coordinator checks each file.
+// Versioned files of the state folder. If a file's format changes, raise its version: the next program then reports the
+// old file instead of misreading it. TestFormats of package coordinator checks each file.
 var (
-	Journal = &store.StateFile{Name: "run", Version: 3, MaxBytes: 1 << 30, Slots: 2, // some 10 million edges
+	Journal = &store.StateFile{Name: "run", Version: 3, MaxBytes: 1 << 30, Slots: 2, // about 10 million edges
 		LossConsequence: "the coordinator stops until an operator chooses how the run continues"}
 	Model = &store.StateFile{Name: "model", Version: 1, MaxBytes: 16 * wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the model is read from the archive"}
-	// TaskName has the version of the encoding of wire.Task.
+	// Version of the encoding of wire.Task.
 	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the task is compiled again from the configuration, if that still describes the same task"}
 	Control = &store.StateFile{Name: "control", Version: 1, MaxBytes: 64 << 20, Slots: 2,
@@ -27,5 +27,5 @@ var (
 		LossConsequence: "`status` shows no earlier rounds of devices, nor when they were last connected"}
 )
 
-// Files lists all files above.
+// Files lists all versioned files.
 var Files = []*store.StateFile{Journal, Model, Task, Control, SealKeys, RestandardizeRequest, Tokens, DeviceHistory}

@@ -20,13 +20,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// historyFile is in the state folder.
+// historyFile is the name of the history in the state folder.
 const historyFile = "history.jsonl"
 
-// KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
+// KindEvaluation is the kind of a history line that contains an evaluation instead of a round.
 const KindEvaluation = "evaluation"
 
-// HistoryEntry is a line of the history: a round that is over, or an evaluation.
+// HistoryEntry is a line of the history. It describes a finished round or an evaluation.
 type HistoryEntry struct {
 	Time            time.Time         `json:"time,omitzero"`
 	Run             wire.RunID        `json:"run,omitzero"`
@@ -34,7 +34,7 @@ type HistoryEntry struct {
 	Attempt         wire.RoundAttempt `json:"attempt,omitzero"`
 	Kind            string            `json:"kind"`
 	Outcome         string            `json:"outcome,omitempty"`
-	AbandonReason   string            `json:"reason,omitempty"` // of an abandoned round
+	AbandonReason   string            `json:"reason,omitempty"` // reason for abandoning the round; empty otherwise
 	Version         wire.ModelVersion `json:"version"`
 	SelectedAgents  int               `json:"selected"`
 	AcceptedUpdates int               `json:"accepted"`
@@ -43,21 +43,21 @@ type HistoryEntry struct {
 	R2              *float64          `json:"r2,omitempty"`
 	Accuracy        *float64          `json:"accuracy,omitempty"`
 	HeldOutRisk     *float64          `json:"held_out_risk,omitempty"`
-	// of the model Version, in a line of KindEvaluation
+	// evaluation of model Version; only in lines of KindEvaluation
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
-	StopReason stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
-	AuditHead  *audit.ChainHead   `json:"audit,omitempty"` // of the audit log then
+	StopReason stop.Reason        `json:"ended,omitempty"` // reason why the run ended with this round
+	AuditHead  *audit.ChainHead   `json:"audit,omitempty"` // head of the audit log at the end of the round
 }
 
-// ReadHistory reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot
-// be read is an error, after which the next one comes.
+// ReadHistory yields the lines of the history in a state folder, oldest first. The coordinator may be running. An
+// invalid line yields an error, and iteration continues with the next line.
 func ReadHistory(dir string) iter.Seq2[HistoryEntry, error] {
 	var begin int64
 	return ReadHistoryFromOffset(dir, &begin)
 }
 
-// ReadHistoryFromOffset is History from a byte of the file on, which must be the first of a line. It moves behind each
-// line before that is given, so that the next call goes on there.
+// ReadHistoryFromOffset yields the lines of the history from byte offset *at, which must be the start of a line. It
+// advances *at past each line, so that the next call continues there.
 func ReadHistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		path := filepath.Join(dir, historyFile)
@@ -73,7 +73,7 @@ func ReadHistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error]
 		lines := bufio.NewReader(f)
 		for n := 1; ; n++ {
 			line, err := lines.ReadBytes('\n')
-			if errors.Is(err, io.EOF) { // what has no end yet is being written
+			if errors.Is(err, io.EOF) { // an incomplete line is still being written
 				return
 			}
 			*at += int64(len(line))
@@ -112,9 +112,9 @@ func historyEntryOfRound(e round.WriteHistory) HistoryEntry {
 	return h
 }
 
-// AppendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
-// and asks for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one
-// number after an older state folder was restored.
+// AppendRoundToHistory appends the line of a finished round unless it is already in the history. After a restart, the
+// journal requests the last line again, so the first call of a process checks for it. The end time distinguishes rounds
+// with the same number after an older state folder was restored.
 func (d *StateFolder) AppendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyEntryOfRound(e)
@@ -129,7 +129,7 @@ func (d *StateFolder) AppendRoundToHistory(e round.WriteHistory) error {
 	return nil
 }
 
-// historyHasRound reports whether the history has the line of a round. A damaged history is continued.
+// historyHasRound reports whether the history contains the line of a round. It stops at a damaged line.
 func (d *StateFolder) historyHasRound(e round.WriteHistory) bool {
 	o := &e.Outcome
 	for line, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
@@ -144,24 +144,25 @@ func (d *StateFolder) historyHasRound(e round.WriteHistory) bool {
 	return false
 }
 
-// EarlierRunSummary summarises the run in the state folder before this process.
+// EarlierRunSummary summarises the part of the run before this process started.
 type EarlierRunSummary struct {
-	Version        wire.ModelVersion // of the newest model; 0 if there was no training round
-	MeanAgentRisks []float64         // means over the participants of the newest training rounds, the oldest first
-	R2, Accuracy   *float64          // of the newest model on held-out data, if they were measured
+	Version        wire.ModelVersion // version of the newest model; 0 before the first training round
+	MeanAgentRisks []float64         // mean risks of the newest training rounds, oldest first
+	R2, Accuracy   *float64          // scores of the newest model on held-out data; nil if not measured
 }
 
-// pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
+// pastLines is the maximum number of lines that SummarizeRun reads. It matters if many consecutive rounds were
+// abandoned.
 const pastLines = 10_000
 
-// SummarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
-// the line after it: that line was written before an older state folder was restored.
+// SummarizeRun reads the history lines of the run's models, newest first. It skips lines whose version does not
+// decrease: they were written before an older state folder was restored. It returns at most most risks.
 func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p EarlierRunSummary, err error) {
 	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil
 	}
 	defer func() { slices.Reverse(p.MeanAgentRisks) }()
-	last, told := p.Version+1, false // the version of the last line that was taken, and whether it had a risk
+	last, told := p.Version+1, false // version of the last line used, and whether it had a risk
 	take := func(h HistoryEntry) {
 		if h.Version == p.Version {
 			p.R2, p.Accuracy = h.R2, h.Accuracy
@@ -170,7 +171,7 @@ func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p Earlier
 			p.MeanAgentRisks = append(p.MeanAgentRisks, *h.MeanAgentRisk)
 		}
 	}
-	// its line may be missing yet
+	// the line of the last round may not be written yet
 	if o := rec.LastOutcome; o != nil && o.AbandonReason == "" && o.Kind == wire.KindTraining {
 		take(historyEntryOfRound(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
@@ -185,7 +186,7 @@ func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p Earlier
 		}
 		switch {
 		case len(p.MeanAgentRisks) == most, read == pastLines, h.Run != rec.Run:
-			return p, nil // enough, or of another run
+			return p, nil // enough lines, or a line of another run
 		case h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned && h.Version < last:
 			take(h)
 		}
@@ -194,8 +195,8 @@ func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p Earlier
 	return p, nil
 }
 
-// ReadAuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round
-// that has none.
+// ReadAuditHeads yields the audit log heads in the history of a state folder, oldest first. It yields nil for a round
+// without a head.
 func ReadAuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 	return func(yield func(*audit.SignedHead, error) bool) {
 		for h, err := range ReadHistory(dir) {
@@ -203,7 +204,7 @@ func ReadAuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 			if err == nil && h.AuditHead != nil {
 				signed = &audit.SignedHead{Run: h.Run, Round: h.Round, Head: *h.AuditHead}
 			}
-			if errors.Is(err, fs.ErrNotExist) { // no round has ended
+			if errors.Is(err, fs.ErrNotExist) { // no round has ended yet
 				return
 			}
 			if !yield(signed, err) {
@@ -213,8 +214,8 @@ func ReadAuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 	}
 }
 
-// AppendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
-// that was killed may have asked once more.
+// AppendEvaluationToHistory appends the line of an evaluation, unless the history already has an evaluation of the
+// model. A coordinator that was killed may have repeated the request.
 func (d *StateFolder) AppendEvaluationToHistory(line HistoryEntry) error {
 	for text, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
 		var h HistoryEntry

@@ -19,7 +19,7 @@ func recordAt(run wire.RunID, version wire.ModelVersion) round.JournalRecord {
 	return round.JournalRecord{Run: run, Plan: round.Plan{BaseModelVersion: version}}
 }
 
-// TestPast wants the newest rounds of the run in the state folder, whatever was before.
+// TestPast checks that only the newest rounds of the run in the state folder are summarised.
 func TestPast(t *testing.T) {
 	const now = `{"run":6,"round":9,"kind":"training","outcome":"closed","version":4,"risk":8}
 {"run":7,"round":1,"kind":"statistics","outcome":"closed","version":0}
@@ -73,7 +73,8 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// The journal's last outcome counts also where a kill has kept its line from the history.
+// TestPastKnowsTheJournal checks that the last outcome in the journal is included if its history line is missing after
+// a kill.
 func TestPastKnowsTheJournal(t *testing.T) {
 	risk, r2 := 4.0, 0.25
 	rec := recordAt(7, 3)
@@ -86,8 +87,8 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	}
 }
 
-// A line is written once, in however many processes the journal asks for it, and also for a round that an older state
-// folder has again.
+// TestHistoryLineIsWrittenOnce checks that a line is written once although each process requests it. A round that is
+// repeated after restoring an older state folder gets its own line.
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	dir := t.TempDir()
 	at := time.UnixMilli(1_000).UTC()
@@ -110,10 +111,10 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 1, 0)
 	write(7, 2, 1)
 	write(7, 3, 2)
-	write(7, 1, 0) // an older state folder was put back
+	write(7, 1, 0) // an older state folder was restored
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
-	ended = stop.TimeLimitReached // afterwards, between two rounds
+	ended = stop.TimeLimitReached // the run ended between two rounds
 	write(8, 1, time.Minute)
 	var got []string
 	for line, err := range store.LocalDisk.NewestHistoryLines(filepath.Join(dir, historyFile)) {

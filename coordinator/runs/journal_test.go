@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// journal3 is a journal as version 3 of its format has it. New fields may be added to it.
+// journal3 is a journal in version 3 of the format. New fields may be added.
 const journal3 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"collecting","Plan":{"Kind":2,"Version":4,` +
 	`"Task":{"Length":9,"Inline":"AQI="},"Base":{"Length":8},"Bytes":8,"Exchange":1,"Endless":true,"StepSize":0.5,"Offset":40},"Agents":6,` +
 	`"Participants":[{"Agent":"a1","Times":1,"Weight":2,"Boot":4}],"Edges":[{"A":"a1","B":"a2","Weight":0.25}],"Block":5,"Drawn":3,` +
@@ -17,8 +17,8 @@ const journal3 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"co
 	`"Counted":{"Round":4,"Updates":{}},"Sidelined":[{"Agent":"a3"}],"Outcomes":[{"Round":4,"Outcome":"AQ=="}]},"Origin":{"Given":"3","Model":"6/3"},` +
 	`"Published":{"Now":[{"Chunks":2}],"Before":null,"Gone":null}}`
 
-// A journal that an earlier program wrote is read whole: a field that is renamed or dropped needs another
-// recordVersion.
+// TestJournalOfVersion3 checks that a journal of an earlier program is read completely. A renamed or removed field
+// requires a new version.
 func TestJournalOfVersion3(t *testing.T) {
 	d := json.NewDecoder(bytes.NewReader([]byte(journal3)))
 	d.DisallowUnknownFields()

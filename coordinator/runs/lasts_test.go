@@ -2,7 +2,7 @@ package runs
 
 import "testing"
 
-// TestLasts wants what a coordinator on another machine goes on from, and nothing else.
+// TestLasts checks which files belong to a backup.
 func TestLasts(t *testing.T) {
 	for name, want := range map[string]bool{
 		"run.a": true, "model.b": true, "control.a": true, "task.b": true, "history.jsonl": true, "root-2": true,

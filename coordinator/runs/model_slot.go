@@ -9,22 +9,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SlotModel is the model of a round in its slot, with the state of the server's optimiser after that round.
+// SlotModel is the content of a model slot: a model and the state of the server optimiser after its round.
 type SlotModel struct {
 	Run               wire.RunID
 	Version           wire.ModelVersion
 	Hash              wire.Digest
-	SafetensorsPieces [][]byte // the safetensors file; one piece if it was read
-	OptimizerState    []byte   // as the coordinator encodes it; nil without an optimiser that has a state
-	MustBeDurable     bool     // it is rolled out: a power cut must not take it from the archive
+	SafetensorsPieces [][]byte // pieces of the safetensors file; one piece after reading
+	OptimizerState    []byte   // encoded state of the optimiser and the rule; nil if they are stateless
+	MustBeDurable     bool     // true if the model is rolled out and must survive a power cut
 }
 
-// slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
+// slotHead is the length of the header before the model file: run, version, hash and file length.
 const slotHead = 8 + 8 + len(wire.Digest{}) + 8
 
-// SaveModelSlot writes a model into the slot that the present model does not use. The model is in force with the
-// journal that names it. The slot is protected only by SaveJournalRecord, when the journal names the model; until then
-// the next SaveModelSlot overwrites it and not the model in force.
+// SaveModelSlot writes a model into the slot that does not contain the current model. The model becomes current when
+// SaveJournalRecord writes a journal that refers to it. Until then, the next SaveModelSlot overwrites the same slot.
 func (d *StateFolder) SaveModelSlot(m *SlotModel) error {
 	head := binary.LittleEndian.AppendUint64(make([]byte, 0, slotHead), uint64(m.Run))
 	head = binary.LittleEndian.AppendUint64(head, uint64(m.Version))
@@ -43,8 +42,8 @@ func (d *StateFolder) SaveModelSlot(m *SlotModel) error {
 	return err
 }
 
-// LoadModelSlot returns the model with this hash from its slot, which no write overwrites from now on. The error is
-// store.ErrNoModel if the slots have other models, and a store.CorruptError if the model's slot may be the damaged one.
+// LoadModelSlot returns the model with the given hash from its slot and protects that slot. The error is
+// store.ErrNoModel if the slots contain other models, and a store.CorruptError if the model may be in a damaged slot.
 func (d *StateFolder) LoadModelSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*SlotModel, error) {
 	var m *SlotModel
 	_, err := d.ModelSlots.Load(func(body []byte) bool {
@@ -76,7 +75,8 @@ func parseModelSlot(b []byte) (*SlotModel, bool) {
 	return m, true
 }
 
-// ExtractModelVector returns the vector of a model file if it has this hash, otherwise nil.
+// ExtractModelVector returns the parameter vector of a model file. It returns nil if the file is invalid or the hash
+// does not match.
 func ExtractModelVector(file []byte, hash wire.Digest, schema wire.TensorSchema) []byte {
 	m, err := DecodeModel("", file)
 	if err != nil || !m.MatchesSchema(schema) {

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RaiseEpoch raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever
-// later place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
+// RaiseEpoch raises the epoch of the run in a state folder. From the next start, agents obey the run even if they have
+// obeyed later positions before. It returns the new position of the run. No daemon may use the folder.
 func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Runs returns the runs that have a folder of models, in ascending order.
+// StoredRunIDs returns the ids of the runs that have a model folder, in ascending order.
 func (d *StateFolder) StoredRunIDs() ([]wire.RunID, error) {
 	entries, err := d.Disk.ReadDir(d.FilePath(ModelsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -33,16 +33,16 @@ func (d *StateFolder) runPath(run wire.RunID) string {
 	return filepath.Join(d.FilePath(ModelsDir), strconv.FormatUint(uint64(run), 10))
 }
 
-// RemoveRunModels removes the models of a run.
+// RemoveRunModels removes all models of a run.
 func (d *StateFolder) RemoveRunModels(run wire.RunID) error { return d.Disk.RemoveAll(d.runPath(run)) }
 
-// OpenCurrentRunModels opens the models of the present run as Models.
+// OpenCurrentRunModels opens the model folder of the given run as CurrentRunModels.
 func (d *StateFolder) OpenCurrentRunModels(run wire.RunID) (err error) {
 	d.CurrentRunModels, err = d.Disk.OpenModelFolder(d.runPath(run))
 	return err
 }
 
-// OpenModelsOfRun opens the models of a run. The error is that it has none.
+// OpenModelsOfRun opens the model folder of a run. It returns an error if the run has none.
 func (d *StateFolder) OpenModelsOfRun(run wire.RunID) (*store.ModelFolder, error) {
 	if _, err := d.Disk.Lstat(d.runPath(run)); err != nil {
 		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
@@ -50,7 +50,7 @@ func (d *StateFolder) OpenModelsOfRun(run wire.RunID) (*store.ModelFolder, error
 	return d.Disk.OpenModelFolder(d.runPath(run))
 }
 
-// NewestModel returns the newest sound model of the newest run that has trained one, or version 0.
+// NewestModel returns the newest intact trained model of the newest run that has one, or version 0.
 func (d *StateFolder) NewestModel() (wire.RunID, uint64) {
 	runs, _ := d.StoredRunIDs()
 	for _, run := range slices.Backward(runs) {
@@ -68,8 +68,8 @@ func (d *StateFolder) NewestModel() (wire.RunID, uint64) {
 	return 0, 0
 }
 
-// SaveModel stores a model of the present run. If another model is stored as that version, since the journal was newer
-// before, that one is renamed.
+// SaveModel stores a model of the current run. A different model with the same version, from a later journal, is
+// renamed.
 func (d *StateFolder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
 	err := d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 	if !errors.Is(err, store.ErrDigestConflict) {

@@ -1,5 +1,5 @@
-// Package runs is the coordinator's state folder: the journal with the present run, the models of all runs, what people
-// have decided, and the history. It is also read by commands while the daemon runs.
+// Package runs implements the coordinator's state folder: the journal of the current run, the models of all runs,
+// operator decisions and the history. Commands also read it while the daemon is running.
 package runs
 
 import (
@@ -20,54 +20,54 @@ import (
 
 // StateFolder is the coordinator's state folder:
 //
-//	run.a, run.b          the journal, in slots: the state of the present run
-//	model.a, model.b      the present model and the state of the server's optimiser, in slots
-//	control.a, control.b  what people have decided, in slots
-//	task.a, task.b        the blob of the run's present task, in slots
-//	seals.a, seals.b      the secrets with which messages are sealed, in slots
+//	run.a, run.b          the journal, in slots: the state of the current run
+//	model.a, model.b      the current model and the state of the server optimiser, in slots
+//	control.a, control.b  operator decisions, in slots
+//	task.a, task.b        the blob of the run's current task, in slots
+//	seals.a, seals.b      the secrets for message encryption, in slots
 //	models/RUN/           the models of a run, as safetensors files
-//	spool/ROUND/          the updates of the present round that have arrived
+//	spool/ROUND/          the received updates of the current round
 //	history.jsonl         one line for each round, for charts
-//	audit/                who changed what: see package audit
+//	audit/                the audit log: see package audit
 //
-// A round waits for two writes: the model's slot, and then the journal, which makes that model the present one. Until
-// then the slot of the previous model is not touched. Everything else is written during the next round, or is not
-// synced at all.
+// A round waits for two writes: the model slot, and then the journal, which makes that model the current one. Until
+// then the slot of the previous model is not changed. All other files are written during the next round, or are not
+// synced.
 //
-// A file that is damaged is never deleted: it is renamed, for example to run.aside-1. The fields that the journal
-// contains are set by LoadJournalRecord, and written by SaveJournalRecord.
+// A damaged file is never deleted: it is renamed, for example to run.aside-1. LoadJournalRecord sets the fields that
+// are stored in the journal, and SaveJournalRecord writes them.
 type StateFolder struct {
 	Disk  store.Disk
 	Dir   string
-	Audit *audit.Log // nil in tests
+	Audit *audit.Log // audit log; nil in tests
 
-	Epoch          wire.Epoch          // in the journal
-	MinEpoch       wire.Epoch          // of Epoch, if several coordinators take turns
-	Origin         RunOrigin           // in the journal: the model with which the run began
-	PublishedBlobs publish.BlobListing // in the journal
-	// AppliedTaskVersion is in the journal: the version of the applied task that the run learns.
+	Epoch          wire.Epoch          // current epoch; stored in the journal
+	MinEpoch       wire.Epoch          // minimum epoch of a leader among several coordinators
+	Origin         RunOrigin           // model with which the run began; stored in the journal
+	PublishedBlobs publish.BlobListing // blobs at the broker; stored in the journal
+	// AppliedTaskVersion is the version of the applied task that the run uses. It is stored in the journal.
 	AppliedTaskVersion uint64
-	// RunStartedFresh is in the journal. It is true if the run was begun in a folder without a run although no person
-	// requested a new one, until the coordinator has read from the broker whether there is an earlier run.
+	// RunStartedFresh is true if the run began in an empty folder without an operator's request. It is reset after the
+	// broker was checked for an earlier run. It is stored in the journal.
 	RunStartedFresh bool
-	// JournalDamage is the damage of a copy of the journal that is newer than the one in force; nil without damage.
+	// JournalDamage describes a damaged journal copy that is newer than the one in use; nil without damage.
 	JournalDamage error
 
 	JournalSlots, ModelSlots, TaskSlots, ControlSlots, SealSlots *store.RecordSlots
-	CurrentRunModels                                             *store.ModelFolder // of the present run
+	CurrentRunModels                                             *store.ModelFolder // models of the current run
 
 	history          *store.RoundHistory
-	historyChecked   bool        // this process has written to the history, or found its last round there
-	unjournaledModel wire.Digest // the model in a slot that no journal has named yet
+	historyChecked   bool        // true once this process has checked or extended the history
+	unjournaledModel wire.Digest // hash of a model in a slot to which no journal refers yet
 }
 
-// The names of the folders in a state folder.
+// Names of subfolders of the state folder.
 const (
 	SpoolDir  = "spool"
 	ModelsDir = "models"
 )
 
-// savedJournal is the journal's content.
+// savedJournal is the content of the journal file.
 type savedJournal struct {
 	Epoch              wire.Epoch
 	Record             round.JournalRecord
@@ -77,15 +77,15 @@ type savedJournal struct {
 	RunStartedFresh    bool                `json:"Fresh,omitempty"`
 }
 
-// NewStateFolder returns a state folder for reading. Only the journal may be written. The folder itself is not created.
+// NewStateFolder returns a state folder for reading. Only the journal may be written. It does not create the folder.
 func NewStateFolder(files store.Disk, dir string) *StateFolder {
 	slots := func(f *store.StateFile) *store.RecordSlots { return files.NewRecordSlots(dir, f) }
 	return &StateFolder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(Journal), ModelSlots: slots(Model),
 		TaskSlots: slots(Task), ControlSlots: slots(Control), SealSlots: slots(SealKeys)}
 }
 
-// OpenStateFolder opens the state folder of a coordinator that is about to run. It creates the folders inside. The
-// caller closes it.
+// OpenStateFolder opens the state folder of a coordinator for reading and writing, and creates its subfolders. The
+// caller must close it.
 func OpenStateFolder(files store.Disk, dir string) (*StateFolder, error) {
 	d := NewStateFolder(files, dir)
 	err := files.MakeDir(filepath.Join(dir, SpoolDir))
@@ -101,13 +101,13 @@ func OpenStateFolder(files store.Disk, dir string) (*StateFolder, error) {
 	return d, nil
 }
 
-// Close closes the history.
+// Close closes the history file.
 func (d *StateFolder) Close() error { return d.history.Close() }
 
-// FilePath returns the path of a file in the folder.
+// FilePath returns the path of a file in the state folder.
 func (d *StateFolder) FilePath(name string) string { return filepath.Join(d.Dir, name) }
 
-// SaveJournalRecord writes the journal. The record is in force from then on, and with it the model that it names.
+// SaveJournalRecord writes the journal. From then on, the record and its model are the current ones.
 func (d *StateFolder) SaveJournalRecord(r round.JournalRecord) error {
 	body, err := json.Marshal(savedJournal{d.Epoch, r, d.Origin, d.PublishedBlobs, d.AppliedTaskVersion,
 		d.RunStartedFresh})
@@ -121,7 +121,7 @@ func (d *StateFolder) SaveJournalRecord(r round.JournalRecord) error {
 	return err
 }
 
-// LoadJournalRecord returns the journaled record, and false if there is none.
+// LoadJournalRecord loads the record in the journal. It returns false if no journal exists.
 func (d *StateFolder) LoadJournalRecord() (round.JournalRecord, bool, error) {
 	found, err := d.JournalSlots.Load(nil)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -140,7 +140,7 @@ func (d *StateFolder) LoadJournalRecord() (round.JournalRecord, bool, error) {
 	return s.Record, true, nil
 }
 
-// ParseJSONFile decodes the content of a file. The error is a store.CorruptError.
+// ParseJSONFile decodes the JSON content of a state file. The error is a store.CorruptError.
 func (d *StateFolder) ParseJSONFile(f *store.StateFile, body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return &store.CorruptError{Path: d.FilePath(f.Name), Reason: err.Error()}
@@ -148,12 +148,12 @@ func (d *StateFolder) ParseJSONFile(f *store.StateFile, body []byte, into any) e
 	return nil
 }
 
-// SaveTask writes the blob of the run's present task.
+// SaveTask writes the blob of the run's current task.
 func (d *StateFolder) SaveTask(blob []byte) error {
 	return d.TaskSlots.WriteAndProtect(blob)
 }
 
-// LoadTask returns the blob of a task: the wanted one if a slot has it, otherwise the newest.
+// LoadTask returns the blob of a task. It prefers a slot whose blob satisfies wanted over the newest slot.
 func (d *StateFolder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	found, err := d.TaskSlots.Load(wanted)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -162,8 +162,8 @@ func (d *StateFolder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	return found.Body, err
 }
 
-// NewOperatorDecisionError returns the error of a damaged or missing file. Its remedy names the commands with which a
-// person decides how the run continues.
+// NewOperatorDecisionError returns the error for a damaged or missing file. Its remedy contains the commands with which
+// an operator chooses how to continue.
 func (d *StateFolder) NewOperatorDecisionError(name, problem string, err error) error {
 	do := "begin a run from an initial model with `coordinator run --new-run`"
 	if run, newest := d.NewestModel(); newest > 0 {
@@ -176,7 +176,7 @@ func (d *StateFolder) NewOperatorDecisionError(name, problem string, err error) 
 	return &StateError{Path: d.FilePath(name), Problem: problem, Remedy: do, Err: err}
 }
 
-// SpoolPath returns the folder of the updates of a round.
+// SpoolPath returns the folder with the updates of a round.
 func (d *StateFolder) SpoolPath(r wire.RoundID) string {
 	return filepath.Join(d.Dir, SpoolDir, strconv.FormatUint(uint64(r), 10))
 }
@@ -184,7 +184,7 @@ func (d *StateFolder) SpoolPath(r wire.RoundID) string {
 // RemoveSpool removes the updates of a round.
 func (d *StateFolder) RemoveSpool(r wire.RoundID) error { return d.Disk.RemoveAll(d.SpoolPath(r)) }
 
-// RemoveSpoolsBut removes the updates of all rounds except one: a crash between two rounds may have left some behind.
+// RemoveSpoolsBut removes the updates of all rounds except r. A crash between two rounds may have left some behind.
 func (d *StateFolder) RemoveSpoolsBut(r wire.RoundID) error {
 	entries, err := d.Disk.ReadDir(filepath.Join(d.Dir, SpoolDir))
 	if err != nil {
@@ -200,12 +200,12 @@ func (d *StateFolder) RemoveSpoolsBut(r wire.RoundID) error {
 	return nil
 }
 
-// ModelName returns RUN/VERSION, the name of a stored model for --from.
+// ModelName returns RUN/VERSION, the name of a stored model in arguments such as --from.
 func ModelName(run wire.RunID, version uint64) string {
 	return wire.ModelRef{Run: run, Version: wire.ModelVersion(version)}.String()
 }
 
-// ParseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
+// ParseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false for any other name, such as a path.
 func ParseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
 	head, tail, both := strings.Cut(name, "/")
 	if !both {
@@ -216,31 +216,31 @@ func ParseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 	return wire.RunID(id), version, err == nil && err2 == nil
 }
 
-// RunOrigin is the model with which a run began. Its zero value means an initial model.
+// RunOrigin identifies the model with which a run began. The zero value means an initial model.
 type RunOrigin struct {
-	GivenStartModel string `json:"Given"` // as coordinator.Config.StartModel named it
-	Model           string // RUN/VERSION, or the path of a file
+	GivenStartModel string `json:"Given"` // name in coordinator.Config.StartModel
+	Model           string // RUN/VERSION or the path of a file
 	Digest          wire.Digest
-	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
+	// Restandardized is true if the run begins with a statistics round and continues with the model in the new
 	// standardisation.
 	Restandardized bool
 }
 
-// StateError is returned by coordinator.New when the state on disk does not tell how to continue, and by
-// coordinator.Run when an announcement at the broker contradicts it. An operator must choose; a restart does not help.
+// StateError reports that the coordinator cannot decide how to continue. The state on disk is inconclusive, or an
+// announcement at the broker contradicts it. An operator must choose; restarting does not help.
 type StateError struct {
 	Path    string
 	Problem string
-	Remedy  string // the commands to choose from
-	Err     error  // the cause; may be nil
+	Remedy  string // commands to choose from
+	Err     error  // cause; may be nil
 }
 
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
 func (e *StateError) Unwrap() error { return e.Err }
 
-// PositionOfRecord returns the place of the newest announcement that may have been made from a record.
+// PositionOfRecord returns the position of the newest announcement that can have been made from a journal record.
 func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.JournalRecord) wire.AnnouncementPosition {
-	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
+	phase := wire.PhaseFinished // also used between two rounds
 	switch r.Phase {
 	case round.CoordinatorGathering:
 		phase = wire.PhaseGathering
@@ -251,15 +251,15 @@ func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.JournalRe
 		Phase: phase}
 }
 
-// rootPrefix begins the names of the files of the state folder that hold the root documents which have been installed.
+// rootPrefix is the file name prefix of installed root documents in the state folder.
 const rootPrefix = "root-"
 
-// RootDocumentFile is the name of the file of the state folder that holds a version of the root document.
+// RootDocumentFile returns the file name of a version of the root document in the state folder.
 func RootDocumentFile(v wire.RootVersion) string {
 	return rootPrefix + strconv.FormatUint(uint64(v), 10)
 }
 
-// isRootDocumentFile reports whether a file of a backup is one.
+// isRootDocumentFile reports whether a file in a backup is a root document.
 func isRootDocumentFile(name string) bool {
 	v, is := strings.CutPrefix(name, rootPrefix)
 	n, err := strconv.ParseUint(v, 10, 32)

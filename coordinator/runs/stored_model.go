@@ -17,12 +17,12 @@ import (
 // StoredModel is the content of a model file.
 type StoredModel struct {
 	Version         uint64
-	tensors         map[string]store.Tensor // a safetensors file has an order of its own
+	tensors         map[string]store.Tensor // tensors by name, because files differ in their order
 	Metadata        map[string]string
-	Standardization wire.Standardization // empty if the file tells none
+	Standardization wire.Standardization // empty if the file contains none
 }
 
-// ReadModel returns a stored model. Its file has the SHA-256 of its record.
+// ReadModel reads and decodes a stored model. models verifies the file's SHA-256.
 func (d *StateFolder) ReadModel(models *store.ModelFolder, version uint64) (*StoredModel, error) {
 	file, err := models.Get(version)
 	if err != nil {
@@ -36,7 +36,7 @@ func (d *StateFolder) ReadModel(models *store.ModelFolder, version uint64) (*Sto
 	return m, nil
 }
 
-// ReadModelOfRun reads a model of any run.
+// ReadModelOfRun reads a stored model of any run.
 func (d *StateFolder) ReadModelOfRun(run wire.RunID, version uint64) (*StoredModel, error) {
 	models, err := d.OpenModelsOfRun(run)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *StateFolder) ReadModelOfRun(run wire.RunID, version uint64) (*StoredMod
 	return d.ReadModel(models, version)
 }
 
-// ReadModelFile reads a model from any file.
+// ReadModelFile reads a model from a file at any path.
 func (d *StateFolder) ReadModelFile(path string) (*StoredModel, error) {
 	file, err := d.Disk.ReadFile(path)
 	if err != nil {
@@ -54,7 +54,8 @@ func (d *StateFolder) ReadModelFile(path string) (*StoredModel, error) {
 	return DecodeModel(path, file)
 }
 
-// DecodeModel decodes a model file of ours, or of another program with tensors of the same names. path is for errors.
+// DecodeModel decodes a safetensors file of this program, or of another program with the same tensor names. path is
+// used in errors.
 func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil {
@@ -64,7 +65,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	for _, t := range tensors {
 		m.tensors[t.Name] = t
 	}
-	if text := meta["format_version"]; text != "" { // a file of another program has none
+	if text := meta["format_version"]; text != "" { // absent in files of other programs
 		v, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
 			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
@@ -85,7 +86,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	return m, nil
 }
 
-// MatchesSchema reports whether the file has exactly the tensors of the schema.
+// MatchesSchema reports whether the model has exactly the tensors of the schema.
 func (m *StoredModel) MatchesSchema(s wire.TensorSchema) bool {
 	for _, x := range s {
 		t, ok := m.tensors[x.Name]
@@ -96,7 +97,7 @@ func (m *StoredModel) MatchesSchema(s wire.TensorSchema) bool {
 	return len(m.tensors) == len(s)
 }
 
-// EncodeVector returns the model as it is sent, in the order of the schema.
+// EncodeVector returns the parameters as they are sent, in the order of the schema.
 func (m *StoredModel) EncodeVector(s wire.TensorSchema) []byte {
 	var data []byte
 	for _, x := range s {
@@ -105,8 +106,8 @@ func (m *StoredModel) EncodeVector(s wire.TensorSchema) []byte {
 	return data
 }
 
-// VectorForNewRun returns the model's vector for a run of a task with that schema, or the reason why such a run cannot
-// begin with the model.
+// VectorForNewRun returns the parameter vector for a new run with the given schema. It returns an error if the model
+// does not fit the schema or is not finite.
 func (m *StoredModel) VectorForNewRun(s wire.TensorSchema) ([]byte, error) {
 	if !m.MatchesSchema(s) {
 		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
@@ -116,7 +117,7 @@ func (m *StoredModel) VectorForNewRun(s wire.TensorSchema) ([]byte, error) {
 	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
-// describeTensors names the tensors for a person.
+// describeTensors returns a readable list of the tensors.
 func (m *StoredModel) describeTensors() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
@@ -125,7 +126,7 @@ func (m *StoredModel) describeTensors() string {
 	return strings.Join(all, ", ")
 }
 
-// describeSchemaTensors names the tensors of a schema for a person.
+// describeSchemaTensors returns a readable list of the tensors of a schema.
 func describeSchemaTensors(s wire.TensorSchema) string {
 	m := StoredModel{tensors: map[string]store.Tensor{}}
 	for _, x := range s {
@@ -134,8 +135,8 @@ func describeSchemaTensors(s wire.TensorSchema) string {
 	return m.describeTensors()
 }
 
-// LoadModelVector returns the vector of a model of the present run; nil if the vector has another hash or cannot be
-// read. The error reports damage even if the vector is complete, for example because the record beside it is damaged.
+// LoadModelVector returns the parameter vector of a model of the current run. The vector is nil if its hash does not
+// match or it cannot be read. The error reports damage even if the vector is intact, for example a damaged record.
 func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
 	error) {
 	path := d.CurrentRunModels.Path(uint64(version))

@@ -9,9 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// OpenModelsOfCurrentRun opens the models of the run in a state folder, for reading, and
-// tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
-// newest run; the record then has only the run.
+// OpenModelsOfCurrentRun opens the models of the current run for reading and returns the run's record. The daemon may
+// be running. If the journal is lost or damaged, it opens the newest run, and only the Run field of the record is set.
 func OpenModelsOfCurrentRun(dir string) (*store.ModelFolder, round.JournalRecord, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()
@@ -29,7 +28,7 @@ func OpenModelsOfCurrentRun(dir string) (*store.ModelFolder, round.JournalRecord
 	return d.CurrentRunModels, record, nil
 }
 
-// OpenModelsOfRun opens the models of one run in a state folder, for reading.
+// OpenModelsOfRun opens the models of a run in a state folder for reading.
 func OpenModelsOfRun(dir string, run wire.RunID) (*store.ModelFolder, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	models, err := d.OpenModelsOfRun(run)
@@ -39,16 +38,16 @@ func OpenModelsOfRun(dir string, run wire.RunID) (*store.ModelFolder, error) {
 	return models, nil
 }
 
-// RunInfo is a run that has models in a state folder.
+// RunInfo describes a run with models in a state folder.
 type RunInfo struct {
 	Run           wire.RunID `json:"run"`
-	Models        int        `json:"models"` // undamaged ones
-	NewestVersion uint64     `json:"newest"` // version
-	TaskName      string     `json:"task"`   // its name
+	Models        int        `json:"models"` // number of intact models
+	NewestVersion uint64     `json:"newest"` // version of the newest model
+	TaskName      string     `json:"task"`   // name of the task
 	StartModel    string     `json:"from,omitempty"`
 }
 
-// Runs returns the runs that have models in a state folder, in the order in which they began.
+// ListStoredRuns returns the runs with models in a state folder, oldest first.
 func ListStoredRuns(dir string) ([]RunInfo, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	runs, err := d.StoredRunIDs()
@@ -58,7 +57,7 @@ func ListStoredRuns(dir string) ([]RunInfo, error) {
 		if models, err = d.OpenModelsOfRun(run); err != nil {
 			break
 		}
-		list, _ := models.List() // with an error, those that are undamaged
+		list, _ := models.List() // after an error, list contains the intact models
 		r := RunInfo{Run: run, Models: len(list)}
 		if n := len(list); n > 0 {
 			m := &list[n-1]

@@ -1,5 +1,5 @@
-// Package sealing has the secrets with which the coordinator seals and opens messages and blobs, and the keys that are
-// derived from them and from the keys of agents.
+// Package sealing manages the secrets with which the coordinator encrypts and decrypts messages and blobs. It derives
+// keys from these secrets and from the agents' keys.
 package sealing
 
 import (
@@ -23,58 +23,58 @@ const (
 	secretRounds = 1000
 )
 
-// Config is the keyring's access to the coordinator.
+// Config configures a Keyring.
 type Config struct {
-	CoordinatorKey ed25519.PrivateKey // the coordinator's
-	Folder         *runs.StateFolder  // has the file with the secrets
-	FillRandom     func(b []byte)     // draws secrets
-	// FindAgentPublicKey returns the key of an agent; nil if the agent is not listed.
+	CoordinatorKey ed25519.PrivateKey // private key of the coordinator
+	Folder         *runs.StateFolder  // state folder, which contains the secrets file
+	FillRandom     func(b []byte)     // fills b with random bytes for a secret
+	// FindAgentPublicKey returns the public key of an agent, or nil if the agent is not listed.
 	FindAgentPublicKey func(agent wire.AgentID) ed25519.PublicKey
 	Logger             *slog.Logger
 }
 
-// Keyring has the newest secret, whose key is announced, and the one before, which still opens messages that were on
-// their way. A secret is on disk before its key is announced. All methods are called on the owner's goroutine.
+// Keyring holds the current secret, whose key is announced, and the previous one for messages in transit. A secret is
+// written to disk before its key is announced. All methods must be called on the owner goroutine.
 type Keyring struct {
 	cfg             Config
-	secrets         []secretWithKeys // the newest first; at most two
+	secrets         []secretWithKeys // current and previous secret, newest first
 	savedSecrets    savedSecrets
-	agentListDigest wire.Digest // of the list of agents
-	needsRenewal    bool        // an agent that may have the newest key has left the list
+	agentListDigest wire.Digest // digest of the list of agents
+	needsRenewal    bool        // true if an agent that may have the current key was removed from the list
 
-	// announcedGroupKeyID is the ID of the group key under which blobs are announced; 0 before the first announcement.
+	// announcedGroupKeyID is the id of the group key of the announced blobs; 0 before the first announcement.
 	announcedGroupKeyID   uint64
-	groupKeyIDByAgent     map[wire.AgentID]uint64 // the newest group key that an agent is known to have
-	wasJustSentKeyByAgent map[wire.AgentID]bool   // agents that were sent the group key, and have sent no hello since
+	groupKeyIDByAgent     map[wire.AgentID]uint64 // id of the newest group key that each agent is known to have
+	wasJustSentKeyByAgent map[wire.AgentID]bool   // agents that were sent the group key and have not sent a hello since
 
 	sealKeysByPair      map[sealKeysID]wire.AgentSealKeys
 	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey
 }
 
-// savedSecrets is the content of the file.
+// savedSecrets is the content of the secrets file.
 type savedSecrets struct {
-	Secrets         []wire.SealSecret // the newest first; at most two
+	Secrets         []wire.SealSecret // newest first; at most two
 	Run             wire.RunID
-	SinceRound      wire.RoundID     `json:"Since"` // the first round of the newest secret
-	AgentListDigest wire.Digest      `json:"List"`  // the list of agents to which its keys were given
-	RootVersion     wire.RootVersion `json:"Root"`  // the version of the root document under which it was drawn
+	SinceRound      wire.RoundID     `json:"Since"` // first round of the newest secret
+	AgentListDigest wire.Digest      `json:"List"`  // digest of the list of agents that may have its keys
+	RootVersion     wire.RootVersion `json:"Root"`  // version of the root document when the secret was created
 }
 
-// secretWithKeys is a secret with the keys that are derived from it.
+// secretWithKeys is a secret and the keys that are derived from it.
 type secretWithKeys struct {
 	wire.SealSecret
 	publicKey wire.X25519PublicKey
 	groupKey  wire.SealKey
 }
 
-// sealKeysID identifies the keys that an agent and the coordinator share by one secret.
+// sealKeysID identifies the keys that the coordinator shares with an agent under one secret.
 type sealKeysID struct {
 	agent        wire.AgentID
 	announcedKey wire.X25519PublicKey
 }
 
-// LoadKeyring reads the secrets of the previous process. If there are none, or the file is damaged, Renew draws new
-// ones: agents seal to the key that is announced.
+// LoadKeyring loads the secrets of the previous process. If the file is missing or damaged, RenewSecretIfDue creates
+// new ones, and agents use the newly announced key.
 func LoadKeyring(cfg Config, list *enrolled.List) (*Keyring, error) {
 	k := &Keyring{cfg: cfg, groupKeyIDByAgent: map[wire.AgentID]uint64{},
 		wasJustSentKeyByAgent: map[wire.AgentID]bool{},
@@ -99,14 +99,14 @@ func LoadKeyring(cfg Config, list *enrolled.List) (*Keyring, error) {
 	if k.agentListDigest, err = list.Digest(); err != nil {
 		return nil, err
 	}
-	k.needsRenewal = k.agentListDigest != saved.AgentListDigest // which agents have left is not known
+	k.needsRenewal = k.agentListDigest != saved.AgentListDigest // it is unknown which agents were removed
 	if len(k.secrets) > 0 {
 		k.announcedGroupKeyID = k.secrets[0].groupKey.ID()
 	}
 	return k, nil
 }
 
-// useSecrets derives the keys of secrets, and forgets the keys of other secrets.
+// useSecrets derives the keys of the given secrets and discards the keys of other secrets.
 func (k *Keyring) useSecrets(saved savedSecrets) error {
 	k.savedSecrets, k.secrets = saved, nil
 	for _, x := range saved.Secrets {
@@ -132,10 +132,9 @@ func (k *Keyring) hasAnnouncedKey(announced wire.X25519PublicKey) bool {
 	return slices.ContainsFunc(k.secrets, func(s secretWithKeys) bool { return s.publicKey == announced })
 }
 
-// RenewSecretIfDue draws a new secret if the present one may not be used for a round of a run: it was given to agents
-// that may no longer take part, was used for secretRounds rounds, or was drawn under an earlier root document, by which
-// a thief of the coordinator's host may be locked out. write performs the write to the folder; its error means that the
-// coordinator stops before the secret is on disk.
+// RenewSecretIfDue creates a new secret if the current one may not be used in the given round. It may not be used if an
+// agent was removed, after secretRounds rounds, or if the root document changed, which may lock out a thief of the
+// coordinator's host. write must perform the write to the folder; if it fails, the coordinator stops.
 func (k *Keyring) RenewSecretIfDue(run wire.RunID, round wire.RoundID, root wire.RootVersion,
 	write func(do func() error) error) error {
 	next := k.savedSecrets
@@ -159,13 +158,14 @@ func (k *Keyring) RenewSecretIfDue(run wire.RunID, round wire.RoundID, root wire
 	return k.useSecrets(next)
 }
 
-// AnnouncedKey returns the key to which agents seal messages.
+// AnnouncedKey returns the public key with which agents encrypt messages.
 func (k *Keyring) AnnouncedKey() wire.X25519PublicKey { return k.secrets[0].publicKey }
 
-// HandleAgentListChange is called when a list of agents has replaced another one.
+// HandleAgentListChange records that the list of agents was replaced. It requires a new secret if an agent was removed
+// or its key changed.
 func (k *Keyring) HandleAgentListChange(list, before *enrolled.List) {
 	digest, err := list.Digest()
-	complete := false // every agent of the list before is in the new list, with the same key
+	complete := false // true if the new list contains all previous agents with the same keys
 	if err == nil {
 		complete, err = list.ContainsAllOf(before)
 	}
@@ -175,7 +175,7 @@ func (k *Keyring) HandleAgentListChange(list, before *enrolled.List) {
 	k.agentListDigest, k.needsRenewal = digest, k.needsRenewal || !complete
 }
 
-// ForgetAgentKeys forgets an agent, whose key may have changed.
+// ForgetAgentKeys discards the state of an agent whose key may have changed.
 func (k *Keyring) ForgetAgentKeys(agent wire.AgentID) {
 	delete(k.groupKeyIDByAgent, agent)
 	delete(k.wasJustSentKeyByAgent, agent)
@@ -185,8 +185,8 @@ func (k *Keyring) ForgetAgentKeys(agent wire.AgentID) {
 	}
 }
 
-// SealBlobs seals the blobs that an announcement names, except the outcome of the last round, which identifies updates
-// by tags only. It reports whether the group key differs from that of the previous announcement.
+// SealBlobs encrypts the blobs of an announcement and updates its references. It omits the outcome of the last round,
+// which contains only tags. It reports whether the group key differs from the previous announcement's.
 func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (resealed bool) {
 	group := k.secrets[0].groupKey
 	for i, b := range blobs {
@@ -209,8 +209,8 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 	return resealed
 }
 
-// GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it
-// yet.
+// GroupKeyFor returns the group key, which the caller must send to the agent. ok is false if no blob was announced
+// under the key yet.
 func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKeyDelivery, ok bool) {
 	if k.announcedGroupKeyID == 0 {
 		return key, false
@@ -219,14 +219,14 @@ func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKeyDelivery, ok
 	return wire.GroupKeyDelivery{Key: k.secrets[0].groupKey}, true
 }
 
-// LacksGroupKey reports whether an agent is not known to have the group key under which blobs are announced.
+// LacksGroupKey reports whether an agent may lack the group key of the announced blobs.
 func (k *Keyring) LacksGroupKey(agent wire.AgentID) bool {
 	return k.announcedGroupKeyID != 0 && k.groupKeyIDByAgent[agent] != k.announcedGroupKeyID
 }
 
-// HandleHello reports whether an agent asks for the group key in a hello, and whether the hello is about anything else.
-// An agent that cannot read its task sends another hello when it can. An agent that was sent the key just now, or that
-// asks for parts, may not have its task yet. followsPresent means that the hello names the present announcement.
+// HandleHello reports whether a hello requests the group key, and whether it contains anything else to handle. An agent
+// that was just sent the key, or that requests parts, may not have its task yet; it sends another hello later.
+// followsPresent is true if the hello refers to the current announcement.
 func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent bool) (asksForKey, saysMore bool) {
 	justSent := k.wasJustSentKeyByAgent[agent]
 	delete(k.wasJustSentKeyByAgent, agent)
@@ -240,8 +240,8 @@ func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent 
 	return false, true
 }
 
-// SelectionKey returns the key by which an announcement names an agent, to that agent only. The error is that the key
-// of the agent has no X25519 form.
+// SelectionKey returns the key by which an announcement selects an agent; only that agent can recognise it. It returns
+// an error if the agent's key has no X25519 form.
 func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
 	key, known := k.selectionKeyByAgent[agent]
 	if known {
@@ -254,8 +254,8 @@ func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
 	return key, err
 }
 
-// SealRecipientFor returns the key for messages to an agent; nil if no secret was drawn yet, or the agent's key has no
-// X25519 form.
+// SealRecipientFor returns the encryption key for messages to an agent. It returns nil if no secret exists yet or the
+// agent's key has no X25519 form.
 func (k *Keyring) SealRecipientFor(agent wire.AgentID) *host.SealRecipient {
 	if len(k.secrets) == 0 {
 		return nil
@@ -273,14 +273,15 @@ func (k *Keyring) SealRecipientFor(agent wire.AgentID) *host.SealRecipient {
 	return &host.SealRecipient{AnnouncedKey: s.publicKey, Key: keys.ToAgentKey}
 }
 
-// OpenedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
+// OpenedMessage is a decrypted message of an agent with its decryption key. SealKey is nil for message types that are
+// never encrypted.
 type OpenedMessage struct {
 	wire.Envelope
 	SealKey *wire.SealKey
 }
 
-// NewMessageOpener returns a function that opens an agent's message, beside the owner, and a function that keeps the
-// keys derived for that, which the owner calls afterwards.
+// NewMessageOpener returns two functions for an agent's message. open decrypts it and may run on any goroutine. keep
+// caches the derived keys and must be called afterwards on the owner goroutine.
 func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open func() (OpenedMessage, error),
 	keep func()) {
 	if e.Type != wire.TypeSealed {

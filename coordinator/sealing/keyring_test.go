@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// listOf is a list of agents, each with a key made of its name.
+// listOf returns a list of agents with keys derived from their names.
 func listOf(ids ...wire.AgentID) *enrolled.List {
 	keys := map[wire.AgentID]ed25519.PublicKey{}
 	for _, id := range ids {
@@ -25,7 +25,7 @@ func listOf(ids ...wire.AgentID) *enrolled.List {
 	return enrolled.NewListFromKeys(keys)
 }
 
-// ring makes a keyring from the files in dir. Its secrets are 1, 2, 3, ….
+// ring loads a keyring from the files in dir. Its secrets begin with the bytes 1, 2, 3, ….
 func ring(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Keyring {
 	t.Helper()
 	k, err := LoadKeyring(Config{Logger: slog.New(slog.DiscardHandler), Folder: runs.NewStateFolder(files, dir),
@@ -37,10 +37,10 @@ func ring(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolle
 	return k
 }
 
-// once tries a write one time.
+// once calls write once.
 func once(write func() error) error { return write() }
 
-// present returns the first bytes of the secrets, the newest first.
+// present returns the first byte of each secret, newest first.
 func (k *Keyring) present() (all []byte) {
 	for _, x := range k.secrets {
 		all = append(all, x.SealSecret[0])
@@ -48,8 +48,9 @@ func (k *Keyring) present() (all []byte) {
 	return all
 }
 
-// TestKeyChanges: there is another secret after 1,000 rounds, when an agent has gone or has another key, and by another
-// root document; not for an agent more, at another run or at a restart. It is on the disk before it is used.
+// TestKeyChanges checks that the secret changes after 1,000 rounds, after removing an agent or changing its key, and
+// after a new root document. It does not change after adding an agent, in a new run or after a restart. It is on disk
+// before it is used.
 func TestKeyChanges(t *testing.T) {
 	dir, drawn, list := t.TempDir(), byte(0), listOf("a", "b")
 	k, run, root := ring(t, store.LocalDisk, dir, &drawn, list), wire.RunID(7), wire.FirstRootVersion
@@ -78,7 +79,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("a restart", 1004, 2, 1)
 	change(listOf("a", "b"))
 	renew("an agent less", 1005, 3, 2)
-	change(listOf("a", "c")) // and another one for it
+	change(listOf("a", "c")) // replaces agent b with agent c
 	renew("another agent", 1006, 4, 3)
 	restart(listOf("a"))
 	renew("an agent less at a restart", 1007, 5, 4)
@@ -91,7 +92,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("by the same", 1003, 7, 6)
 }
 
-// cuts is a disk that fails at its n-th operation and all that follow.
+// cuts is a file system that fails after *left operations.
 type cuts struct {
 	store.FS
 	left *int
@@ -142,9 +143,9 @@ func (f cutFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestKeyChangeCut: the disk goes at each of its operations while the key of a revoked device is changed, and the
-// process is killed. Until the new secret is on the disk the old one is used for nothing; the next process has another
-// one than the device has.
+// TestKeyChangeCut simulates a disk failure at each operation while the secret changes after a revocation. Until the
+// new secret is on disk, the old one must not be used. The next process must have a secret that the revoked device does
+// not know.
 func TestKeyChangeCut(t *testing.T) {
 	for cut := 0; ; cut++ {
 		dir, drawn := t.TempDir(), byte(0)
@@ -172,8 +173,8 @@ func TestKeyChangeCut(t *testing.T) {
 	}
 }
 
-// TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
-// nothing about it; the next one does.
+// TestHelloAfterTheKey checks that a hello sent just after receiving the key, before opening the task, is ignored. The
+// next hello is handled.
 func TestHelloAfterTheKey(t *testing.T) {
 	drawn := byte(0)
 	k := ring(t, store.LocalDisk, t.TempDir(), &drawn, listOf())
@@ -184,7 +185,7 @@ func TestHelloAfterTheKey(t *testing.T) {
 	for i, h := range []struct {
 		wants uint64
 		unfit wire.DeclineReason
-		says  bool // more than that it wants the key
+		says  bool // true if the hello contains more than a request for the key
 	}{
 		{0, wire.DeclineFetchFailed, true},
 		{7, wire.DeclineFetchFailed, false}, {0, wire.DeclineFetchFailed, false}, {0, wire.DeclineFetchFailed, true},

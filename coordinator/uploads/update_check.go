@@ -15,14 +15,14 @@ import (
 // checked is the maximum number of bytes of an update that are checked at a time.
 const checked = 8 << 10
 
-// updateLimits are the limits of a training update's vector.
+// updateLimits contains the requirements for the vector of a training update.
 type updateLimits struct {
 	elementCount  int
-	maxUpdateNorm float64 // 0 = any
+	maxUpdateNorm float64 // 0 means no limit
 }
 
-// checkUpdate returns ‖v‖₂ of an update's vector, or the reason why the update is refused. err explains the reason or,
-// without a reason, is a read error.
+// checkUpdate returns ‖v‖₂ of an update's vector, or the reason for refusing the update. err explains the reason;
+// without a reason it is a read error.
 func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkStorage, want updateLimits) (float64,
 	wire.UpdateRefusalReason, error) {
 	if m.Kind == wire.KindStatistics {
@@ -31,7 +31,7 @@ func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkSto
 	of := codec.ForName[float32](m.PayloadManifest.Codec)
 	squares, failed, err := 0.0, error(nil), error(nil)
 	if codec.DecodesOnlyWholeVectors(of) {
-		u.unpackMutex.Lock() // one at a time is in memory
+		u.unpackMutex.Lock() // limits memory to one whole vector
 		squares, failed, err = checkWholeVector(of, size, data, want.elementCount)
 		u.unpackMutex.Unlock()
 	} else {
@@ -51,7 +51,7 @@ func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkSto
 	return norm, 0, nil
 }
 
-// checkWholeVector returns ‖v‖₂² of a vector that can only be unpacked whole. failed is the error of unpacking, err a
+// checkWholeVector returns ‖v‖₂² of a vector that can only be decoded as a whole. failed is a decoding error, err a
 // read error.
 func checkWholeVector(of codec.Codec[float32], size int64, data transfer.ChunkStorage, elements int) (squares float64,
 	failed, err error) {
@@ -64,16 +64,17 @@ func checkWholeVector(of codec.Codec[float32], size int64, data transfer.ChunkSt
 	return learner.AddSquares(0, v), failed, nil
 }
 
-// checkVectorPiecewise is checkWholeVector for a vector that can be unpacked piece by piece.
+// checkVectorPiecewise returns ‖v‖₂² of a vector that can be decoded in pieces. failed is a decoding error, err a read
+// error.
 func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.ChunkStorage) (squares float64, failed,
 	err error) {
 	elements, unit := of.IndependentUnitSize()
-	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
+	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // small enough for the processor's cache
 	take := func(units []byte, n int) {
 		failed = cmp.Or(failed, of.Decode(v[:n], units))
 		squares = learner.AddSquares(squares, v[:n])
 	}
-	rest := make([]byte, 0, unit) // of a unit in which a piece ends
+	rest := make([]byte, 0, unit) // start of a unit that continues in the next piece
 	err = forEachPayloadPiece(size, data, func(piece []byte) {
 		if len(rest) > 0 {
 			n := min(unit-len(rest), len(piece))
@@ -91,9 +92,9 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Chu
 		}
 		rest = append(rest, piece...)
 	})
-	if len(rest) > 0 { // the last one may have fewer elements
+	if len(rest) > 0 { // the last unit may have fewer elements
 		n := 1
-		for n < elements && of.EncodedSize(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
+		for n < elements && of.EncodedSize(n+1) <= len(rest) { // for int4 n may be one too high; the extra element is 0
 			n++
 		}
 		take(rest, n)
@@ -101,8 +102,8 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Chu
 	return squares, failed, err
 }
 
-// checkMoments is check for an update of a statistics round: there must be data with the claimed number of rows that
-// have these moments.
+// checkMoments checks an update of a statistics round. It verifies that rows with these moments can exist, with the
+// claimed number of rows.
 func checkMoments(m *wire.Update, size int64, data transfer.ChunkStorage) (float64, wire.UpdateRefusalReason, error) {
 	payload := make([]byte, 0, size)
 	if err := forEachPayloadPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
@@ -126,7 +127,7 @@ func checkMoments(m *wire.Update, size int64, data transfer.ChunkStorage) (float
 	return math.Sqrt(learner.AddSquares(0, v)), 0, nil
 }
 
-// forEachPayloadPiece passes a payload to take, piece by piece.
+// forEachPayloadPiece calls take with each piece of a payload in order.
 func forEachPayloadPiece(size int64, data transfer.ChunkStorage, take func(piece []byte)) error {
 	if m, ok := data.(*transfer.MemoryChunkStorage); ok {
 		for _, piece := range m.ChunkPayloads() {

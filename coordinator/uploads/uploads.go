@@ -1,4 +1,4 @@
-// Package uploads receives the updates of a round from agents, checks them, and stores them in the round's spool.
+// Package uploads receives the agents' updates of a round, validates them and stores them in the round's spool.
 package uploads
 
 import (
@@ -20,42 +20,42 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the part's access to the coordinator.
+// Config configures Uploads.
 type Config struct {
 	Loop     *host.EventLoop
-	Folder   *runs.StateFolder // has the spools
+	Folder   *runs.StateFolder // state folder, which contains the spools
 	Observer observe.Observer
 	Logger   *slog.Logger
-	// MaxBufferedBytes bounds the sum of the lengths of the updates that are being received or stored.
+	// MaxBufferedBytes limits the total length of the updates that are being received or stored.
 	MaxBufferedBytes int
-	MaxUpdateNorm    float64              // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
-	RemovalJobs      *host.SerialJobQueue // removes the spools of earlier rounds
-	// StepRoundMachine gives the round machine an event.
+	MaxUpdateNorm    float64              // maximum ‖Δ‖₂ of an update; 0 means no limit
+	RemovalJobs      *host.SerialJobQueue // queue for removing the spools of earlier rounds
+	// StepRoundMachine passes an event to the round machine.
 	StepRoundMachine func(round.Event)
-	// SendCredit sends a credit for chunks to an agent.
+	// SendCredit sends a credit for further chunks to an agent.
 	SendCredit func(agent wire.AgentID, credit []byte)
 	// ReportWriteResult reports the result of a write to the state folder.
 	ReportWriteResult func(purpose string, err error)
 }
 
-// Uploads is the updates of the present round that are on their way, or in the spool. All exported methods are
-// called on the owner's goroutine; put and check run in jobs.
+// Uploads manages the updates of the current round, from the offer to the spool. Exported methods must be called on the
+// owner goroutine; validation and writes run in jobs.
 type Uploads struct {
 	cfg          Config
 	receiver     *transfer.UpdateReceiver
-	spoolByRound map[wire.RoundID]*store.UpdateSpool // of the present round; between two rounds there may be two
-	offerByAgent map[wire.AgentID]*round.UpdateOffer // being received, or stored
+	spoolByRound map[wire.RoundID]*store.UpdateSpool // open spools; between two rounds there may be two
+	offerByAgent map[wire.AgentID]*round.UpdateOffer // offers whose update is being received or is stored
 	status       UploadStatusChanged
-	storageFails bool // the last attempt to store an update failed for want of space
+	storageFails bool // true if storing the last update failed because the disk is full
 
-	announcedRound       wire.RoundID // of the present announcement
-	updateElementCount   int          // of an update's vector in that round
-	maxUnsolicitedChunks uint32       // that an agent may send before it gets a credit
+	announcedRound       wire.RoundID // round of the current announcement
+	updateElementCount   int          // number of elements of an update in that round
+	maxUnsolicitedChunks uint32       // maximum number of chunks that an agent may send without a credit
 
-	unpackMutex sync.Mutex // held while a vector that can only be unpacked whole is in memory
+	unpackMutex sync.Mutex // held while a whole decoded vector is in memory
 }
 
-// New makes the part. The longest update has maxUpdate bytes.
+// New returns Uploads. maxUpdate is the maximum length of an update in bytes.
 func New(cfg Config, maxUpdate int) *Uploads {
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdateBytes, receiving.MaxBufferedBytes = maxUpdate, max(cfg.MaxBufferedBytes, maxUpdate)
@@ -64,8 +64,8 @@ func New(cfg Config, maxUpdate int) *Uploads {
 		offerByAgent: map[wire.AgentID]*round.UpdateOffer{}}
 }
 
-// RecoverSpool opens the spool of the record's round, if the round has one, else it returns nil. It removes the spools
-// of other rounds that a crash left behind.
+// RecoverSpool opens the spool of the record's round, or returns nil if the round is not collecting updates. It removes
+// spools of other rounds that a crash left behind.
 func (u *Uploads) RecoverSpool(r *round.JournalRecord) (*store.UpdateSpool, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting {
@@ -90,15 +90,15 @@ func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) 
 	return s, err
 }
 
-// SpoolOfRound returns the spool of a round; nil if it is not open.
+// SpoolOfRound returns the open spool of a round, or nil.
 func (u *Uploads) SpoolOfRound(r wire.RoundID) *store.UpdateSpool { return u.spoolByRound[r] }
 
-// SetAnnouncedRound sets what holds for the updates of the round that is announced.
+// SetAnnouncedRound sets the announced round and the parameters of its updates.
 func (u *Uploads) SetAnnouncedRound(r wire.RoundID, elements int, unsolicitedChunks uint32) {
 	u.announcedRound, u.updateElementCount, u.maxUnsolicitedChunks = r, elements, unsolicitedChunks
 }
 
-// ReceiveUpdate begins to receive an update that an agent offers.
+// ReceiveUpdate starts receiving an update that an agent offers.
 func (u *Uploads) ReceiveUpdate(e round.ReceiveUpdate) {
 	u.offerByAgent[e.Agent] = &e.UpdateOffer
 	u.stepReceiver(transfer.UpdateOffer{Agent: e.Agent, AgentBootEpoch: e.Boot, Manifest: e.Update.PayloadManifest,
@@ -109,19 +109,19 @@ func (u *Uploads) ReceiveUpdate(e round.ReceiveUpdate) {
 // ReceiveChunk handles a chunk of an update.
 func (u *Uploads) ReceiveChunk(e transfer.ChunkReceived) { u.stepReceiver(e) }
 
-// EndTransfer ends the transfer of an update, if it is under way.
+// EndTransfer cancels the transfer of the given update if it is in progress.
 func (u *Uploads) EndTransfer(agent wire.AgentID, update wire.Digest) {
 	if o := u.offerByAgent[agent]; o != nil && o.Update.PayloadManifest.Hash == update {
 		u.endTransferOfAgent(agent)
 	}
 }
 
-// DiscardRound ends all transfers, and has the spool of a round removed.
+// DiscardRound cancels all transfers and queues the removal of a round's spool.
 func (u *Uploads) DiscardRound(r wire.RoundID) {
 	for _, agent := range slices.Sorted(maps.Keys(u.offerByAgent)) {
 		u.endTransferOfAgent(agent)
 	}
-	u.recordStorageResult(nil) // nothing of that round waits for the disk any more
+	u.recordStorageResult(nil) // no update of that round waits for the disk any more
 	spool := u.spoolByRound[r]
 	delete(u.spoolByRound, r)
 	u.cfg.RemovalJobs.Enqueue(func() {
@@ -134,16 +134,16 @@ func (u *Uploads) DiscardRound(r wire.RoundID) {
 	})
 }
 
-// StorageFails reports whether updates cannot be stored at present. The time of the round stands still meanwhile.
+// StorageFails reports whether updates cannot be stored at present. Meanwhile the deadline of the round is postponed.
 func (u *Uploads) StorageFails() bool { return u.storageFails }
 
-// Deadline returns when the receiver has something to do.
+// Deadline returns the time of the next call of Tick; false if none is needed.
 func (u *Uploads) Deadline() (time.Time, bool) { return u.receiver.Deadline() }
 
-// Tick is called when a deadline of the coordinator has passed.
+// Tick handles expired deadlines of transfers.
 func (u *Uploads) Tick() { u.stepReceiver(transfer.Tick{}) }
 
-// Close closes the spools.
+// Close closes all open spools.
 func (u *Uploads) Close() {
 	for r, s := range u.spoolByRound {
 		u.closeSpool(r, s)
@@ -156,7 +156,7 @@ func (u *Uploads) closeSpool(r wire.RoundID, s *store.UpdateSpool) {
 	}
 }
 
-// stepReceiver steps the receiver and performs its effects.
+// stepReceiver passes an event to the receiver and performs the resulting effects.
 func (u *Uploads) stepReceiver(ev transfer.ReceiveEvent) {
 	for _, e := range u.receiver.Step(u.cfg.Loop.Now(), ev) {
 		switch e := e.(type) {
@@ -181,7 +181,7 @@ func (u *Uploads) stepReceiver(ev transfer.ReceiveEvent) {
 	}
 }
 
-// endTransferOfAgent ends the transfer of an agent.
+// endTransferOfAgent cancels the transfer of an agent's update.
 func (u *Uploads) endTransferOfAgent(agent wire.AgentID) {
 	delete(u.offerByAgent, agent)
 	u.stepReceiver(transfer.DropAgent{Agent: agent})
@@ -193,7 +193,8 @@ func (u *Uploads) reportRejectedUpdate(agent wire.AgentID, r wire.RoundID, updat
 	u.cfg.StepRoundMachine(round.UpdateRejected{Agent: agent, Round: r, UpdateDigest: update, Reason: reason})
 }
 
-// recordStorageResult records the result of storing an update or a part of it.
+// recordStorageResult records whether an update or a part of it was stored. It informs the round machine when storage
+// begins to fail and when it recovers.
 func (u *Uploads) recordStorageResult(err error) {
 	u.cfg.ReportWriteResult("store an update", err)
 	switch failing := store.IsTransientWriteError(err); {
@@ -206,12 +207,12 @@ func (u *Uploads) recordStorageResult(err error) {
 	}
 }
 
-// maxInMemory is the length, in bytes, of the longest update that is received in memory and then written to the spool's
-// log. A longer one is received in a file and stays there: a restart keeps its chunks, and nothing is written twice.
-// For a small one a file of its own would cost more than sending it again.
+// maxInMemory is the maximum size in bytes of an update that is received in memory and then written to the spool's log.
+// A larger update is received in a file, which survives a restart and avoids a second write. For small updates a
+// separate file would cost more than resending.
 const maxInMemory = 1 << 20
 
-// openUpdateStorage gives the receiver a storage for an update.
+// openUpdateStorage provides the receiver with storage for an update, in memory or in a file.
 func (u *Uploads) openUpdateStorage(e transfer.OpenStorage) {
 	m, spool := e.Manifest, u.spoolByRound[u.announcedRound]
 	opened := transfer.StorageOpened{Agent: e.Agent, BlobDigest: m.Hash}
@@ -234,14 +235,14 @@ func (u *Uploads) openUpdateStorage(e transfer.OpenStorage) {
 	u.stepReceiver(opened)
 }
 
-// retryInterval is the time after which a write that failed for want of space is tried again.
+// retryInterval is the delay before a write to a full disk is retried.
 const retryInterval = 5 * time.Second
 
-// checkAndSpoolUpdate checks a complete update and stores it in the round's spool, beside the owner.
+// checkAndSpoolUpdate validates a complete update and stores it in the round's spool, in a job.
 func (u *Uploads) checkAndSpoolUpdate(e transfer.UpdateComplete) {
 	o := u.offerByAgent[e.Agent]
 	if o == nil || o.Update.PayloadManifest.Hash != e.Digest || u.spoolByRound[o.Round] == nil {
-		_ = e.Storage.Close() // its round is over: its file is removed with the spool
+		_ = e.Storage.Close() // the round has ended: the file is removed with its spool
 		u.stepReceiver(transfer.UpdateReleased{Agent: e.Agent})
 		return
 	}
@@ -255,8 +256,8 @@ func (u *Uploads) checkAndSpoolUpdate(e transfer.UpdateComplete) {
 	})
 }
 
-// checkAndWriteUpdate checks an update, writes it to the spool and returns its ‖v‖₂, or the reason why it is refused;
-// err may explain the reason. While the disk is full it waits, so that the agent need not send the update again.
+// checkAndWriteUpdate validates an update and writes it to the spool. It returns ‖v‖₂, or the reason for refusing the
+// update; err may explain the reason. While the disk is full it waits, so that the agent need not resend the update.
 func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateOffer, data transfer.ChunkStorage,
 	want updateLimits) (float64,
 	wire.UpdateRefusalReason, error) {
@@ -265,7 +266,7 @@ func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateO
 		PayloadSize:    int64(o.Update.PayloadManifest.BlobLength)}
 	norm, reason, err := u.checkUpdate(&o.Update, e.PayloadSize, data, want)
 	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
-		if changed := verifyUpdateFile(file, e); changed != nil { // the agent is not to blame
+		if changed := verifyUpdateFile(file, e); changed != nil { // the disk is at fault, not the agent
 			reason, err = 0, changed
 		}
 	}
@@ -292,8 +293,8 @@ func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateO
 	}
 }
 
-// verifyUpdateFile compares an update in a file with its digest: it was complete, but the disk may have changed it
-// since.
+// verifyUpdateFile compares an update in a file with its digest, because the disk may have changed it since it was
+// received.
 func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	sum := wire.NewBlobHasher()
 	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.PayloadSize)); err != nil {
@@ -305,7 +306,8 @@ func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	return nil
 }
 
-// finishUpload handles the result of put: it accepts the update, refuses it, or waits for another offer.
+// finishUpload handles the result of checkAndWriteUpdate: it accepts the update, refuses it, or waits for another
+// offer.
 func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.UpdateRefusalReason, err error) {
 	digest := o.Update.PayloadManifest.Hash
 	switch {
@@ -328,14 +330,14 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 		u.recordStorageResult(nil)
 		update := o.Update
 		update.InlinePayload = nil
-		// The whole manifest is in the spool. The emptied offer stays until Discard, so that Refuse and
-		// checkAndSpoolUpdate still find its digest.
+		// The spool contains the whole manifest. The emptied offer remains until DiscardRound, so that the digest is
+		// still available.
 		o.SignedManifest, o.Update = nil, wire.Update{PayloadManifest: wire.Manifest{Hash: digest}}
 		u.cfg.StepRoundMachine(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
 	}
 }
 
-// Metrics are the metrics of the part's events.
+// Metrics lists the metrics of the events in this package.
 var Metrics = []*observe.Metric{receivingTransfers, queuedTransfers, bufferedTransferBytes}
 
 var (
@@ -346,7 +348,7 @@ var (
 		"Size of the updates in reception or storage, in memory and files.")
 )
 
-// UploadStatusChanged: the number or the size of the uploads has changed.
+// UploadStatusChanged reports that the number or the size of the uploads has changed.
 type UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
 
 // Describe implements observe.Event.

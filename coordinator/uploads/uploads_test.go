@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestCheckOfPackedUpdates: the norm of a packed update is the norm of its vector, wherever the chunks end; an update
-// that is too long, or not finite at its end, is refused.
+// TestCheckOfPackedUpdates checks that the norm of an encoded update is correct for any chunk boundaries. An update
+// that is too large or not finite at its end is refused.
 func TestCheckOfPackedUpdates(t *testing.T) {
 	for _, word := range spec.Codecs() {
 		for _, d := range []int{70_001, 70_002} {
@@ -36,7 +36,7 @@ func TestCheckOfPackedUpdates(t *testing.T) {
 	}
 }
 
-// checkPacked wants the check of an update to find its norm, and a number that is not finite at its end.
+// checkPacked checks the norm of an update, and that a non-finite number at its end is detected.
 func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	t.Helper()
 	m, err := wire.NewManifest(p, wire.Digest{})
@@ -55,7 +55,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		return data
 	}
 	got, reason, err := (&Uploads{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elementCount: d})
-	if err != nil || reason != 0 || got != norm { // the same bits as after a restart
+	if err != nil || reason != 0 || got != norm { // equal bits, as a restart computes them
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
 	short := updateLimits{d, norm / 2}
@@ -66,10 +66,10 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	bad := slices.Clone(p)
 	start := 0
 	if _, bytes := codec.ForName[float32](word).IndependentUnitSize(); bytes > 0 {
-		start = (len(p) - 1) / bytes * bytes // of the last unit
+		start = (len(p) - 1) / bytes * bytes // start of the last unit
 	}
 	if _, sparse := word.TopKShare(); sparse {
-		start = len(p) - 4 // behind an index
+		start = len(p) - 4 // last number of the update, after its index
 	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
 	_, reason, err = (&Uploads{}).checkUpdate(&u, int64(len(p)), of(bad), updateLimits{elementCount: d})
@@ -78,8 +78,8 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	}
 }
 
-// TestUpdateChangedOnDisk: an agent is not refused for an update that came whole and that the coordinator's disk has
-// changed; it is for one that came like that.
+// TestUpdateChangedOnDisk checks that an agent's update is not refused if the coordinator's disk changed it. It is
+// refused if it arrived invalid.
 func TestUpdateChangedOnDisk(t *testing.T) {
 	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
 		func(problem string) { t.Error(problem) })

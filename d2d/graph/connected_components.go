@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// unionFind is a union-find structure over the nodes: parts that an edge joins become one.
+// unionFind is a union-find structure over the nodes of a graph.
 type unionFind struct {
 	parentByNode   []int
 	componentCount int
@@ -18,7 +18,7 @@ func newUnionFind(n int) *unionFind {
 	return f
 }
 
-// reset parts all nodes again.
+// reset puts each node into its own component.
 func (f *unionFind) reset() {
 	f.componentCount = len(f.parentByNode)
 	for i := range f.parentByNode {
@@ -34,7 +34,7 @@ func (f *unionFind) findRoot(i int) int {
 	return i
 }
 
-// uniteNodes makes one part of the parts of i and j. The root of a part is its smallest node.
+// uniteNodes merges the components of i and j. The root of a component is its smallest node.
 func (f *unionFind) uniteNodes(i, j int) {
 	i, j = f.findRoot(i), f.findRoot(j)
 	if i == j {
@@ -44,7 +44,8 @@ func (f *unionFind) uniteNodes(i, j int) {
 	f.componentCount--
 }
 
-// Components are the connected parts of the graph, each in ascending order, ordered by their first nodes.
+// Components returns the connected components of the graph. Nodes are in ascending order, and components are ordered by
+// their first nodes.
 func (g *Graph) Components() [][]int {
 	f := newUnionFind(g.nodeCount)
 	for _, e := range g.edges {
@@ -63,15 +64,15 @@ func (g *Graph) Components() [][]int {
 	return parts
 }
 
-// IsConnected tells whether every node can reach every other; a graph of one node is connected, one of none is not.
+// IsConnected reports whether the graph has exactly one component. A graph without nodes is not connected.
 func (g *Graph) IsConnected() bool { return len(g.Components()) == 1 }
 
-// DisconnectedError says into which parts a graph falls that must be connected.
+// DisconnectedError reports a graph that is not connected, with its components.
 type DisconnectedError struct {
-	Components [][]string // the names of the nodes
+	Components [][]string // names of the nodes of each component
 }
 
-// RequireConnected fails with a [*DisconnectedError] on a graph of several parts.
+// RequireConnected returns a [*DisconnectedError] if the graph has several components.
 func (g *Graph) RequireConnected() error {
 	components := g.Components()
 	if len(components) == 1 {
@@ -91,7 +92,7 @@ func (g *Graph) RequireConnected() error {
 	return err
 }
 
-// Error names the parts, the first few of them and of their nodes.
+// Error returns a text that names the first components and their first nodes.
 func (e *DisconnectedError) Error() string {
 	const most = 8
 	parts := make([]string, 0, most)
@@ -106,7 +107,7 @@ func (e *DisconnectedError) Error() string {
 		strings.Join(parts, " "), rest)
 }
 
-// joinFirstWords joins the first words of a list and counts the others.
+// joinFirstWords joins the first words of a list and appends the total number if there are more.
 func joinFirstWords(words []string, with string, most int) string {
 	if len(words) <= most {
 		return strings.Join(words, with)

@@ -1,22 +1,22 @@
-// Package graph is who can mix with whom: graphs of agents, where they come from, the weights of their edges, and how
-// fast mixing over them forgets differences.
+// Package graph defines which agents can mix with each other. It provides graphs of agents, their generators and file
+// formats, rules for edge weights, and the speed of mixing over a graph.
 //
 //	g, err := graph.ConnectedGeographicGraph(20, 0.35, rng)         // feddec section 4: linked when nearer than 0.35
 //	mixing, err := graph.NewMixingMatrix(g, spec.EdgeWeightsBestConstant)      // W = I − Σ w_ij (e_i−e_j)(e_i−e_j)ᵀ
 //	mixing.SecondEigenvalue(1)                                 // |λ̂₂| when no link fails
 //	mixing.ComputeActiveWeights(weights, up, degrees)          // W^t on the links that are up, for d2d.MixAllNodes
 //
-// A mixing matrix is kept as one weight an edge: W is symmetric, and its diagonal, the own weights, is 1 minus the
-// row's other weights, so that W𝟙 = 𝟙 holds whatever the weights are.
+// A mixing matrix is stored as one weight per edge. W is symmetric, and its diagonal (the own weights) is 1 minus the
+// other weights of the row. Therefore W𝟙 = 𝟙 holds for any weights.
 //
-// Four rules weigh the edges. [spec.EdgeWeightsMetropolis] knows degrees only, and is what failing links use;
-// [spec.EdgeWeightsBestConstant] is what feddec's Table 1 has; [spec.EdgeWeightsMaxDegree] is there to compare;
-// [spec.EdgeWeightsFastest] solves a semidefinite program, in O(m³) for m edges: 10 ms for 90 edges, 0.15 s for 540,
-// some seconds for 2,000, above which it refuses a graph. Best-constant and fastest weights may leave a negative own
-// weight, which the document's Assumption 2 (iii) does not have: they still contract, as |λ₂| < 1. [CapNodeWeightSums]
-// is for flows that may be late.
+// Four rules compute the edge weights. [spec.EdgeWeightsMetropolis] depends only on degrees and is used with failing
+// links. [spec.EdgeWeightsBestConstant] is used in feddec's Table 1. [spec.EdgeWeightsMaxDegree] is provided for
+// comparison. [spec.EdgeWeightsFastest] solves a semidefinite program in O(m³) for m edges: 10 ms for 90 edges, 0.15 s
+// for 540, some seconds for 2,000, which is the maximum. Best-constant and fastest weights may give negative own
+// weights, which the document's Assumption 2 (iii) excludes. They still contract, because |λ₂| < 1. [CapNodeWeightSums]
+// adapts weights to flows that may be late.
 //
-// Eigenvalues come from gonum's dense solver: O(n³), about a second for 1,000 nodes, with memory of a few n² numbers.
-// Of larger graphs only the ends of the spectrum are computed, from products with the edges, for |λ₂(W)| and the best
-// constant.
+// Eigenvalues are computed with gonum's dense solver in O(n³), about a second for 1,000 nodes, with memory for a few n²
+// numbers. For larger graphs only the extreme eigenvalues are computed, from products with the edges, for |λ₂(W)| and
+// the best constant weights.
 package graph

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// edgeWeightsByRule returns the weights of a rule, one an edge.
+// edgeWeightsByRule returns the weights of a rule, one per edge.
 func (g *Graph) edgeWeightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
 	case spec.EdgeWeightsMetropolis:
@@ -37,8 +37,8 @@ func constantWeights(g *Graph, weight float64) []float64 {
 	return weights
 }
 
-// bestConstantWeights minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|) over a, the largest and the smallest nonzero eigenvalue
-// of the Laplacian. With a λ_{n−1} of 0 there is nothing to minimise.
+// bestConstantWeights returns the constant weight a that minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|), where λ₁ and λ_{n−1}
+// are the largest and the smallest nonzero eigenvalue of the Laplacian. For λ_{n−1} = 0 there is no minimum.
 func bestConstantWeights(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("best-constant weights: %w", err)
@@ -54,9 +54,9 @@ func bestConstantWeights(g *Graph) ([]float64, error) {
 	return constantWeights(g, 2/(lambda[0]+lambda[g.nodeCount-2])), nil
 }
 
-// CapNodeWeightSums scales the weights down symmetrically until no node's neighbours weigh more than 1 together: an
-// edge is divided by the larger of its ends' sums Σ_j |w_ij|, where that is above 1. Live mixing, whose flows may be
-// late, needs it; Metropolis and maximum-degree weights stay as they are. dst may be weights.
+// CapNodeWeightSums scales the weights down symmetrically until the sum Σ_j |w_ij| of each node is at most 1. Each
+// weight is divided by the larger sum of its two ends if that is above 1. Mixing with late flows requires this.
+// Metropolis and maximum-degree weights do not change. dst may be weights.
 func CapNodeWeightSums(dst []float64, g *Graph, weights []float64) {
 	sums := make([]float64, g.nodeCount)
 	for k, e := range g.edges {

@@ -2,13 +2,13 @@ package graph
 
 import "gonum.org/v1/gonum/mat"
 
-// expectedMetropolisSquare is E[W²] when each link is up with probability p, apart from the others, and W has the
-// Metropolis weights of the links that are up: w_ij = b_ij/(1 + max(D_i, D_j)) with D the active degrees.
+// expectedMetropolisSquare returns E[W²] if each link is up independently with probability p. W has the Metropolis
+// weights of the active links: w_ij = b_ij/(1 + max(D_i, D_j)), with D the active degrees.
 //
 // With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless edges l and k
-// share a node. So all that is needed is E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node. Given that
-// the edges of such a term are up, and whether the edge that closes the triangle jk is, the other edges of i, j and k
-// are apart, and their numbers are binomial. Cost: O(Σ_i d_i² max d).
+// share a node. Therefore only E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node are needed. Condition on
+// the edges of such a term being up, and on the state of the edge jk that closes the triangle. Then the other edges of
+// i, j and k are disjoint, and their active numbers are independent binomials. Cost: O(Σ_i d_i² max d).
 func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	e := newActiveDegreeDistributions(g, p)
 	square := addScaledIdentity(mat.NewSymDense(g.nodeCount, nil), 1)
@@ -23,7 +23,7 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	for i, neighbours := range e.neighborsByNode {
 		for x, j := range neighbours {
 			for _, k := range neighbours[:x] {
-				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and both orders of the product are in E[L²]: abᵀ +
+				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and E[L²] contains both orders of the product: abᵀ +
 				// baᵀ.
 				c := e.expectedWeightProduct(i, j, k)
 				add(i, i, 2*c)
@@ -36,7 +36,7 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	return square
 }
 
-// activeDegreeDistributions holds the distributions of the degrees that are left when links fail.
+// activeDegreeDistributions holds the distributions of the node degrees under link failures.
 type activeDegreeDistributions struct {
 	linkUpProbability     float64
 	neighborsByNode       [][]int
@@ -66,7 +66,7 @@ func newActiveDegreeDistributions(g *Graph, p float64) *activeDegreeDistribution
 	return e
 }
 
-// binomialDistribution is the distribution of n, from that of n−1.
+// binomialDistribution returns the binomial distribution of n links, computed from the one of n−1.
 func binomialDistribution(smaller [][]float64, n int, p float64) []float64 {
 	b := make([]float64, n+1)
 	if n == 0 {
@@ -80,7 +80,8 @@ func binomialDistribution(smaller [][]float64, n int, p float64) []float64 {
 	return b
 }
 
-// newInverseMaxTable has E[1/(1 + max(a, offset + X))], X binomial of n links, for a ≤ max degree and offsets 1 and 2.
+// newInverseMaxTable tabulates E[1/(1 + max(a, offset + X))] for X binomial with n links, a ≤ max degree and offsets 1
+// and 2.
 func (e *activeDegreeDistributions) newInverseMaxTable(n int) []float64 {
 	table := make([]float64, 2*e.inverseMaxStride)
 	for offset := range 2 {
@@ -93,12 +94,12 @@ func (e *activeDegreeDistributions) newInverseMaxTable(n int) []float64 {
 	return table
 }
 
-// expectedInverseMax is E[1/(1 + max(a, offset + X))], X binomial of n links; offset is 1 or 2.
+// expectedInverseMax returns E[1/(1 + max(a, offset + X))] for X binomial with n links. offset is 1 or 2.
 func (e *activeDegreeDistributions) expectedInverseMax(a, offset, n int) float64 {
 	return e.inverseMaxByLinkCount[n][(offset-1)*e.inverseMaxStride+a]
 }
 
-// expectedWeight is E[w_ij].
+// expectedWeight returns E[w_ij].
 func (e *activeDegreeDistributions) expectedWeight(i, j int) float64 {
 	sum := 0.0
 	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {
@@ -107,7 +108,7 @@ func (e *activeDegreeDistributions) expectedWeight(i, j int) float64 {
 	return e.linkUpProbability * sum
 }
 
-// expectedSquaredWeight is E[w_ij²].
+// expectedSquaredWeight returns E[w_ij²].
 func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
 	sum := 0.0
 	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {
@@ -119,15 +120,15 @@ func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
 	return e.linkUpProbability * sum
 }
 
-// expectedWeightProduct is E[w_ij w_ik] for two edges at node i.
+// expectedWeightProduct returns E[w_ij w_ik] for two edges at node i.
 func (e *activeDegreeDistributions) expectedWeightProduct(i, j, k int) float64 {
-	closing, closed := 0, 1.0-e.linkUpProbability // whether there is an edge jk; the probability of the case at hand
+	closing, closed := 0, 1.0-e.linkUpProbability // 1 if edge jk exists; probability of the case
 	if e.isAdjacent[j][k] {
 		closing = 1
 	} else {
 		closed = 1
 	}
-	j, k = len(e.neighborsByNode[j])-1-closing, len(e.neighborsByNode[k])-1-closing // links that may be up besides
+	j, k = len(e.neighborsByNode[j])-1-closing, len(e.neighborsByNode[k])-1-closing // numbers of other links of j and k
 	sum := 0.0
 	for up := 0; up <= closing; up++ {
 		part := 0.0

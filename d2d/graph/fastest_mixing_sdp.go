@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// fastestMixingSDP is the semidefinite program of the fastest weights,
+// fastestMixingSDP is the semidefinite program for the fastest-mixing weights,
 //
 //	minimise s  subject to  Z₁ = sI − M ⪰ 0,  Z₂ = sI + M ⪰ 0,  M = I − 𝟙𝟙ᵀ/n − Σ w_l a_l a_lᵀ,
 //
@@ -17,23 +17,24 @@ import (
 //	maximise (I − 𝟙𝟙ᵀ/n)•(X₁ − X₂)  subject to  X₁, X₂ ⪰ 0,  tr X₁ + tr X₂ = 1,  a_lᵀX₁a_l = a_lᵀX₂a_l for all l.
 //
 // It is solved by a primal-dual interior-point method: the HKM direction with a predictor and a corrector (Helmberg,
-// Rendl, Vanderbei, Wolkowicz 1996). Both sides start feasible and stay so; hence X•Z bounds how far s is above the
-// optimum. A step costs O(m³ + n³) for m edges and n nodes.
+// Rendl, Vanderbei, Wolkowicz 1996). Both problems start feasible and remain feasible, so X•Z bounds the distance of s
+// from the optimum. A step costs O(m³ + n³) for m edges and n nodes.
 type fastestMixingSDP struct {
 	graph        *Graph
-	variables    []float64 // w, then s
+	variables    []float64 // edge weights w, followed by s
 	inequalities [2]matrixInequality
 }
 
 // matrixInequality is one of the two matrix inequalities, Z = sI + sign·M.
 type matrixInequality struct {
 	sign             float64
-	x, z, zInverse   *mat.SymDense // inverse is Z⁻¹
-	dx, dz           *mat.SymDense // the direction of the step
-	predictorProduct *mat.SymDense // the predictor's dX dZ Z⁻¹
+	x, z, zInverse   *mat.SymDense // X, Z and Z⁻¹
+	dx, dz           *mat.SymDense // search direction
+	predictorProduct *mat.SymDense // dX dZ Z⁻¹ of the predictor
 }
 
-// newFastestMixingSDP starts at weights of norm below s, and with X a multiple of the identity.
+// newFastestMixingSDP returns the program at a feasible start: weights with a norm below s, and X a multiple of the
+// identity.
 func newFastestMixingSDP(g *Graph, weights []float64, s float64) *fastestMixingSDP {
 	p := &fastestMixingSDP{graph: g, variables: append(slices.Clone(weights), s)}
 	m := centeredMatrix((&MixingMatrix{Graph: g, EdgeWeights: weights}).DenseMatrix())
@@ -50,10 +51,10 @@ func newFastestMixingSDP(g *Graph, weights []float64, s float64) *fastestMixingS
 
 func (p *fastestMixingSDP) edgeWeights() []float64 { return p.variables[:len(p.graph.edges)] }
 
-// eigenvalueBound is s, which |λ₂| is below.
+// eigenvalueBound returns s, an upper bound of |λ₂|.
 func (p *fastestMixingSDP) eigenvalueBound() float64 { return p.variables[len(p.graph.edges)] }
 
-// dualityGap is X•Z.
+// dualityGap returns X•Z.
 func (p *fastestMixingSDP) dualityGap() float64 {
 	sum := 0.0
 	for k := range p.inequalities {
@@ -62,8 +63,8 @@ func (p *fastestMixingSDP) dualityGap() float64 {
 	return sum
 }
 
-// interiorPointStep takes one step of the method. It tells whether it could: very near the optimum the systems become
-// singular.
+// interiorPointStep performs one step of the method. It reports false if the systems are singular, which happens very
+// near the optimum.
 func (p *fastestMixingSDP) interiorPointStep() bool {
 	var z mat.Cholesky
 	for k := range p.inequalities {
@@ -77,7 +78,7 @@ func (p *fastestMixingSDP) interiorPointStep() bool {
 	if !ok {
 		return false
 	}
-	// The predictor aims straight at the optimum. How far it gets tells how much to recentre.
+	// The predictor aims directly at the optimum. Its step length determines how much to recentre.
 	p.searchDirection(schur, 0)
 	along, aside := p.maxStepLengths()
 	before, after := p.dualityGap(), 0.0
@@ -107,8 +108,8 @@ func (p *fastestMixingSDP) interiorPointStep() bool {
 //
 //	dZ = −Σ dy_j A_j,  X + dX = centre·Z⁻¹ − second − X dZ Z⁻¹,  A_j•(X + dX) = b_j,
 //
-// with products symmetrised, where Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I, and b is −1 for s and 0 for the
-// others. schur is the Cholesky factor of the system for dy.
+// with symmetrised products, where second is predictorProduct and Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I,
+// and b is −1 for s and 0 for the others. schur is the Cholesky factor of the system for dy.
 func (p *fastestMixingSDP) searchDirection(schur blas64.Triangular, centre float64) (dy []float64) {
 	m := len(p.graph.edges)
 	dy = make([]float64, m+1)
@@ -134,7 +135,7 @@ func (p *fastestMixingSDP) searchDirection(schur blas64.Triangular, centre float
 	return dy
 }
 
-// schurComplement is the matrix with A_i•(X A_j Z⁻¹), summed over the blocks, in row i and column j.
+// schurComplement returns the matrix with A_i•(X A_j Z⁻¹), summed over the blocks, in row i and column j.
 func (p *fastestMixingSDP) schurComplement() *mat.SymDense {
 	m, n := len(p.graph.edges), p.graph.nodeCount
 	schur := mat.NewSymDense(m+1, nil)
@@ -158,8 +159,8 @@ func (p *fastestMixingSDP) schurComplement() *mat.SymDense {
 	return schur
 }
 
-// maxStepLengths is how far Z can go along dZ and X along dX: the largest power of 0.9 that keeps them positive
-// definite, less 5 %.
+// maxStepLengths returns the step lengths of Z along dZ and X along dX: the largest power of 0.9 that keeps them
+// positive definite, less 5 %.
 func (p *fastestMixingSDP) maxStepLengths() (along, aside float64) {
 	along, aside = 1, 1
 	var sum mat.SymDense
@@ -180,7 +181,7 @@ func (p *fastestMixingSDP) maxStepLengths() (along, aside float64) {
 	return 0.95 * along, 0.95 * aside
 }
 
-// edgeQuadraticForm is aᵀSa for a = e_i − e_j.
+// edgeQuadraticForm returns aᵀSa for a = e_i − e_j.
 func edgeQuadraticForm(s *mat.SymDense, e Edge) float64 {
 	return s.At(e.I, e.I) + s.At(e.J, e.J) - 2*s.At(e.I, e.J)
 }
@@ -193,7 +194,7 @@ func addScaledMatrix(dst *mat.SymDense, c float64, s *mat.SymDense) {
 	}
 }
 
-// traceOfProduct is A•B = tr AB.
+// traceOfProduct returns A•B = tr AB.
 func traceOfProduct(a, b *mat.SymDense) float64 {
 	sum := 0.0
 	for i := range a.SymmetricDim() {
@@ -205,12 +206,12 @@ func traceOfProduct(a, b *mat.SymDense) float64 {
 	return sum
 }
 
-// symmetrizedProduct is the symmetric part of a product.
+// symmetrizedProduct returns the symmetric part of a matrix product.
 func symmetrizedProduct(first *mat.SymDense, factors ...*mat.SymDense) *mat.SymDense {
 	product := mat.DenseCopyOf(first)
 	for _, f := range factors {
 		var next mat.Dense
-		next.Mul(product, mat.DenseCopyOf(f)) // gonum multiplies symmetric matrices ten times slower than general ones
+		next.Mul(product, mat.DenseCopyOf(f)) // gonum multiplies general matrices ten times faster than symmetric ones
 		product = &next
 	}
 	n := first.SymmetricDim()

@@ -5,19 +5,19 @@ import (
 	"math"
 )
 
-// The bounds of the search for the fastest weights.
+// Limits of the search for the fastest-mixing weights.
 const (
-	maxFastestWeightsEdges  = 2000 // a step solves a dense system of this size: ten seconds in all
-	fastestWeightsTolerance = 1e-6 // how far |λ₂| may be above the optimum, relative to it
-	maxFastestWeightsSteps  = 50   // about ten are needed
+	maxFastestWeightsEdges  = 2000 // each step solves a dense system of this size: ten seconds in total
+	fastestWeightsTolerance = 1e-6 // tolerance of |λ₂| relative to the optimum
+	maxFastestWeightsSteps  = 50   // usually about ten steps are needed
 )
 
-// ErrTooManyEdges says that [spec.EdgeWeightsFastest] weights cannot be had of a graph.
+// ErrTooManyEdges reports a graph that is too large for [spec.EdgeWeightsFastest].
 var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", maxFastestWeightsEdges)
 
-// fastestMixingWeights are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric
-// fastest distributed linear averaging). Weights and own weights may come out negative. The search starts at the best
-// constant, and its result is never worse.
+// fastestMixingWeights returns the symmetric weights with the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric
+// fastest distributed linear averaging). Edge weights and own weights may be negative. The search starts at the best
+// constant weights, and its result is never worse.
 func fastestMixingWeights(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)
@@ -30,7 +30,7 @@ func fastestMixingWeights(g *Graph) ([]float64, error) {
 		return nil, err
 	}
 	bestNorm := absSecondEigenvalue(g, best)
-	if bestNorm < 1e-12 { // a complete graph agrees in one step
+	if bestNorm < 1e-12 { // a complete graph reaches consensus in one step
 		return best, nil
 	}
 	p := newFastestMixingSDP(g, best, 2*bestNorm)
@@ -45,7 +45,7 @@ func fastestMixingWeights(g *Graph) ([]float64, error) {
 	return best, nil
 }
 
-// absSecondEigenvalue is |λ₂| of W.
+// absSecondEigenvalue returns |λ₂| of W.
 func absSecondEigenvalue(g *Graph, weights []float64) float64 {
 	return math.Sqrt((&MixingMatrix{Graph: g, EdgeWeights: weights}).SecondEigenvalue(1))
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestFastestClosedForms compares with known optima. Where all edges are alike, the best constant is the fastest.
+// TestFastestClosedForms compares the weights with known optima. If all edges are equivalent, the best constant is
+// optimal.
 func TestFastestClosedForms(t *testing.T) {
 	join := func(n int, joined func(i, j int) bool) *Graph { return graphFromPredicate(n, joined) }
 	for name, c := range map[string]struct {
@@ -38,8 +39,8 @@ func TestFastestClosedForms(t *testing.T) {
 	}
 }
 
-// TestFastestIsCertified checks the dual solution by itself: by weak duality no weights have a smaller |λ₂| than its
-// value.
+// TestFastestIsCertified verifies the dual solution independently. By weak duality no weights have a smaller |λ₂| than
+// its value.
 func TestFastestIsCertified(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
@@ -86,7 +87,7 @@ func TestFastestIsCertified(t *testing.T) {
 	}
 }
 
-// dualValue is the bound that X₁ and X₂ prove, after checking that they are feasible.
+// dualValue returns the lower bound given by X₁ and X₂ after checking that they are feasible.
 func dualValue(t *testing.T, p *fastestMixingSDP) float64 {
 	t.Helper()
 	x1, x2 := p.inequalities[0].x, p.inequalities[1].x
@@ -124,7 +125,7 @@ func TestFastestRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkFastest is the search on the densest graphs of feddec Table 1, and on a live graph of 50 devices.
+// BenchmarkFastest runs the search on the densest graphs of feddec Table 1 and on a realistic graph of 50 devices.
 func BenchmarkFastest(b *testing.B) {
 	for name, draw := range map[string]func(*rand.Rand) (*Graph, error){
 		"random40p0.7": func(rng *rand.Rand) (*Graph, error) { return ConnectedRandomGraph(40, 0.7, rng) },

@@ -9,22 +9,22 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 )
 
-// Edge joins nodes I and J, I < J.
+// Edge joins nodes I and J, with I < J.
 type Edge struct{ I, J int }
 
-// Point is a place in the plane; in the experiments, in the unit square.
+// Point is a position in the plane; in the experiments, in the unit square.
 type Point struct{ X, Y float64 }
 
-// Graph is an undirected graph without loops whose nodes are numbered from 0. It does not change once it is made.
+// Graph is an immutable undirected graph without loops. Its nodes are numbered from 0.
 type Graph struct {
 	nodeCount     int
 	edges         []Edge
-	nodeIDs       []string // nil: the numbers
-	nodePositions []Point  // nil: unknown
+	nodeIDs       []string // node names; nil = the node numbers
+	nodePositions []Point  // node positions; nil = unknown
 }
 
-// New makes a graph of n nodes with these edges, whose ends and whose order may be anything. It fails on an end that is
-// not among the nodes, on a loop and on an edge that is there twice.
+// New returns a graph of n nodes with the given edges, which may be in any order and direction. It returns an error for
+// an unknown node, a loop or a duplicate edge.
 func New(n int, edges []Edge) (*Graph, error) {
 	sorted := slices.Clone(edges)
 	for k, e := range sorted {
@@ -48,7 +48,7 @@ func New(n int, edges []Edge) (*Graph, error) {
 	return &Graph{nodeCount: n, edges: sorted}, nil
 }
 
-// graphFromPredicate makes the graph of n nodes in which nodes i < j are joined when joined(i, j); it asks in
+// graphFromPredicate returns the graph of n nodes in which nodes i < j are joined if joined(i, j). It calls joined in
 // lexicographic order.
 func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
 	g := &Graph{nodeCount: n}
@@ -62,16 +62,16 @@ func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
 	return g
 }
 
-// NodeCount is the number of nodes.
+// NodeCount returns the number of nodes.
 func (g *Graph) NodeCount() int { return g.nodeCount }
 
-// Edges are the edges in lexicographic order. The caller must not change them.
+// Edges returns the edges in lexicographic order. The caller must not modify them.
 func (g *Graph) Edges() []Edge { return g.edges }
 
-// Positions are the places of the nodes, or nil. The caller must not change them.
+// Positions returns the positions of the nodes, or nil. The caller must not modify them.
 func (g *Graph) Positions() []Point { return g.nodePositions }
 
-// NodeID is the name of a node: its number, unless the graph came from a file with other names.
+// NodeID returns the name of a node: its number, unless the graph comes from a file with other names.
 func (g *Graph) NodeID(i int) string {
 	if g.nodeIDs == nil {
 		return strconv.Itoa(i)
@@ -79,7 +79,7 @@ func (g *Graph) NodeID(i int) string {
 	return g.nodeIDs[i]
 }
 
-// Adjacency are the edges as the mixing kernel wants them; edge k of the one is edge k of the other.
+// Adjacency returns the adjacency lists for the mixing functions of package d2d. Edges keep their numbers.
 func (g *Graph) Adjacency() *d2d.Adjacency {
 	pairs := make([][2]int, len(g.edges))
 	for k, e := range g.edges {
@@ -88,7 +88,7 @@ func (g *Graph) Adjacency() *d2d.Adjacency {
 	return d2d.NewAdjacency(g.nodeCount, pairs)
 }
 
-// Degrees are the numbers of edges at each node.
+// Degrees returns the number of edges at each node.
 func (g *Graph) Degrees() []int {
 	degrees := make([]int, g.nodeCount)
 	for _, e := range g.edges {
@@ -98,13 +98,13 @@ func (g *Graph) Degrees() []int {
 	return degrees
 }
 
-// DegreeStats is the smallest, mean and largest number of neighbours.
+// DegreeStats holds the minimum, mean and maximum degree of a graph.
 type DegreeStats struct {
 	Min, Max int
 	Mean     float64
 }
 
-// DegreeStats summarises the degrees; all zero without nodes.
+// DegreeStats returns the minimum, mean and maximum degree; all are 0 without nodes.
 func (g *Graph) DegreeStats() DegreeStats {
 	if g.nodeCount == 0 {
 		return DegreeStats{}

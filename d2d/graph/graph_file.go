@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// GraphFileError says what is wrong in a graph file, and where.
+// GraphFileError describes an error in a graph file and its position.
 type GraphFileError struct {
 	File         string
-	Line, Column int // from 1; 0 = the whole file
+	Line, Column int // 1-based position; 0 = the whole file
 	Problem      string
 }
 
-// Error is FILE:LINE:COLUMN: problem.
+// Error returns FILE:LINE:COLUMN: problem.
 func (e *GraphFileError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.File, e.Problem)
@@ -25,20 +25,20 @@ func (e *GraphFileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-// ParseGraphFile reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the
-// graph's order, and is nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or
-// "from,to,weight",
+// ParseGraphFile reads a graph file. file is its name in errors. weights has one weight per edge in the graph's order,
+// or is nil if the file has no weights. The file is an edge list as CSV, whose first line is "from,to" or
+// "from,to,weight":
 //
 //	from,to,weight
 //	a,b,0.25
 //	b,c,0.5
 //
-// or JSON, which can also have places and nodes without edges:
+// or JSON, which can also contain positions and nodes without edges:
 //
 //	{"nodes": [{"id": "a", "x": 0.1, "y": 0.9}, …], "edges": [{"from": "a", "to": "b", "weight": 0.25}, …]}
 //
-// Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are
-// whole numbers. Bad files give a [*GraphFileError].
+// JSON nodes are numbered in file order. CSV nodes are numbered in the order of their ids, numerically if all are whole
+// numbers. An invalid file gives a [*GraphFileError].
 func ParseGraphFile(data []byte, file string) (g *Graph, weights []float64, err error) {
 	r := &graphFileReader{fileName: file, indexByNodeID: map[string]int{}, positionByEdge: map[Edge]filePosition{}}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
@@ -52,14 +52,14 @@ func ParseGraphFile(data []byte, file string) (g *Graph, weights []float64, err 
 	return r.buildGraph()
 }
 
-// filePosition is a line and a column, from 1.
+// filePosition is a line and a column, both from 1.
 type filePosition struct{ line, column int }
 
-// graphFileReader gathers what either format says.
+// graphFileReader collects the content of a file in either format.
 type graphFileReader struct {
 	fileName       string
 	nodeIDs        []string
-	indexByNodeID  map[string]int // of the ids
+	indexByNodeID  map[string]int // node numbers by id
 	nodePositions  []Point
 	edges          []weightedEdge
 	positionByEdge map[Edge]filePosition
@@ -74,7 +74,7 @@ func (r *graphFileReader) errorAt(at filePosition, format string, args ...any) e
 	return &GraphFileError{File: r.fileName, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
 }
 
-// addEdge adds an edge between known nodes, at a place in the file.
+// addEdge adds an edge between known nodes. at is its position in the file.
 func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *float64) error {
 	i, j := r.indexByNodeID[from], r.indexByNodeID[to]
 	e := Edge{min(i, j), max(i, j)}
@@ -95,7 +95,6 @@ func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *floa
 	return nil
 }
 
-// buildGraph is what was gathered.
 func (r *graphFileReader) buildGraph() (*Graph, []float64, error) {
 	if len(r.nodeIDs) == 0 {
 		return nil, nil, r.errorAt(filePosition{}, "the graph has no nodes")
@@ -120,13 +119,13 @@ func (r *graphFileReader) buildGraph() (*Graph, []float64, error) {
 	return g, weights, nil
 }
 
-// JSON renders a graph for [ParseGraphFile], with a weight an edge unless weights is nil.
+// JSON encodes a graph in the format of [ParseGraphFile], with one weight per edge unless weights is nil.
 func (g *Graph) JSON(weights []float64) []byte {
 	var b bytes.Buffer
 	line := func(k int, v any) {
 		text, err := json.Marshal(v)
 		if err != nil {
-			panic(fmt.Sprintf("graph: %v", err)) // a weight or place that is not finite: New and Parse let none in
+			panic(fmt.Sprintf("graph: %v", err)) // unreachable: non-finite values were rejected earlier
 		}
 		if k > 0 {
 			b.WriteByte(',')

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// readCSV reads the edge list. Edges wait until all nodes are known and numbered.
+// readCSV reads an edge list. Edges are added after all nodes are known and numbered.
 func (r *graphFileReader) readCSV(data []byte) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace = true
@@ -65,7 +65,7 @@ func (r *graphFileReader) readCSV(data []byte) error {
 	return nil
 }
 
-// assignNodeNumbers orders the ids that were met: by number when all are whole numbers, else by bytes.
+// assignNodeNumbers sorts the node ids: numerically if all are whole numbers, otherwise by bytes.
 func (r *graphFileReader) assignNodeNumbers() {
 	numbers := map[string]int{}
 	for id := range r.indexByNodeID {
@@ -76,7 +76,7 @@ func (r *graphFileReader) assignNodeNumbers() {
 	}
 	slices.SortFunc(r.nodeIDs, func(a, b string) int {
 		if len(numbers) == len(r.nodeIDs) {
-			return cmp.Or(cmp.Compare(numbers[a], numbers[b]), cmp.Compare(a, b)) // "1" and "01" are two ids
+			return cmp.Or(cmp.Compare(numbers[a], numbers[b]), cmp.Compare(a, b)) // "1" and "01" are different ids
 		}
 		return cmp.Compare(a, b)
 	})
@@ -95,6 +95,6 @@ func (r *graphFileReader) positionedCSVError(err error) error {
 	if errors.As(err, &parse) {
 		return r.errorAt(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
 	}
-	// io.EOF: there is nothing else to fail
+	// the only other error is io.EOF
 	return r.errorAt(filePosition{}, `empty; the first line must be "from,to" or "from,to,weight"`)
 }

@@ -20,7 +20,7 @@ type jsonEdge struct {
 	Weight *float64 `json:"weight,omitempty"`
 }
 
-// readJSON reads the JSON format. Edges wait until all nodes are known, whichever come first.
+// readJSON reads the JSON format. Edges are added after all nodes are known, because the keys may have any order.
 func (r *graphFileReader) readJSON(data []byte) error {
 	type placedEdge struct {
 		jsonEdge
@@ -66,7 +66,6 @@ func (r *graphFileReader) readJSON(data []byte) error {
 	return nil
 }
 
-// addNode adds a node with its place.
 func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	if n.ID == "" {
 		return r.errorAt(at, `node without an "id"`)
@@ -85,14 +84,13 @@ func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	return nil
 }
 
-// positionedJSONDecoder walks over a JSON text and knows where it is.
+// positionedJSONDecoder is a JSON decoder that knows its position in the text.
 type positionedJSONDecoder struct {
 	*graphFileReader
 	fileContent []byte
 	decoder     *json.Decoder
 }
 
-// nextValuePosition is where the next value begins.
 func (d *positionedJSONDecoder) nextValuePosition() filePosition {
 	at := int(d.decoder.InputOffset())
 	for at < len(d.fileContent) && strings.IndexByte(" \t\r\n,:", d.fileContent[at]) >= 0 {
@@ -101,13 +99,14 @@ func (d *positionedJSONDecoder) nextValuePosition() filePosition {
 	return d.filePositionOf(at)
 }
 
-// filePositionOf turns an offset into line and column.
+// filePositionOf converts an offset to a line and a column.
 func (d *positionedJSONDecoder) filePositionOf(offset int) filePosition {
 	before := d.fileContent[:min(offset, len(d.fileContent))]
 	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
-// errorWithPosition is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
+// errorWithPosition converts a decoder error to an error with a position. A syntax error is somewhere in the value that
+// begins at position at.
 func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.errorAt(d.filePositionOf(len(d.fileContent)), "the text ends in the middle")
@@ -128,7 +127,7 @@ func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 	return nil
 }
 
-// readObject reads an object that ends the text and calls member for each key, at whose place the value is unread.
+// readObject reads an object that ends the text. It calls member for each key, and member must read the value.
 func (d *positionedJSONDecoder) readObject(member func(key string, at filePosition) error) error {
 	if err := d.readDelimiter('{'); err != nil {
 		return err
@@ -153,7 +152,7 @@ func (d *positionedJSONDecoder) readObject(member func(key string, at filePositi
 	return nil
 }
 
-// readArray reads an array and calls element for each of its values, unread.
+// readArray reads an array. It calls element for each value, and element must read the value.
 func (d *positionedJSONDecoder) readArray(element func() error) error {
 	if err := d.readDelimiter('['); err != nil {
 		return err
@@ -166,7 +165,7 @@ func (d *positionedJSONDecoder) readArray(element func() error) error {
 	return d.readDelimiter(']')
 }
 
-// readElement reads one value into v and tells where it began; fields is what v knows, for the error.
+// readElement decodes one value into v and returns its position. fields names the expected fields in an error.
 func (d *positionedJSONDecoder) readElement(v any, fields string) (filePosition, error) {
 	at := d.nextValuePosition()
 	if err := d.decoder.Decode(v); err != nil {

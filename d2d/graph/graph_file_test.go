@@ -106,7 +106,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse wants no input to crash the reader, and what it takes to survive being written and read again.
+// FuzzParse checks that no input makes the parser panic, and that accepted graphs survive encoding and parsing.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("from,to,weight\na,b,0.25\nb,c,0.5\n"))
 	f.Add([]byte(`{"nodes": [{"id": "a", "x": 1, "y": 2}, {"id": "b", "x": 1, "y": 2}], "edges": [{"from": "a", "to": "b"}]}`))

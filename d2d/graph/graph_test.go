@@ -127,7 +127,7 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// TestComponentsTwin compares with reachability by repeated steps.
+// TestComponentsTwin compares the components with a simple reachability search.
 func TestComponentsTwin(t *testing.T) {
 	rng := newRNG(3)
 	for range 200 {
@@ -172,8 +172,8 @@ func TestConnectedDraws(t *testing.T) {
 	wantError(t, err, "none of 2222 random graphs of 300 nodes with link probability 0 was connected")
 }
 
-// TestConnectedDrawsAreTheFirst wants the conditioned draw to be the first connected one of plain draws, so that the
-// distribution is that of the definition.
+// TestConnectedDrawsAreTheFirst checks that the result is the first connected graph of a sequence of plain draws, so
+// that it has the defined distribution.
 func TestConnectedDrawsAreTheFirst(t *testing.T) {
 	got, err := graph.ConnectedGeographicGraph(10, 0.35, newRNG(5))
 	if err != nil {

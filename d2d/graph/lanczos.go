@@ -8,20 +8,22 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// The bounds of the search for extreme eigenvalues of large graphs.
+// Parameters of the search for extreme eigenvalues of large graphs.
 const (
-	// Up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos.
+	// maxDenseNodes is the maximum number of nodes for which all eigenvalues are computed, in O(n³). For larger graphs
+	// Lanczos computes only the extreme ones.
 	maxDenseNodes        = 1000
-	maxLanczosSteps      = 300 // each keeps a vector of n
-	lanczosCheckInterval = 20  // steps between two looks at how far it is
+	maxLanczosSteps      = 300 // each step stores a vector of n elements
+	lanczosCheckInterval = 20  // steps between convergence checks
 	lanczosTolerance     = 1e-10
 )
 
-// extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are
-// orthogonal to 𝟙, which must be an eigenvector of it; mul stores its product with x in dst. It takes Lanczos steps,
-// all orthogonalised again, from a start that is drawn from a seed of its own, until both ends are known to 1e-10 of
-// the larger one, or for 300 steps: then what it returns lies within the true ends. n is at least 2. Cost: a product
-// and O(n) a step and vector.
+// extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix, n ≥ 2, on the vectors
+// orthogonal to 𝟙, which must be an eigenvector. mul stores the product of the matrix with x in dst.
+//
+// It performs Lanczos steps with full reorthogonalisation from a random start vector with a fixed seed. It stops when
+// both eigenvalues are known to 1e-10 relative to the larger one, or after 300 steps, when the results lie within the
+// true extremes. A step costs one product and O(n) per basis vector.
 func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	v := make([]float64, n)
@@ -29,7 +31,7 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 		v[i] = rng.NormFloat64()
 	}
 	var basis [][]float64
-	var diagonal, beside []float64 // of the tridiagonal matrix of the Lanczos vectors
+	var diagonal, beside []float64 // diagonal and off-diagonal elements of the tridiagonal matrix
 	norm := orthogonalize(v, nil)
 	for len(basis) < min(maxLanczosSteps, n-1) {
 		floats.Scale(1/norm, v)
@@ -52,8 +54,8 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	return low, high
 }
 
-// orthogonalize takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would
-// leave rounding errors, from which Lanczos makes copies of eigenvalues.
+// orthogonalize removes the components of v along 𝟙 and the basis, and returns the remaining norm. It makes two passes,
+// because rounding errors of a single pass would create spurious copies of eigenvalues.
 func orthogonalize(v []float64, basis [][]float64) float64 {
 	for range 2 {
 		floats.AddConst(-floats.Sum(v)/float64(len(v)), v)
@@ -64,8 +66,8 @@ func orthogonalize(v []float64, basis [][]float64) float64 {
 	return floats.Norm(v, 2)
 }
 
-// ritzExtremes returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of
-// the matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
+// ritzExtremes returns the extreme eigenvalues of the tridiagonal matrix and a bound on their distance from eigenvalues
+// of the original matrix. The bound is the next off-diagonal element times the last element of the eigenvectors.
 func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far float64) {
 	k := len(diagonal)
 	t := mat.NewSymDense(k, nil)
@@ -85,7 +87,7 @@ func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far floa
 	return values[0], values[k-1], norm * max(math.Abs(vectors.At(k-1, 0)), math.Abs(vectors.At(k-1, k-1)))
 }
 
-// laplacianProduct stores in dst Σ w_ij (x_i − x_j)(e_i − e_j).
+// laplacianProduct returns a function that stores Σ w_ij (x_i − x_j)(e_i − e_j) in dst.
 func laplacianProduct(g *Graph, weights []float64) func(dst, x []float64) {
 	return func(dst, x []float64) {
 		clear(dst)

@@ -8,16 +8,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// MixingMatrix is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from
-// the links that are.
+// MixingMatrix is a graph with edge weights. It represents the matrix W when all links are up, and computes W^t for a
+// set of active links.
 type MixingMatrix struct {
 	Graph                *Graph
-	EdgeWeights          []float64 // one an edge
-	usesActiveMetropolis bool      // W^t is made anew from the degrees of the active graph, by Metropolis
+	EdgeWeights          []float64 // one weight per edge
+	usesActiveMetropolis bool      // whether W^t has the Metropolis weights of the active graph
 }
 
-// NewMixingMatrix weighs the edges of a graph by a rule. [spec.EdgeWeightsBestConstant] and [spec.EdgeWeightsFastest]
-// need a connected graph and fail with a [*DisconnectedError] on others.
+// NewMixingMatrix computes the edge weights of a graph by a rule. [spec.EdgeWeightsBestConstant] and
+// [spec.EdgeWeightsFastest] require a connected graph and return a [*DisconnectedError] for others.
 func NewMixingMatrix(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) {
 	weights, err := g.edgeWeightsByRule(rule)
 	if err != nil {
@@ -26,8 +26,8 @@ func NewMixingMatrix(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) 
 	return &MixingMatrix{Graph: g, EdgeWeights: weights, usesActiveMetropolis: rule == spec.EdgeWeightsMetropolis}, nil
 }
 
-// NewMixingMatrixFromWeights is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must
-// be finite.
+// NewMixingMatrixFromWeights returns a MixingMatrix with the given weights, one per edge in the order of g's edges. The
+// weights must be finite.
 func NewMixingMatrixFromWeights(g *Graph, weights []float64) (*MixingMatrix, error) {
 	if len(weights) != len(g.edges) {
 		return nil, fmt.Errorf("%d weights for %d edges", len(weights), len(g.edges))
@@ -41,10 +41,10 @@ func NewMixingMatrixFromWeights(g *Graph, weights []float64) (*MixingMatrix, err
 	return &MixingMatrix{Graph: g, EdgeWeights: weights}, nil
 }
 
-// ComputeActiveWeights stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down
-// weighs 0. It is symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all
-// others stay, and the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one
-// number a node.
+// ComputeActiveWeights stores the weights of W^t in dst. up reports for each edge whether the link is up; otherwise its
+// weight is 0. W^t is always symmetric and doubly stochastic. Metropolis weights are recomputed for the active graph.
+// With other rules the weight of a failed link is added to the own weights of its ends. degrees is scratch space for
+// one number per node.
 func (m *MixingMatrix) ComputeActiveWeights(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges
 	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodeCount {

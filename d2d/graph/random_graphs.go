@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// GeographicGraph joins the points that are nearer to each other than radius (feddec section 4: "smaller than"). Graphs
-// of the same points share them, so those of a larger radius have all the edges of those of a smaller one.
+// GeographicGraph returns the graph that joins all pairs of points at a distance less than radius (feddec section 4:
+// "smaller than"). A larger radius on the same points only adds edges. The graph keeps points.
 func GeographicGraph(points []Point, radius float64) *Graph {
 	g := graphFromPredicate(len(points), func(i, j int) bool { return isWithinRadius(points[i], points[j], radius) })
 	g.nodePositions = points
@@ -18,7 +18,7 @@ func isWithinRadius(a, b Point, radius float64) bool {
 	return float64(dx*dx)+float64(dy*dy) < float64(radius*radius)
 }
 
-// ScatterPoints fills points uniformly over the unit square; it draws x, then y, point by point.
+// ScatterPoints fills points uniformly over the unit square. It draws x, then y, for each point.
 func ScatterPoints(points []Point, rng *rand.Rand) {
 	for i := range points {
 		points[i].X = rng.Float64()
@@ -26,23 +26,24 @@ func ScatterPoints(points []Point, rng *rand.Rand) {
 	}
 }
 
-// RandomGraph joins each pair of n nodes with probability p; it draws once a pair, in lexicographic order.
+// RandomGraph returns a graph of n nodes in which each pair is joined with probability p. It draws once per pair, in
+// lexicographic order.
 func RandomGraph(n int, p float64, rng *rand.Rand) *Graph {
 	return graphFromPredicate(n, func(_, _ int) bool { return rng.Float64() < p })
 }
 
-// RingGraph joins each of n nodes with the next and the last with the first; two nodes have one edge.
+// RingGraph returns a ring of n nodes. Two nodes have one edge.
 func RingGraph(n int) *Graph {
 	return graphFromPredicate(n, func(i, j int) bool { return j == i+1 || i == 0 && j == n-1 })
 }
 
-// CompleteGraph joins all n nodes with each other.
+// CompleteGraph returns the graph of n nodes with all edges.
 func CompleteGraph(n int) *Graph {
 	return graphFromPredicate(n, func(_, _ int) bool { return true })
 }
 
-// ConnectedGeographicGraph scatters n points over the unit square until [GeographicGraph] of them is connected: a
-// realisation conditioned on connectedness. It gives up, with an error, after a number of draws that is bounded by n.
+// ConnectedGeographicGraph scatters n points over the unit square until their [GeographicGraph] is connected. The
+// result is a sample conditioned on connectedness. It returns an error after maxGraphDraws(n) attempts.
 func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, error) {
 	points, f := make([]Point, n), newUnionFind(n)
 	for range maxGraphDraws(n) {
@@ -64,7 +65,8 @@ func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, er
 		"use a larger radius or other nodes", maxGraphDraws(n), n, radius)
 }
 
-// ConnectedRandomGraph draws [RandomGraph] graphs until one is connected, as [ConnectedGeographicGraph] does.
+// ConnectedRandomGraph draws [RandomGraph] graphs until one is connected. It returns an error after maxGraphDraws(n)
+// attempts.
 func ConnectedRandomGraph(n int, p float64, rng *rand.Rand) (*Graph, error) {
 	for range maxGraphDraws(n) {
 		if g := RandomGraph(n, p, rng); g.IsConnected() {
@@ -75,6 +77,6 @@ func ConnectedRandomGraph(n int, p float64, rng *rand.Rand) (*Graph, error) {
 		"use a larger probability", maxGraphDraws(n), n, p)
 }
 
-// maxGraphDraws bounds the search for a connected graph to about a second: a draw looks at n²/2 pairs. Graphs as rare
-// as one in a hundred thousand are found for n = 10.
+// maxGraphDraws returns the maximum number of attempts to draw a connected graph. It limits the search to about a
+// second, because an attempt examines n²/2 pairs. For n = 10 it finds graphs with a probability of only 10⁻⁵.
 func maxGraphDraws(n int) int { return min(max(200_000_000/max(n*n, 1), 1000), 1_000_000) }

@@ -7,7 +7,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// laplacianMatrix is Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+// laplacianMatrix returns Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
 func laplacianMatrix(g *Graph, weights []float64) *mat.SymDense {
 	l := mat.NewSymDense(g.nodeCount, nil)
 	for k, e := range g.edges {
@@ -19,32 +19,33 @@ func laplacianMatrix(g *Graph, weights []float64) *mat.SymDense {
 	return l
 }
 
-// LaplacianSpectrum are the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first; the last is
-// 0, and the one before it is positive when the graph is connected.
+// LaplacianSpectrum returns the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first. The last
+// one is 0. The second to last is positive if the graph is connected.
 func LaplacianSpectrum(g *Graph) []float64 {
 	return symmetricEigenvalues(laplacianMatrix(g, constantWeights(g, 1)))
 }
 
-// DenseMatrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+// DenseMatrix returns W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
 func (m *MixingMatrix) DenseMatrix() *mat.SymDense {
 	w := laplacianMatrix(m.Graph, m.EdgeWeights)
 	w.ScaleSym(-1, w)
 	return addScaledIdentity(w, 1)
 }
 
-// Spectrum are the eigenvalues of W, largest first. The eigenvalue of 𝟙 is 1.
+// Spectrum returns the eigenvalues of W, largest first. The vector 𝟙 has the eigenvalue 1.
 func (m *MixingMatrix) Spectrum() []float64 { return symmetricEigenvalues(m.DenseMatrix()) }
 
-// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each
-// step, apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that
-// of 𝟙, negative ones counted by size. It is exact, and 1 for a graph that is not connected; of a fixed W with more
-// than 1,000 nodes it is a bound from below, exact to nine digits but for graphs that hardly mix.
+// SecondEigenvalue returns |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up independently with
+// probability linkUp in each step. For linkUp = 1, W is fixed and the result is |λ₂(W)|². The result is 1 for a graph
+// that is not connected. It is exact, except for a fixed W with more than 1,000 nodes: there it is a lower bound,
+// accurate to nine digits unless the graph hardly mixes.
 func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 	if m.Graph.nodeCount < 2 {
 		return 0
 	}
 	if linkUp == 1 && m.Graph.nodeCount > maxDenseNodes {
-		low, high := extremeEigenvalues(m.Graph.nodeCount, laplacianProduct(m.Graph, m.EdgeWeights)) // of I − W
+		// Eigenvalues of I − W.
+		low, high := extremeEigenvalues(m.Graph.nodeCount, laplacianProduct(m.Graph, m.EdgeWeights))
 		second := max(math.Abs(1-low), math.Abs(1-high))
 		return second * second
 	}
@@ -58,9 +59,9 @@ func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 	return secondLargestEigenvalue(m.expectedSquaredMatrix(linkUp))
 }
 
-// expectedSquaredMatrix is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l
-// a_lᵀ. As E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L
-// with all links up.
+// expectedSquaredMatrix returns E[W²] if the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l
+// a_l a_lᵀ. As E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, where L₁
+// is L with all links up.
 func (m *MixingMatrix) expectedSquaredMatrix(p float64) *mat.SymDense {
 	squares := make([]float64, len(m.EdgeWeights))
 	for k, w := range m.EdgeWeights {
@@ -77,7 +78,8 @@ func (m *MixingMatrix) expectedSquaredMatrix(p float64) *mat.SymDense {
 	return square
 }
 
-// MixingAlphaOfEigenvalue is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
+// MixingAlphaOfEigenvalue returns α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1). It returns +Inf for eigenvalues of at least
+// 1, i.e. if the agents do not mix.
 func MixingAlphaOfEigenvalue(secondEigenvalue float64) float64 {
 	if secondEigenvalue >= 1 {
 		return math.Inf(1)
@@ -92,13 +94,14 @@ func addScaledIdentity(s *mat.SymDense, by float64) *mat.SymDense {
 	return s
 }
 
-// secondLargestEigenvalue is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙.
+// secondLargestEigenvalue returns the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙 on the vectors orthogonal to
+// 𝟙.
 func secondLargestEigenvalue(s *mat.SymDense) float64 {
 	lambda := symmetricEigenvalues(centeredMatrix(s))
 	return max(math.Abs(lambda[0]), math.Abs(lambda[len(lambda)-1]))
 }
 
-// centeredMatrix is S − 𝟙𝟙ᵀ/n.
+// centeredMatrix returns S − 𝟙𝟙ᵀ/n.
 func centeredMatrix(s *mat.SymDense) *mat.SymDense {
 	n := s.SymmetricDim()
 	c := mat.NewSymDense(n, nil)
@@ -110,8 +113,8 @@ func centeredMatrix(s *mat.SymDense) *mat.SymDense {
 	return c
 }
 
-// symmetricEigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are
-// not finite only, and those are refused where weights come in.
+// symmetricEigenvalues returns the eigenvalues of a symmetric matrix, largest first. gonum's QL iteration fails only on
+// matrices that are not finite, and non-finite weights are rejected as input.
 func symmetricEigenvalues(s mat.Symmetric) []float64 {
 	if s.SymmetricDim() == 0 {
 		return nil

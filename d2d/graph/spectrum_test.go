@@ -28,13 +28,13 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestLaplacianSpectra compares with closed forms.
+// TestLaplacianSpectra compares spectra with closed forms.
 func TestLaplacianSpectra(t *testing.T) {
 	const n = 9
 	for name, c := range map[string]struct {
 		g        *graph.Graph
 		largest  float64
-		smallest float64 // but 0
+		smallest float64 // smallest nonzero eigenvalue
 	}{
 		"path":     {path(t, n), 2 - 2*math.Cos(math.Pi*(n-1)/n), 2 - 2*math.Cos(math.Pi/n)},
 		"ring":     {graph.RingGraph(n), 2 - 2*math.Cos(2*math.Pi*4/n), 2 - 2*math.Cos(2*math.Pi/n)},
@@ -48,14 +48,14 @@ func TestLaplacianSpectra(t *testing.T) {
 	}
 }
 
-// TestSecondEigenvalues compares with closed forms: 1 − w·λ of the Laplacian for constant weights.
+// TestSecondEigenvalues compares |λ₂| with closed forms: 1 − w·λ of the Laplacian for constant weights.
 func TestSecondEigenvalues(t *testing.T) {
 	const n = 9
 	ring := func(k int) float64 { return 2 - 2*math.Cos(2*math.Pi*float64(k)/n) }
 	for name, c := range map[string]struct {
 		g    *graph.Graph
 		rule spec.EdgeWeightRule
-		want float64 // |λ₂|
+		want float64
 	}{
 		"complete, metropolis":    {graph.CompleteGraph(n), spec.EdgeWeightsMetropolis, 0},
 		"complete, best constant": {graph.CompleteGraph(n), spec.EdgeWeightsBestConstant, 0},
@@ -66,7 +66,7 @@ func TestSecondEigenvalues(t *testing.T) {
 		"ring, metropolis":        {graph.RingGraph(n), spec.EdgeWeightsMetropolis, 1 - ring(1)/3},
 		"ring, best constant": {graph.RingGraph(n), spec.EdgeWeightsBestConstant,
 			(ring(4) - ring(1)) / (ring(4) + ring(1))},
-		// bipartite: the sign of every second node alternates for ever
+		// bipartite: the sign of every second node alternates forever
 		"even ring, max degree": {graph.RingGraph(8), spec.EdgeWeightsMaxDegree, 1},
 		"pair, max degree":      {graph.RingGraph(2), spec.EdgeWeightsMaxDegree, 1},
 		"pair, metropolis":      {graph.RingGraph(2), spec.EdgeWeightsMetropolis, 0},
@@ -85,7 +85,7 @@ func TestSecondEigenvalues(t *testing.T) {
 	}
 }
 
-// TestBestConstantIsBest compares with all other constants on a grid.
+// TestBestConstantIsBest compares the weight with other constants on a grid.
 func TestBestConstantIsBest(t *testing.T) {
 	rng := newRNG(1)
 	for range 20 {
@@ -114,7 +114,7 @@ func filled(n int, v float64) []float64 {
 	return s
 }
 
-// everyW calls visit with W^t and its probability, for all 2^m sets of links that are up.
+// everyW calls visit with W^t and its probability, for all 2^m sets of active links.
 func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probability float64)) {
 	links := len(m.EdgeWeights)
 	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.NodeCount())
@@ -132,7 +132,7 @@ func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probab
 	}
 }
 
-// TestExpectedSquares compares E[WWᵀ] with the sum over all sets of links that are up.
+// TestExpectedSquares compares E[WWᵀ] with the sum over all sets of active links.
 func TestExpectedSquares(t *testing.T) {
 	rng := newRNG(2)
 	graphs := map[string]*graph.Graph{"complete": graph.CompleteGraph(5), "star": star(t, 7),
@@ -144,7 +144,7 @@ func TestExpectedSquares(t *testing.T) {
 			graphs[string(rune('A'+len(graphs)))] = g
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(graphs)) { // each draws from the one generator
+	for _, name := range slices.Sorted(maps.Keys(graphs)) { // sorted, because all graphs use the same random generator
 		g := graphs[name]
 		given, err := graph.NewMixingMatrixFromWeights(g, make([]float64, len(g.Edges())))
 		if err != nil {
@@ -165,8 +165,8 @@ func TestExpectedSquares(t *testing.T) {
 				var eigen mat.EigenSym
 				eigen.Factorize(sum, false)
 				lambda := eigen.Values(nil)
-				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 of 𝟙; for given weights another may be above
-				// 1.
+				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 for 𝟙. With given weights another eigenvalue
+				// may exceed 1.
 				want, gone := 0.0, false
 				for _, l := range lambda {
 					if !gone && math.Abs(l-1) < 1e-9 {
@@ -181,8 +181,8 @@ func TestExpectedSquares(t *testing.T) {
 	}
 }
 
-// TestActiveWeights checks W^t on every set of links: symmetric by construction, nothing over links that are down, and
-// own weights that are not negative under Metropolis.
+// TestActiveWeights checks W^t for every set of active links. W^t is symmetric by construction, has weight 0 on failed
+// links, and its own weights are not negative with Metropolis.
 func TestActiveWeights(t *testing.T) {
 	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2},
 		graph.Edge{I: 3, J: 4})
@@ -265,7 +265,7 @@ func TestUnknownRule(t *testing.T) {
 	wantError(t, err, `no rule of weights is called "best"`)
 }
 
-// BenchmarkSpectrum is |λ̂₂| of a graph of 300 nodes, all links up, and with failing links under Metropolis.
+// BenchmarkSpectrum computes |λ̂₂| of a graph of 300 nodes, with all links up, and with failing links under Metropolis.
 func BenchmarkSpectrum(b *testing.B) {
 	g, err := graph.ConnectedGeographicGraph(300, 0.15, newRNG(4))
 	if err != nil {

@@ -1,32 +1,31 @@
-// Package grid makes rows of readings, on a grid of times, by the recipe of a task. It is pure: readings come in, rows
-// come out.
+// Package grid converts readings into rows on a time grid, as the recipe of a task defines. It performs no I/O.
 //
 //	g, err := grid.NewRowBuilder(grid.RowBuilderConfig{Recipe: recipe, ExpandedFeatures: features, Target: target,
-//		Zone: zone})
+//		CalendarZone: zone})
 //	for each reading, in the order of arrival {
-//		g.Add(reading)
-//		rows := g.TakeRows() // the new ones
+//		g.AddReading(reading)
+//		rows := g.TakeRows() // the new rows
 //	}
 //
 // # Time
 //
-// Grid points are the multiples of the recipe's step, in UTC. Point t stands for the readings with a time in (t −
-// step, t], joined. A row at t sees points up to t, its target excepted.
+// Grid points are the multiples of the recipe's step, in UTC. Point t aggregates the readings with a time in (t − step,
+// t]. A row at t uses points up to t, except for its target.
 //
-// The watermark is the time of the newest reading, less the lateness. A reading that is older than the watermark when
-// it comes is late. Others wait in a queue, in order of time and input, until the watermark has passed them, so that
-// readings which come in another order within the lateness make the same rows, to the bit. The same input at the same
-// time counts once: the first that came. On leaving the queue, in order of time, it is decided whether an input is
-// stuck, or jumps.
+// The watermark is the time of the newest reading minus the lateness. A reading that is older than the watermark on
+// arrival is late. Other readings wait in a queue, ordered by time and input, until the watermark has passed them. So
+// any order of arrival within the lateness produces bit-identical rows. If several readings have the same input, source
+// and time, only the first is used. Stuck inputs and jumps are detected when readings leave the queue, in order of
+// time.
 //
-// A row is made when the watermark has passed t, and the point of its target. Rows are made in order of time, and none
-// is changed or made later. A target whose input has a wait is a label: its readings are of time t and may come later
-// than others. The row, and those behind it, wait until the label is there or the watermark has passed t + wait.
+// A row is made when the watermark has passed t and the point of its target. Rows are made in order of time and never
+// change. A target whose input has a label lateness is a label: its reading has time t and may arrive later. The row
+// and all later rows wait until the label has arrived or the watermark has passed t + label lateness.
 //
 // # Bounds
 //
-// The queue has at most Config.MaxQueuedReadings readings; beyond, the oldest leave early, and readings before them are
-// [ReasonNoRoom]. Each input has as many points in memory as its columns, and the wait for the target, reach back.
-// After a silence of [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes
-// of "missing: mean" stay.
+// The queue holds at most RowBuilderConfig.MaxQueuedReadings readings. If it is full, the oldest readings leave it
+// early, and readings older than these are rejected with [ReasonNoRoom]. For each input, memory holds the points that
+// its columns and the wait for the target require. After [MaxSilentPoints] points without a reading the rows start
+// again, so that a wrong clock does not cost computing time. The means and classes for "missing: mean" are kept.
 package grid

@@ -14,7 +14,7 @@ import (
 
 const hour = 60 * minute
 
-// hourly is a recipe of a temperature, an hour a point.
+// hourly returns a recipe with one temperature input and an hourly grid.
 func hourly(change func(c *grid.RowBuilderConfig)) grid.RowBuilderConfig {
 	c := grid.RowBuilderConfig{
 		Recipe: spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
@@ -30,14 +30,14 @@ func hourly(change func(c *grid.RowBuilderConfig)) grid.RowBuilderConfig {
 
 func temp(at int64, v float64) grid.Reading { return grid.Reading{Input: "temp", Time: at, Value: v} }
 
-// countOf tells how a grid counts the readings of an input.
+// countOf formats the counts of an input.
 func countOf(g *grid.RowBuilder, place int) string {
 	counts, dropped, strange := g.ReadingCounts()
 	c := counts[place]
 	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
 }
 
-// TestTextOfANumber has a number come as a text, as in JSON with quotes, and true for 1.
+// TestTextOfANumber checks that numbers as texts are used, such as quoted JSON numbers, and true as 1.
 func TestTextOfANumber(t *testing.T) {
 	rows, g := run(t, hourly(nil), []grid.Reading{{Input: "temp", Time: 10 * hour, Text: "21.5", Value: 21.5},
 		{Input: "temp", Time: 11 * hour, Text: "true", Value: 1}, temp(12*hour, 3), temp(13*hour, 4)})
@@ -47,7 +47,7 @@ func TestTextOfANumber(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotUsedIsCounted wants each reading that is not used under its reason.
+// TestWhatIsNotUsedIsCounted checks that each rejected reading is counted under its reason.
 func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	came := []grid.Reading{
 		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4), // twice, late
@@ -56,7 +56,7 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 		{Input: "sun", Time: 11 * hour},
 		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
 		{Input: "wd", Time: 12 * hour},
-		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // 12 has no temperature, 13 nothing at all
+		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // no temperature at 12, no reading at all at 13
 	}
 	rows, g := run(t, hourly(nil), came)
 	want := "4 map[bad_time:2 gap:1 late:1 missing:1 not_a_number:1 not_finite:1 out_of_range:1 twice:1] 1 1"
@@ -71,8 +71,8 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	}
 }
 
-// TestCountsSayWhere wants line and time of the last reading that was not used, in total and for each reason, and the
-// time of the last row that was not made, whether a reading was refused when it came or when it left the queue.
+// TestCountsSayWhere checks the line and time of the last rejected reading, in total and by reason, and the time of the
+// last dropped row. Readings may be rejected on arrival or when they leave the queue.
 func TestCountsSayWhere(t *testing.T) {
 	at := func(line, at int64, v float64) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
@@ -94,18 +94,17 @@ func TestCountsSayWhere(t *testing.T) {
 			Time:  11 * hour,
 			Value: 99}) ||
 		n.LastRejectedByReason[grid.ReasonDuplicate] != n.LastRejected ||
-		len(n.LastRejectedByReason) != 2 { // at 12; the others need 11 or 14, when all is off
+		len(n.LastRejectedByReason) != 2 { // at 12; the other rows require 11 or 14, when the device was off
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
 }
 
-// TestStuck wants a value that stays for longer than it may not to be used from then on, until it changes, also if
-// another input goes on.
+// TestStuck checks that a value is rejected after StuckAfter, until it changes, even if another input still changes.
 func TestStuck(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
 	c.ExpandedFeatures, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
 	var came []grid.Reading
-	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first stays from 10 to 14
+	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first value lasts from 10 to 14
 		came = append(came, temp(int64(10+k)*hour, v))
 		if k%2 == 1 {
 			came[k], came[k-1] = came[k-1], came[k]
@@ -124,10 +123,11 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestJump wants a value that is too far from the last one not to be used, and the third of a new level to be.
+// TestJump checks that a value too far from the previous one is rejected, and that the third value at a new level is
+// accepted.
 func TestJump(t *testing.T) {
 	for name, tt := range map[string]struct {
-		hours []int64 // nil = one after the other
+		hours []int64 // nil means consecutive hours
 		came  []float64
 		used  []float32
 	}{
@@ -150,14 +150,14 @@ func TestJump(t *testing.T) {
 			}
 			came = append(came, temp((100+h)*hour, v))
 		}
-		rows, g := run(t, c, append(came, temp(200*hour, 0))) // the last is open
+		rows, g := run(t, c, append(came, temp(200*hour, 0))) // the last point remains open
 		if !slices.Equal(rows.Y, tt.used) {
 			t.Errorf("%s: %v are used of %v, want %v; %s", name, rows.Y, tt.came, tt.used, countOf(g, 0))
 		}
 	}
 }
 
-// TestRefuse wants the first missing value to be told, and none before the reach of the columns.
+// TestRefuse checks that the first missing value is reported, but not before the columns' lookback is filled.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.MissingFill.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
@@ -181,7 +181,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestSilence wants a wrong clock to cost no time, and rows to begin anew behind it.
+// TestSilence checks that a wrong clock costs no computing time and that rows start again after it.
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
@@ -198,7 +198,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded wants the oldest readings to leave early, and there to be no room for those before them.
+// TestQueueIsBounded checks that the oldest readings leave a full queue early, and that readings before them are
+// rejected.
 func TestQueueIsBounded(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Lateness, c.MaxQueuedReadings = 1000*time.Hour, 4 })
 	var came []grid.Reading
@@ -214,7 +215,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestLabels wants rows to wait for their labels, in order, and to be dropped after the wait.
+// TestLabels checks that rows wait for their labels, in order, and are dropped after the label lateness.
 func TestLabels(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y", LabelLateness: 3 * time.Hour})
@@ -227,14 +228,14 @@ func TestLabels(t *testing.T) {
 	label := func(k int64) { g.AddReading(grid.Reading{Input: "y", Time: k * hour, Value: float64(k)}) }
 	for _, step := range []struct {
 		do   func()
-		want []int64 // points of the rows that come of it
+		want []int64 // points of the resulting rows
 	}{
 		{func() {
 			g.AddReading(temp(100*hour, 1))
 			g.AddReading(temp(101*hour, 1))
 			g.AddReading(temp(102*hour, 1))
 		}, nil},
-		{func() { label(101) }, nil}, // 100 comes first
+		{func() { label(101) }, nil}, // waits for 100
 		{func() { label(100) }, []int64{100, 101}},
 		{func() { label(101) }, nil}, // late
 		{func() { label(103) }, nil}, // its point is open
@@ -256,12 +257,12 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestCalendarOnChangesOfTheClock holds hours against those that people read, in Berlin on both changes, and in zones
-// with half and three quarter hours.
+// TestCalendarOnChangesOfTheClock checks local hours in Berlin on both clock changes, and in zones with half-hour and
+// three-quarter-hour offsets.
 func TestCalendarOnChangesOfTheClock(t *testing.T) {
 	for _, x := range []struct {
 		zone, at string
-		hours    float64 // since Monday
+		hours    float64 // hours since Monday
 	}{
 		{"Europe/Berlin", "2016-03-27T00:00:00Z", 6*24 + 1}, {"Europe/Berlin", "2016-03-27T01:00:00Z", 6*24 + 3},
 		{"Europe/Berlin", "2016-10-30T00:00:00Z", 6*24 + 2}, {"Europe/Berlin", "2016-10-30T01:00:00Z", 6*24 + 2},
@@ -288,7 +289,7 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 	}
 }
 
-// TestNewRefuses what cannot be in a recipe, and short forms.
+// TestNewRefuses checks that invalid recipes and short forms are rejected.
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *grid.RowBuilderConfig){
 		"task.grid.step":   func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step = 0 },
@@ -302,7 +303,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestMemoryIsFlat feeds a long stream; no reading may be kept behind the reach of the columns.
+// TestMemoryIsFlat checks that a long stream does not keep readings beyond the lookback of the columns.
 func TestMemoryIsFlat(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
 	g, err := grid.NewRowBuilder(c)
@@ -318,13 +319,13 @@ func TestMemoryIsFlat(t *testing.T) {
 	for range 3000 {
 		add()
 	}
-	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // a row a second: its three slices
+	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // one row per second: its three slices
 		t.Errorf("%v allocations a reading", n)
 	}
 }
 
-// TestSumHasNoLogarithm: readings of −½ that are added up to −1 have no log1p. The point is as one without readings,
-// and does not spoil the mean that fills gaps.
+// TestSumHasNoLogarithm checks readings of −½ whose sum −1 has no log1p. Their point is treated as missing and does not
+// affect the mean that fills gaps.
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		in := &c.Recipe.Inputs[0]

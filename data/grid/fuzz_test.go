@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// FuzzReadings: whatever comes, in whatever order, rows are of numbers, at points of the grid, in order of time, and no
-// reading is used twice.
+// FuzzReadings checks that for any readings in any order the rows contain finite numbers, lie on the grid in order of
+// time, and use no reading twice.
 func FuzzReadings(f *testing.F) {
 	reading := func(b []byte, input byte, after time.Duration, value float64) []byte {
 		b = append(b, input)

@@ -8,15 +8,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridColumn is a feature that is ready to be made.
+// gridColumn computes one feature of the rows.
 type gridColumn struct {
 	spec.ColumnExpression
-	input             *inputState // nil of the calendar
-	lagOrWindowPoints int64       // of Span
+	input             *inputState // input series; nil for calendar columns
+	lagOrWindowPoints int64       // lag or window in grid points
 	classIndex        float64
 }
 
-// newGridColumn finds what a column is made of.
+// newGridColumn returns the column for an expression and marks its input as needed.
 func (g *RowBuilder) newGridColumn(c spec.ColumnExpression) *gridColumn {
 	n := &gridColumn{ColumnExpression: c, lagOrWindowPoints: int64(c.LagOrWindow) / g.gridStep}
 	if !c.IsCalendar() {
@@ -27,7 +27,7 @@ func (g *RowBuilder) newGridColumn(c spec.ColumnExpression) *gridColumn {
 	return n
 }
 
-// lookbackPoints is how many points before its row's a column sees.
+// lookbackPoints returns the number of points before a row's own point that the column requires.
 func (c *gridColumn) lookbackPoints() int64 {
 	switch {
 	case c.Operation == spec.OperationLag:
@@ -38,7 +38,7 @@ func (c *gridColumn) lookbackPoints() int64 {
 	return 0
 }
 
-// pointRange are the points that the column of the row at point k is made of.
+// pointRange returns the first and last point from which the column of the row at point k is computed.
 func (c *gridColumn) pointRange(k int64) (first, last int64) {
 	if c.IsWindow() {
 		return k - c.lookbackPoints(), k
@@ -46,7 +46,7 @@ func (c *gridColumn) pointRange(k int64) (first, last int64) {
 	return k - c.lookbackPoints(), k - c.lookbackPoints()
 }
 
-// valueAt returns the column of the row at point k; nothing if it has none.
+// valueAt returns the value of the column for the row at point k, or absentValue.
 func (c *gridColumn) valueAt(g *RowBuilder, k int64) float64 {
 	switch {
 	case c.IsCalendar():
@@ -65,7 +65,7 @@ func (c *gridColumn) valueAt(g *RowBuilder, k int64) float64 {
 	return g.closedPointValue(c.input, k-c.lookbackPoints())
 }
 
-// calendarValue is made of the local time of a point.
+// calendarValue returns the sine or cosine of the local time of day or of the week.
 func (c *gridColumn) calendarValue(t time.Time) float64 {
 	hour, minute, second := t.Clock()
 	turn := float64(hour*3600+minute*60+second) / 86400
@@ -79,7 +79,8 @@ func (c *gridColumn) calendarValue(t time.Time) float64 {
 	return cos
 }
 
-// windowValue is over the points k − n + 1 to k. It needs all of them.
+// windowValue returns the minimum, maximum, mean or standard deviation over the points k − n + 1 to k. It returns
+// absentValue if any of these points has no value.
 func (c *gridColumn) windowValue(g *RowBuilder, k int64) float64 {
 	first, n := k-c.lookbackPoints(), float64(c.lagOrWindowPoints)
 	low, high, sum := math.Inf(1), math.Inf(-1), 0.0
@@ -107,7 +108,7 @@ func (c *gridColumn) windowValue(g *RowBuilder, k int64) float64 {
 	return math.Sqrt(squares / n)
 }
 
-// closedPointValue returns the value of an input at a closed point; nothing before the first one.
+// closedPointValue returns the value of an input at a closed point. It returns absentValue before the first point.
 func (g *RowBuilder) closedPointValue(in *inputState, k int64) float64 {
 	if k < g.firstPoint {
 		return absentValue

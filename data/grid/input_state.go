@@ -8,47 +8,47 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FillPolicy is what stands for the value of a grid point that has none. A target is never made up.
+// FillPolicy selects the replacement for a missing value at a grid point. Targets are never replaced.
 type FillPolicy string
 
-// The policies.
+// Fill policies.
 const (
-	FillSkip   FillPolicy = "skip"   // nothing: rows that need it are not made
-	FillRefuse FillPolicy = "refuse" // nothing, and the readings are of no use
-	FillLast   FillPolicy = "last"   // the value before, which is at most so old
-	FillMean   FillPolicy = "mean"   // the mean of all values before, or their most frequent class
+	FillSkip   FillPolicy = "skip"   // no replacement: rows that need the value are not made
+	FillRefuse FillPolicy = "refuse" // no replacement: a missing value is an error
+	FillLast   FillPolicy = "last"   // the previous value, up to a maximum age
+	FillMean   FillPolicy = "mean"   // the mean of all previous values, or the most frequent class
 )
 
 // FillPolicies returns all policies.
 func FillPolicies() []FillPolicy { return []FillPolicy{FillSkip, FillRefuse, FillLast, FillMean} }
 
-// absentValue is the value of a grid point without one.
+// absentValue marks a grid point without a value.
 var absentValue = math.NaN()
 
 func isPresent(v float64) bool { return v == v }
 
-// inputState is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its
-// length.
+// inputState is the state of one input. The values of the last points are in a ring buffer: point k has index k modulo
+// its length.
 type inputState struct {
 	spec.InputSeries
 	missingValues      MissingValues
-	deviceValidRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
-	classNumbers       []float64 // the classes as numbers, see numberFromText
+	deviceValidRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil means any value
+	classNumbers       []float64 // classes converted to numbers by numberFromText
 	readingCounts      InputReadingCounts
-	isNeededByRows     bool // by a column or the target
+	isNeededByRows     bool // whether a column or the target uses the input
 	pointValues        []float64
-	plausibility       plausibilityCheck // since the beginning, or a silence
-	openPointAggregate pointAggregate    // of the open point
-	hasReading         bool              // since the beginning, or a silence
+	plausibility       plausibilityCheck // plausibility check since the start or the last silence
+	openPointAggregate pointAggregate    // aggregate of the open point
+	hasReading         bool              // whether a reading was used since the start or the last silence
 	lastPointValue     float64           // value of the point lastValuedPoint
 	lastValuedPoint    int64
-	sumOfPointValues   float64 // of all points with a value
+	sumOfPointValues   float64 // sum over all points with a value
 	valuedPointCount   float64
-	pointCountByClass  []int // how many points had each class
-	lastGapPoint       int64 // the last point whose row was not made for lack of a value; −1 = none
+	pointCountByClass  []int // number of points by class index
+	lastGapPoint       int64 // last point whose row was dropped for lack of a value; −1 means none
 }
 
-// newInputState returns the state of an input without readings.
+// newInputState returns the state of an input before its first reading.
 func newInputState(in spec.InputSeries, missingValues MissingValues, deviceRange []float64) inputState {
 	n := inputState{InputSeries: in, missingValues: missingValues, deviceValidRange: deviceRange,
 		readingCounts: InputReadingCounts{Input: in.Name}, pointCountByClass: make([]int, len(in.Classes)),
@@ -59,18 +59,18 @@ func newInputState(in spec.InputSeries, missingValues MissingValues, deviceRange
 	return n
 }
 
-// InputReadingCounts is how many readings of an input were used and why others were not.
+// InputReadingCounts contains the numbers of used and rejected readings of an input.
 type InputReadingCounts struct {
 	Input      string
 	Used       uint64
-	NewestTime int64 // time of the newest that was used or waits; 0 = none
-	// Unused has readings, and under ReasonGap and ReasonNoLabel the rows that were not made because they lack the
-	// input.
+	NewestTime int64 // time of the newest reading that is used or queued; 0 means none
+	// Unused contains the number of rejected readings by reason. For ReasonGap and ReasonNoLabel it is the number of
+	// rows that were dropped because they lack the input.
 	Unused map[UnusedReason]uint64
-	// the last rejected reading; the zero value = no reading was rejected
+	// last rejected reading; zero if no reading was rejected
 	LastRejected         RejectedReading
-	LastRejectedByReason map[UnusedReason]RejectedReading // the last rejected reading by reason
-	// time of the last row that was not made for lack of this input; 0 = none
+	LastRejectedByReason map[UnusedReason]RejectedReading // last rejected reading by reason
+	// time of the last row that was dropped for lack of this input; 0 means none
 	LastGapTime      int64
 	RecentWrongShare RecentWrongShare
 }
@@ -78,13 +78,13 @@ type InputReadingCounts struct {
 // RejectedReading describes a rejected reading.
 type RejectedReading struct {
 	Why   UnusedReason
-	Line  int64 // 0 = it was not read from a file
-	Time  int64 // its time
+	Line  int64 // line number; 0 if it was not read from a file
+	Time  int64 // time of the reading
 	Text  string
-	Value float64 // if it has no text
+	Value float64 // value of a reading without text
 }
 
-// countUsed counts a reading that is used.
+// countUsed counts a used reading.
 func (c *InputReadingCounts) countUsed() {
 	c.Used++
 	c.RecentWrongShare.CountValue(false)
@@ -97,7 +97,7 @@ func (c *InputReadingCounts) countUnused(why UnusedReason) {
 	c.Unused[why]++
 }
 
-// countRejected counts a reading that is not used.
+// countRejected counts a rejected reading and stores it as the last one.
 func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.countUnused(why)
 	if why.MeansWrongValue() {
@@ -110,7 +110,7 @@ func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.LastRejectedByReason[why] = c.LastRejected
 }
 
-// acceptedValue returns the number of a reading, or why there is none.
+// acceptedValue returns the value of a reading, or the reason for rejecting it.
 func (in *inputState) acceptedValue(r Reading) (float64, UnusedReason) {
 	if len(in.Classes) > 0 {
 		return in.classIndexOf(r)
@@ -130,9 +130,9 @@ func (in *inputState) acceptedValue(r Reading) (float64, UnusedReason) {
 	return v, ""
 }
 
-// classIndexOf returns the index of the class that a reading names, or the reason why it names none. If no class has
-// the same text, numbers are compared by value, and true and false are 1 and 0: 1.0 and TRUE are the class 1, and TRUE
-// and 1 are the class true. A class takes precedence over a missing value with the same text, such as NA.
+// classIndexOf returns the index of the class that a reading names, or a reason for rejecting it. If no class has the
+// same text, numbers are compared by value, with true as 1 and false as 0: 1.0 and TRUE match the class 1, and TRUE and
+// 1 match the class true. A class takes precedence over a missing value with the same text, such as NA.
 func (in *inputState) classIndexOf(r Reading) (float64, UnusedReason) {
 	i := slices.Index(in.Classes, r.Text)
 	if v := r.numericValue(); i < 0 && isPresent(v) {
@@ -147,12 +147,12 @@ func (in *inputState) classIndexOf(r Reading) (float64, UnusedReason) {
 	return 0, ReasonUnknownClass
 }
 
-// IsOutsideRange reports whether v is outside of bounds, [minimum, maximum]. Every value is inside if bounds is nil.
+// IsOutsideRange reports whether v is outside bounds, [minimum, maximum]. If bounds is nil, no value is outside.
 func IsOutsideRange(v float64, bounds []float64) bool {
 	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
 
-// pointAggregate joins the readings of a point.
+// pointAggregate aggregates the readings of a grid point.
 type pointAggregate struct {
 	readingCount        int
 	sum, last, min, max float64
@@ -166,7 +166,7 @@ func (j *pointAggregate) addValue(v float64) {
 	j.sum, j.last, j.min, j.max = j.sum+v, v, min(j.min, v), max(j.max, v)
 }
 
-// pointValue returns the value of a point, or nothing; of a count without readings only if zero.
+// pointValue returns the value of a point, or absentValue. For a count without readings it returns 0 if zero is true.
 func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	v := absentValue
 	switch {
@@ -187,13 +187,14 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	if in.Transform == spec.TransformLog1p {
 		v = math.Log1p(v)
 	}
-	if math.IsInf(v, 0) { // a sum of readings may be −1, or too large
+	if math.IsInf(v, 0) { // log1p of −1 is −Inf, and a sum may overflow
 		return absentValue
 	}
 	return v
 }
 
-// closePoint ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
+// closePoint closes point k. It stores the value of the point, replaced according to m if it is missing, and returns
+// the measured value.
 func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured float64) {
 	v := in.pointValue(in.openPointAggregate, in.hasReading)
 	measured, in.openPointAggregate = v, pointAggregate{}

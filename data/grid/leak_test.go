@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// leaks looks for a row whose features change when later readings do. It returns where it found one.
+// leaks returns the place of a row whose features change when readings after cut change, or "".
 func leaks(rows func([]grid.Reading) grid.MadeRows, all []grid.Reading, cut int64) string {
 	other := slices.Clone(all)
 	for i := range other {
@@ -32,8 +32,8 @@ func leaks(rows func([]grid.Reading) grid.MadeRows, all []grid.Reading, cut int6
 	return ""
 }
 
-// TestNoRowSeesLaterReadings changes all readings after a moment, which must change no feature up to it. The same with
-// a planted leak, an input whose readings are told half an hour early, must be found.
+// TestNoRowSeesLaterReadings changes all readings after a moment and checks that no earlier feature changes. It also
+// checks that a planted leak is found: an input whose readings are dated half an hour early.
 func TestNoRowSeesLaterReadings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	all := stream(rng, 24, 0.05)
@@ -43,7 +43,7 @@ func TestNoRowSeesLaterReadings(t *testing.T) {
 		planted := func(some []grid.Reading) grid.MadeRows {
 			c := c
 			c.Recipe.Inputs = slices.Clone(c.Recipe.Inputs)
-			for k := range c.Recipe.Inputs { // all is believed, so that there are rows to find it in
+			for k := range c.Recipe.Inputs { // disable the plausibility checks, so that the leak is not filtered out
 				c.Recipe.Inputs[k].StuckAfter, c.Recipe.Inputs[k].MaxJump = 0, 0
 			}
 			some = slices.Clone(some)

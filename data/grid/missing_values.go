@@ -11,12 +11,12 @@ import (
 // NA, an empty cell and a configured number such as -9999 have the same meaning everywhere. The zero value contains
 // only the standard texts, such as NA and null, and NaN.
 type MissingValues struct {
-	extraTexts []string // in lower case, in addition to the standard texts
+	extraTexts []string // lower-case texts in addition to the standard texts
 	numbers    []float64
 }
 
-// NewMissingValues returns a set that also contains the given texts and numbers. Texts are compared without case, and
-// numbers by value: -9999 matches -9999.0.
+// NewMissingValues returns a set that also contains the given texts and numbers. Texts are compared case-insensitively,
+// and numbers by value: -9999 matches -9999.0.
 func NewMissingValues(more []string) MissingValues {
 	var a MissingValues
 	for _, text := range more {
@@ -30,7 +30,7 @@ func NewMissingValues(more []string) MissingValues {
 	return a
 }
 
-// HasText reports whether a text means a missing value.
+// HasText reports whether text means a missing value.
 func (a *MissingValues) HasText(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	switch text {
@@ -48,13 +48,13 @@ func (a *MissingValues) HasText(text string) bool {
 	return err == nil && a.HasNumber(v)
 }
 
-// HasNumber reports whether a number means a missing value.
+// HasNumber reports whether v means a missing value.
 func (a *MissingValues) HasNumber(v float64) bool {
 	return math.IsNaN(v) || slices.Contains(a.numbers, v)
 }
 
-// IsNaNText reports whether a text means "not a number". The case of letters does not matter. Besides NaN and -NaN,
-// these are the texts that the C library of Windows prints, such as -nan(ind), 1.#QNAN and -1.#IND00.
+// IsNaNText reports whether text means "not a number", case-insensitively. Besides NaN and -NaN, it accepts the texts
+// that the C library of Windows prints, such as -nan(ind), 1.#QNAN and -1.#IND00.
 func IsNaNText(text string) bool {
 	text = strings.ToLower(text)
 	if text != "" && (text[0] == '-' || text[0] == '+') {
@@ -64,7 +64,7 @@ func IsNaNText(text string) bool {
 		return rest == "" || rest[0] == '(' && strings.HasSuffix(rest, ")")
 	}
 	if rest, found := strings.CutPrefix(text, "1.#"); found {
-		rest = strings.TrimRight(rest, "0") // %.6f fills up to 6 characters
+		rest = strings.TrimRight(rest, "0") // %.6f pads with zeros to 6 characters
 		return rest == "qnan" || rest == "snan" || rest == "ind" || rest == "j"
 	}
 	return false

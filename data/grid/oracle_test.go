@@ -11,12 +11,12 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// oracle makes rows by the definition, each from all readings, which it searches anew for every value.
+// oracle makes rows directly by the definition. It searches all readings for each value.
 type oracle struct {
 	c        grid.RowBuilderConfig
-	readings []grid.Reading // in order of time, each input once at a time
+	readings []grid.Reading // readings in order of time, without duplicates
 	first    int64          // point of the first reading
-	mark     int64          // the watermark at the end
+	mark     int64          // watermark at the end
 }
 
 func newOracle(c grid.RowBuilderConfig, came []grid.Reading) *oracle {
@@ -43,9 +43,9 @@ func newOracle(c grid.RowBuilderConfig, came []grid.Reading) *oracle {
 	return o
 }
 
-// believed are the readings of an input that are neither stuck nor a jump.
+// believed returns the readings of an input that are neither stuck nor a jump.
 func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
-	var moving []grid.Reading // not stuck
+	var moving []grid.Reading // readings that are not stuck
 	of := slices.DeleteFunc(slices.Clone(o.readings), func(r grid.Reading) bool { return r.Input != in.Name })
 	for i, r := range of {
 		first := i
@@ -60,7 +60,7 @@ func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
 		steps := max(1, float64(b.Time-a.Time)/float64(o.step()))
 		return in.MaxJump > 0 && math.Abs(a.Value-b.Value) > in.MaxJump*steps
 	}
-	from := 0 // the first after the last one that was used
+	from := 0 // index after the last accepted reading
 	for i, r := range moving {
 		near := len(all) == 0 || !far(all[len(all)-1], r)
 		third := i-from >= 2 && !far(moving[i-1], r) && !far(moving[i-2], moving[i-1])
@@ -77,7 +77,7 @@ func (o *oracle) input(name string) spec.InputSeries {
 func (o *oracle) step() int64         { return int64(o.c.Recipe.Grid.Step) }
 func (o *oracle) point(t int64) int64 { return int64(math.Ceil(float64(t) / float64(o.step()))) }
 
-// measured joins the readings with a time in (t − step, t].
+// measured aggregates the readings with a time in (t − step, t].
 func (o *oracle) measured(name string, k int64) float64 {
 	var here []float64
 	heard, in := false, o.input(name)
@@ -122,7 +122,7 @@ func (o *oracle) measured(name string, k int64) float64 {
 	return v
 }
 
-// filled is measured, or what stands for it.
+// filled returns the measured value or its replacement.
 func (o *oracle) filled(name string, k int64) float64 {
 	v := o.measured(name, k)
 	if k < o.first || v == v {
@@ -209,7 +209,7 @@ func statistic(by string, window []float64) float64 {
 		"std": math.Sqrt(squares / float64(len(window)))}[by]
 }
 
-// untakenRows makes all rows whose targets are known.
+// rows returns all rows whose targets are known.
 func (o *oracle) rows() (all grid.MadeRows) {
 	goal, err := spec.ParseColumnExpression(o.c.Target)
 	if err != nil {

@@ -6,17 +6,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// minAgreeingReadings is how many readings of a new level, one after the other, are needed for it to be used.
+// minAgreeingReadings is the number of consecutive readings near a new level after which the level is accepted.
 const minAgreeingReadings = 3
 
-// plausibilityCheck decide on readings of an input, which they get in order of time. The zero value has seen none.
+// plausibilityCheck detects stuck values and jumps of an input. Readings must be checked in order of time. The zero
+// value is ready for use.
 type plausibilityCheck struct {
-	firstEqualReading    timedValue // the first of the readings that are equal up to now
-	lastUsedReading      timedValue // the last that was used
-	outlierReading       timedValue // last reading, if it was too far from used
-	agreeingReadings     int        // number of consecutive readings near outlier; 0 = outlier is not set
-	hasFirstEqualReading bool       // same is set
-	hasLastUsedReading   bool       // used is set
+	firstEqualReading    timedValue // first of the consecutive readings with the current value
+	lastUsedReading      timedValue // last accepted reading
+	outlierReading       timedValue // last reading, if it was too far from lastUsedReading
+	agreeingReadings     int        // number of consecutive readings near outlierReading; 0 means none
+	hasFirstEqualReading bool       // whether firstEqualReading is set
+	hasLastUsedReading   bool       // whether lastUsedReading is set
 }
 
 type timedValue struct {
@@ -24,7 +25,7 @@ type timedValue struct {
 	value float64
 }
 
-// rejectReason returns why a reading is not used; empty if it is.
+// rejectReason returns the reason for rejecting a reading, or "" if it is accepted.
 func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, step int64) UnusedReason {
 	if !d.hasFirstEqualReading || d.firstEqualReading.value != now.value {
 		d.firstEqualReading, d.hasFirstEqualReading = now, true
@@ -45,8 +46,8 @@ func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, s
 	return ""
 }
 
-// isFarFrom reports whether a value is further from an earlier one than it may be: by more than so much in a step of
-// time, or in less.
+// isFarFrom reports whether m differs from an earlier value by more than jump per time step. Intervals shorter than a
+// step count as one step.
 func (m timedValue) isFarFrom(from timedValue, jump float64, step int64) bool {
 	return math.Abs(m.value-from.value) > jump*max(1, float64(m.time-from.time)/float64(step))
 }

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Reading is a value of an input at a time.
+// Reading is the value of an input at one time.
 type Reading struct {
 	Input string
 	Time  int64 // nanoseconds since 1970, UTC
-	// Source distinguishes several sensors of the same input, such as the topics that match a wildcard. Two readings
-	// with the same input, time and source are duplicates.
+	// Source distinguishes several sensors of the same input, such as topics that match a wildcard. Two readings with
+	// the same input, time and source are duplicates.
 	Source uint64
-	// Text, if it is not empty, is what was said in words: an input with classes takes it. Value is then the number
-	// that it stands for, as "21.5" and "true" do; NaN if it stands for none.
+	// Text is the value as text, if it is not empty. Inputs with classes use it. Value is then the number that the text
+	// represents, as for "21.5" and "true", or NaN.
 	Text  string
 	Value float64
-	// Line is the line from which the reading was read, in the numbering of its feed; 0 if it was not read from a file.
+	// Line is the line number of the reading in its feed; 0 if it was not read from a file.
 	Line int64
-	// SequenceNumber is the position of the line or the entry in its source. It is ascending, and remains the same when
-	// the source is read again.
+	// SequenceNumber is the position of the line or entry in its source. It increases, and does not change when the
+	// source is read again.
 	SequenceNumber uint64
 }
 
@@ -31,8 +31,8 @@ func (r *Reading) numericValue() float64 {
 	return numberFromText(r.Text)
 }
 
-// numberFromText returns the number that a text stands for. true and false, in upper or lower case, are 1 and 0. It
-// returns NaN for other texts that are not numbers.
+// numberFromText converts a text to a number. It converts true and false, case-insensitively, to 1 and 0, and returns
+// NaN for other texts that are not numbers.
 func numberFromText(text string) float64 {
 	switch {
 	case strings.EqualFold(text, "true"):
@@ -47,27 +47,27 @@ func numberFromText(text string) float64 {
 	return v
 }
 
-// UnusedReason is why a reading, or a value of a row, is not used. It is also the label of a metric.
+// UnusedReason is the reason for rejecting a reading or a value of a row. It is also the label value of a metric.
 type UnusedReason string
 
-// The reasons.
+// Reasons for rejecting a reading or dropping a row.
 const (
-	ReasonMissing      UnusedReason = "missing"       // absent, or in MissingValues
-	ReasonNotANumber   UnusedReason = "not_a_number"  // a text where a number is needed
-	ReasonNotFinite    UnusedReason = "not_finite"    // infinite, or too large for a float32
-	ReasonOutOfRange   UnusedReason = "out_of_range"  // of the input
-	ReasonUnknownClass UnusedReason = "unknown_class" // none of the input's
+	ReasonMissing      UnusedReason = "missing"       // empty or in MissingValues
+	ReasonNotANumber   UnusedReason = "not_a_number"  // not a number
+	ReasonNotFinite    UnusedReason = "not_finite"    // infinite or too large for a float32
+	ReasonOutOfRange   UnusedReason = "out_of_range"  // outside the valid range of the input
+	ReasonUnknownClass UnusedReason = "unknown_class" // not a class of the input
 	ReasonLate         UnusedReason = "late"          // older than the newest reading by more than the lateness
-	ReasonDuplicate    UnusedReason = "twice"         // a duplicate: same input, source and time
+	ReasonDuplicate    UnusedReason = "twice"         // duplicate with the same input, source and time
 	ReasonStuck        UnusedReason = "stuck"         // the input has had the same value for too long
-	ReasonJump         UnusedReason = "jump"          // too far from the value before
-	ReasonBadTime      UnusedReason = "bad_time"      // not a time, or one before 1970 or after 2261
-	ReasonFutureTime   UnusedReason = "future"        // later than the device's clock, or than the readings that follow
-	ReasonMalformed    UnusedReason = "malformed"     // in a line or a payload that cannot be parsed
-	// There was no room for it: too much came, or the disk took nothing.
+	ReasonJump         UnusedReason = "jump"          // too far from the previous value
+	ReasonBadTime      UnusedReason = "bad_time"      // not a time, or before 1970 or after 2261
+	ReasonFutureTime   UnusedReason = "future"        // later than the device's clock or the following readings
+	ReasonMalformed    UnusedReason = "malformed"     // in a line or payload that cannot be parsed
+	// Too many readings arrived, or they could not be written to disk.
 	ReasonNoRoom  UnusedReason = "dropped"
-	ReasonGap     UnusedReason = "gap"      // of a row: it needs a value of the input, and there is none
-	ReasonNoLabel UnusedReason = "no_label" // of a row: its label has not come within the wait
+	ReasonGap     UnusedReason = "gap"      // the row requires a value of the input that is missing
+	ReasonNoLabel UnusedReason = "no_label" // the label of the row did not arrive in time
 )
 
 // UnusedReasons returns all reasons.
@@ -78,8 +78,8 @@ func UnusedReasons() []UnusedReason {
 		ReasonMalformed, ReasonNoRoom, ReasonGap, ReasonNoLabel}
 }
 
-// MeansWrongValue reports whether the reason says that a value is none. The others are of those that are missing, late,
-// or too many.
+// MeansWrongValue reports whether the reason means that the value itself is wrong. It returns false for missing, late
+// and surplus values.
 func (why UnusedReason) MeansWrongValue() bool {
 	switch why {
 	case ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonUnknownClass, ReasonStuck, ReasonJump,

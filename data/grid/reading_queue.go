@@ -1,15 +1,16 @@
 package grid
 
-// queuedReading is a reading that waits for the watermark.
+// queuedReading is a reading in the queue. It waits for the watermark.
 type queuedReading struct {
 	time   int64
 	value  float64
 	source uint64
-	// index of the input in the high bits; below it the line, or the number in the order of arrival
+	// packedInputAndNumber holds the index of the input in the high bits and the line number or arrival number in the
+	// low bits.
 	packedInputAndNumber uint64
 }
 
-const readingNumberBits = 48 // of a key, for the number
+const readingNumberBits = 48 // number of low bits of packedInputAndNumber
 
 func (w queuedReading) inputIndex() int { return int(w.packedInputAndNumber >> readingNumberBits) }
 
@@ -17,8 +18,8 @@ func (w queuedReading) readingNumber() int64 {
 	return int64(w.packedInputAndNumber & (1<<readingNumberBits - 1))
 }
 
-// before compares by time, input, source and number. Arrival order matters only within one source, so that a sum over
-// several sources is bit-identical for any order of arrival.
+// before orders readings by time, input, source and number. The order of arrival matters only within one source, so
+// that a sum over several sources is bit-identical for any order of arrival.
 func (w queuedReading) before(o queuedReading) bool {
 	switch {
 	case w.time != o.time:
@@ -31,7 +32,7 @@ func (w queuedReading) before(o queuedReading) bool {
 	return w.packedInputAndNumber < o.packedInputAndNumber
 }
 
-// readingQueue is a binary heap of readings. The first element is the first one in the order of queuedReading.before.
+// readingQueue is a binary heap in the order of queuedReading.before.
 type readingQueue []queuedReading
 
 func (q *readingQueue) push(w queuedReading) {

@@ -1,13 +1,13 @@
 package grid
 
-// RecentWrongShare is the share of wrong values among the last ones: of all while they are at most recentWindow, then a
-// moving average in which a value counts for e times less after recentWindow others. Of values that were all wrong it
-// is below a fifth again after 161 good ones.
+// RecentWrongShare is the share of wrong values among the most recent ones. For the first recentWindow values it is
+// their mean; after that it is an exponential moving average with time constant recentWindow. If all values were wrong,
+// it falls below one fifth after 161 good values.
 type RecentWrongShare struct{ n, share float64 }
 
 const recentWindow = 100
 
-// CountValue counts a value.
+// CountValue adds one value.
 func (r *RecentWrongShare) CountValue(wrong bool) {
 	x := 0.0
 	if wrong {
@@ -17,5 +17,5 @@ func (r *RecentWrongShare) CountValue(wrong bool) {
 	r.share += (x - r.share) / r.n
 }
 
-// Share is the share; 0 before the first value.
+// Share returns the share of wrong values; 0 before the first value.
 func (r *RecentWrongShare) Share() float64 { return r.share }

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// TestRecent: of up to a hundred values it is their share; then the past fades, whatever it was.
+// TestRecent checks that the share is exact for up to a hundred values, and that older values lose weight after that.
 func TestRecent(t *testing.T) {
 	var r grid.RecentWrongShare
 	for n, wrong := 1, 0; n <= 100; n++ {

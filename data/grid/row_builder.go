@@ -9,80 +9,80 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// RowBuilderConfig says which rows are made.
+// RowBuilderConfig defines the rows that a RowBuilder makes.
 type RowBuilderConfig struct {
-	Recipe           spec.RowRecipe // with its defaults
-	ExpandedFeatures []string       // without short forms
-	Target           string         // empty = none, and rows have 0 in its place
-	CalendarZone     *time.Location // of the calendar; nil = UTC
+	Recipe           spec.RowRecipe // recipe with its defaults filled in
+	ExpandedFeatures []string       // column expressions without short forms
+	Target           string         // target expression; empty means that all targets are 0
+	CalendarZone     *time.Location // time zone of calendar columns; nil means UTC
 	MissingFill      FillRule
 	MissingValues    MissingValues
-	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
+	// valid range [minimum, maximum] by input on this device, in addition to the recipe's ranges
 	RangeByInput map[string][]float64
-	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
+	// AcceptTarget, if set, reports whether a target is valid. Rows with an invalid target are not made.
 	AcceptTarget      func(y float64) bool
-	MaxQueuedReadings int  // maximum number of waiting readings; 0 = DefaultMaxQueuedReadings
-	IsForPrediction   bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+	MaxQueuedReadings int  // maximum number of queued readings; 0 means DefaultMaxQueuedReadings
+	IsForPrediction   bool // whether to make each row as soon as its point is closed, with target 0, for predictions
 }
 
-// FillRule says what stands for a value that is not there.
+// FillRule defines the replacement of missing values.
 type FillRule struct {
-	Policy          FillPolicy    // empty = skip
-	MaxLastValueAge time.Duration // of Last
+	Policy          FillPolicy    // empty means FillSkip
+	MaxLastValueAge time.Duration // maximum age of the previous value, for FillLast
 }
 
 const (
-	// DefaultMaxQueuedReadings is the default maximum number of waiting readings, at 32 bytes each.
+	// DefaultMaxQueuedReadings is the default maximum number of queued readings, at 32 bytes each.
 	DefaultMaxQueuedReadings = 1 << 18
-	// MaxSilentPoints is after how many points without a reading a grid begins anew.
+	// MaxSilentPoints is the number of points without a reading after which a grid starts again.
 	MaxSilentPoints = spec.MaxSpanPoints
 
-	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxGridDuration) // of readings' times
+	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxGridDuration) // maximum time of a reading
 )
 
-// MadeRows are rows in order of time: of row i the features are X[i·n : (i+1)·n].
+// MadeRows contains rows in order of time. Row i has the features X[i·n : (i+1)·n].
 type MadeRows struct {
 	X, Y  []float32
 	Times []int64
 }
 
-// RowBuilder makes rows. It serves one goroutine at a time.
+// RowBuilder makes rows from readings. It is not safe for concurrent use.
 type RowBuilder struct {
 	calendarZone      *time.Location
 	missingFill       FillRule
 	gridStep          int64
 	lateness          int64
-	maxQueuedReadings int // of the queue
+	maxQueuedReadings int // maximum length of the queue
 	inputs            []inputState
 	indexByInput      map[string]int
 	columns           []*gridColumn
-	lookbackPoints    int64 // the points before its own that a row sees
+	lookbackPoints    int64 // number of points before its own that a row requires
 	target            targetState
 	ignoresTargets    bool
 	acceptTarget      func(float64) bool
 
 	queue                  readingQueue
-	lastReadingNumber      int64 // of the last reading
-	readingNumbersAreLines bool  // numbers are lines
-	newestReadingTime      int64 // of the times that came
-	watermark              int64 // readings before it are late
-	// by input, the last reading that left the queue; its time is −1 before the first
+	lastReadingNumber      int64 // number of the last reading
+	readingNumbersAreLines bool  // whether reading numbers are line numbers
+	newestReadingTime      int64 // newest time of all accepted readings
+	watermark              int64 // readings with an earlier time are late
+	// last reading that left the queue, by input; its time is −1 before the first one
 	lastReleasedByInput  []queuedReading
 	hasFirstPoint        bool
-	firstPoint           int64  // the first point since the beginning, or a silence
-	openPoint            int64  // the point that is being joined; those before are closed
+	firstPoint           int64  // first point since the start or the last silence
+	openPoint            int64  // point that is being aggregated; earlier points are closed
 	lastPointWithReading int64  // last point with a reading
-	pointHasReading      []bool // of closed points, in a ring: whether they have one
+	pointHasReading      []bool // ring buffer of closed points: whether any input had a reading
 
 	untakenRows              MadeRows
-	rowInProgress            []float32 // in the making
-	rowGaps                  []rowGap  // values that the row lacks
+	rowInProgress            []float32 // features of the row that is being made
+	rowGaps                  []rowGap  // missing values of the row that is being made
 	droppedRowCount          uint64
 	unknownInputReadingCount uint64 // number of readings of inputs that the recipe does not name
 	missingValueErr          error
 }
 
-// NewRowBuilder begins a grid. The error says what cannot be in the recipe or in the columns.
+// NewRowBuilder returns a RowBuilder without readings. It returns an error if the recipe or the columns are invalid.
 func NewRowBuilder(c RowBuilderConfig) (*RowBuilder, error) {
 	var problems spec.ProblemList
 	c.Recipe.Check(&problems, "task")
@@ -112,7 +112,7 @@ func NewRowBuilder(c RowBuilderConfig) (*RowBuilder, error) {
 	return g, g.prepareColumns(c.ExpandedFeatures, c.Target)
 }
 
-// prepareColumns makes the columns ready, and the rings of the values that they see.
+// prepareColumns creates the columns and the ring buffers for the values that they require.
 func (g *RowBuilder) prepareColumns(features []string, target string) error {
 	reach := map[*inputState]int64{}
 	for _, name := range features {
@@ -150,7 +150,7 @@ func (g *RowBuilder) CountRejectedReading(r Reading, why UnusedReason) {
 	}
 }
 
-// AddReading takes the next reading. Rows that can be made then are.
+// AddReading adds the next reading and makes all rows that are complete.
 func (g *RowBuilder) AddReading(r Reading) {
 	i, there := g.indexByInput[r.Input]
 	if !there {
@@ -171,7 +171,7 @@ func (g *RowBuilder) AddReading(r Reading) {
 		reason = ReasonLate
 	case r.Time < g.watermark-wait: // the queue was full
 		reason = ReasonNoRoom
-	case wait > 0 && in != g.target.input: // a label that nobody predicts
+	case wait > 0 && in != g.target.input: // a label that is not the target
 		in.readingCounts.countUsed()
 	case wait > 0:
 		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.gridPointAt(r.Time), g.maxQueuedReadings)
@@ -188,10 +188,10 @@ func (g *RowBuilder) AddReading(r Reading) {
 	g.moveWatermark(r.Time - g.lateness)
 }
 
-// gridPointAt returns the point that stands for a time.
+// gridPointAt returns the grid point for a time.
 func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.gridStep - 1) / g.gridStep }
 
-// moveWatermark moves the watermark, if it is before to, and joins what it has passed.
+// moveWatermark advances the watermark to at least to and aggregates the queued readings that it has passed.
 func (g *RowBuilder) moveWatermark(to int64) {
 	g.watermark = max(g.watermark, to)
 	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxQueuedReadings) {
@@ -205,7 +205,7 @@ func (g *RowBuilder) moveWatermark(to int64) {
 	}
 }
 
-// aggregateReading joins a reading to its point, after it has closed those before.
+// aggregateReading adds a reading to its point, after closing all earlier points.
 func (g *RowBuilder) aggregateReading(w queuedReading) {
 	i := w.inputIndex()
 	in := &g.inputs[i]
@@ -239,7 +239,7 @@ func (g *RowBuilder) unpackQueuedReading(w queuedReading) Reading {
 	return r
 }
 
-// startAtPoint starts at a point, with nothing before.
+// startAtPoint restarts the grid at point k and discards the state of earlier points.
 func (g *RowBuilder) startAtPoint(k int64) {
 	g.firstPoint, g.openPoint, g.lastPointWithReading = k, k, k
 	g.target.startAtPoint(k)
@@ -248,7 +248,7 @@ func (g *RowBuilder) startAtPoint(k int64) {
 	}
 }
 
-// closePointsBefore closes the points before k.
+// closePointsBefore closes all points before k.
 func (g *RowBuilder) closePointsBefore(k int64) {
 	for g.openPoint < k {
 		if g.openPoint-g.lastPointWithReading > MaxSilentPoints {
@@ -270,7 +270,7 @@ func (g *RowBuilder) closePointsBefore(k int64) {
 	}
 }
 
-// makeOrDropRows makes or drops the rows whose targets are known, or will never be.
+// makeOrDropRows decides all rows whose targets are known or can no longer arrive.
 func (g *RowBuilder) makeOrDropRows() {
 	for g.target.nextUndecidedPoint < g.openPoint {
 		y, decided := g.target.nextTarget(g.openPoint, g.watermark)
@@ -281,14 +281,14 @@ func (g *RowBuilder) makeOrDropRows() {
 		}
 		k := g.target.nextUndecidedPoint
 		g.target.advancePoint()
-		if k-g.lookbackPoints >= g.firstPoint { // else it lacks what was before the beginning
+		if k-g.lookbackPoints >= g.firstPoint { // otherwise the row requires points before the start
 			g.makeRow(k, y)
 		}
 	}
 }
 
-// makeRow makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was
-// measured is not counted: the device was off.
+// makeRow makes the row of point k or counts its missing values. A row is not counted if it requires a point at which
+// no input had a reading, because the device was then off.
 func (g *RowBuilder) makeRow(k int64, y float64) {
 	row, gaps, off := g.rowInProgress[:0], g.rowGaps[:0], false
 	lack := func(in *inputState, v float64, first, last int64) {
@@ -328,16 +328,16 @@ func (g *RowBuilder) makeRow(k int64, y float64) {
 	}
 }
 
-// isFiniteAsFloat32 reports whether a value is finite after the conversion to float32.
+// isFiniteAsFloat32 reports whether v is finite after conversion to float32.
 func isFiniteAsFloat32(v float64) bool { x := float32(v); return x-x == 0 }
 
-// rowGap is an input that has no value for a row, and why.
+// rowGap is an input without a usable value for a row, with the reason.
 type rowGap struct {
 	*inputState
 	why UnusedReason
 }
 
-// countDroppedRow counts a row that is not made: once an input that it gaps.
+// countDroppedRow counts a dropped row, once for each input with a gap.
 func (g *RowBuilder) countDroppedRow(k int64) {
 	g.droppedRowCount++
 	for _, l := range g.rowGaps {
@@ -350,7 +350,7 @@ func (g *RowBuilder) countDroppedRow(k int64) {
 	}
 }
 
-// allPointsHaveReading reports whether each of some points has a reading, of whatever input.
+// allPointsHaveReading reports whether each of the points from first to last has a reading of any input.
 func (g *RowBuilder) allPointsHaveReading(first, last int64) bool {
 	for k := first; k <= last; k++ {
 		if !g.pointHasReading[k%int64(len(g.pointHasReading))] {
@@ -360,7 +360,7 @@ func (g *RowBuilder) allPointsHaveReading(first, last int64) bool {
 	return true
 }
 
-// RequiredAndActualReadingSpan returns two time spans. need is the span of readings that a row requires: from the first
+// RequiredAndActualReadingSpan returns two time spans. need is the span of readings that a row requires, from the first
 // grid point of its columns to the time at which its target is known. have is the span of the readings so far, rounded
 // to seconds.
 func (g *RowBuilder) RequiredAndActualReadingSpan() (need, have time.Duration) {
@@ -385,9 +385,9 @@ func (g *RowBuilder) TakeRows() MadeRows {
 	return rows
 }
 
-// ReadingCounts returns what was used of each input and what was not. dropped is the number of rows that were not made
-// because a value was missing, except at the beginning and where the device was off; strange that of readings of inputs
-// that the recipe has not.
+// ReadingCounts returns the counts of each input. dropped is the number of rows that were not made because a value was
+// missing, except at the start and while the device was off. strange is the number of readings of inputs that the
+// recipe does not name.
 func (g *RowBuilder) ReadingCounts() (inputs []InputReadingCounts, dropped, strange uint64) {
 	for i := range g.inputs {
 		c := g.inputs[i].readingCounts
@@ -397,5 +397,5 @@ func (g *RowBuilder) ReadingCounts() (inputs []InputReadingCounts, dropped, stra
 	return inputs, g.droppedRowCount, g.unknownInputReadingCount
 }
 
-// MissingValueError returns why the readings are of no use; nil if they are, or if a missing value is not refused.
+// MissingValueError returns an error if a value was missing and missing values are refused. Otherwise it returns nil.
 func (g *RowBuilder) MissingValueError() error { return g.missingValueErr }

@@ -15,7 +15,7 @@ import (
 
 const minute = int64(time.Minute)
 
-// began is when the streams begin: 2016-03-26T22:00Z, five hours before the clocks of Berlin go forward.
+// began is the start of the streams, 2016-03-26T22:00Z, five hours before clocks in Berlin go forward.
 var began = time.Date(2016, 3, 26, 22, 0, 0, 0, time.UTC)
 
 func zone(t *testing.T, name string) *time.Location {
@@ -27,7 +27,7 @@ func zone(t *testing.T, name string) *time.Location {
 	return z
 }
 
-// config is a recipe with every kind of input and column.
+// config returns a configuration with every kind of input and column.
 func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConfig {
 	return grid.RowBuilderConfig{
 		Recipe: spec.RowRecipe{
@@ -46,7 +46,7 @@ func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConf
 	}
 }
 
-// stream is readings of all inputs over so many hours, in order of time, of which a share is lost.
+// stream returns readings of all inputs over the given hours, in order of time. A share of them is lost.
 func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 	at, held := began.UnixNano(), map[string]float64{"temp": 1, "low": 1}
 	for end := at + int64(hours)*60*minute; at < end; at += 1 + rng.Int64N(12*minute) {
@@ -74,7 +74,7 @@ func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 	return all
 }
 
-// shuffled lets each reading come up to 50 minutes late, and labels up to two hours; the newest comes last.
+// shuffled delays readings by up to 50 minutes and labels by up to two hours. The newest reading arrives last.
 func shuffled(rng *rand.Rand, all []grid.Reading) []grid.Reading {
 	type arrival struct {
 		at int64
@@ -96,7 +96,7 @@ func shuffled(rng *rand.Rand, all []grid.Reading) []grid.Reading {
 	return came
 }
 
-// run makes all rows of readings.
+// run returns all rows made from the readings.
 func run(t *testing.T, c grid.RowBuilderConfig, came []grid.Reading) (grid.MadeRows, *grid.RowBuilder) {
 	t.Helper()
 	g, err := grid.NewRowBuilder(c)
@@ -113,7 +113,7 @@ func run(t *testing.T, c grid.RowBuilderConfig, came []grid.Reading) (grid.MadeR
 	return all, g
 }
 
-// same reports rows that differ from others in any bit.
+// same checks that rows are bit-identical.
 func same(t *testing.T, name string, got, want grid.MadeRows) {
 	t.Helper()
 	if !slices.Equal(got.Times, want.Times) {
@@ -141,7 +141,7 @@ func differ[T comparable](a, b []T) int {
 	return -1
 }
 
-// TestRowsWithoutTarget are those of a grid that makes them early, before their targets.
+// TestRowsWithoutTarget checks rows that are made before their targets are known.
 func TestRowsWithoutTarget(t *testing.T) {
 	came := stream(rand.New(rand.NewPCG(3, 1)), 200, 0.02)
 	with, without := config(t, "pm in 1h", grid.FillRule{}), config(t, "", grid.FillRule{})
@@ -159,7 +159,7 @@ func TestRowsWithoutTarget(t *testing.T) {
 
 var fills = []grid.FillRule{{}, {Policy: grid.FillLast, MaxLastValueAge: time.Hour}, {Policy: grid.FillMean}}
 
-// TestRowsAreThoseOfTheDefinition holds rows against the oracle: in order, shuffled, with losses, sent twice.
+// TestRowsAreThoseOfTheDefinition compares rows with the oracle, for readings in order, shuffled, lost and duplicated.
 func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 	rows, stuck, jumps := 0, uint64(0), uint64(0)
 	for seed := range uint64(24) {
@@ -180,7 +180,7 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 				t.Errorf("%s: %d readings of %s are late, in order", name, in.Unused[grid.ReasonLate], in.Input)
 			}
 		}
-		came := shuffled(rng, append(slices.Clone(all), all[:len(all)/2]...)) // the half of them twice
+		came := shuffled(rng, append(slices.Clone(all), all[:len(all)/2]...)) // half of the readings are duplicated
 		got, _ = run(t, c, came)
 		same(t, name+", shuffled", got, newOracle(c, came).rows())
 		same(t, name+", shuffled, against in order", got, want)

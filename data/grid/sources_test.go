@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSources: the readings of all sensors that deliver an input at the same time are used, and their sum has the same
-// bits in any order of arrival. A reading that a sensor delivers twice is used once.
+// TestSources checks that the readings of all sensors of an input at the same time are used, and that their sum is
+// bit-identical in any order of arrival. A duplicate reading of a sensor is used once.
 func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
@@ -28,7 +28,7 @@ func TestSources(t *testing.T) {
 		}
 		rows, g := run(t, c, came)
 		counts, _, _ := g.ReadingCounts()
-		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 { // the last hour waits
+		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 { // the last hour is still queued
 			t.Errorf("%v", n)
 		}
 		if first == nil {
@@ -40,7 +40,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestAbsent: texts and numbers are recognised as missing values in upper and lower case and in any notation.
+// TestAbsent checks that missing values are recognised case-insensitively and in any number format.
 func TestAbsent(t *testing.T) {
 	var usual grid.MissingValues
 	own := grid.NewMissingValues([]string{"-9999", "Offline", "1e20", " 65535.0 "})
@@ -67,8 +67,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestClassOfAReading tests that a text or a number names a class if the text is the same or the number is equal. true
-// and false, in upper or lower case, are 1 and 0.
+// TestClassOfAReading checks that a text or a number names a class if the text is the same or the number is equal. true
+// and false, case-insensitively, are 1 and 0.
 func TestClassOfAReading(t *testing.T) {
 	text := func(text string) grid.Reading { return grid.Reading{Text: text} }
 	number := func(v float64) grid.Reading { return grid.Reading{Value: v} }

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// targetState is the target of rows: a later value of an input, or a label that may come later.
+// targetState provides the targets of rows: later values of an input, or labels that may arrive later.
 type targetState struct {
 	input            *inputState
-	horizonPoints    int64 // points from a row to its target
-	labelLateness    int64 // of a label, in nanoseconds; 0 = no label
+	horizonPoints    int64 // number of points from a row to its target
+	labelLateness    int64 // label lateness in nanoseconds; 0 means that the target is not a label
 	gridStep         int64
-	maxRowWaitPoints int64 // points that a row may have to wait at most
+	maxRowWaitPoints int64 // maximum number of points that a row may have to wait
 
-	nextUndecidedPoint int64                   // the first point whose row is not decided
-	measuredValues     []float64               // of closed points, in a ring: what was measured
-	labelsByPoint      map[int64][]targetLabel // by point, in order of time
-	labelCount         int                     // labels in all
+	nextUndecidedPoint int64                   // first point whose row is not decided
+	measuredValues     []float64               // ring buffer of the measured values of closed points
+	labelsByPoint      map[int64][]targetLabel // labels by point, in order of time
+	labelCount         int                     // total number of labels
 }
 
 type targetLabel struct {
@@ -31,18 +31,18 @@ func newTargetState(c *gridColumn, step int64) targetState {
 		labelsByPoint: map[int64][]targetLabel{}}
 	t.maxRowWaitPoints = t.horizonPoints
 	if t.labelLateness > 0 {
-		t.maxRowWaitPoints = t.labelLateness/step + 2 // the watermark is in the middle of a point
+		t.maxRowWaitPoints = t.labelLateness/step + 2 // the watermark may be in the middle of a point
 	}
 	t.measuredValues = make([]float64, t.horizonPoints+1)
 	return t
 }
 
-// noTargetState is that of rows without a target.
+// noTargetState returns the state for rows without a target.
 func noTargetState() targetState {
 	return targetState{measuredValues: make([]float64, 1), labelsByPoint: map[int64][]targetLabel{}}
 }
 
-// startAtPoint starts at a point, with no row to be decided before.
+// startAtPoint makes k the first undecided point and discards labels of earlier points.
 func (t *targetState) startAtPoint(k int64) {
 	t.nextUndecidedPoint = k
 	for at, some := range t.labelsByPoint {
@@ -53,12 +53,13 @@ func (t *targetState) startAtPoint(k int64) {
 	}
 }
 
-// storeMeasuredValue takes the value of a closed point.
+// storeMeasuredValue stores the value of closed point k.
 func (t *targetState) storeMeasuredValue(k int64, v float64) {
 	t.measuredValues[k%int64(len(t.measuredValues))] = v
 }
 
-// addLabel takes a label of a point, if there is room for most.
+// addLabel adds a label of point k. It returns a reason if the label is rejected. most limits the number of stored
+// labels.
 func (t *targetState) addLabel(l targetLabel, k int64, most int) UnusedReason {
 	switch {
 	case k < t.nextUndecidedPoint:
@@ -79,8 +80,8 @@ func (t *targetState) addLabel(l targetLabel, k int64, most int) UnusedReason {
 	return ""
 }
 
-// nextTarget returns the target of the row at the next point, nothing if it has none. It is not decided while it may
-// come. Points before open are closed.
+// nextTarget returns the target of the next undecided row, or absentValue if the row has none. decided is false while
+// the target may still arrive. Points before open are closed.
 func (t *targetState) nextTarget(open, watermark int64) (y float64, decided bool) {
 	if t.labelLateness == 0 {
 		at := t.nextUndecidedPoint + t.horizonPoints
@@ -97,7 +98,7 @@ func (t *targetState) nextTarget(open, watermark int64) (y float64, decided bool
 	return t.input.pointValue(j, false), true
 }
 
-// advancePoint goes on to the next point.
+// advancePoint moves to the next point and discards the labels of the current one.
 func (t *targetState) advancePoint() {
 	t.labelCount -= len(t.labelsByPoint[t.nextUndecidedPoint])
 	delete(t.labelsByPoint, t.nextUndecidedPoint)

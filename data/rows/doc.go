@@ -1,3 +1,3 @@
-// Package rows makes rows of lines or readings and stores them. Several callers that want the same rows share them. Few
-// writtenRowCount are in memory; many are in a file.
+// Package rows makes rows from lines or readings and stores them. Callers that require the same rows share them. Small
+// numbers of rows are stored in memory, large numbers in a file.
 package rows

@@ -14,26 +14,26 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridRowMaker makes rows of the readings of a feed.
+// gridRowMaker makes rows from the readings of a feed.
 type gridRowMaker struct {
 	feed              ReadingFeed
-	neededInputs      []string // inputs that the columns are made of
+	neededInputs      []string // names of the inputs that the columns require
 	rules             ValueRules
 	gridConfig        grid.RowBuilderConfig
-	explainNoReadings func() error // why there are no rows
-	permanentErr      error        // that keeps rows from ever being made
+	explainNoReadings func() error // returns the reason why no readings arrive
+	permanentErr      error        // error that permanently prevents rows from being made
 
-	data.AtomicQualityReport // the last report of the grid
+	data.AtomicQualityReport // latest report of the row builder
 	rowBuilder               *grid.RowBuilder
-	order                    *TimeOrderCheck // checks the times of the readings
-	// the next restart passes the same readings on, so the outliers found remain valid
+	order                    *TimeOrderCheck // check of the readings' times
+	// whether the next restart passes the same readings on, so that the outliers found remain valid
 	keepsOutliersOnRestart bool
 	rereadLimit            RereadLimit
 	targetFilter           TargetFilter
 	storeErr               error // error of storing rows
 }
 
-// ValueRules are the settings from the configuration that decide which values are used.
+// ValueRules contains the configured rules for accepting values.
 type ValueRules struct {
 	MissingFill   grid.FillRule
 	MissingValues grid.MissingValues
@@ -42,13 +42,13 @@ type ValueRules struct {
 	Now           func() time.Time
 }
 
-// ValueRulesFromConfig returns the rules of a section of the configuration.
+// ValueRulesFromConfig returns the rules of a configuration section.
 func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
 	return ValueRules{c.FillRule(), c.MissingValueRules(), c.RangeByColumn, c.UnusableShareLimit(), now}
 }
 
-// NewRowsFromReadings returns the rows that are made of the readings of a feed. nothing returns the reason why there
-// are no readings.
+// NewRowsFromReadings returns the rows that are made from the readings of a feed. The function nothing returns the
+// reason for missing readings.
 func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings,
 	nothing func() error) *SharedRows {
 	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: nothing,
@@ -56,12 +56,12 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 			MissingFill:   by.MissingFill,
 			MissingValues: by.MissingValues, RangeByInput: by.RangeByInput, IsForPrediction: w.IsForPrediction}}
 	if r.targetFilter.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
-		// restart replaces r.labels
+		// a closure, because restart replaces r.targetFilter
 		r.gridConfig.AcceptTarget = func(y float64) bool { return r.targetFilter.Accept(y) }
 	}
 	m := &SharedRows{Maker: r, Raw: &RawRows{StorageSettings: at, FeatureCount: len(w.Features), HasTimes: true,
 		keepsOnlyNewestRows: w.IsForPrediction}}
-	zone, err := time.LoadLocation(w.Recipe.Grid.TimeZone) // the empty name is UTC
+	zone, err := time.LoadLocation(w.Recipe.Grid.TimeZone) // an empty name means UTC
 	if err != nil && slices.ContainsFunc(w.Features, isCalendarColumn) {
 		r.permanentErr = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's "+
 			"time zones "+
@@ -77,29 +77,29 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 	return m
 }
 
-// restartGrid resets the grid and the order check before all readings are processed again. outliers contains the
-// numbers of the readings whose times are known to be outliers.
+// restartGrid resets the row builder and the order check before all readings are processed again. outliers contains the
+// numbers of readings whose times are known outliers.
 func (r *gridRowMaker) restartGrid(outliers map[uint64]bool) {
 	r.rowBuilder, r.permanentErr = grid.NewRowBuilder(r.gridConfig)
 	r.targetFilter = r.targetFilter.FilterForNextPass()
 	r.order = NewTimeOrderCheck(MaxLateness(&r.gridConfig.Recipe), r.rules.Now(), outliers)
 }
 
-// isCalendarColumn reports whether a column needs a time zone.
+// isCalendarColumn reports whether a column requires a time zone.
 func isCalendarColumn(name string) bool {
 	c, err := spec.ParseColumnExpression(name)
 	return err == nil && c.IsCalendar()
 }
 
-// Changed implements Maker.
+// Changed implements RowMaker.
 func (r *gridRowMaker) Changed() bool {
 	return r.permanentErr == nil && (r.feed.Changed() || r.order.FoundOutliers)
 }
 
-// readingsBetweenStores is after how many readings the rows that are made of them are kept.
+// readingsBetweenStores is the number of readings after which the rows made from them are stored.
 const readingsBetweenStores = 1024
 
-// AddNewRows implements Maker. Readings that were read are not read again, unless their rows could not be kept.
+// AddNewRows implements RowMaker. It reads each reading only once, unless its rows could not be stored.
 func (r *gridRowMaker) AddNewRows(m *SharedRows) error {
 	if r.permanentErr != nil {
 		return r.permanentErr
@@ -112,7 +112,7 @@ func (r *gridRowMaker) AddNewRows(m *SharedRows) error {
 	return err
 }
 
-// readNewReadings makes rows of the new readings. If some readings turn out to be invalid, it processes all readings
+// readNewReadings makes rows from the new readings. If some readings turn out to be invalid, it processes all readings
 // again without them.
 func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 	if lost := m.Raw.Err(); lost != nil {
@@ -142,7 +142,7 @@ func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 	}
 }
 
-// readReadingsIntoGrid passes the new readings to the grid.
+// readReadingsIntoGrid passes the new readings to the row builder.
 func (r *gridRowMaker) readReadingsIntoGrid(m *SharedRows) error {
 	n := 0
 	r.order.SetCurrentTime(r.rules.Now())
@@ -157,10 +157,10 @@ func (r *gridRowMaker) readReadingsIntoGrid(m *SharedRows) error {
 	return r.feed.Read(restart, func(x data.Reading) bool {
 		class := r.order.ClassifyTime(x.Time, x.SequenceNumber)
 		switch {
-		case x.Input == "": // contains only the time of a line
+		case x.Input == "": // the reading contains only the time of a line
 		case class == TimeOutlier:
 			r.rowBuilder.CountRejectedReading(x, grid.ReasonFutureTime)
-		default: // also TimeLate: the order only finds wrong clocks, and the grid knows the lateness of each input
+		default: // includes TimeLate: the grid checks the lateness of each input itself
 			r.rowBuilder.AddReading(x)
 		}
 		if n++; n%readingsBetweenStores == 0 {
@@ -170,15 +170,15 @@ func (r *gridRowMaker) readReadingsIntoGrid(m *SharedRows) error {
 	})
 }
 
-// storeRows adds the rows that were made.
+// storeRows stores the rows that have been made.
 func (r *gridRowMaker) storeRows(m *SharedRows) {
 	if some := r.rowBuilder.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
 		r.storeErr = m.Raw.Add(some.X, some.Y, some.Times)
 	}
 }
 
-// checkWrongValueShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they
-// will do.
+// checkWrongValueShare returns an error if an input has too many wrong values. Rows for predictions are always
+// accepted.
 func (r *gridRowMaker) checkWrongValueShare() error {
 	all := r.QualityReport()
 	c, worst := r.columnWithMostWrongValues(&all)
@@ -192,8 +192,8 @@ func (r *gridRowMaker) checkWrongValueShare() error {
 			worst.WrongCount, worst.TotalCount, r.rules.MaxWrongShare)}
 }
 
-// columnWithMostWrongValues returns the column of which the largest share of the values is wrong. Inputs that no column
-// needs do not count, and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
+// columnWithMostWrongValues returns the column with the largest share of wrong values. It ignores inputs that no column
+// needs. Gaps are not wrong values: a station that often sends no value may still have good ones.
 func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of data.ColumnReport,
 	worst data.WrongValueSummary) {
 	for _, c := range all.Columns {
@@ -207,7 +207,7 @@ func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of da
 	return of, worst
 }
 
-// NoRowsError implements Maker: nothing has come, or what has come is not enough.
+// NoRowsError implements RowMaker.
 func (r *gridRowMaker) NoRowsError(string) error {
 	all := r.QualityReport()
 	e := r.missingRowsCause(&all)
@@ -242,8 +242,8 @@ func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) string {
 	return ""
 }
 
-// missingRowsCause says what keeps rows from being made: a trouble of the source, an input without a reading that can
-// be used, or one of which much is wrong.
+// missingRowsCause returns the main cause for missing rows: a trouble of the source, an input without usable readings,
+// or the input with the most wrong values.
 func (r *gridRowMaker) missingRowsCause(all *data.QualityReport) *data.FileError {
 	for _, t := range all.Troubles {
 		if t.Kind != data.TroubleSilent && !t.Kind.ReadingsStillArrive() {
@@ -270,7 +270,7 @@ func (r *gridRowMaker) missingRowsCause(all *data.QualityReport) *data.FileError
 		TotalCount: worst.TotalCount}
 }
 
-// updateQualityReport takes note of what the grid has counted.
+// updateQualityReport stores a report with the counts of the row builder.
 func (r *gridRowMaker) updateQualityReport(rows int) {
 	counts, dropped, _ := r.rowBuilder.ReadingCounts()
 	all := data.QualityReport{Rows: rows, BadRows: int(dropped)}
@@ -279,7 +279,7 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 			RecentWrongShare: c.RecentWrongShare.Share()}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
-			for why := range c.Unused { // of those without a rejected reading
+			for why := range c.Unused { // for reasons without a rejected reading
 				e.SetLastUnusedValue(why, data.UnusedValue{Where: e.LastUnusedWhere})
 			}
 		}
@@ -295,7 +295,7 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 	r.SetQualityReport(all)
 }
 
-// unusedValueOf returns the place and the description of a reading that the grid has rejected.
+// unusedValueOf returns the place and description of a reading that the grid has rejected.
 func (r *gridRowMaker) unusedValueOf(input string, of grid.RejectedReading) data.UnusedValue {
 	e := data.UnusedValue{Problem: describeRejectedReading(of)}
 	switch {
@@ -333,9 +333,9 @@ func describeRejectedReading(c grid.RejectedReading) string {
 // FormatTime returns a time in nanoseconds since 1970 as text for a message.
 func FormatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
-// Report implements data.QualityReporter. The feed counts the received values of an input and the values that it
-// rejects. The rowBuilder counts the values that it uses, which replace those of the feed, and the values that it
-// rejects.
+// QualityReport implements data.QualityReporter. The feed counts the received values of each input and the values that
+// the feed rejects. The row builder counts the values that it uses, which replace the feed's counts, and the values
+// that it rejects.
 func (r *gridRowMaker) QualityReport() data.QualityReport {
 	all, made := r.feed.QualityReport(), r.AtomicQualityReport.QualityReport()
 	all.Rows, all.BadRows = made.Rows, made.BadRows
@@ -344,7 +344,7 @@ func (r *gridRowMaker) QualityReport() data.QualityReport {
 		e.LastUnusedProblem = cmp.Or(c.LastUnusedProblem, e.LastUnusedProblem)
 		e.Used, e.NewestTime, e.LastUnusedWhere = c.Used, cmp.Or(c.NewestTime, e.NewestTime), cmp.Or(c.LastUnusedWhere,
 			e.LastUnusedWhere)
-		// the grid judges the values that the feed has accepted
+		// the grid checks only the values that the feed has accepted
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
 		for why, n := range c.Unused {
 			e.AddUnusedCount(why, n)

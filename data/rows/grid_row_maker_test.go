@@ -15,11 +15,11 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// fakeFeed is readings that a test appends.
+// fakeFeed is a feed of readings that a test appends.
 type fakeFeed struct {
 	all  []data.Reading
 	read int
-	gone string // why those that were read are void
+	gone string // reason for restarting the feed
 	err  error
 	data.AtomicQualityReport
 }
@@ -50,14 +50,14 @@ func (f fedBy) Read(void func(string), take func(data.Reading) bool) error {
 	return f.err
 }
 
-// hours appends readings of x, one an hour: the value at hour k is k + by.
+// hours appends hourly readings of x. The value at hour k is k + by.
 func (f *fakeFeed) hours(from, to int, by float64) {
 	for k := from; k < to; k++ {
 		f.all = append(f.all, data.Reading{Input: "x", Time: int64(k) * int64(time.Hour), Value: float64(k) + by})
 	}
 }
 
-// hourly wants the value of each hour, and the one four hours later.
+// hourly returns a query for the value of each hour with the value four hours later as target.
 func hourly() data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
 	return data.RowQuery{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
@@ -65,7 +65,7 @@ func hourly() data.RowQuery {
 
 func (f fedBy) Rewind(why string) { f.gone = why }
 
-// gridRowsOf are rows made of a feed.
+// gridRowsOf returns the rows made from a feed.
 func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRows {
 	var s SharedRowsCache
 	return s.OpenTaskRows(w, func() *SharedRows {
@@ -74,7 +74,7 @@ func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRo
 	})
 }
 
-// prepareFunc prepares rows in memory.
+// prepareFunc is a RowPreparer for rows in memory.
 type prepareFunc func(fresh *learner.Samples[float32], first bool) error
 
 func (f prepareFunc) PrepareSamples(fresh *learner.Samples[float32], first bool) error {
@@ -85,7 +85,7 @@ func (prepareFunc) PrepareRowsAgain([]float32, []float32) {
 	panic("rows in memory were read from a file")
 }
 
-// TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
+// TestGridRowsReport checks that the report combines the counts of the feed and of the grid.
 func TestGridRowsReport(t *testing.T) {
 	f, w := &fakeFeed{}, hourly()
 	w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
@@ -101,7 +101,7 @@ func TestGridRowsReport(t *testing.T) {
 	}
 	f.hours(0, 10, 0)
 	f.all[5].Value = 60
-	f.hours(9, 10, 0) // once more
+	f.hours(9, 10, 0) // duplicate
 	f.hours(10, 12, 0)
 	v, err := r.Snapshot()
 	if err != nil {
@@ -125,8 +125,8 @@ func TestGridRowsReport(t *testing.T) {
 	}
 }
 
-// TestGridMaxBad wants rows to be refused while too much of an input that they need is wrong, with the input, the
-// reason, the place and the numbers; not for gaps. A forecast goes on with what there is.
+// TestGridMaxBad checks that rows are refused while a required input has too many wrong values. The error must contain
+// the input, the reason, the place and the counts. Gaps do not count, and forecasts continue.
 func TestGridMaxBad(t *testing.T) {
 	hour := int64(time.Hour)
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x",
@@ -139,10 +139,10 @@ func TestGridMaxBad(t *testing.T) {
 	g := &fakeFeed{}
 	early := gridRowsOf(g, w, grid.FillRule{})
 	k := int64(0)
-	add := func(n int, x, y float64) { // one that is NaN is not measured
+	add := func(n int, x, y float64) { // a NaN is not added
 		for range n {
 			k++
-			for i, v := range []float64{x, y, 99} { // z is always out of range, and nobody needs it
+			for i, v := range []float64{x, y, 99} { // z is always out of range, but no column needs it
 				r := data.Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: k + 1}
 				if v == v {
 					f.all = append(f.all, r)
@@ -173,7 +173,7 @@ func TestGridMaxBad(t *testing.T) {
 	add(3, math.NaN(), 1)
 	wants(&data.FileError{Column: "x", ReasonCode: "silent"}, 0)
 	add(3, 1, 1)
-	wants(nil, 0) // of four rows three lack x
+	wants(nil, 0) // three of four rows lack x
 	add(17, 1, 1)
 	add(5, 99, 1)
 	wants(nil, 5./25)
@@ -181,7 +181,7 @@ func TestGridMaxBad(t *testing.T) {
 	wants(&data.FileError{File: "f.csv: line 30", Column: "x", ReasonCode: "out_of_range", BadCount: 6, TotalCount: 26},
 		6./26)
 	add(5, 1, 1)
-	wants(nil, 6./30) // one waits
+	wants(nil, 6./30) // one reading is queued
 	add(1000, 99, 1)
 	add(158, 1, 1)
 	_, err := rows.Snapshot()
@@ -234,7 +234,8 @@ func TestGridRows(t *testing.T) {
 		}
 		return v
 	}
-	first := view(1, 20, 30, 40) // 2 is the first with a window, 4 the last with a target: 8, since 9 may change
+	// Row 2 is the first with a window; row 4 is the last with a target, because reading 9 may still change.
+	first := view(1, 20, 30, 40)
 	view(1, 20, 30, 40)
 	f.hours(10, 11, 0)
 	view(2, 20, 30, 40, 50)
@@ -255,8 +256,8 @@ func TestGridRows(t *testing.T) {
 	}
 }
 
-// TestNoHeldOutReadingIsTrainedOn changes every reading that a row which is held out has: no row that is trained on may
-// change. Without the gap before the boundary, a planted leak, some do.
+// TestNoHeldOutReadingIsTrainedOn changes every reading of the held-out rows and checks that no training row changes.
+// Without the gap before the boundary, which is a planted leak, some rows must change.
 func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 60, 0)
@@ -274,7 +275,7 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 	leaked, _ := leaking.SplitHeldOut(b)
 
 	for i := range f.all {
-		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first point on that is held out
+		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first held-out point on
 			f.all[i].Value = -1
 		}
 	}
@@ -314,8 +315,8 @@ func TestGridRowsOfWhatCannotBe(t *testing.T) {
 	}
 }
 
-// TestEarlyRows: rows for predictions come as soon as their hour is over, four hours before those with a target, and
-// have the same features.
+// TestEarlyRows checks that rows for predictions are made as soon as their hour is over, four hours before rows with a
+// target, and that their features are equal.
 func TestEarlyRows(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 20, 0.5)
@@ -341,7 +342,7 @@ func TestEarlyRows(t *testing.T) {
 	}
 }
 
-// TestEarlyRowsAreFew: of rows for predictions the last ones are kept, in memory.
+// TestEarlyRowsAreFew checks that only the newest rows for predictions are kept, in memory.
 func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
@@ -363,15 +364,14 @@ func TestEarlyRowsAreFew(t *testing.T) {
 	}
 }
 
-// rowTimes returns the times of a view's rows.
+// rowTimes returns the times of the rows of a snapshot.
 func rowTimes(v data.RowSnapshot) []int64 {
 	all := make([]int64, v.Times.Len())
 	v.Times.CopyTo(all, 0)
 	return all
 }
 
-// TestOutliersOfAReplacedFile: the numbers of outliers belong to the readings that were read, and not to those of
-// another file.
+// TestOutliersOfAReplacedFile checks that outlier numbers of a file are not applied to the file that replaces it.
 func TestOutliersOfAReplacedFile(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 30, 0)

@@ -7,21 +7,21 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RawRows is rows as they were made, which only grow: in memory while they are few, else in a file. Views share them,
-// and nothing that a view has is changed.
+// RawRows contains rows before preparation. Rows are only appended: small numbers in memory, larger numbers in a file.
+// Snapshots share them, so rows in a snapshot are never modified.
 type RawRows struct {
 	StorageSettings
 	FeatureCount        int
 	HasTimes            bool
-	keepsOnlyNewestRows bool // only the newest rows are kept, in memory
+	keepsOnlyNewestRows bool // whether only the newest rows are kept, in memory
 
 	x, y            []float32
 	times           []int64
-	droppedRowCount int      // number of older rows, with keepsOnlyNewestRows
-	File            *RowFile // in place of memory
+	droppedRowCount int      // number of dropped older rows, with keepsOnlyNewestRows
+	File            *RowFile // file with the rows; nil while they are in memory
 }
 
-// Len is how many rows were added.
+// Len returns the number of rows that were added.
 func (r *RawRows) Len() int {
 	if r.File != nil {
 		return r.File.len()
@@ -29,7 +29,7 @@ func (r *RawRows) Len() int {
 	return r.droppedRowCount + len(r.y)
 }
 
-// Add appends rows. After an error some of them may have been added: the caller removes them with Truncate.
+// Add appends rows. After an error, some of them may have been added; the caller must remove them with Truncate.
 func (r *RawRows) Add(x, y []float32, times []int64) error {
 	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MaxMemoryBytes {
 		if r.keepsOnlyNewestRows {
@@ -45,7 +45,7 @@ func (r *RawRows) Add(x, y []float32, times []int64) error {
 	return nil
 }
 
-// dropOlderHalf drops the older half.
+// dropOlderHalf drops the older half of the rows in memory.
 func (r *RawRows) dropOlderHalf() {
 	n := len(r.y) / 2
 	r.droppedRowCount += n
@@ -54,7 +54,7 @@ func (r *RawRows) dropOlderHalf() {
 	r.times = append([]int64(nil), r.times[min(n, len(r.times)):]...)
 }
 
-// moveToFile moves the rows to a file.
+// moveToFile moves the rows from memory to a file.
 func (r *RawRows) moveToFile() error {
 	f, err := newRowFile(r.Folder, r.FeatureCount, r.HasTimes)
 	if err != nil {
@@ -64,14 +64,14 @@ func (r *RawRows) moveToFile() error {
 		err = f.flush()
 	}
 	if err != nil {
-		_ = f.File.Close() // no view has it
+		_ = f.File.Close() // no snapshot uses the file yet
 		return err
 	}
 	r.File, r.x, r.y, r.times = f, nil, nil, nil
 	return nil
 }
 
-// Flush makes views of all rows possible.
+// Flush writes buffered rows to the file, so that snapshots can read them.
 func (r *RawRows) Flush() error {
 	if r.File == nil {
 		return nil
@@ -79,7 +79,7 @@ func (r *RawRows) Flush() error {
 	return r.File.flush()
 }
 
-// Truncate takes back the rows from one on, which no view has.
+// Truncate removes the rows from index n. No snapshot may contain them.
 func (r *RawRows) Truncate(n int) {
 	switch {
 	case r.File != nil && n == 0:
@@ -93,7 +93,7 @@ func (r *RawRows) Truncate(n int) {
 	}
 }
 
-// firstSamples are the first n rows as they are; of recent ones, those that are left.
+// firstSamples returns the first n rows before preparation, without rows that were dropped.
 func (r *RawRows) firstSamples(n int) *learner.Samples[float32] {
 	if r.File != nil {
 		return learner.NewTableSamples(r.FeatureCount, n, learner.StoredTable[float32](&preparedRowFile{file: r.File}))
@@ -102,7 +102,8 @@ func (r *RawRows) firstSamples(n int) *learner.Samples[float32] {
 	return learner.NewSamples(r.FeatureCount, r.x[:n*r.FeatureCount], r.y[:n])
 }
 
-// firstRowTimes are the times of the same rows; nil if they have none.
+// firstRowTimes returns the times of the first n rows, without rows that were dropped. It returns nil if rows have no
+// time.
 func (r *RawRows) firstRowTimes(n int) *data.RowTimes {
 	switch {
 	case !r.HasTimes:
@@ -114,7 +115,7 @@ func (r *RawRows) firstRowTimes(n int) *data.RowTimes {
 	return data.NewRowTimes(r.times[:n-r.droppedRowCount])
 }
 
-// Err is why rows could not be read.
+// Err returns the first error of reading rows.
 func (r *RawRows) Err() error {
 	if r.File == nil {
 		return nil
@@ -122,10 +123,10 @@ func (r *RawRows) Err() error {
 	return r.File.err()
 }
 
-// preparedRowFile is the rows of a file in a task's terms.
+// preparedRowFile reads rows from a file and prepares them for a task.
 type preparedRowFile struct {
 	file     *RowFile
-	preparer data.RowPreparer // nil = as they are
+	preparer data.RowPreparer // nil means no preparation
 }
 
 // ReadRows implements learner.StoredTable.
@@ -135,7 +136,7 @@ func (t *preparedRowFile) ReadRows(x, y []float32, from int) {
 	}
 }
 
-// StartsWith reports whether rows begin with the first n of others.
+// StartsWith reports whether the first n rows of r and o are equal.
 func (r *RawRows) StartsWith(o *RawRows, n int) bool {
 	if r.HasTimes != o.HasTimes || r.Len() < n {
 		return false

@@ -1,20 +1,20 @@
 package rows
 
-// NeedsReread reports whether another pass over the source would use different lines, because it found outliers or
+// NeedsReread reports whether another pass over the source would use different lines, because outliers were found or
 // because the wrong number was accepted for the second class. order is nil if the lines have no time.
 func NeedsReread(order *TimeOrderCheck, labels *TargetFilter) bool {
 	return order != nil && order.FoundOutliers || labels.acceptsRarerSecondClass()
 }
 
-// RereadLimit limits the number of rereads because of lines that turned out to be invalid. Otherwise a sensor whose
-// clock is always ahead could cause a reread for each of its lines.
+// RereadLimit limits how often a source is read again because lines turned out to be invalid. Without it, a sensor
+// whose clock is always ahead could cause a reread for each line.
 type RereadLimit struct {
 	rowsAtLastReread int // number of rows at the last reread
 	RereadCount      int // number of rereads
 }
 
 // AllowReread reports whether a source with this number of rows may be read again, and counts the reread if so. After
-// more than MaxUnconditionalRereads rereads, at least an eighth of its rows must be new.
+// more than MaxUnconditionalRereads rereads, at least an eighth of the rows must be new.
 func (r *RereadLimit) AllowReread(rows int) bool {
 	if r.RereadCount > MaxUnconditionalRereads && rows-r.rowsAtLastReread < rows/8 {
 		return false

@@ -17,33 +17,34 @@ import (
 var littleEndian = binary.LittleEndian
 
 const (
-	// MinFreeDiskBytes is the room on a disk that rows do not take: the program's state needs some, and others'.
+	// MinFreeDiskBytes is the disk space that row files leave free, for the state of the program and for other
+	// programs.
 	MinFreeDiskBytes = 16 << 20
-	// writeBufferBytes is how much is written at once, and readBufferBytes how much is read, in bytes.
+	// writeBufferBytes and readBufferBytes are the numbers of bytes per write and per read.
 	writeBufferBytes, readBufferBytes = 256 << 10, 64 << 10
 	rowFilePattern                    = "rows-*.tmp"
 )
 
-// RowFile is rows in a file. It can be made again, so it is never synced, and has no name where the system lets it lose
-// its name: nobody else can change it, and it goes with the process. A row is its features, its target, and if timed
-// its time, little-endian.
+// RowFile stores rows in a temporary file. The file can be made again, so it is never synced. Its name is removed if
+// the system allows this, so that no other process can change it and it disappears with the process. A row contains its
+// features, its target and, if hasTimes is true, its time, little endian.
 //
-// One goroutine adds rows; others may read those that were there meanwhile. Reads go through the page cache by pread,
-// and not by a mapping: a disk that fails is then an error, where a mapping would have the process killed.
+// One goroutine may add rows while others read earlier rows. Reads use pread instead of a memory mapping, because a
+// disk failure is then an error and does not kill the process.
 type RowFile struct {
 	Folder           string
-	MinFreeDisk      int64 // the room on its disk that it does not take
+	MinFreeDisk      int64 // disk space that must remain free, in bytes
 	File             *os.File
-	valuesPerRow     int // of features and target
+	valuesPerRow     int // number of features plus one target
 	hasTimes         bool
-	rowBytes         int64                 // of a row
-	writtenRowCount  int                   // that are written
-	writeBuffer      []byte                // of those behind
-	spaceCheckedSize int64                 // the size up to which there is room on the disk
-	firstReadErr     atomic.Pointer[error] // of the first read that failed
+	rowBytes         int64                 // length of a row in bytes
+	writtenRowCount  int                   // number of rows written to the file
+	writeBuffer      []byte                // encoded rows that have not been written yet
+	spaceCheckedSize int64                 // file size up to which free space was checked
+	firstReadErr     atomic.Pointer[error] // first read error
 }
 
-// newRowFile makes a file for rows of so many features in a folder.
+// newRowFile creates a file for rows with the given number of features in a folder.
 func newRowFile(folder string, features int, timed bool) (*RowFile, error) {
 	f := &RowFile{Folder: folder, MinFreeDisk: MinFreeDiskBytes, valuesPerRow: features + 1, hasTimes: timed,
 		rowBytes: 4 * (int64(features) + 1)}
@@ -55,19 +56,19 @@ func newRowFile(folder string, features int, timed bool) (*RowFile, error) {
 	if f.File, err = os.CreateTemp(folder, rowFilePattern); err != nil {
 		return nil, f.explainNeededSpace(err)
 	}
-	_ = os.Remove(f.File.Name()) // Windows keeps the name until the file is closed: removeLeftoverRowFiles removes it
+	_ = os.Remove(f.File.Name()) // on Windows the name remains until removeLeftoverRowFiles removes it
 	return f, nil
 }
 
-// removeLeftoverRowFiles removes the names of files that a process has left behind: those in use lose nothing by it.
+// removeLeftoverRowFiles removes the names of row files from earlier processes. Files in use remain accessible.
 func removeLeftoverRowFiles(folder string) {
-	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is good
+	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is valid
 	for _, path := range left {
 		_ = os.Remove(path)
 	}
 }
 
-// explainNeededSpace says what the rows need.
+// explainNeededSpace adds the purpose and the folder of the file to an error.
 func (f *RowFile) explainNeededSpace(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -76,10 +77,10 @@ func (f *RowFile) explainNeededSpace(err error) error {
 	return fmt.Errorf("the rows are too many for memory, and cannot be kept in %s: %w", f.Folder, err)
 }
 
-// len is how many rows were added.
+// len returns the number of rows that were added.
 func (f *RowFile) len() int { return f.writtenRowCount + len(f.writeBuffer)/int(f.rowBytes) }
 
-// addRows appends rows, soon.
+// addRows appends rows to the buffer and writes the buffer when it is full.
 func (f *RowFile) addRows(x, y []float32, times []int64) error {
 	features := f.valuesPerRow - 1
 	for i, target := range y {
@@ -99,7 +100,7 @@ func (f *RowFile) addRows(x, y []float32, times []int64) error {
 	return nil
 }
 
-// flush writes what was added.
+// flush writes the buffered rows to the file.
 func (f *RowFile) flush() error {
 	at := int64(f.writtenRowCount) * f.rowBytes
 	end := at + int64(len(f.writeBuffer))
@@ -119,20 +120,21 @@ func (f *RowFile) flush() error {
 	return nil
 }
 
-// truncate forgets rows from one on, which no view has.
+// truncate removes the rows from index n. No snapshot may contain them.
 func (f *RowFile) truncate(n int) {
 	f.writeBuffer = f.writeBuffer[:0]
 	f.writtenRowCount = min(f.writtenRowCount, n)
-	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.writtenRowCount)*f.rowBytes) // others may take the room
-	// for others, on a disk that is full
+	// Check the free space again, because other programs may use the freed space.
+	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.writtenRowCount)*f.rowBytes)
+	// free the space for other programs if the disk is full
 	_ = f.File.Truncate(int64(f.writtenRowCount) * f.rowBytes)
 }
 
-// rawRowBuffers are buffers for rows as they are in a file.
+// rawRowBuffers contains buffers for encoded rows.
 var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// readRows fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot
-// be read is NaN in x, and 0 elsewhere, and makes the result false.
+// readRows fills x, y and times with written rows that start at from. x and y, or times, may be nil. If rows cannot be
+// read, it sets x to NaN and y and times to 0, and returns false.
 func (f *RowFile) readRows(x, y []float32, times []int64, from int) bool {
 	raw := rawRowBuffers.Get().(*[]byte)
 	defer rawRowBuffers.Put(raw)
@@ -164,7 +166,7 @@ func (f *RowFile) readRows(x, y []float32, times []int64, from int) bool {
 	return true
 }
 
-// markRowsUnreadable notes that rows cannot be read.
+// markRowsUnreadable stores a read error and fills the unread rows with NaN and 0.
 func (f *RowFile) markRowsUnreadable(err error, x, y []float32, times []int64) {
 	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.Folder, err)
 	f.firstReadErr.CompareAndSwap(nil, &err)
@@ -175,7 +177,7 @@ func (f *RowFile) markRowsUnreadable(err error, x, y []float32, times []int64) {
 	clear(times)
 }
 
-// err is why rows could not be read; nil if all could.
+// err returns the first read error, or nil.
 func (f *RowFile) err() error {
 	if e := f.firstReadErr.Load(); e != nil {
 		return *e

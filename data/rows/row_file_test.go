@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestRoomThatWasGivenBack: when rows are cut off, others may take their room, so it is looked for again.
+// TestRoomThatWasGivenBack checks that the free space is checked again after a truncation, because other programs may
+// have used it.
 func TestRoomThatWasGivenBack(t *testing.T) {
 	f, err := newRowFile(t.TempDir(), 1, false)
 	if err != nil {
@@ -27,7 +28,7 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.truncate(600)
-	f.MinFreeDisk = 1 << 60 // others have taken it
+	f.MinFreeDisk = 1 << 60 // other programs have used the space
 	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.writtenRowCount != 600 {
 		t.Errorf("%d rows, error %v", f.writtenRowCount, err)
 	}
@@ -38,7 +39,7 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 	}
 }
 
-// TestLeftBehindRows: the file of a process that was killed before it could remove the name is removed.
+// TestLeftBehindRows checks that the file of a killed process is removed.
 func TestLeftBehindRows(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rows-12.tmp", "boot"} {

@@ -7,17 +7,17 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// maxRowMemory is how much memory the rows of a task may take as they were made, in bytes; more go to a file. The
-// copy in the task's terms takes as much memory again.
+// maxRowMemory is the maximum size in bytes of the raw rows of a task in memory. Larger numbers of rows are moved to a
+// file. The prepared copy takes the same amount of memory again.
 const maxRowMemory = 8 << 20
 
-// StorageSettings is where rows may be.
+// StorageSettings defines where rows are stored.
 type StorageSettings struct {
-	Folder         string // of the files; empty = the folder of temporary files
-	MaxMemoryBytes int    // the maximum number of bytes in memory
+	Folder         string // folder of row files; empty means the folder for temporary files
+	MaxMemoryBytes int    // maximum number of bytes in memory
 }
 
-// StorageSettingsFromConfig is where the rows of a section may be.
+// StorageSettingsFromConfig returns the storage settings of a configuration section.
 func StorageSettingsFromConfig(c *data.Config) StorageSettings {
 	return StorageSettings{cmp.Or(c.RowFileFolder, os.TempDir()), maxRowMemory}
 }

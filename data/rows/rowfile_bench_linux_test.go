@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// BenchmarkDraw draws 32 of 500,000 rows of 16 features: from memory, from a file as it is done, and from a mapping of
-// the file. All of the file is in the kernel's memory.
+// BenchmarkDraw draws 32 of 500,000 rows with 16 features: from memory, from a row file, and from a memory mapping of
+// the file. The whole file is in the page cache.
 func BenchmarkDraw(b *testing.B) {
 	const rows, features = 500_000, 16
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -49,7 +49,7 @@ func BenchmarkDraw(b *testing.B) {
 	})
 }
 
-// mapping is a mapped file of rows of 16 features.
+// mapping is a memory-mapped file of rows with 16 features.
 type mapping []byte
 
 func (m mapping) ReadRows(x, y []float32, from int) {

@@ -10,32 +10,33 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RowMaker makes rows from the lines of a file, or from readings.
+// RowMaker makes rows from the lines of a file or from readings.
 type RowMaker interface {
-	// Changed reports whether make would find anything. It is cheap.
+	// Changed reports whether AddNewRows may find new rows. It is cheap.
 	Changed() bool
 	data.QualityReporter
-	// AddNewRows adds the rows that have come.
+	// AddNewRows adds the new rows to m.
 	AddNewRows(m *SharedRows) error
-	// NoRowsError says why there are no rows. renewed is why those that were there are void; empty if there were none.
+	// NoRowsError returns an error that explains why no rows exist. renewed is the reason why the previous rows were
+	// discarded; empty if no rows existed.
 	NoRowsError(renewed string) error
 }
 
-// SharedRows contains the rows of a Maker, for all callers that want the same rows.
+// SharedRows contains the rows of a RowMaker for all callers that require the same rows.
 type SharedRows struct {
 	Maker       RowMaker
-	Name        string // in errors; may be empty
+	Name        string // name for error messages; may be empty
 	Raw         *RawRows
-	targetDelay int64 // data.RowSnapshot.TargetDelay
+	targetDelay int64 // value for data.RowSnapshot.TargetDelay
 	rowsVersion
-	replacementReason string // they were renewed
+	replacementReason string // reason for the last replacement of all rows
 
-	columnNames           []string // names of the features, and of the target if there is one
+	columnNames           []string // names of the features and, if any, of the target
 	outlierTroubles       atomic.Pointer[[]data.SourceTrouble]
-	outlierCheckedVersion rowsVersion // of the rows, when outliers were looked for
+	outlierCheckedVersion rowsVersion // version of the rows at the last search for outliers
 }
 
-// Report implements Reporter.
+// QualityReport implements data.QualityReporter.
 func (m *SharedRows) QualityReport() data.QualityReport {
 	all := m.Maker.QualityReport()
 	if found := m.outlierTroubles.Load(); found != nil {
@@ -44,7 +45,7 @@ func (m *SharedRows) QualityReport() data.QualityReport {
 	return all
 }
 
-// findOutliers searches for outliers again if the rows have grown by a tenth, or were replaced.
+// findOutliers searches for outliers again if the rows have grown by a tenth or were replaced.
 func (m *SharedRows) findOutliers() {
 	if m.outlierCheckedVersion.replacementCount != m.replacementCount {
 		m.outlierTroubles.Store(nil)
@@ -58,7 +59,7 @@ func (m *SharedRows) findOutliers() {
 	m.outlierCheckedVersion = m.rowsVersion
 	var found []data.SourceTrouble
 	for _, o := range learner.FindOutliers(m.Raw.firstSamples(m.RowCount)) {
-		if o.ColumnIndex < len(m.columnNames) { // else rows have no target
+		if o.ColumnIndex < len(m.columnNames) { // otherwise the rows have no target
 			found = append(found, data.SourceTrouble{Kind: data.TroubleOutlier,
 				Text: fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
 					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
@@ -73,11 +74,11 @@ func (m *SharedRows) findOutliers() {
 
 // rowsVersion identifies a version of the rows.
 type rowsVersion struct {
-	RowCount         int // of raw, in views
-	replacementCount int // how many times they were renewed
+	RowCount         int // number of raw rows that snapshots may use
+	replacementCount int // number of times that all rows were replaced
 }
 
-// DiscardRows discards all rows.
+// DiscardRows replaces all rows by raw. why is the reason.
 func (m *SharedRows) DiscardRows(raw *RawRows, why string) {
 	if m.RowCount > 0 {
 		m.replacementCount++
@@ -86,16 +87,16 @@ func (m *SharedRows) DiscardRows(raw *RawRows, why string) {
 	m.Raw, m.RowCount = raw, 0
 }
 
-// NewRawRows returns a place for rows like those of m.
+// NewRawRows returns empty rows with the same settings as the rows of m.
 func (m *SharedRows) NewRawRows() *RawRows {
 	return &RawRows{StorageSettings: m.Raw.StorageSettings, FeatureCount: m.Raw.FeatureCount, HasTimes: m.Raw.HasTimes,
 		keepsOnlyNewestRows: m.Raw.keepsOnlyNewestRows}
 }
 
-// SharedRowsCache contains the rows of a source, keyed by the options of their callers.
+// SharedRowsCache contains the rows of a source by the options of the query. Unused rows can be garbage-collected.
 type SharedRowsCache map[string]weak.Pointer[SharedRows]
 
-// OpenTaskRows returns the rows that are wanted, which make begins if nobody has them.
+// OpenTaskRows returns the rows for a query. It calls make if no caller uses these rows yet.
 func (s *SharedRowsCache) OpenTaskRows(w data.RowQuery, make func() *SharedRows) data.QueriedRows {
 	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.IsForPrediction, w.Labels)
 	if *s == nil {
@@ -116,30 +117,30 @@ func (s *SharedRowsCache) OpenTaskRows(w data.RowQuery, make func() *SharedRows)
 		preparedReplacementCount: m.replacementCount}
 }
 
-// TaskRows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those
-// of a file are brought into these terms whenever they are read.
+// TaskRows implements data.QueriedRows with shared rows, prepared for a task. Rows in memory are prepared once and
+// copied. Rows in a file are prepared each time they are read.
 type TaskRows struct {
 	Shared                   *SharedRows
 	query                    data.RowQuery
-	lastVersion              rowsVersion      // of the rows that were made, at the last snapshot
-	preparedReplacementCount int              // as of made, when the rows below were
-	preparedRowCount         int              // rows that Prepare has seen
-	x, y                     []float32        // these, if they are in memory and there is a Prepare
-	preparedFile             *preparedRowFile // of these, if they are in a file
-	lastSnapshotRowCount     int              // rows of the last view, with those that are gone
-	lastSnapshot             data.RowSnapshot // the last one
-	replacementReason        string           // the rows of the last view were given up; until it is told
+	lastVersion              rowsVersion      // version of the shared rows at the last snapshot
+	preparedReplacementCount int              // replacement count of the shared rows at the last preparation
+	preparedRowCount         int              // number of rows passed to the Preparer
+	x, y                     []float32        // prepared rows, if they are in memory and there is a Preparer
+	preparedFile             *preparedRowFile // prepared rows, if they are in a file
+	lastSnapshotRowCount     int              // number of rows in the last snapshot, including dropped ones
+	lastSnapshot             data.RowSnapshot // last snapshot
+	replacementReason        string           // why the rows of the last snapshot were discarded; cleared once reported
 }
 
-// Changed implements Rows.
+// Changed implements data.QueriedRows.
 func (r *TaskRows) Changed() bool {
 	return r.Shared.Maker.Changed() || r.Shared.Raw.Err() != nil || r.lastVersion != r.Shared.rowsVersion
 }
 
-// Report implements Reporter.
+// QualityReport implements data.QualityReporter.
 func (r *TaskRows) QualityReport() data.QualityReport { return r.Shared.QualityReport() }
 
-// Snapshot implements Rows.
+// Snapshot implements data.QueriedRows.
 func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 	err := r.Shared.Maker.AddNewRows(r.Shared)
 	if err == nil {
@@ -162,7 +163,7 @@ func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 		return data.RowSnapshot{}, r.Shared.Maker.NoRowsError(r.replacementReason)
 	}
 	if err := r.prepareNewRows(); err != nil {
-		r.lastVersion = before // they may be accepted later
+		r.lastVersion = before // the rows may be accepted later
 		if r.Shared.Name != "" {
 			err = fmt.Errorf("%s: %w", r.Shared.Name, err)
 		}
@@ -178,7 +179,7 @@ func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 	return r.lastSnapshot, nil
 }
 
-// samples are the rows that are ready.
+// samples returns the prepared rows.
 func (r *TaskRows) samples() *learner.Samples[float32] {
 	raw := r.Shared.Raw
 	switch {
@@ -195,7 +196,7 @@ func (r *TaskRows) samples() *learner.Samples[float32] {
 	return raw.firstSamples(r.preparedRowCount)
 }
 
-// prepareNewRows brings the rows that have come into the task's terms, or finds that they cannot be.
+// prepareNewRows prepares the new rows for the task. It returns an error if the Preparer rejects them.
 func (r *TaskRows) prepareNewRows() error {
 	raw, from, to := r.Shared.Raw, r.preparedRowCount, r.Shared.RowCount
 	if r.query.Preparer == nil || from == to {
@@ -217,7 +218,8 @@ func (r *TaskRows) prepareNewRows() error {
 		if err := raw.Err(); err != nil {
 			return err
 		}
-		// the result is discarded: this checks the labels, and preparedRowFile prepares the rows whenever they are read
+		// The result is discarded: this call only checks the labels. preparedRowFile prepares the rows when they are
+		// read.
 		if err := r.query.Preparer.PrepareSamples(learner.NewSamples(n, b.X, b.Y), at == 0); err != nil {
 			return err
 		}
@@ -226,5 +228,5 @@ func (r *TaskRows) prepareNewRows() error {
 	return nil
 }
 
-// maxRowsPerPrepare is how many rows of a file are prepared at a time.
+// maxRowsPerPrepare is the number of rows of a file that are prepared at a time.
 const maxRowsPerPrepare = 1024

@@ -2,18 +2,18 @@ package rows
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// TargetFilter accepts the targets that are valid labels of a task. In a binary set, the second class is either 0 or
-// −1, and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
-// other. If the rejected number becomes more frequent, acceptsRarerSecondClass is true and the source has to be read
+// TargetFilter accepts the targets that are valid labels of a task. In a binary set the second class is either 0 or −1,
+// so a source that contains both has errors. The filter accepts the number that occurred first and rejects the other.
+// If the rejected number becomes more frequent, acceptsRarerSecondClass returns true and the source has to be read
 // again.
 type TargetFilter struct {
 	learner.LabelSet
 	zeros, minusOnes      int
-	acceptsMinusOne       bool // the second class is −1 and 0 is rejected; else the reverse
-	hasDecidedSecondClass bool // acceptsMinusOne is set
+	acceptsMinusOne       bool // whether the second class is −1 and 0 is rejected; otherwise the reverse
+	hasDecidedSecondClass bool // whether acceptsMinusOne is set
 }
 
-// Accept reports whether a target is a valid label, and counts zeros and minus ones.
+// Accept reports whether a target is a valid label, and counts targets of 0 and −1.
 func (l *TargetFilter) Accept(y float64) bool {
 	switch {
 	case !l.Contains(y):

@@ -19,41 +19,41 @@ import (
 //
 // The lines with ascending timestamps form the main chain. A late line starts an alternative chain: the main chain
 // without its last part, whose timestamps are later than the late line. Following lines extend one chain or both. The
-// alternativeChain replaces the main chain as soon as one of two conditions holds:
+// alternative chain replaces the main chain as soon as one of two conditions holds:
 //   - it has gained more lines than it omits, or 8 times as many if the clock was set back by more than 400 days: a
-//     clock that was reset, for example to the year 2000, is more probable than so many lines with times ahead;
+//     clock that was reset, for example to the year 2000, is more probable than many lines with times ahead;
 //   - the omitted lines are in the future and the line that extends it is not.
 //
-// The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so
-// FoundOutliers tells the caller to read the source again with the same set of outliers.
+// The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so the
+// caller must read the source again with the same set of outliers if FoundOutliers is true.
 type TimeOrderCheck struct {
 	Lateness            int64 // maximum difference by which a line may be older than the newest line, in nanoseconds
 	latestPlausibleTime int64 // latest timestamp that is not in the future; 0 if the device does not know the time
 
 	mainChain        []chainEntry // the most recent entries of the main chain
-	isChainTrimmed   bool         // older entries of chain were dropped
+	isChainTrimmed   bool         // whether older entries of mainChain were dropped
 	alternativeChain struct {
-		start   int          // index in chain of the first omitted entry
-		entries []chainEntry // entries after chain[:start]; empty = no alternative
+		start   int          // index in mainChain of the first omitted entry
+		entries []chainEntry // entries after mainChain[:start]; empty means no alternative
 	}
-	Outliers      map[uint64]bool // numbers of the lines that are outliers
-	FoundOutliers bool            // outliers were added since NewTimeOrderCheck
+	Outliers      map[uint64]bool // numbers of the outlier lines
+	FoundOutliers bool            // whether outliers were added since NewTimeOrderCheck
 
 	lines      int // number of classified lines
 	lastNumber uint64
 	lastClass  timeOrderClass // class of the line lastNumber
 }
 
-// chainEntry is a line of a chain.
+// chainEntry is one line in a chain of ascending timestamps.
 type chainEntry struct {
 	newestTime int64  // newest timestamp of the chain up to this line
 	lineNumber uint64 // number of the line
 }
 
-// timeOrderClass is the result of TimeOrderCheck.Classify.
+// timeOrderClass is the result of TimeOrderCheck.ClassifyTime.
 type timeOrderClass int
 
-// The classes.
+// Classes of timestamps.
 const (
 	TimeInOrder timeOrderClass = iota
 	TimeLate                   // older than the newest line by more than the lateness
@@ -126,7 +126,7 @@ func (o *TimeOrderCheck) classifyNewTime(at int64, number uint64) timeOrderClass
 		return TimeLate
 	}
 	if i := o.firstEntryAfter(at - 1); o.mainChain[i].newestTime == at {
-		// A repeated timestamp, as in the hour when clocks are set back, is no evidence against the first occurrence.
+		// A repeated timestamp, as when clocks are set back, does not make the first occurrence an outlier.
 		return TimeLate
 	}
 	switch n := len(o.alternativeChain.entries); {
@@ -136,7 +136,7 @@ func (o *TimeOrderCheck) classifyNewTime(at int64, number uint64) timeOrderClass
 		o.alternativeChain.start, o.alternativeChain.entries = start, appendChainEntry(o.alternativeChain.entries[:0],
 			at, number)
 	default:
-		return TimeLate // in both chains
+		return TimeLate // the line is older than both chains
 	}
 	omitted := o.mainChain[o.alternativeChain.start:]
 	needed := len(omitted)
@@ -161,7 +161,7 @@ func appendChainEntry(chain []chainEntry, at int64, number uint64) []chainEntry 
 }
 
 // firstEntryAfter returns the index of the first entry of the main chain whose timestamp is later than t, or
-// len(o.chain).
+// len(o.mainChain).
 func (o *TimeOrderCheck) firstEntryAfter(t int64) int {
 	return sort.Search(len(o.mainChain), func(i int) bool { return o.mainChain[i].newestTime > t })
 }
@@ -179,7 +179,7 @@ func (o *TimeOrderCheck) trimChain() {
 	}
 }
 
-// markOutliers removes the entries from index start on from the main chain and records their lines as outliers.
+// markOutliers removes the entries from index start from the main chain and records their lines as outliers.
 func (o *TimeOrderCheck) markOutliers(start int) {
 	if o.Outliers == nil {
 		o.Outliers = map[uint64]bool{}
@@ -193,9 +193,9 @@ func (o *TimeOrderCheck) markOutliers(start int) {
 	o.mainChain = o.mainChain[:start]
 }
 
-// MarkFutureTailAsOutliers marks the last lines of a source as outliers if they are in the future, follow at least one
-// line that is not, and jump by more than minTailJump. If all timestamps of a source are in the future,
-// MarkFutureTailAsOutliers marks none: the clock of the device may be the one that is wrong.
+// MarkFutureTailAsOutliers marks the last lines of a source as outliers if they are in the future, follow a line that
+// is not in the future, and jump by more than minTailJump. If all timestamps of a source are in the future, it marks
+// none, because the device's clock may be wrong.
 func (o *TimeOrderCheck) MarkFutureTailAsOutliers() {
 	if o.latestPlausibleTime == 0 {
 		return
@@ -212,22 +212,23 @@ func (o *TimeOrderCheck) MarkFutureTailAsOutliers() {
 // the lateness, plus the longest wait for the labels, which arrive later than the other readings.
 func MaxLateness(r *spec.RowRecipe) time.Duration {
 	lateness := r.Grid.Lateness
-	for _, in := range r.Inputs { // only labels have a wait
+	for _, in := range r.Inputs { // only labels have a label lateness
 		lateness = max(lateness, r.Grid.Lateness+in.LabelLateness)
 	}
 	return lateness
 }
 
-// Where the unit of numbers is guessed, times from 1990 to 2100 are plausible.
+// Range of plausible times, 1990 to 2100, for guessing the unit of numeric times.
 const (
 	MinPlausibleUnixNanos = 631_152_000 * int64(time.Second)
 	MaxPlausibleUnixNanos = 4_102_444_800 * int64(time.Second)
 )
 
-// MinReadingTime is the earliest time of a reading: a device whose clock was never set says 1970.
+// MinReadingTime is the earliest accepted time of a reading, in the year 2000. The clock of a device that was never set
+// starts in 1970.
 const MinReadingTime = 946_684_800 * int64(time.Second)
 
-// MaxFutureSkew is how far ahead of the device's clock the time of a reading may be.
+// MaxFutureSkew is the maximum difference by which the time of a reading may be ahead of the device's clock.
 const MaxFutureSkew = 5 * time.Minute
 
 // RejectReason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.

@@ -17,18 +17,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// fileCase is a file of testdata/cases, how it is read, and what is made of it.
+// fileCase is a file of testdata/cases with its configuration and the expected results.
 type fileCase struct {
 	file   string
 	config data.Config
 	want   data.RowQuery
 	rows   int
-	faults string                       // of the survey: column, reason, number, and line of the first one
-	change survey.SuggestedConfigChange // that the survey asks for; the rows are those behind it
-	advice string                       // of the survey, which is followed for the rows
+	faults string                       // faults of the survey: column, reason, count, and line of the first one
+	change survey.SuggestedConfigChange // change that the survey suggests; it is applied before the rows are made
+	advice string                       // advice of the survey; it is applied before the rows are made
 }
 
-// hourlyInputs wants the temperature one hour ahead.
+// hourlyInputs returns a query for the temperature one hour ahead.
 func hourlyInputs(inputs ...spec.InputSeries) data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
 	w := data.RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
@@ -58,7 +58,7 @@ func cases() []fileCase {
 	labelled := func(set learner.LabelSet) data.RowQuery { w := rows; w.Labels = set; return w }
 	german := data.Config{TimeColumn: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
 	return []fileCase{
-		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
+		// One of 120 hours is missing. Three rows require it, and the last two wait for their targets.
 		{file: "line-of-2036/data.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 114,
 			faults: "time future 1 32"},
 		{file: "line-of-2036/rows.csv", config: data.Config{TimeColumn: "t"}, want: rows, rows: 119,
@@ -123,8 +123,8 @@ func cases() []fileCase {
 	}
 }
 
-// TestCases reads each file as the agent and as `agentd data check` do, which must agree, and follows the advice that
-// the check gives. It wants the rows that an error-free reading has.
+// TestCases reads each file with the agent and with `agentd data check`, which must agree. It applies the suggested
+// advice and compares the rows with those of a correct file.
 func TestCases(t *testing.T) {
 	for i, c := range cases() {
 		t.Run(fmt.Sprintf("%d %s", i, c.file), func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// applyAdvice changes a section as the advice of a survey says.
+// applyAdvice changes a configuration according to the advice of a survey.
 func applyAdvice(t *testing.T, s *survey.SourceSurvey, advice string, c *data.Config) {
 	t.Helper()
 	var all []string
@@ -201,7 +201,8 @@ func applyAdvice(t *testing.T, s *survey.SourceSurvey, advice string, c *data.Co
 	}
 }
 
-// TestAdviceOfTheAgent: what an agent says of a header without the columns names the key to set, too.
+// TestAdviceOfTheAgent checks that the agent's error for a header without the required columns also names the key to
+// set.
 func TestAdviceOfTheAgent(t *testing.T) {
 	for _, w := range []data.RowQuery{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
 		source, err := Open(&data.Config{CSVPath: "testdata/cases/lines-above-the-header/toa5.csv",
@@ -217,7 +218,7 @@ func TestAdviceOfTheAgent(t *testing.T) {
 	}
 }
 
-// hourlyLines returns lines of a temperature at each hour from the first of March 2026 on.
+// hourlyLines returns lines with a temperature for each hour from 1 March 2026.
 func hourlyLines(from, to int) (lines []string) {
 	for k := from; k < to; k++ {
 		lines = append(lines, hourlyLine(k, time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC)))
@@ -229,13 +230,13 @@ func hourlyLine(k int, at time.Time) string {
 	return fmt.Sprintf("%s,%d,1", at.UTC().Format(time.RFC3339), k)
 }
 
-// TestTimesAhead puts lines with times that are ahead at any place of a file: only these are left out, of rows as of
-// readings, whether the file is read at once or while it grows.
+// TestTimesAhead adds lines with times ahead at several positions of a file. Only these lines may be skipped, for rows
+// and for readings, whether the file is read at once or while it grows.
 func TestTimesAhead(t *testing.T) {
 	hour := func(k int) time.Time { return time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC) }
 	for _, tt := range []struct {
 		name  string
-		ahead []time.Time // of the lines in the place of the hours from place on
+		ahead []time.Time // times of the lines that replace the hours from the position on
 		place int
 	}{
 		{"2036", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 30},
@@ -287,7 +288,7 @@ func TestTimesAhead(t *testing.T) {
 }
 
 // readLines follows a file to which lines are appended, at once or one by one. It returns the features of the rows, the
-// currentFilePath of the file, and the report.
+// path of the file and the report.
 func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []float32, path string,
 	report data.QualityReport) {
 	t.Helper()
@@ -306,7 +307,7 @@ func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []f
 	return x, h.path, r.(data.QualityReporter).QualityReport()
 }
 
-// followGrowing follows a file to which a test adds lines.
+// followGrowing follows a file to which a test appends lines.
 func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.QueriedRows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
@@ -318,8 +319,8 @@ func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.QueriedRows
 	return h, s.OpenRows(w)
 }
 
-// TestFirstLabelIsWrong: of the numbers 0 and −1 for the second class the more frequent one is accepted, although the
-// other one is in the first row. The file is read a second time for it, and no more.
+// TestFirstLabelIsWrong checks that the more frequent of the labels 0 and −1 is accepted for the second class, even if
+// the first row has the other one. The file must be read again exactly once.
 func TestFirstLabelIsWrong(t *testing.T) {
 	for _, y := range []string{"0", "-1"} {
 		wrong := map[string]string{"0": "-1", "-1": "0"}[y]
@@ -349,8 +350,8 @@ func TestFirstLabelIsWrong(t *testing.T) {
 	}
 }
 
-// TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
-// long as its clock may be right in another time zone.
+// TestTimesOfAnotherZone checks that a file is used if all its times are ahead of the clock. The same applies if only
+// its last times are ahead, by no more than a time zone difference.
 func TestTimesOfAnotherZone(t *testing.T) {
 	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -366,7 +367,8 @@ func TestTimesOfAnotherZone(t *testing.T) {
 	}
 }
 
-// TestClockThatIsAlwaysAhead: of two meters in a file one is ahead, line by line. The file is not read again and again.
+// TestClockThatIsAlwaysAhead checks a file in which one of two meters is always ahead. The file must not be reread for
+// each line.
 func TestClockThatIsAlwaysAhead(t *testing.T) {
 	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 	var lines []string

@@ -17,14 +17,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestChangedLines changes lines of a file in the ways of loggers, spreadsheets and power cuts. No value may be read
-// from a wrong column, and only the named lines may be lost, whether the file is read at once or while it grows. The
-// check finds as many faults as the agent.
+// TestChangedLines damages lines of a file like loggers, spreadsheets and power cuts do. No value may be read from a
+// wrong column, and only the named lines may be lost, whether the file is read at once or while it grows. The check
+// must find as many faults as the agent.
 func TestChangedLines(t *testing.T) {
 	lines := hourlyLines(0, 60)
 	for name, tt := range map[string]struct {
 		change func(lines []string) []string
-		lost   []int // lines whose values are not used, from 0
+		lost   []int // indices of the lines whose values are not used
 	}{
 		"another order of columns": {func(l []string) []string {
 			for i := 30; i < len(l); i++ {
@@ -126,7 +126,7 @@ func TestChangedLines(t *testing.T) {
 	}
 }
 
-// TestAddedField finds the place of the fields that lines have more than those above them.
+// TestAddedField checks that the position of added fields is found.
 func TestAddedField(t *testing.T) {
 	above := []string{"1,20.5,50,ok", "2,20.7,51,ok", "3,20.4,,ok", "4,20.8,52,warm", "5,20.6,51,ok"}
 	for lines, want := range map[string]int{
@@ -160,7 +160,7 @@ func TestAddedField(t *testing.T) {
 	}
 }
 
-// TestAddedFieldsAreReported wants the agent and the check to report lines with more fields than the header, until
+// TestAddedFieldsAreReported checks that the agent and the check report lines with more fields than the header, until
 // another header names all fields.
 func TestAddedFieldsAreReported(t *testing.T) {
 	lines := hourlyLines(0, 20)
@@ -186,7 +186,7 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	}
 }
 
-// TestUnclosedQuotes wants an unclosed quote not to swallow the lines up to the next one.
+// TestUnclosedQuotes checks that an unclosed quote does not consume the lines up to the next quote.
 func TestUnclosedQuotes(t *testing.T) {
 	text := "time,note,temp,hum\n"
 	for i := range 30 {
@@ -201,7 +201,7 @@ func TestUnclosedQuotes(t *testing.T) {
 	}
 }
 
-// TestBadFilesOfFolder wants one file of a folder that cannot be read to be named, and all others to be used.
+// TestBadFilesOfFolder checks that an unreadable file of a folder is reported and all other files are used.
 func TestBadFilesOfFolder(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -214,7 +214,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		file, text string
-		more       int // rows that are read of it
+		more       int // number of rows read from it
 	}{
 		"empty":            {"log-2026-03-03.csv", "", 0},
 		"half a header":    {"log-2026-03-03.csv", "time,te", 0},
@@ -260,7 +260,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 				t.Errorf("the check has %d lines, the agent %d rows", survey.LineCount, v.Rows.Len())
 			}
 			put(t, filepath.Join(dir, tt.file), strings.Replace(dayFile(3, 4), "time", "time", 1))
-			if strings.HasSuffix(tt.file, ".csv") { // it is complete now
+			if strings.HasSuffix(tt.file, ".csv") { // the file is complete now
 				if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 52 {
 					t.Errorf("after the repair: %+v, %v", v, err)
 				}
@@ -276,13 +276,13 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// TestLinesReadOnce wants each line to be read once, with its number in the file, while the last line has no line break
-// or cannot be parsed.
+// TestLinesReadOnce checks that each line is read once, with the right line number, while the last line has no line
+// break or cannot be parsed.
 func TestLinesReadOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
-		steps []string // texts that are appended one after the other
+		steps []string // texts that are appended one after another
 		want  []float32
-		where string // of the last line that is not used
+		where string // place of the last rejected line
 	}{
 		"a line without a break below a wider one": {
 			[]string{"time,temp,hum\n1,1,1\n2,2,2,2\n3,3,3", "\n4,4,4\n"}, []float32{1, 3, 4}, "line 3"},
@@ -303,7 +303,7 @@ func TestLinesReadOnce(t *testing.T) {
 			for _, step := range tt.steps {
 				text += step
 				h.put(t, text)
-				for range 3 { // and when the file is still
+				for range 3 { // also after the file has not changed for some time
 					old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 					v, err := r.Snapshot()
 					if err != nil {
@@ -334,7 +334,7 @@ func TestLinesReadOnce(t *testing.T) {
 	}
 }
 
-// TestFolderIsCompleted wants the rows of all files in their order, when a file is completed after later ones were
+// TestFolderIsCompleted checks that rows are in the order of their files if a file is completed after later files were
 // read.
 func TestFolderIsCompleted(t *testing.T) {
 	var zipped bytes.Buffer
@@ -384,8 +384,8 @@ func TestFolderIsCompleted(t *testing.T) {
 	}
 }
 
-// TestHeaderOfAnotherInput wants readings below a new header to belong to its columns, also if the header has none of
-// the columns above.
+// TestHeaderOfAnotherInput checks that readings below a new header belong to its columns, even if it shares no column
+// with the previous header.
 func TestHeaderOfAnotherInput(t *testing.T) {
 	text := "time,temp\n"
 	for i, line := range hourlyLines(0, 40) {
@@ -400,12 +400,12 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 	_, err := r.Snapshot()
 	report := r.(data.QualityReporter).QualityReport()
 	temp, hum := report.EnsureColumn("temp"), report.EnsureColumn("hum")
-	if temp.Used != 20 || hum.Used != 19 { // the last one waits
+	if temp.Used != 20 || hum.Used != 19 { // the last one is queued
 		t.Errorf("%v, %v", err, report)
 	}
 }
 
-// TestLastRowIsPredicted wants a row reader to wait for no line behind a longer one.
+// TestLastRowIsPredicted checks that a row reader does not wait for a line after a longer one.
 func TestLastRowIsPredicted(t *testing.T) {
 	r, err := NewRowReader(&data.Config{}, strings.NewReader("a,b\n1,2\n1,2,3\n"), "f.csv", []string{"a", "b"})
 	if err != nil {

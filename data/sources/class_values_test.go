@@ -14,10 +14,10 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// classCells are texts of cells and JSON values, and the class that they name. It is empty if they name no class.
+// classCells contains cells and JSON values with the class that they name, or "" for no class.
 var classCells = []struct {
-	cell    string // with a decimal point
-	comma   string // with a decimal comma; empty = the same text
+	cell    string // cell with a decimal point
+	comma   string // cell with a decimal comma; empty means the same text
 	json    string
 	classes []string
 	class   string
@@ -39,8 +39,8 @@ var classCells = []struct {
 	{"yes", "", `"yes"`, []string{"0", "1", "false", "true"}, ""},
 }
 
-// TestClassCells tests that a value has the same class in a file with either decimal, in its survey, and in the
-// payloads of a stream.
+// TestClassCells checks that a value has the same class in a file with either decimal separator, in its survey, and in
+// payloads.
 func TestClassCells(t *testing.T) {
 	for _, tt := range classCells {
 		want := everyMinute("")

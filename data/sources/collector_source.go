@@ -14,21 +14,21 @@ import (
 type readingIntake interface {
 	// beginIntake starts the intake. end stops it.
 	beginIntake(*readingRecorder) (end func() error, err error)
-	// probe returns why no reading can arrive, or nil.
+	// probe returns the reason why no reading can arrive, or nil.
 	probe() error
 }
 
 // collectorSource implements data.ReadingCollector: it records the readings of an intake in a ring.
 type collectorSource struct {
 	intake          readingIntake
-	rules           rows.ValueRules // without the clock, which Open adds
+	rules           rows.ValueRules // rules without the clock, which OpenRows adds
 	rowStorage      rows.StorageSettings
 	sharedRowsByKey rows.SharedRowsCache
 	recorder        *readingRecorder // nil before Start
 	stopCollecting  func() error
 }
 
-// Start implements Collector.
+// Start implements data.ReadingCollector.
 func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 	r := newReadingRecorder(e, newSourceStats(e.Now, e.Logger))
 	if s.stopCollecting, err = s.intake.beginIntake(r); err != nil {
@@ -38,7 +38,7 @@ func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 	return nil
 }
 
-// OpenRows implements Source.
+// OpenRows implements data.Source.
 func (s *collectorSource) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
 		return unreadableRowsWithoutInputs{}
@@ -53,7 +53,7 @@ func (s *collectorSource) OpenRows(w data.RowQuery) data.QueriedRows {
 	})
 }
 
-// Probe implements Source.
+// Probe implements data.Source.
 func (s *collectorSource) Probe() error {
 	switch {
 	case s.recorder == nil:
@@ -64,7 +64,7 @@ func (s *collectorSource) Probe() error {
 	return s.recorder.noReadingsError(nil)
 }
 
-// Report implements Reporter, for those who have no rows of it.
+// QualityReport implements data.QualityReporter.
 func (s *collectorSource) QualityReport() data.QualityReport {
 	if s.recorder == nil {
 		return data.QualityReport{}
@@ -72,7 +72,7 @@ func (s *collectorSource) QualityReport() data.QualityReport {
 	r := data.QualityReport{Columns: s.recorder.stats.columnReports()}
 	var inputs []string
 	for _, c := range r.Columns {
-		if c.Name != "" { // else it is of payloads that cannot be read
+		if c.Name != "" { // an empty name counts payloads that cannot be parsed
 			inputs = append(inputs, c.Name)
 		}
 	}
@@ -80,7 +80,7 @@ func (s *collectorSource) QualityReport() data.QualityReport {
 	return r
 }
 
-// Close implements Source.
+// Close implements data.Source.
 func (s *collectorSource) Close() error {
 	if s.recorder == nil {
 		return nil
@@ -88,7 +88,7 @@ func (s *collectorSource) Close() error {
 	return errors.Join(s.stopCollecting(), s.recorder.close())
 }
 
-// noReadingsError says that there are no readings, and why.
+// noReadingsError returns an error that explains why no readings are available.
 func (r *readingRecorder) noReadingsError(wanted []string) error {
 	why := "nothing has come since " + r.stats.startedAt.UTC().Format(time.RFC3339)
 	for _, c := range r.stats.columnReports() {
@@ -106,7 +106,7 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	return &data.FileError{File: r.env.RingFolder, Problem: why}
 }
 
-// unreadableRowsWithoutInputs are those of a task that has columns and no inputs.
+// unreadableRowsWithoutInputs implements data.QueriedRows for a task that has columns but no inputs.
 type unreadableRowsWithoutInputs struct{}
 
 func (unreadableRowsWithoutInputs) Changed() bool { return false }

@@ -20,15 +20,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// streamHarness is a source under test that collects readings, and the hand that sends them.
+// streamHarness runs a collecting source under test and sends messages to it.
 type streamHarness interface {
-	// config maps the inputs a and b to the members x and y of JSON, whose time is t.
+	// config maps the inputs a and b to the JSON members x and y, with t as the time.
 	config() data.Config
 	connect(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error)
 	send(t *testing.T, json string)
 }
 
-// streamHarnesses has one for each kind in the table that collects.
+// streamHarnesses has a harness for each kind of source that collects.
 var streamHarnesses = map[data.SourceKind]func(t *testing.T) streamHarness{
 	data.SourceMQTT: func(*testing.T) streamHarness { return mqttHarness{memory.New(memory.Options{})} },
 	data.SourceLines: func(t *testing.T) streamHarness {
@@ -81,7 +81,7 @@ func (h pipeHarness) send(t *testing.T, json string) {
 	}
 }
 
-// streamSuite holds every kind of source that collects to the same.
+// streamSuite runs the conformance tests for a collecting source.
 func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 	t.Run("a section that says nothing", func(t *testing.T) {
 		c := data.Config{Source: make(t).config().Source}
@@ -121,7 +121,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			if err := s.Probe(); (err == nil) != (life > 0) {
 				t.Errorf("life %d: %v", life, err)
 			}
-			// forEachReading life has sent readings of three seconds, of which the newest may change yet
+			// each run has sent readings of three seconds; the newest second may still change
 			v, err := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
 			if life == 0 && (err == nil || !strings.Contains(err.Error(), "nothing has come since")) ||
 				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// CheckConfigAgainstFile adds warnings about a section that was validated before: the reason why its file cannot be
-// progress now, columns that are missing in the header, and paths that look like parts of topics.
+// CheckConfigAgainstFile adds problems that validation without the file cannot find: an unreadable file, a wrong
+// delimiter, columns that are missing in the header, and paths that look like parts of topics.
 func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section string) {
 	if c.Kind() == data.SourceMQTT {
 		checkTopicPaths(c, problems, section)
@@ -20,12 +20,12 @@ func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section 
 	}
 	source, err := openCSV(c)
 	if err != nil {
-		return // CheckConfig reports it
+		return // CheckConfig reports the error
 	}
 	s := &csvSurvey{file: source.(*csvFile)}
 	s.dialect = s.file.filter.dialect
 	s.header, err = readFileHeader(c.CSVPath, &s.dialect)
-	keys := map[string]string{} // of the section, by column
+	keys := map[string]string{} // configuration keys by column
 	if c.TimeColumn != "" {
 		keys[c.TimeColumn] = "time"
 	}

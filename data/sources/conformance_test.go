@@ -17,24 +17,23 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// harness is a source under test, and the hand that writes what it reads. Rows have the columns a and b, and the target
-// y.
+// harness runs a source under test and writes its data. Rows have the columns a and b, and the target y.
 type harness interface {
 	config() data.Config
 	add(t *testing.T, rows ...[3]float32)
-	// recordRingDamage makes what was written, and what is there, unreadable; mend undoes it.
+	// damage makes the data unreadable; mend restores it.
 	damage(t *testing.T)
 	mend(t *testing.T)
-	// renew puts other rows in the place of all.
+	// renew replaces all rows.
 	renew(t *testing.T, rows ...[3]float32)
 }
 
-// harnesses has one for each kind in the table.
+// harnesses has a harness for each kind of source that does not collect.
 var harnesses = map[data.SourceKind]func(t *testing.T) harness{
 	data.SourceCSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
 }
 
-// TestSources holds every kind of source to the same.
+// TestSources runs the conformance tests for every kind of source.
 func TestSources(t *testing.T) {
 	tried := slices.Concat(slices.Collect(maps.Keys(harnesses)), slices.Collect(maps.Keys(streamHarnesses)))
 	if a, b := slices.Sorted(maps.Keys(sourceDrivers)), slices.Sorted(slices.Values(tried)); !slices.Equal(a, b) {
@@ -48,13 +47,13 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// filed is a file whose rows are all too many for memory.
+// filed is a harness whose rows do not fit into memory.
 type filed struct {
 	*csvHarness
 	folder string
 }
 
-// TestSourcesInFiles holds rows that are in a file to what others are held to.
+// TestSourcesInFiles runs the conformance tests with rows that are stored in files.
 func TestSourcesInFiles(t *testing.T) {
 	suite(t, func(t *testing.T) harness {
 		return filed{&csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}, t.TempDir()}
@@ -78,7 +77,7 @@ func suite(t *testing.T, make func(t *testing.T) harness) {
 	}
 }
 
-// The rows that the suite has a harness write.
+// Rows that the conformance tests write.
 var rowOne, rowTwo, rowThree = [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
 
 func refusesAnEmptySection(t *testing.T, h harness) {
@@ -190,7 +189,7 @@ func servesTwoTasks(t *testing.T, h harness) {
 	f.wants(1, rowOne, rowTwo)
 }
 
-// elements are the features and targets of rows.
+// elements returns the features and targets of rows.
 func elements(s *learner.Samples[float32]) (x, y []float32) {
 	all := s.All()
 	for from := 0; from < s.Len(); from += 100 {
@@ -200,7 +199,7 @@ func elements(s *learner.Samples[float32]) (x, y []float32) {
 	return x, y
 }
 
-// timesOf are the times of a view's rows.
+// timesOf returns the times of the rows of a snapshot.
 func timesOf(v data.RowSnapshot) []int64 {
 	if v.Times == nil {
 		return nil
@@ -210,10 +209,10 @@ func timesOf(v data.RowSnapshot) []int64 {
 	return all
 }
 
-// textOf is what makes the rows of a CSV file.
+// textOf returns the row maker of a CSV file.
 func textOf(r data.QueriedRows) *csvRowMaker { return r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker) }
 
-// followed is a source, the rows that are followed, and what Prepare was called with.
+// followed is a source with opened rows. It records the calls of its preparer.
 type followed struct {
 	harness
 	t                 *testing.T
@@ -245,7 +244,7 @@ func follow(t *testing.T, h harness) *followed {
 	return f
 }
 
-// Prepare implements Preparer: the target becomes ten times larger, which shows whether one is prepared twice.
+// PrepareSamples implements data.RowPreparer. It multiplies targets by ten, so that a row prepared twice is detected.
 func (f *followed) PrepareSamples(s *learner.Samples[float32], first bool) error {
 	if f.batches++; first {
 		f.prepared = 0
@@ -257,7 +256,7 @@ func (f *followed) PrepareSamples(s *learner.Samples[float32], first bool) error
 	return f.refuse
 }
 
-// PrepareAgain implements Preparer.
+// PrepareRowsAgain implements data.RowPreparer.
 func (*followed) PrepareRowsAgain(_, y []float32) {
 	for i := range y {
 		y[i] *= 10
@@ -271,7 +270,7 @@ func (f *followed) changed(want bool) {
 	}
 }
 
-// wants takes a view.
+// wants takes a snapshot and checks its version and rows.
 func (f *followed) wants(version uint64, rows ...[3]float32) data.RowSnapshot {
 	f.t.Helper()
 	v, err := f.rows.Snapshot()
@@ -294,10 +293,10 @@ func row(s *learner.Samples[float32], i int) [3]float32 {
 	return [3]float32{x[0], x[1], y / 10}
 }
 
-// csvHarness writes a file.
+// csvHarness is a harness that writes a CSV file.
 type csvHarness struct {
 	path  string
-	sound string // the content before it was damaged
+	sound string // content before it was damaged
 }
 
 func (h *csvHarness) config() data.Config {
@@ -324,11 +323,12 @@ func csvLines(rows [][3]float32) string {
 }
 
 func (h *csvHarness) content() string {
-	text, _ := os.ReadFile(h.path) // "" if it is missing
+	text, _ := os.ReadFile(h.path) // "" if the file is missing
 	return string(text)
 }
 
-// recordReading writes in place, at a time of its own: two writes within a tick of the file system's clock look alike.
+// put writes the file in place, with a unique time: two writes within a tick of the file system's clock could not be
+// distinguished.
 func (h *csvHarness) put(t *testing.T, text string) {
 	t.Helper()
 	at := time.Now()

@@ -12,15 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// csvRecordLayout describes the fields that a reader expects, after the records it has read.
+// csvRecordLayout describes the fields that a reader expects, based on the records it has read.
 type csvRecordLayout struct {
-	fieldCount     int  // expected number of fields of a record; 0 = not known yet
-	sawHeaderWidth bool // a record had as many fields as the header
-	// hasTrailingDelimiter is true if a line ended with a delimiter after the last column. An empty last field is then
-	// no evidence of an added column.
+	fieldCount     int  // expected number of fields of a record; 0 means unknown
+	sawHeaderWidth bool // whether a record had as many fields as the header
+	// hasTrailingDelimiter reports that a line ended with a delimiter after the last column. An empty last field then
+	// does not indicate an added column.
 	hasTrailingDelimiter bool
-	// insertedFieldNumber is the number of an added field in front of the last column; 0 = no such field. Lines with
-	// this field are invalid until a header names it.
+	// insertedFieldNumber is the number of a field that was added before the last column; 0 means none. Lines with this
+	// field are invalid until a header names it.
 	insertedFieldNumber int
 	recentRecords       recentCSVRecords
 }
@@ -31,8 +31,8 @@ func (l *csvRecordLayout) cloneLayout() csvRecordLayout {
 	return c
 }
 
-// describeFieldCountProblem describes a line with n fields instead of want. For insertedFieldNumber see
-// csvRecordLayout.
+// describeFieldCountProblem describes a line with n fields instead of want. insertedAt is the number of an inserted
+// field, or 0.
 func describeFieldCountProblem(n, want, insertedAt int, text string) string {
 	problem := fmt.Sprintf("%s where the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
 	if insertedAt > 0 && n > want {
@@ -41,19 +41,19 @@ func describeFieldCountProblem(n, want, insertedAt int, text string) string {
 	return problem
 }
 
-// addedFieldsAdvice is the advice for lines with more fields than the header.
+// addedFieldsAdvice is the remedy for lines with more fields than the header.
 const addedFieldsAdvice = "begin a new file, or write a line with the names of all columns above these lines"
 
-// describeAddedFields describes lines whose additional fields are not used.
+// describeAddedFields describes lines whose additional fields are ignored.
 func describeAddedFields(n, want int) string {
 	return fmt.Sprintf("from here on, lines have %s where the header has %d: the last ones are not used",
 		formatCount(n, "field"), want)
 }
 
-// hasFieldCountChanged reports whether the lines of the text have n fields from now on, because columns were added to
-// it: more of the next lines have n fields than have the present number. Otherwise the last line may contain a
-// delimiter in a field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut.
-// known is false if there is no next line yet. example is the first of the examined records with n fields.
+// hasFieldCountChanged reports whether columns were added, so that the lines have n fields from now on: more of the
+// next lines have n fields than the current number. Otherwise the last line may contain a delimiter in a field, as in
+// "rain, heavy", or two lines may have been joined by a power cut. known is false if no next line exists yet. example
+// is the first of the examined records with n fields.
 func (r *csvRecordReader) hasFieldCountChanged(n int) (example []string, changed, known bool) {
 	const examined = 8
 	votes, next := 0, csvRecordReader{delimiter: r.delimiter, csvRecordLayout: csvRecordLayout{fieldCount: max(n,
@@ -82,11 +82,11 @@ func (r *csvRecordReader) hasFieldCountChanged(n int) (example []string, changed
 	return example, votes > 0, true
 }
 
-// recentCSVRecords contains the last records with the expected number of fields. They show which field was added if
-// later records have more.
+// recentCSVRecords contains the last records with the expected number of fields. They show the position of an added
+// field if later records have more.
 type recentCSVRecords struct {
 	records     [][]string
-	oldestIndex int // index of the record that add replaces next
+	oldestIndex int // index of the record to be replaced next
 }
 
 const (
@@ -112,12 +112,12 @@ func (r *recentCSVRecords) clone() recentCSVRecords {
 	return c
 }
 
-// insertedFieldPosition returns the position of the first field, from 0, that wider records have in front of the last
-// column, or
-// -1 if their additional fields probably follow the last column. All wider records have the same number of fields.
+// insertedFieldPosition returns the position from 0 of the first field that wider records have before the last column.
+// It returns -1 if the additional fields probably follow the last column. All wider records have the same number of
+// fields.
 //
-// It compares the values: the additional fields are at the position where the fewest columns change their range of
-// values or turn from numbers into texts. They follow the last column unless another position is better.
+// It compares values: the additional fields are at the position where the fewest columns change their range of values
+// or turn from numbers into texts. They follow the last column unless another position is better.
 func (r *recentCSVRecords) insertedFieldPosition(wider [][]string) int {
 	if len(r.records) < minRecentRecords {
 		return -1
@@ -145,11 +145,11 @@ func (r *recentCSVRecords) insertedFieldPosition(wider [][]string) int {
 	return best
 }
 
-// valueRange describes the values of a column in some records.
+// valueRange describes the values of one column in several records.
 type valueRange struct {
-	least, most float64 // of the numbers
+	least, most float64 // minimum and maximum of the numbers
 	numberCount int
-	textCount   int // values that are no numbers, without empty ones
+	textCount   int // number of non-empty values that are not numbers
 }
 
 func columnValueRange(records [][]string, column int) valueRange {
@@ -169,7 +169,7 @@ func columnValueRange(records [][]string, column int) valueRange {
 	return v
 }
 
-// suggestsOtherColumn reports whether later values are probably those of another column: texts in place of numbers, or
+// suggestsOtherColumn reports whether later values probably belong to another column: texts instead of numbers, or
 // numbers at a distance of more than three times the wider range.
 func (v valueRange) suggestsOtherColumn(later valueRange) bool {
 	switch {

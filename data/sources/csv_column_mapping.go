@@ -13,24 +13,24 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// columnMapping says where the wanted columns are.
+// columnMapping contains the positions of the required columns in a header.
 type columnMapping struct {
 	fileName string
 	filter   RowFilter
 	header   []string
-	// delimiter of the file, from its line sep= or from the configuration; 0 = the default
+	// delimiter of the file, from its line sep= or from the configuration; 0 means the default
 	delimiter       rune
-	wantedNames     []string // of the features, then of the target if any; or of the inputs
-	columnIndexes   []int    // index of each name in the header; -1 = an input that the file does not have
-	isTextColumn    []bool   // whether each column contains the texts of classes; nil = none does
-	targetNameIndex int      // which of them is the target; -1 = none
-	timeColumnIndex int      // the place of the time; -1 = there is none
+	wantedNames     []string // names of the features and, if any, the target; or names of the inputs
+	columnIndexes   []int    // index of each name in the header; -1 for an input that the file lacks
+	isTextColumn    []bool   // whether each column contains class texts; nil means that none does
+	targetNameIndex int      // index of the target in wantedNames; -1 means none
+	timeColumnIndex int      // index of the time column in the header; -1 means none
 	rowConditions   rowConditions
-	headerProblem   string // why the lines below this header cannot be used; empty = they can
+	headerProblem   string // reason why the lines below this header cannot be used; empty if they can
 }
 
 // isHeaderRecord reports whether a record is a header: it contains the name of the time column, and no time in this
-// column. Without a time column, it contains the names of the first two wanted columns, or of the only one.
+// column. Without a time column, it must contain the names of the first two required columns, or of the only one.
 func (t *columnMapping) isHeaderRecord(record []string) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(record, func(field string) bool {
@@ -56,8 +56,8 @@ func (t *columnMapping) isHeaderRecord(record []string) bool {
 	return len(first) > 0
 }
 
-// isPlausibleRecord reports whether a record has a time in the time column, and in each wanted column a number, the
-// text of a class, or a missing value.
+// isPlausibleRecord reports whether a record has a time in the time column and, in each required column, a number, a
+// class text or a missing value.
 func (t *columnMapping) isPlausibleRecord(record []string) bool {
 	if t.timeColumnIndex >= 0 {
 		if _, err := t.filter.dialect.timeFormat.parseTime(strings.TrimSpace(record[t.timeColumnIndex])); err != nil {
@@ -75,7 +75,7 @@ func (t *columnMapping) isPlausibleRecord(record []string) bool {
 	return true
 }
 
-// rowConditions are the texts that columns of a row must have.
+// rowConditions contains the texts that certain columns of a row must have.
 type rowConditions []rowCondition
 
 type rowCondition struct {
@@ -92,9 +92,9 @@ func (c rowConditions) matchRecord(record []string) bool {
 	return true
 }
 
-// findWantedColumns returns a table with the places of the wanted columns in a header. missing contains the columns
-// that the readHeader does not name exactly once. Their place in the table is -1. With allowTwice, the first of several
-// columns with the same name is found.
+// findWantedColumns returns the mapping of the required columns in a header. missing contains the columns that the
+// header does not name exactly once; their index is -1. If allowTwice is true, the first of several columns with the
+// same name is used.
 func findWantedColumns(file string, header, names []string, filter RowFilter, allowTwice bool) (t *columnMapping,
 	missing []missingColumn) {
 	t = &columnMapping{fileName: file, filter: filter, header: header, wantedNames: names, targetNameIndex: -1,
@@ -125,13 +125,13 @@ func findWantedColumns(file string, header, names []string, filter RowFilter, al
 
 // missingColumn is a column that a header does not name exactly once.
 type missingColumn struct {
-	taskColumn   string // its name in the task
-	fileColumn   string // its name in the file
-	isTaskColumn bool   // it is one of the wanted columns, and not the time or a column of data.where
-	isNamedTwice bool   // the header names it more than once
+	taskColumn   string // name in the task
+	fileColumn   string // name in the file
+	isTaskColumn bool   // whether it is a required column, and not the time or a column of data.where
+	isNamedTwice bool   // whether the header names it more than once
 }
 
-// missingColumnError returns the error for a column that the header does not name exactly once.
+// missingColumnError returns the error for a missing or repeated column.
 func (t *columnMapping) missingColumnError(m missingColumn) *data.FileError {
 	e := &data.FileError{File: t.fileName, Line: 1, Column: m.fileColumn,
 		Problem: "twice in the header: rename one of them"}
@@ -142,7 +142,7 @@ func (t *columnMapping) missingColumnError(m missingColumn) *data.FileError {
 	return e
 }
 
-// newColumnMapping returns the table of a file with rows. All wanted columns must be in the header.
+// newColumnMapping returns the mapping for a file that contains rows. The header must name all required columns.
 func newColumnMapping(file string, header, features []string, target string, filter RowFilter) (*columnMapping, error) {
 	names := data.AppendTarget(features, target)
 	known := make(map[string]bool, len(names))
@@ -163,16 +163,15 @@ func newColumnMapping(file string, header, features []string, target string, fil
 	return t, nil
 }
 
-// cell is a cell of a wanted column, and its value.
+// csvCell is a cell of a required column with its value.
 type csvCell struct {
-	text      string            // without surrounding space
-	className string            // text of an input with classes, if it is not a number
-	value     float64           // finite, or NaN with a class
-	why       data.UnusedReason // why there is no value
+	text      string            // text without surrounding spaces
+	className string            // class text of an input with classes, unless it is a number
+	value     float64           // finite number, or NaN with a class
+	why       data.UnusedReason // reason why the cell has no value
 }
 
-// cell returns the cell of the wanted column i. If classes is not empty, the column contains the texts of these
-// classes.
+// readCell parses the cell of required column i. If classes is not empty, the column contains these class texts.
 func (t *columnMapping) readCell(record []string, i int, classes []string) (c csvCell) {
 	c.text = strings.TrimSpace(record[t.columnIndexes[i]])
 	switch {
@@ -181,8 +180,8 @@ func (t *columnMapping) readCell(record []string, i int, classes []string) (c cs
 	case c.text == "":
 		c.why = grid.ReasonMissing
 	default:
-		// a text that is none of the classes may be a number in the notation of the file: with a decimal comma, 1,0 is
-		// the class 1
+		// A text that is not a class may be a number in the notation of the file. With a decimal comma, 1,0 is the
+		// class 1.
 		c.className, c.value = c.text, math.NaN()
 		if !slices.Contains(classes, c.text) {
 			if v, why := t.filter.dialect.parseNumber(c.text); why == "" {
@@ -193,7 +192,7 @@ func (t *columnMapping) readCell(record []string, i int, classes []string) (c cs
 	return c
 }
 
-// checkNumber returns why a number in the wanted column i of a row is not used.
+// checkNumber returns the reason for rejecting a number in required column i of a row, or "".
 func (t *columnMapping) checkNumber(i int, v float64, labels *rows.TargetFilter) data.UnusedReason {
 	switch {
 	case grid.IsOutsideRange(v, t.filter.rangeByColumn[t.wantedNames[i]]):
@@ -204,7 +203,7 @@ func (t *columnMapping) checkNumber(i int, v float64, labels *rows.TargetFilter)
 	return ""
 }
 
-// add appends a row, or counts the reason why it is unusable. number is the result of readPosition.number for the line.
+// addRow appends a row, or counts the reason why it is unusable. number is the sequence number of the line.
 func (b *rowBatch[T]) addRow(t *columnMapping, record []string, line int, number int64) error {
 	at, bad := b.parseRowTime(t, record, line)
 	if bad == nil && b.order != nil {
@@ -252,8 +251,8 @@ func (b *rowBatch[T]) checkRowTimeOrder(t *columnMapping, record []string, line 
 		ReasonCode: string(why)}
 }
 
-// appendRowCells appends the cells of a row, the target too. It returns the first problem that keeps the row from being
-// used.
+// appendRowCells appends the cells of a row, including the target. It returns the first problem that makes the row
+// unusable.
 func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int, at int64) (bad *data.FileError) {
 	for i := range t.columnIndexes {
 		cell, c := t.readCell(record, i, nil), &b.columnCounts[i]
@@ -269,7 +268,7 @@ func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int
 		}
 		c.countRejectedCell(rejectedCell{t.fileName, line, cell.text, why})
 		filled := false
-		if i != t.targetNameIndex { // a target is never made up
+		if i != t.targetNameIndex { // targets are never replaced
 			v, filled = c.fillValue(t.filter.missingFill, at)
 		}
 		if !filled && bad == nil {
@@ -282,7 +281,7 @@ func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int
 	return bad
 }
 
-// parseRowTime reads the time of a row. It is 0 if rows have none.
+// parseRowTime returns the time of a row, or 0 if rows have no time.
 func (y *csvReadCounts) parseRowTime(t *columnMapping, record []string, line int) (int64, *data.FileError) {
 	if t.timeColumnIndex < 0 {
 		return 0, nil
@@ -298,7 +297,7 @@ func (y *csvReadCounts) parseRowTime(t *columnMapping, record []string, line int
 		Problem:    data.QuoteForMessage(text) + " is not a time " + t.filter.dialect.timeFormat.exampleTime()}
 }
 
-// convertNumber returns a number as T has it, and why it cannot be used: why, or that it is too large for T.
+// convertNumber converts v to T. It returns why, or ReasonNotFinite if v is too large for T.
 func convertNumber[T learner.Float](v float64, why data.UnusedReason) (T, data.UnusedReason) {
 	x := T(v)
 	if why == "" && !data.IsFinite(float64(x)) {
@@ -307,7 +306,7 @@ func convertNumber[T learner.Float](v float64, why data.UnusedReason) (T, data.U
 	return x, why
 }
 
-// quoteNames quotes column names for a message, not more than fit on a screen.
+// quoteNames quotes column names for a message. It shortens long lists.
 func quoteNames(names []string) string {
 	const most = 32
 	quoted := make([]string, 0, most)

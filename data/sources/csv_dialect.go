@@ -14,16 +14,16 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// csvDialect is how a file is written. The zero value has commas between fields and points in numbers.
+// csvDialect describes the format of a CSV file. The zero value means commas between fields and points in numbers.
 type csvDialect struct {
-	delimiter              rune              // between fields; 0 = a comma
-	usesDecimalComma       bool              // in numbers, in place of the point
-	thousandsSeparator     string            // separator between thousands, which only a survey removes; empty = none
-	fileColumnByTaskColumn map[string]string // the names in the file, by those of the task
+	delimiter              rune              // field delimiter; 0 means a comma
+	usesDecimalComma       bool              // whether numbers have a decimal comma instead of a point
+	thousandsSeparator     string            // thousands separator, which only a survey removes; empty means none
+	fileColumnByTaskColumn map[string]string // column names in the file by column names of the task
 	timeFormat             timeFormat
 	missingValues          grid.MissingValues
 	preambleLineCount      int    // number of lines above the header
-	commentPrefix          string // prefix of lines to skip; empty = none
+	commentPrefix          string // prefix of lines to skip; empty means none
 }
 
 func dialectFromConfig(c *data.Config) (d csvDialect, err error) {
@@ -40,7 +40,7 @@ func dialectFromConfig(c *data.Config) (d csvDialect, err error) {
 	return d, nil
 }
 
-// checkDialect returns why a delimiter and a decimal cannot be.
+// checkDialect returns an error if the delimiter and the decimal separator are invalid or conflict.
 func checkDialect(delimiter, decimal string) error {
 	switch {
 	case delimiter != "" && (utf8.RuneCountInString(delimiter) != 1 || strings.ContainsAny(delimiter, "\"\r\n\ufffd")):
@@ -53,9 +53,8 @@ func checkDialect(delimiter, decimal string) error {
 	return nil
 }
 
-// newRecordReader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
-// continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
-// file.
+// newRecordReader returns a reader for the records of a text. If at is a position after the start of a file, the text
+// continues there, and the reader uses the header and delimiter found before. If at is nil, the text is a whole file.
 func (d *csvDialect) newRecordReader(text io.Reader, at *readPosition) *csvRecordReader {
 	r := &csvRecordReader{buffer: bufio.NewReaderSize(text, maxFileEndBytes), delimiter: ',',
 		commentPrefix: d.commentPrefix}
@@ -84,7 +83,7 @@ func (d *csvDialect) fileColumnName(column string) string {
 	return column
 }
 
-// parseNumber reads a cell. Without a reason the number is finite.
+// parseNumber parses a cell. It returns a finite number, or the reason why the cell has none.
 func (d *csvDialect) parseNumber(text string) (float64, data.UnusedReason) {
 	if d.missingValues.HasText(text) {
 		return 0, grid.ReasonMissing
@@ -117,9 +116,9 @@ func (d *csvDialect) parseNumber(text string) (float64, data.UnusedReason) {
 	return 0, grid.ReasonNotANumber
 }
 
-// skipRowsHint returns advice for the case that the column names are not in the expected line but in another one of the
-// first maxHeaderSearchRecords records of the file. It returns "" if no other line contains all names, or the file
-// cannot be read.
+// skipRowsHint returns advice if the column names are in another line than expected. It searches the first
+// maxHeaderSearchRecords records of the file. It returns "" if no other line contains all names or the file cannot be
+// read.
 func (d *csvDialect) skipRowsHint(file string, names []string) string {
 	text, err := OpenTextFile(file)
 	if err != nil || len(names) == 0 {
@@ -149,10 +148,9 @@ func (d *csvDialect) skipRowsHint(file string, names []string) string {
 // maxHeaderSearchRecords is the number of records that skipRowsHint searches for the column names.
 const maxHeaderSearchRecords = 100
 
-// removeThousandsSeparators returns a number such as 1,000 or 1,000.5 without the separators between its groups of
-// three digits. ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or
-// point, as in
-// 1,000.
+// removeThousandsSeparators returns a number such as 1,000 or 1,000.5 without the separators between groups of three
+// digits. ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or point,
+// as in 1,000.
 func removeThousandsSeparators(text, separator string) (number string, sure, ok bool) {
 	digits := strings.TrimLeft(text, "+-")
 	sign := text[:len(text)-len(digits)]

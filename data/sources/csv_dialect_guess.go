@@ -11,10 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/data/survey"
 )
 
-// Often a file that cannot be read is as it should be, and the configuration is not. These say which key is wrong, from
-// what is in the file.
+// Many files that cannot be read are valid but do not match the configuration. The functions in this file find the
+// wrong configuration key from the content of the file.
 
-// guessConfigChange returns a change of the dialect that the file needs, if there is one, and makes it.
+// guessConfigChange finds a change of the dialect that the file requires, and applies it. It returns false if no change
+// is found.
 func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 	if d, found := s.guessDelimiter(); found {
 		c := survey.SuggestedConfigChange{Key: "delimiter", Value: string(d),
@@ -43,7 +44,7 @@ func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 	return survey.SuggestedConfigChange{}, false
 }
 
-// guessDelimiter looks for a delimiter that makes more of the wanted columns.
+// guessDelimiter searches for a delimiter with which the header contains more of the required columns.
 func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
 	if s.query == nil && s.file.filter.TimeColumn == "" && len(s.header) > 1 || s.countMissingColumns() == 0 &&
 		len(s.header) > 1 {
@@ -52,7 +53,8 @@ func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
 	return s.findBetterDelimiter(s.wantedFileColumns())
 }
 
-// findBetterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
+// findBetterDelimiter searches for a delimiter with which the header contains more of the given names, or more columns
+// if names is empty.
 func (s *csvSurvey) findBetterDelimiter(names []string) (best rune, found bool) {
 	most := countKnownNames(names, s.header)
 	for _, r := range ";\t,|" {
@@ -72,7 +74,7 @@ func (s *csvSurvey) findBetterDelimiter(names []string) (best rune, found bool) 
 	return best, found
 }
 
-// readFileHeader returns the names in the first line of a file.
+// readFileHeader returns the column names in the header of a file.
 func readFileHeader(path string, d *csvDialect) ([]string, error) {
 	paths, err := expandPath(path)
 	if err != nil {
@@ -86,7 +88,7 @@ func readFileHeader(path string, d *csvDialect) ([]string, error) {
 	return d.newRecordReader(r, nil).readHeader(paths[0])
 }
 
-// countMissingColumns returns how many columns are not in the file.
+// countMissingColumns returns the number of required columns that the file lacks.
 func (s *csvSurvey) countMissingColumns() (n int) {
 	for _, f := range s.Faults {
 		if f.Reason == survey.ReasonNoColumn || f.Reason == survey.ReasonUnreadable {
@@ -96,7 +98,7 @@ func (s *csvSurvey) countMissingColumns() (n int) {
 	return n
 }
 
-// wantedFileColumns returns the names in the file of the wanted columns, as far as they are known.
+// wantedFileColumns returns the known names of the required columns in the file.
 func (s *csvSurvey) wantedFileColumns() (names []string) {
 	switch {
 	case s.query == nil:
@@ -115,7 +117,7 @@ func (s *csvSurvey) wantedFileColumns() (names []string) {
 	return names
 }
 
-// countKnownNames returns how many of the names are in a header; without names, how many it has.
+// countKnownNames returns how many of the names the header contains, or the length of the header if names is empty.
 func countKnownNames(names, header []string) (n int) {
 	if len(names) == 0 {
 		return len(header)
@@ -128,7 +130,7 @@ func countKnownNames(names, header []string) (n int) {
 	return n
 }
 
-// countCellByDecimal counts a cell by the decimal with which it is a number.
+// countCellByDecimal counts whether a cell is a number with the current or with the other decimal separator.
 func (s *csvSurvey) countCellByDecimal(text string, why data.UnusedReason) {
 	if why == "" {
 		if strings.ContainsAny(text, ".,") {
@@ -142,13 +144,13 @@ func (s *csvSurvey) countCellByDecimal(text string, why data.UnusedReason) {
 	if why == "" {
 		s.otherDecimalCells++
 	}
-	if why == "" || s.query != nil { // without a task a column may be of texts
+	if why == "" || s.query != nil { // without a task, a column may contain texts
 		s.nonNumbers++
 	}
 }
 
-// changeDecimalSeparator replaces the decimal comma of the dialect with a point, or the point with a comma. If this
-// character separates thousands in the file, it removes the separators instead and returns a change of the file.
+// changeDecimalSeparator switches the dialect between a decimal comma and a decimal point. If the character separates
+// thousands in the file, it removes these separators instead and suggests a change of the file.
 func (s *csvSurvey) changeDecimalSeparator() survey.SuggestedConfigChange {
 	separator := ","
 	if s.dialect.usesDecimalComma {

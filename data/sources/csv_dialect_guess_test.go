@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// surveyText surveys a file with the columns a and y, and perhaps a time.
+// surveyText surveys a file with the columns a and y, and optionally a time.
 func surveyText(t *testing.T, text string, c data.Config) *survey.SourceSurvey {
 	t.Helper()
 	c.CSVPath = write(t, "d.csv", text)
@@ -27,8 +27,8 @@ func timesFile(times ...string) string {
 	return "t;a;y\n" + strings.Join(times, ";0;1\n") + ";0;1\n"
 }
 
-// TestTimesWithAnAbbreviation: for times with an abbreviation the advice contains the zone, and the layout unless it is
-// set. When the advice is followed, the times are right.
+// TestTimesWithAnAbbreviation checks that the advice for zone abbreviations contains the zone and, unless it is set,
+// the layout. The times must be right after the advice has been applied.
 func TestTimesWithAnAbbreviation(t *testing.T) {
 	text := timesFile("Sun Mar  1 00:00:00 CET 2026", "Sun Mar  1 01:00:00 CET 2026")
 	c := data.Config{TimeColumn: "t", Delimiter: ";"}
@@ -49,7 +49,7 @@ func TestTimesWithAnAbbreviation(t *testing.T) {
 	}
 }
 
-// TestLayoutsOfTheGuess: these layouts are suggested.
+// TestLayoutsOfTheGuess checks the suggested layouts.
 func TestLayoutsOfTheGuess(t *testing.T) {
 	for text, want := range map[string]string{
 		"2026-03-01 00:00:00+0100":     "2006-01-02 15:04:05-0700",
@@ -72,12 +72,12 @@ func TestLayoutsOfTheGuess(t *testing.T) {
 	}
 }
 
-// TestTimesBefore1990: for times that are numbers and would be before 1990, another format is found, or there is a
-// fault with advice. The times can still be used.
+// TestTimesBefore1990 checks numeric times that would be before 1990: another format or a fault with advice is
+// expected. The times can still be used.
 func TestTimesBefore1990(t *testing.T) {
 	for _, tt := range []struct {
 		times  []string
-		format string // of the section
+		format string // configured format
 		change string
 		mend   string
 	}{
@@ -115,7 +115,7 @@ func TestTimesBefore1990(t *testing.T) {
 	}
 }
 
-// TestTimesBeforeALaterHeader: the time may be in another column below a second header.
+// TestTimesBeforeALaterHeader checks a file in which the time is in another column below a second header.
 func TestTimesBeforeALaterHeader(t *testing.T) {
 	s := surveyText(t, "t;a;y\n0;0;1\n60;0;1\na;y;b;t\n0;1;7;120\n0;1;7;180\n", data.Config{TimeColumn: "t",
 		Delimiter: ";"})
@@ -124,7 +124,7 @@ func TestTimesBeforeALaterHeader(t *testing.T) {
 	}
 }
 
-// TestMalformedRemedies tests the remedies for lines that cannot be parsed.
+// TestMalformedRemedies checks the remedies for lines that cannot be parsed.
 func TestMalformedRemedies(t *testing.T) {
 	const good = "t,a,b,y\n1,2,3,4\n2,2,3,4\n3,2,3,4\n4,2,3,4\n"
 	for text, want := range map[string]string{
@@ -143,15 +143,14 @@ func TestMalformedRemedies(t *testing.T) {
 	}
 }
 
-// TestThousands: separators between thousands are not taken for a decimal comma or point, and a decimal comma or point
-// is not taken for one.
+// TestThousands checks that thousands separators and decimal separators are distinguished.
 func TestThousands(t *testing.T) {
 	const advice = "contain thousands separators: export the file without them"
 	for _, tt := range []struct {
-		name, cells string // cells of the column a
+		name, cells string // name of the case, and cells of column a
 		config      data.Config
-		change      survey.SuggestedConfigChange // Why is a part of the reason
-		fault       data.UnusedReason            // of the column
+		change      survey.SuggestedConfigChange // expected change; Reason is a part of the reason
+		fault       data.UnusedReason            // reason of the expected fault of the column
 		mend        string
 		used        uint64
 	}{
@@ -230,7 +229,7 @@ func TestThousands(t *testing.T) {
 	}
 }
 
-// TestDelimiterOfSeveralFiles: a delimiter that is set already is not suggested for a file without the columns.
+// TestDelimiterOfSeveralFiles checks that the configured delimiter is not suggested for a file without the columns.
 func TestDelimiterOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"1.csv": "a;y\n1;2\n", "2.csv": "b\n1\n"} {
@@ -244,8 +243,8 @@ func TestDelimiterOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// TestThousandsOfAPart: whether separators are between thousands is decided by the selected lines of all files, but not
-// by the texts of classes.
+// TestThousandsOfAPart checks that thousands separators are detected from the selected lines of all files, without
+// class texts.
 func TestThousandsOfAPart(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"0.csv": "b\n1,5\n", "1.csv": "m;a;y\nx;900;1\nz;0,5;1\n",
@@ -272,7 +271,7 @@ func TestThousandsOfAPart(t *testing.T) {
 	}
 }
 
-// TestRemedies: each fault has a remedy that fits it.
+// TestRemedies checks that each fault has a suitable remedy.
 func TestRemedies(t *testing.T) {
 	rows := strings.Repeat("2026-03-01T00:00:00Z;1;1\n", 20)
 	numbers := func(cells ...string) string {
@@ -372,7 +371,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestRemedyIsFollowed: the texts of a remedy for data.missing_values are missing values when they are added.
+// TestRemedyIsFollowed checks that texts added to data.missing_values, as a remedy suggests, are then missing values.
 func TestRemedyIsFollowed(t *testing.T) {
 	text := "a;y\n1;1\n" + strings.Join([]string{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}, ";1\n") + ";1\n"
 	c := data.Config{Delimiter: ";", MissingValues: []data.UnquotedYAMLText{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}}
@@ -382,7 +381,7 @@ func TestRemedyIsFollowed(t *testing.T) {
 	}
 }
 
-// FuzzRemedies: whatever a file contains, each of its faults has a remedy.
+// FuzzRemedies checks that every fault of any file has a remedy.
 func FuzzRemedies(f *testing.F) {
 	f.Add("t;a;y\n1;1,000;2\n2;900;x\n", ";", ",", "")
 	f.Add("t,a,y\n20260301,\"1.000,5\",2\n20260302,OL,\n", "", "", "unix")

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Files as spreadsheets, loggers and people write them.
+// TestDialects checks files in the formats of spreadsheets, loggers and people.
 func TestDialects(t *testing.T) {
 	berlin := data.Config{TimeColumn: "Zeit", TimeFormat: "02.01.2006 15:04", TimeZone: "Europe/Berlin", Delimiter: ";",
 		DecimalSeparator: ",", ColumnByInput: map[string]string{"x": "Leistung (kW)"}}
@@ -70,7 +70,7 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// A column that is not there is named as in the file.
+// TestColumnsOfTheFile checks that the error for a missing column contains the name in the file.
 func TestColumnsOfTheFile(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "a,y\n1,2\n", data.Config{ColumnByInput: map[string]string{"x": "Temp."}})
 	want := `line 1: column "Temp.": missing; the columns are "a", "y"`
@@ -98,8 +98,8 @@ func TestDialectsThatCannotBe(t *testing.T) {
 	}
 }
 
-// No text makes anything but rows that are numbers, or an error with its place; and a file that grows has the rows that
-// it has when it is read at once.
+// FuzzDialects checks that any text gives rows of finite numbers or an error with a place. A growing file must give the
+// same rows as a file that is read at once.
 func FuzzDialects(f *testing.F) {
 	f.Add("x;y\n1,5;2\n;3\n", ";", ",", "", 4)
 	f.Add("\ufeff\"x\"\t\"y\"\r\n1\t2\r\n", "\t", ".", "last", 9)
@@ -133,7 +133,7 @@ func FuzzDialects(f *testing.F) {
 		if bad := (*data.FileError)(nil); err != nil && (!errors.As(err, &bad) || bad.Problem == "") {
 			t.Fatalf("error %v", err)
 		}
-		if err != nil || errGrown != nil { // a line break in quotes may part lines, until more has come
+		if err != nil || errGrown != nil { // a line break in quotes may split lines until more text has arrived
 			return
 		}
 		a, b := got.Rows.All(), want.Rows.All()

@@ -48,18 +48,18 @@ func openCSV(c *data.Config) (data.Source, error) {
 		now:        time.Now}, err
 }
 
-// csvFile is a CSV file with named columns, which others may append to.
+// csvFile is a source that reads CSV files with named columns, to which other programs may append.
 type csvFile struct {
 	path             string
 	filter           RowFilter
-	maxUnusableShare float64 // of rows that cannot be used: their share
+	maxUnusableShare float64 // maximum share of unusable rows
 	rowStorage       rows.StorageSettings
 	sharedRowsByKey  rows.SharedRowsCache
 	now              func() time.Time
 }
 
-// OpenRows implements Source. Readings have a time: without a column for it, lines are rows that somebody has made,
-// whose columns have the names of the task's.
+// OpenRows implements data.Source. Lines are readings only if the file has a time column. Otherwise each line is a
+// finished row, and its columns are the columns of the task.
 func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
 	return f.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
 		follows := fileFollower{path: f.path, now: f.now}
@@ -79,14 +79,14 @@ func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
 	})
 }
 
-// valueRules returns the rules for the file's readings.
+// valueRules returns the rules for the readings of the file.
 func (f *csvFile) valueRules() rows.ValueRules {
 	return rows.ValueRules{MissingFill: f.filter.missingFill, MissingValues: f.filter.dialect.missingValues,
 		RangeByInput: f.filter.rangeByColumn, MaxWrongShare: f.maxUnusableShare, Now: f.now}
 }
 
 // readFirstRowTime returns the time of the first row of a text. found is false if the text has no row. If the header
-// has no time column, readFirstRowTime returns the minimum time: such a text cannot continue another one.
+// has no time column, it returns the minimum time: such a text cannot continue another one.
 func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.newRecordReader(text, nil)
 	c.forbidsAddedColumns = true // the first lines are sufficient
@@ -112,10 +112,10 @@ func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	}
 }
 
-// Close implements Source. No file is open between two calls.
+// Close implements data.Source. No file is open between two calls.
 func (*csvFile) Close() error { return nil }
 
-// Probe implements Source.
+// Probe implements data.Source.
 func (f *csvFile) Probe() (err error) {
 	paths, err := expandPath(f.path)
 	if err != nil {
@@ -134,18 +134,18 @@ func (f *csvFile) Probe() (err error) {
 	return nil
 }
 
-// csvRowMaker makes rows of the lines of a CSV file. A call of AddNewRows that fails changes nothing but lastStamps.
+// csvRowMaker makes rows from the lines of CSV files. A failed call of AddNewRows changes only lastStamps.
 type csvRowMaker struct {
 	*csvFile
 	fileFollower
 	data.AtomicQualityReport
 	query        data.RowQuery
-	outlierLines map[uint64]bool   // numbers of the lines whose times are outliers
-	targetFilter rows.TargetFilter // at the beginning of a pass
+	outlierLines map[uint64]bool   // sequence numbers of the lines whose times are outliers
+	targetFilter rows.TargetFilter // filter at the start of a pass
 	rereadLimit  rows.RereadLimit
 }
 
-// Report implements Reporter.
+// QualityReport implements data.QualityReporter.
 func (c *csvRowMaker) QualityReport() data.QualityReport {
 	all := c.AtomicQualityReport.QualityReport()
 	all.AddUnusedValueTroubles(nil)
@@ -167,8 +167,8 @@ func (c *csvRowMaker) NoRowsError(renewed string) error {
 	return err
 }
 
-// AddNewRows implements rows.RowMaker. It reads the data that was added since the last call. It reads everything again
-// if data that was read before may have changed, or if some lines have turned out to be invalid.
+// AddNewRows implements rows.RowMaker. It reads the data added since the last call. It reads everything again if old
+// data may have changed or some lines have turned out to be invalid.
 func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	lost := m.Raw.Err()
 	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.progress.order, &c.progress.targetFilter) {
@@ -237,10 +237,10 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	return nil
 }
 
-// batchRows is how many rows of a file are handed on at a time.
+// batchRows is the number of rows that are passed on at a time.
 const batchRows = 512
 
-// parse reads the rows of a text.
+// parseRows reads the rows of a text.
 func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvReadCounts, b *rowBatch[float32],
 	into *rows.RawRows) error {
 	r := c.filter.dialect.newRecordReader(text, at)
@@ -267,7 +267,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 			return err
 		}
 		return take()
-	}, func(bad *data.FileError) { // counted beside the columns, like a bad time
+	}, func(bad *data.FileError) { // count it under the time column, like an invalid time
 		b.columnCounts[len(b.columnCounts)-1].countRejectedCell(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.ReasonMalformed})
 	})

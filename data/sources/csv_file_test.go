@@ -28,7 +28,7 @@ func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.Qu
 	return h, s.OpenRows(data.RowQuery{Features: []string{"x"}, Target: "y"})
 }
 
-// xs are the values of x in the rows as they are now.
+// xs returns the values of x in the current rows.
 func xs(t *testing.T, r data.QueriedRows) ([]float32, data.RowSnapshot) {
 	t.Helper()
 	v, err := r.Snapshot()
@@ -38,7 +38,7 @@ func xs(t *testing.T, r data.QueriedRows) ([]float32, data.RowSnapshot) {
 	return v.Rows.All().X, v
 }
 
-// A line that is being written is no row yet.
+// TestHalfALine checks that an incomplete line is not read as a row.
 func TestHalfALine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x", data.Config{MissingValuePolicy: grid.FillRefuse})
 	for _, step := range []struct {
@@ -72,15 +72,15 @@ func TestHalfALine(t *testing.T) {
 	}
 }
 
-// Rows that were read may be gone from a file: it says why, and how far the file reads now.
+// TestRenewed checks that a file whose rows have changed is read again with a reason.
 func TestRenewed(t *testing.T) {
-	long := strings.Repeat("1,1\n", 3000) // more than the edges that are compared
+	long := strings.Repeat("1,1\n", 3000) // longer than the compared bytes at both ends
 	for _, tt := range []struct {
 		name   string
 		before string
 		change func(t *testing.T, h *csvHarness)
 		want   []float32
-		why    string // "" = rows were only added
+		why    string // replacement reason; empty if rows were only added
 	}{
 		{"cut off", "1,1\n2,2\n3,3\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n") }, []float32{1},
 			"it was truncated from 16 to 8 bytes after 4 lines had been read; its rows are read again"},
@@ -131,7 +131,7 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// replace puts another file in the place of this one, with the same time.
+// replace replaces the file by another one with the same modification time.
 func replace(t *testing.T, h *csvHarness, text string) {
 	t.Helper()
 	info, err := os.Stat(h.path)
@@ -146,7 +146,7 @@ func replace(t *testing.T, h *csvHarness, text string) {
 	}
 }
 
-// Rows that come into a file that was emptied are the first ones to be prepared.
+// TestEmptiedFile checks that rows added to an emptied file are prepared as the first rows.
 func TestEmptiedFile(t *testing.T) {
 	one, two := [3]float32{1, 2, 3}, [3]float32{4, 5, 6}
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}
@@ -163,7 +163,7 @@ func TestEmptiedFile(t *testing.T) {
 	}
 }
 
-// A file that is away for a while is followed again.
+// TestFileComesBack checks that a file is followed again after it was missing.
 func TestFileComesBack(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n", data.Config{})
 	_, first := xs(t, r)
@@ -188,7 +188,7 @@ func TestFileComesBack(t *testing.T) {
 	}
 }
 
-// Rows are dealt as if all had been there from the beginning.
+// TestSharesOfAGrowingFile checks that a growing file is divided into the same shares as a complete one.
 func TestSharesOfAGrowingFile(t *testing.T) {
 	c := data.Config{RequiredTextByColumn: map[string]string{"site": "a"}, ShareIndex: 1, ShareCount: 3}
 	text := "site,x,y\n"
@@ -211,7 +211,7 @@ func TestSharesOfAGrowingFile(t *testing.T) {
 	}
 }
 
-// A compressed file that has grown is read again.
+// TestCompressedFileGrows checks that a compressed file is read again after it has grown.
 func TestCompressedFileGrows(t *testing.T) {
 	text := "x,y\n1,1\n"
 	h, r := csvAt(t, "d.csv.gz", zip(t, text+"2,2"), data.Config{})
@@ -234,7 +234,7 @@ func TestCompressedFileGrows(t *testing.T) {
 	}
 }
 
-// A file that ends before the size that it had a moment ago is not taken for whole.
+// TestCutOffWhileRead checks that a file that is truncated while it is read causes an error.
 func TestCutOffWhileRead(t *testing.T) {
 	h, _ := csvAt(t, "d.csv", "x,y\n1,1\n22,22\n", data.Config{})
 	f, err := os.Open(h.path)
@@ -258,14 +258,15 @@ func TestCutOffWhileRead(t *testing.T) {
 	}
 }
 
-// Rows that were read are not read again: the bytes before the end may only be compared.
+// TestGrowthReadsOnlyWhatIsNew checks that old rows are not read again when a file grows. Only the compared bytes
+// before the end may be read.
 func TestGrowthReadsOnlyWhatIsNew(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("1,1\n", 5000), data.Config{})
 	if _, v := xs(t, r); v.Rows.Len() != 5000 {
 		t.Fatalf("%d rows", v.Rows.Len())
 	}
 	text := []byte(h.content())
-	text[10000] = '?' // far from both edges
+	text[10000] = '?' // far from both ends
 	h.put(t, string(text)+"2,2\n")
 	if got, _ := xs(t, r); len(got) != 5001 {
 		t.Errorf("%d rows", len(got))

@@ -11,26 +11,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// csvReadingFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
+// csvReadingFeed passes on the readings of CSV files. Each line contains readings of the inputs that are columns, at
+// the time of the line.
 type csvReadingFeed struct {
 	*csvFile
 	fileFollower
 	data.AtomicQualityReport
 	inputs       []spec.InputSeries
-	neededInputs []string // of these, by the task's columns
-	rewindReason string   // why all readings are to be passed on once more
+	neededInputs []string // names of the inputs that the task's columns require
+	rewindReason string   // reason for passing on all readings again; empty if not required
 }
 
 // Changed implements rows.ReadingFeed.
 func (f *csvReadingFeed) Changed() bool { return f.haveFilesChanged() }
 
-// DescribePlace implements rows.ReadingFeed.
+// DescribeReadingPlace implements rows.ReadingFeed.
 func (f *csvReadingFeed) DescribeReadingPlace(_ string, line int64) string {
 	return f.progress.describeLine(line)
 }
 
 // Rewind implements rows.ReadingFeed.
-func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
+func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that Changed returns true
 
 // Read implements rows.ReadingFeed.
 func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
@@ -63,7 +64,7 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 		f.SetQualityReport(all)
 	}
 	if err != nil {
-		// not Rewind: the same file would fail again, so it is read when it has changed
+		// not Rewind: the same file would fail again, so wait until it has changed
 		f.rewindReason = "it is read again after an error"
 		return err
 	}
@@ -71,7 +72,7 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 	return nil
 }
 
-// inputNames returns the names of the inputs.
+// inputNames returns the names of all inputs.
 func (f *csvReadingFeed) inputNames() (all []string) {
 	for _, in := range f.inputs {
 		all = append(all, in.Name)
@@ -105,7 +106,7 @@ func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y 
 	})
 }
 
-// findInputColumns finds the inputs in a header. A file may lack some of them: other files may have them.
+// findInputColumns finds the inputs in a header. A file may lack some inputs that other files contain.
 func (f *csvReadingFeed) findInputColumns(file string, header []string) (*columnMapping, error) {
 	t, missing := findWantedColumns(file, header, f.inputNames(), f.filter, false)
 	for _, m := range missing {

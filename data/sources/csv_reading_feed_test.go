@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Rows on a grid are made of a file's lines, in any order within the lateness, and grow with it.
+// TestCSVFeed checks that grid rows are made from the lines of a file, in any order within the lateness, and that they
+// grow with the file.
 func TestCSVFeed(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute, Lateness: time.Minute}, Inputs: []spec.InputSeries{
 		{Name: "a", ValidRange: []float64{0, 100}}, {Name: "wd", Classes: []string{"N", "S"}}, {Name: "elsewhere"},
@@ -32,7 +33,7 @@ func TestCSVFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The points are 60, 120 (mean of 3 and 5), 180 (filled), 240, 300; a target is never filled.
+	// The points are 60, 120 (mean of 3 and 5), 180 (filled), 240 and 300; targets are never filled.
 	wantX, wantY := []float32{4, 4, 1, 7, 4, 1}, []float32{7, 9}
 	if b := v.Rows.All(); !slices.Equal(b.X, wantX) || !slices.Equal(b.Y, wantY) {
 		t.Errorf("%v, %v at %v; want %v, %v", b.X, b.Y, timesOf(v), wantX, wantY)
@@ -45,7 +46,7 @@ func TestCSVFeed(t *testing.T) {
 	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.ReplacementReason != "" {
 		t.Errorf("grown: %+v, %v", grown, err)
 	}
-	// At once, there are the same rows.
+	// Reading at once gives the same rows.
 	again, err := s.OpenRows(want).Snapshot()
 	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) ||
 		!slices.Equal(timesOf(again), timesOf(grown)) {
@@ -59,7 +60,7 @@ func TestCSVFeed(t *testing.T) {
 	}
 }
 
-// Readings of a file that was written again, or had an error, are read once more.
+// TestCSVFeedBeginsAgain checks that readings are passed on again after the file was rewritten or had an error.
 func TestCSVFeedBeginsAgain(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute},
 		Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
@@ -113,7 +114,7 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestRewindIsAChange: readings that are to be passed on once more are there to be read.
+// TestRewindIsAChange checks that Changed returns true after Rewind.
 func TestRewindIsAChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.csv")
 	if err := os.WriteFile(path, []byte("t,x\n60,1\n"), 0o600); err != nil {

@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// maxLineBytes is the maximum size of a line of CSV, in bytes. A longer line is an error.
+	// maxLineBytes is the maximum length of a CSV line in bytes. A longer line is an error.
 	maxLineBytes = 1 << 20
-	// maxQuotedRecordBytes is the maximum size of a record whose quoted fields contain line breaks, in bytes. If no
-	// closing quote follows within this size, the opening quote is read as ordinary text.
+	// maxQuotedRecordBytes is the maximum length in bytes of a record whose quoted fields contain line breaks. If no
+	// closing quote follows within this length, the opening quote is read as ordinary text.
 	maxQuotedRecordBytes = 64 << 10
 )
 
 // csvRecordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
-// call continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
-// several lines, provided that these have the right number of fields together.
+// call continues with the next line. A record is usually one line. It may span several lines if a quoted field contains
+// line breaks and the lines have the right number of fields together.
 type csvRecordReader struct {
 	buffer            *bufio.Reader
 	delimiter         rune
-	commentPrefix     string // prefix of lines to skip; empty = none
+	commentPrefix     string // prefix of lines to skip; empty means none
 	preambleLineCount int    // number of lines above the header
 
 	headerFieldCount int // number of fields of the header
 	csvRecordLayout
-	// widenedAtLine is the number of the first line with an added column; 0 = no column was added.
+	// widenedAtLine is the number of the first line with an added column; 0 means that no column was added.
 	widenedAtLine int
-	// forbidsAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
-	// hasFieldCountChanged.
+	// forbidsAddedColumns rejects lines with more fields than the header, because an earlier pass found that no column
+	// was added. See hasFieldCountChanged.
 	forbidsAddedColumns bool
-	// isTextComplete is true if no program will append lines to the text.
+	// isTextComplete means that no program will append lines to the text.
 	isTextComplete bool
 	// isHeaderRecord reports whether a record repeats the header, perhaps with other columns. It may be nil.
 	isHeaderRecord func(record []string) bool
-	// isPlausibleRecord reports whether the wanted columns of a record contain values. It may be nil.
+	// isPlausibleRecord reports whether the required columns of a record contain values. It may be nil.
 	isPlausibleRecord func(record []string) bool
 
 	headerLineNumber int        // line number of the header
 	lineNumber       int        // line number of the last record, from 1
 	readLineCount    int        // number of lines read
-	offset           int64      // size of these lines, in bytes
+	offset           int64      // total length of these lines in bytes
 	linesAhead       []textLine // lines read in advance, which readLine returns next
 	readErr          error      // error of the read after these lines
 	fields           []string
@@ -57,14 +57,14 @@ type csvRecordReader struct {
 // textLine is a line without its line break.
 type textLine struct {
 	text              []byte
-	sizeWithLineBreak int    // in bytes, with the line break
-	problem           string // why the line cannot be parsed; empty = it can
+	sizeWithLineBreak int    // length in bytes, including the line break
+	problem           string // reason why the line cannot be parsed; empty if it can
 }
 
 // csvLineError describes a line that cannot be parsed. The caller may continue to read.
 type csvLineError struct {
 	lineNumber int
-	problem    string // human-readable
+	problem    string // description for users
 }
 
 func (e *csvLineError) Error() string { return fmt.Sprintf("line %d: %s", e.lineNumber, e.problem) }
@@ -73,14 +73,14 @@ var (
 	// errHeaderRepeated is returned by Read with a record that repeats the header.
 	errHeaderRepeated = errors.New("the header is repeated")
 	// errNoColumnsAdded is returned by Read if lines with more fields than the header turn out to have no added column.
-	// The text has to be read again with fixed.
+	// The text has to be read again with forbidsAddedColumns.
 	errNoColumnsAdded = errors.New("lines with more fields than the header were followed by lines with as many as " +
 		"it has")
 )
 
-// Read returns the next record. It skips comments and lines without any text. The error is a *csvLineError,
-// errHeaderRepeated, errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the
-// next call; its strings remain valid.
+// Read returns the next record. It skips comments and blank lines. The error is a *csvLineError, errHeaderRepeated,
+// errNoColumnsAdded, io.EOF or the error of the underlying reader. The slice is valid until the next call; its strings
+// remain valid.
 func (r *csvRecordReader) Read() ([]string, error) {
 	for {
 		before := r.offset
@@ -112,7 +112,7 @@ func (r *csvRecordReader) Read() ([]string, error) {
 				(r.isPlausibleRecord == nil || r.isPlausibleRecord(r.fields)):
 			example, changed, known := r.hasFieldCountChanged(n)
 			switch {
-			case !known: // the line is read again when another one was appended
+			case !known: // read the line again when another line has been appended
 				r.offset, r.readLineCount = before, r.lineNumber-1
 				return nil, io.EOF
 			case changed && n < r.fieldCount:
@@ -134,8 +134,8 @@ func isBlankRecord(fields []string) bool {
 	return !slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != "" })
 }
 
-// parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
-// with a delimiter.
+// parseLine splits a line into r.fields. It drops empty fields after the last column, because some programs end each
+// line with a delimiter.
 func (r *csvRecordReader) parseLine(text string) {
 	if strings.IndexByte(text, '"') < 0 {
 		r.splitLine(text)
@@ -152,7 +152,7 @@ func (r *csvRecordReader) FieldPosition(field int) (line, column int) {
 	return r.lineNumber, r.fieldPositions[field]
 }
 
-// peekLine returns the line that is n lines after the next one. It consumes no line.
+// peekLine returns the line n lines after the next one without consuming any line.
 func (r *csvRecordReader) peekLine(n int) (textLine, error) {
 	for len(r.linesAhead) <= n {
 		if r.readErr != nil {
@@ -189,8 +189,8 @@ func (r *csvRecordReader) readLine() ([]byte, error) {
 	return next.text, nil
 }
 
-// fetchLines reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the
-// lineCount after the first one. first.text is valid until the next call.
+// fetchLines reads the text up to the next line feed. A carriage return within it also ends a line; rest contains the
+// lines after the first one. first.text is valid until the next call.
 func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err error) {
 	text, err := r.buffer.ReadSlice('\n')
 	size := len(text)
@@ -231,11 +231,11 @@ func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err err
 	return first, rest, nil
 }
 
-// cutOffPrefix begins the problem of a line whose end was not written.
+// cutOffPrefix is the start of the problem text for a line whose end was not written.
 const cutOffPrefix = "cut off, NUL bytes follow: "
 
-// newTextLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains
-// NUL bytes. NUL bytes after a text mean that its end was not written.
+// newTextLine returns a line without leading NUL bytes, which a power cut leaves in blocks that were not written. NUL
+// bytes after a text mean that its end was not written.
 func newTextLine(text []byte, size int) textLine {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
@@ -261,8 +261,8 @@ func (r *csvRecordReader) splitLine(line string) {
 
 // parseRecordWithQuotes parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve.
 // If a quote is not closed, the field may continue on the next lines; if these do not close it either, the line is
-// splitLine at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if
-// that gives the expected number.
+// split at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that
+// gives the expected number.
 func (r *csvRecordReader) parseRecordWithQuotes(line string) {
 	open, stray := r.parseQuotedFields(line)
 	if open && r.buffer != nil && r.joinQuotedLines(line) || !open && !stray || !open && r.hasExpectedFieldCount() {
@@ -283,7 +283,7 @@ func (r *csvRecordReader) hasExpectedFieldCount() bool {
 func (r *csvRecordReader) parseQuotedFields(text string) (open, stray bool) {
 	r.fields, r.fieldPositions = r.fields[:0], r.fieldPositions[:0]
 	delimiter := string(r.delimiter)
-	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
+	blanks := strings.ReplaceAll(" \t", delimiter, "") // blanks around a quoted field are ignored
 	for at := 0; ; {
 		rest := strings.TrimLeft(text[at:], blanks)
 		if !strings.HasPrefix(rest, `"`) {
@@ -348,7 +348,7 @@ func (r *csvRecordReader) joinQuotedLines(record string) bool {
 		open, stray := r.parseQuotedFields(record)
 		if !open && !stray && r.hasExpectedFieldCount() {
 			for range n + 1 {
-				_, _ = r.readLine() // no error: peek returned these lines
+				_, _ = r.readLine() // cannot fail: peekLine returned these lines
 			}
 			return true
 		}
@@ -360,12 +360,12 @@ func (r *csvRecordReader) joinQuotedLines(record string) bool {
 }
 
 // skipPreamble skips the lines above the header, a byte order mark, and the line with which Excel declares the
-// delimiter. It waits for no more input than the header line, since the text may be typed on a terminal.
+// delimiter. It does not read beyond the header line, because the text may be typed on a terminal.
 func (r *csvRecordReader) skipPreamble() {
 	for n := range r.preambleLineCount + 1 {
 		line, err := r.peekLine(0)
 		if err != nil {
-			return // the next read returns it
+			return // the next read returns the error
 		}
 		if n == 0 {
 			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
@@ -374,7 +374,7 @@ func (r *csvRecordReader) skipPreamble() {
 			if rest, is := bytes.CutPrefix(r.linesAhead[0].text, []byte("sep=")); is {
 				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
 					r.delimiter = c
-					_, _ = r.readLine() // no error: peek returned the line
+					_, _ = r.readLine() // cannot fail: peekLine returned the line
 				}
 			}
 		}
@@ -384,8 +384,8 @@ func (r *csvRecordReader) skipPreamble() {
 	}
 }
 
-// readHeader reads the first line that is not skipped, and returns the column names without surrounding space. file is
-// the fileName name for errors.
+// readHeader reads the header and returns the column names without surrounding spaces. file is the file name for
+// errors.
 func (r *csvRecordReader) readHeader(file string) ([]string, error) {
 	r.skipPreamble()
 	record, err := r.Read()
@@ -400,9 +400,9 @@ func (r *csvRecordReader) readHeader(file string) ([]string, error) {
 	return names, nil
 }
 
-// setHeader sets the expected number of fields from a header, and returns the column names without surrounding space.
+// setHeader sets the expected number of fields from a header and returns the column names without surrounding spaces.
 func (r *csvRecordReader) setHeader(record []string) []string {
-	names := make([]string, len(record)) // a copy: the record is used again
+	names := make([]string, len(record)) // a copy, because record is reused
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRecords reads lines that programs, people and power cuts have damaged. A bad line does not affect other lines.
+// TestRecords reads lines that were damaged by programs, people and power cuts. A bad line must not affect other lines.
 func TestRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		want []string // records below the header, their fields with a bar between; an error begins with "!"
+		want []string // records below the header, with fields joined by a bar; errors start with "!"
 	}{
 		"plain":                       {"a,b\n1,2\n3,4", []string{"1|2", "3|4"}},
 		"quotes":                      {"a,b\n\"1\",\"x, \"\"y\"\"\"\n \"3\" ,4\n", []string{`1|x, "y"`, "3|4"}},
@@ -92,13 +92,13 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestUnitsBelowTheNames: a line of units directly below the header is not counted as unusable. The same line further
-// below is.
+// TestUnitsBelowTheNames checks that lines of units directly below the header are not counted as unusable, but the same
+// line further below is.
 func TestUnitsBelowTheNames(t *testing.T) {
 	for text, bad := range map[string]int{
 		"t,x,y\nTS,°C,\n,Avg,Avg\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 0,
 		"t,x,y\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\nTS,°C,%\n":          1,
-		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n":                  1, // a time: a value is missing
+		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n":                  1, // it has a time but lacks a value
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		_, err := r.Snapshot()
@@ -108,8 +108,8 @@ func TestUnitsBelowTheNames(t *testing.T) {
 	}
 }
 
-// TestRangeAndMissingValues: numbers in data.missing_values are missing values, and values outside of data.range are
-// rejected, in rows and in readings.
+// TestRangeAndMissingValues checks that numbers in data.missing_values are missing values and that values outside
+// data.range are rejected, in rows and in readings.
 func TestRangeAndMissingValues(t *testing.T) {
 	var lines []string
 	for k := range 60 {
@@ -150,8 +150,8 @@ func TestRangeAndMissingValues(t *testing.T) {
 	}
 }
 
-// TestOutliersAreReported: -9999 in a few rows is reported with the column, the number and the value, for rows and for
-// readings. It is not reported if it is in data.missing_values.
+// TestOutliersAreReported checks that −9999 in a few rows is reported with column, count and value, for rows and for
+// readings. It must not be reported if it is in data.missing_values.
 func TestOutliersAreReported(t *testing.T) {
 	var lines []string
 	for k := range 200 {

@@ -14,21 +14,20 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RowFilter selects rows of a file: those where each column of RequiredTextByColumn has exactly that text, dealt one by
-// one to ShareCount shares, and of these the share ShareIndex, counted from 0. The zero value selects all rows.
+// RowFilter selects rows of a file by the required texts of columns. The selected rows are divided one by one among
+// ShareCount shares, and only the share ShareIndex, counted from 0, is used. The zero value selects all rows.
 type RowFilter struct {
 	RequiredTextByColumn   map[string]string
-	ShareIndex, ShareCount int // ShareCount 0 and 1 = all rows
-	// TimeColumn, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in
-	// its order.
+	ShareIndex, ShareCount int // index of the share and number of shares; ShareCount 0 or 1 means all rows
+	// TimeColumn, if set, is the column with the time of a row. Rows must be in order of time.
 	TimeColumn string
 
 	dialect       csvDialect
 	rangeByColumn map[string][]float64 // valid range [minimum, maximum] by column of the task
-	missingFill   grid.FillRule        // treatment of missing values; the zero value means refuse
+	missingFill   grid.FillRule        // treatment of missing values; the zero value means that they are an error
 }
 
-// isInOwnShare reports whether the nth row that has the texts of Where, from 1, is of the own share.
+// isInOwnShare reports whether the nth row with the required texts, counted from 1, belongs to this share.
 func (f *RowFilter) isInOwnShare(n int) bool {
 	return f.ShareCount <= 1 || (n-1)%f.ShareCount == f.ShareIndex
 }
@@ -38,10 +37,9 @@ func (f *RowFilter) failsOnUnusableRow() bool {
 	return f.missingFill.Policy == "" || f.missingFill.Policy == grid.FillRefuse
 }
 
-// ReadCSV reads samples from comma-separated text with column names in its first line. file names the source in errors.
-// features and target name columns; other columns, and rows that the filter leaves out, may hold any text. Numbers must
-// be finite. It reads once, in order, and keeps nothing but the numbers selected. Bad data is an [*FileError]; a
-// failure of r is passed on, wrapped.
+// ReadCSV reads samples from CSV text with column names in its first line. features and target are column names. file
+// is the name for errors. Numbers must be finite; unused columns and rows that the filter excludes may contain any
+// text. It returns an [*FileError] for invalid data and wraps read errors.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter RowFilter) (*learner.Samples[T], error) {
 	c := filter.dialect.newRecordReader(r, nil)
@@ -71,20 +69,19 @@ func noRowSelectedError(file string, rows int) *data.FileError {
 	return &data.FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
 }
 
-// rowBatch contains rows that are read together. Its csvReadCounts covers them and all earlier rows.
+// rowBatch contains rows that are read together. Its counts also include all earlier rows.
 type rowBatch[T learner.Float] struct {
 	csvReadCounts
 	x, y  []T
-	times []int64 // with a column for them
+	times []int64 // times of the rows, if the file has a time column
 }
 
-// forEachRow calls do for each selected row from the given position to the end of the text. newColumnMapping finds the
-// wanted columns in the header at the beginning of the text, and in each later line that is a header with other
-// columns. A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It is an error if
-// the filter does not allow bad rows.
+// forEachRow calls do for each selected row from the position at to the end of the text. newTable maps the required
+// columns in the header at the start of the text, and in each later line that is a different header. A line that cannot
+// be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter does not allow
+// unusable rows.
 //
-// forEachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
-// unusable.
+// forEachRow sets the fields of at that depend on the content. at.table remains nil if the first header is unusable.
 func (y *csvReadCounts) forEachRow(c *csvRecordReader, at *readPosition, newTable func(header []string) (*columnMapping,
 	error),
 	do func(record []string, line int) error, malformed func(*data.FileError)) error {
@@ -177,7 +174,7 @@ func (y *csvReadCounts) forEachRow(c *csvRecordReader, at *readPosition, newTabl
 	}
 }
 
-// isTruncatedTextError reports whether an error means that the end of a compressed text is missing or damaged. The text
+// isTruncatedTextError reports whether err means that the end of a compressed text is missing or damaged. The text
 // before it can be used.
 func isTruncatedTextError(err error) bool {
 	var corrupt flate.CorruptInputError
@@ -187,9 +184,9 @@ func isTruncatedTextError(err error) bool {
 // maxUnitLines is the maximum number of lines below the header that may contain units or similar text.
 const maxUnitLines = 3
 
-// isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. In
-// such a line the time column contains no time, and no wanted column contains a number. Without a time column, at least
-// one wanted column must contain text. If the filter does not allow bad rows, no line is a unit line.
+// isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. The
+// time column of such a line contains no time, and no required column contains a number. Without a time column, at
+// least one required column must contain text. It returns false if the filter does not allow unusable rows.
 func (t *columnMapping) isUnitLine(record []string) bool {
 	if t.filter.failsOnUnusableRow() {
 		return false
@@ -215,8 +212,7 @@ func (t *columnMapping) isUnitLine(record []string) bool {
 	return words
 }
 
-// wrapReadError converts a *csvLineError to a *data.FileError. It wraps any other error, which is a failure to read,
-// with the file name.
+// wrapReadError converts a *csvLineError to a *data.FileError. It wraps any other error with the file name.
 func wrapReadError(file string, err error) error {
 	if bad := (*csvLineError)(nil); errors.As(err, &bad) {
 		return &data.FileError{File: file, Line: bad.lineNumber, Problem: bad.problem}

@@ -51,7 +51,8 @@ func TestReadCSV(t *testing.T) {
 	}
 }
 
-// TestReadCSVWithoutTarget: rows have 0 in its place, and the last feature is filled as any other.
+// TestReadCSVWithoutTarget checks that targets are 0 without a target column, and that the last feature is still
+// filled.
 func TestReadCSVWithoutTarget(t *testing.T) {
 	s, err := ReadCSV[float32](strings.NewReader("a,b\n1,2\n3,NA\n5,6\n"), "f.csv", []string{"a", "b"}, "",
 		RowFilter{missingFill: grid.FillRule{Policy: grid.FillMean}})

@@ -20,31 +20,33 @@ type csvSurvey struct {
 	survey.SourceSurvey
 	file             *csvFile
 	dialect          csvDialect
-	query            *data.RowQuery // nil = all columns
-	linesAreReadings bool           // lines are readings, not rows
+	query            *data.RowQuery // nil means all columns
+	linesAreReadings bool           // whether lines are readings and not rows
 
-	currentFilePath              string          // of the current file
-	currentFileIndex             int             // of the current file, from 0
-	table                        *columnMapping  // of the current header
-	mayHaveManyFiles             bool            // the source may have several files
-	usableFileCount              int             // number of files whose header fits
-	noAddedColumnsByPath         map[string]bool // paths of the files for which records.fixed was found
-	foundFileWithoutAddedColumns bool            // fixed was extended
+	currentFilePath              string          // path of the current file
+	currentFileIndex             int             // index of the current file, from 0
+	table                        *columnMapping  // column mapping of the current header
+	mayHaveManyFiles             bool            // whether the source may consist of several files
+	usableFileCount              int             // number of files with a usable header
+	noAddedColumnsByPath         map[string]bool // paths of files whose wider lines have no added columns
+	foundFileWithoutAddedColumns bool            // whether noAddedColumnsByPath was extended
 	newestTimeInFile             int64           // newest time in the current file
 	header                       []string
 	columns                      []*survey.ColumnSurvey
 	selectedRowCount             int
-	order                        *rows.TimeOrderCheck // checks the times; nil without a task or a time column
+	order                        *rows.TimeOrderCheck // check of the times; nil without a task or a time column
 	targetFilter                 rows.TargetFilter
-	lateBeforeTime               int64 // readings before it are late
-	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
-	// are no numbers, those of them that are with the other decimal, and numbers that are not.
+	lateBeforeTime               int64 // readings before this time are late
+	// Evidence for a different dialect: times that cannot be parsed, the number of valid times, and the numbers of
+	// cells that are not numbers, that are numbers with the other decimal separator, and that are numbers with the
+	// current one.
 	unreadableTimes                                 survey.ReservoirSample[string]
 	readableTimeCount                               int
 	nonNumbers, otherDecimalCells, thisDecimalCells int
 }
 
-// Survey implements StoredSource. Like the agent, it reads everything again if some lines turn out to be invalid.
+// Survey implements survey.StoredSource. Like the agent, it reads everything again if some lines turn out to be
+// invalid.
 func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	d := f.filter.dialect
 	var changes []survey.SuggestedConfigChange
@@ -52,7 +54,7 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	fixed := map[string]bool{}
 	labels := rows.TargetFilter{}
 	if w == nil {
-		d.fileColumnByTaskColumn = nil // all columns have their names in the file
+		d.fileColumnByTaskColumn = nil // without a task, all columns have the names of the file
 	} else {
 		labels.LabelSet = w.Labels
 	}
@@ -71,7 +73,7 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 		if s.surveyFiles(); s.foundFileWithoutAddedColumns {
 			continue
 		}
-		if len(changes) < 3 { // a delimiter, a decimal and a time format
+		if len(changes) < 3 { // one change each of delimiter, decimal separator and time format
 			if c, ok := s.guessConfigChange(); ok {
 				changes, d, outliers = append(changes, c), s.dialect, nil
 				clear(fixed)
@@ -107,7 +109,7 @@ func (s *csvSurvey) surveyFiles() {
 	}
 }
 
-// surveyCurrentFile surveys the current file. Programs may append lines to the last one.
+// surveyCurrentFile surveys the current file. Other programs may append to the last file.
 func (s *csvSurvey) surveyCurrentFile(last bool) {
 	r, err := OpenTextFile(s.currentFilePath)
 	if err != nil {
@@ -169,8 +171,8 @@ func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *csvRecordReader) {
 	}
 }
 
-// hasDecimalCommas reports whether a record has more fields than the header, and as many as expected if pairs of fields
-// with digits are parts of numbers with a decimal comma.
+// hasDecimalCommas reports whether a record has more fields than the header, but the expected number if pairs of fields
+// with digits are the parts of numbers with a decimal comma.
 func hasDecimalCommas(record []string, want int) bool {
 	isDigits := func(s string) bool {
 		return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
@@ -194,12 +196,12 @@ func (s *csvSurvey) withCurrentFile(f survey.DataFault) survey.DataFault {
 	return f
 }
 
-// findWantedColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that
-// is missing. The error is errUnusableHeader if the agent cannot use lines with this header.
+// findWantedColumns returns the mapping of the required columns in a header. It adds a fault for each missing column.
+// The error is errUnusableHeader if the agent cannot use lines with this header.
 func (s *csvSurvey) findWantedColumns(header []string) (*columnMapping, error) {
 	s.header = header
 	switch {
-	case len(s.columns) > 0: // the columns of the first header remain
+	case len(s.columns) > 0: // keep the columns of the first header
 	case s.query == nil:
 		for _, name := range header[:min(len(header), maxSourceInputs)] {
 			if name != "" && name != s.file.filter.TimeColumn {
@@ -229,7 +231,7 @@ func (s *csvSurvey) findWantedColumns(header []string) (*columnMapping, error) {
 	}
 	filter := s.file.filter
 	filter.dialect = s.dialect
-	if s.query == nil || filter.failsOnUnusableRow() { // a survey does not stop at a bad row
+	if s.query == nil || filter.failsOnUnusableRow() { // a survey continues after an unusable row
 		filter.missingFill.Policy = grid.FillSkip
 	}
 	t, missing := findWantedColumns(s.currentFilePath, header, names, filter, s.query == nil)
@@ -273,10 +275,10 @@ func (s *csvSurvey) findWantedColumns(header []string) (*columnMapping, error) {
 	return t, nil
 }
 
-// errUnusableHeader is returned by findWantedColumns, which has added the faults.
+// errUnusableHeader is returned by findWantedColumns after it has added the faults.
 var errUnusableHeader = errors.New("columns are missing")
 
-// surveyRecord takes a line with the right number of fields.
+// surveyRecord examines a line with the right number of fields.
 func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) {
 	now, good := s.readLineTime(record, line, c)
 	late := false
@@ -295,7 +297,7 @@ func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) 
 	}
 }
 
-// readLineTime reads the time of a line.
+// readLineTime returns the time of a line. good is false if its readings cannot be used.
 func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) (at int64, good bool) {
 	if s.table.timeColumnIndex < 0 {
 		return 0, true
@@ -308,7 +310,7 @@ func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) 
 		f.Problem = data.QuoteForMessage(text) + " is not a time " + s.dialect.timeFormat.exampleTime()
 		s.AddFault(name, grid.ReasonBadTime, f)
 		if text != "" {
-			s.unreadableTimes.AddValue(strings.Clone(text)) // a cell holds its record
+			s.unreadableTimes.AddValue(strings.Clone(text)) // copy, because the cell refers to its whole record
 		}
 		return 0, false
 	}
@@ -335,7 +337,7 @@ func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) 
 	return at, true
 }
 
-// addLateFault adds the fault of a line that is not in order.
+// addLateFault adds a fault for a line whose time is late.
 func (s *csvSurvey) addLateFault(line int, at int64, c *csvRecordReader, problem string) {
 	_, column := c.FieldPosition(s.table.timeColumnIndex)
 	f := s.AddFault(s.file.filter.TimeColumn, grid.ReasonLate, s.withCurrentFile(survey.DataFault{Line: line,
@@ -352,7 +354,7 @@ func (s *csvSurvey) addLateFault(line int, at int64, c *csvRecordReader, problem
 	}
 }
 
-// surveyCell counts the cell of the column i, at the place in f. It reports whether its reading is late.
+// surveyCell counts the cell of column i at the place f. It reports whether its reading is late.
 func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f survey.DataFault) (late bool) {
 	x := s.columns[i]
 	classes := x.Texts
@@ -380,7 +382,7 @@ func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f su
 	case x.CheckReading == nil:
 		x.NumberStats.AddValue(c.value)
 	case !good:
-		x.Unused++ // which was told of the time
+		x.Unused++ // the fault was reported for the time
 	default:
 		why = x.CountReading(data.Reading{Input: x.Name, Time: at, Text: c.className, Value: c.value}, s.lateBeforeTime)
 		if why == "" && s.linesAreReadings {
@@ -400,7 +402,7 @@ func (s *csvSurvey) finishSurvey() *survey.SourceSurvey {
 		if x.IsFoundInFile {
 			s.Columns = append(s.Columns, x.Summary())
 		}
-		if x.HasMostlyTexts() { // then a text is none of its faults
+		if x.HasMostlyTexts() { // its texts are then not faults
 			s.Faults = slices.DeleteFunc(s.Faults, func(f *survey.DataFaultGroup) bool { return f.Column == x.Name })
 		}
 	}

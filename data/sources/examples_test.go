@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestExampleOfEachReason tests that the agent, its rows after a restart and `agentd data check` name the last unused
-// requiredText of each reason, not a value with another reason.
+// TestExampleOfEachReason checks that the agent, its rows after a restart and `agentd data check` report the last
+// rejected value of each reason.
 func TestExampleOfEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := everyMinute("")
@@ -65,7 +65,7 @@ func TestExampleOfEachReason(t *testing.T) {
 	})
 }
 
-// TestExampleOfEachReasonInAFile tests the same for a file, whose rows are made of its lines.
+// TestExampleOfEachReasonInAFile checks that the report for a file contains the last rejected value of each reason.
 func TestExampleOfEachReasonInAFile(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,1\n7,warm,2\n8,-Inf,2\n9,hot,2\n10,1,\n11,1,2\n",
 		data.Config{TimeColumn: "t", MaxUnusableShare: 0.9})
@@ -87,7 +87,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 	}
 }
 
-// TestLinesOfJSON tests that a byte order mark before a line, and a control character in a string, do no harm.
+// TestLinesOfJSON checks that a byte order mark before a line and a control character in a string are ignored.
 func TestLinesOfJSON(t *testing.T) {
 	for _, line := range []string{"\ufeff{\"v\":1}",
 		"{\"v\":1,\"note\":\"a\x01b\"}", "\x1e{\"v\":1}", `{"v":1,"w":-nan(ind)}`} {

@@ -16,29 +16,29 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// fileFollower reads a file, or several files, to which other programs append. It reads the last line of a plain file
-// when the line ends with a line break, or when the file has not changed for minUnchangedAge.
+// fileFollower reads one or several files to which other programs append. It reads the last line of a plain file when
+// the line ends with a line break, or when the file has not changed for minUnchangedAge.
 type fileFollower struct {
-	path string // of a file or a folder, or a pattern such as log-*.csv
+	path string // path of a file or folder, or a pattern such as log-*.csv
 	now  func() time.Time
-	// parseFirstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have
-	// no time.
+	// parseFirstRowTime returns the time of the first row of a text. found is false if the text has no row. It is nil
+	// if rows have no time.
 	parseFirstRowTime    func(text io.Reader) (at int64, found bool)
-	lastStamps           []fileStamp // of the files at the last call of updateStamps, sorted by name
+	lastStamps           []fileStamp // stamps of the files at the last call of updateStamps, sorted by name
 	progress             readProgress
-	noAddedColumnsByPath map[string]bool // paths of the files whose lines have no added columns
+	noAddedColumnsByPath map[string]bool // paths of files whose wider lines have no added columns
 }
 
-// minUnchangedAge is the time for which a file must be unchanged before a last line without a line break is read.
+// minUnchangedAge is the time for which a file must be unchanged before its last line is read without a line break.
 const minUnchangedAge = 5 * time.Second
 
-// fileStamp is the information that detects a changed file without reading it.
+// fileStamp contains the properties of a file by which a change is detected without reading it.
 type fileStamp struct {
 	path       string
 	info       fs.FileInfo
 	size       int64
 	modifiedAt time.Time
-	// isUnchangedLongEnough is true if the file has not been written for minUnchangedAge.
+	// isUnchangedLongEnough means that the file has not been written for minUnchangedAge.
 	isUnchangedLongEnough bool
 }
 
@@ -46,45 +46,43 @@ func (s fileStamp) equal(o fileStamp) bool {
 	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.modifiedAt.Equal(o.modifiedAt)
 }
 
-// readProgress is the state of reading the files.
+// readProgress describes how much of the files has been read.
 type readProgress struct {
-	files []readPosition // in the order in which reading them started
+	files []readPosition // positions in the order in which the files were started
 	csvReadCounts
 }
 
-// readPosition is the position up to which a file was read.
+// readPosition is the position up to which a file has been read.
 type readPosition struct {
 	stamp fileStamp
-	// reading can continue from the offset; false for compressed or converted files
+	// whether reading can continue at the offset; false for compressed or converted files
 	isResumable               bool
-	hasUnreadUnterminatedLine bool           // the last line has no line break and was not read
-	hasReadUnterminatedLine   bool           // a last line without a line break was read
-	offset                    int64          // offset of the next line, in bytes; 0 = nothing was read
+	hasUnreadUnterminatedLine bool           // whether the last line has no line break and was not read
+	hasReadUnterminatedLine   bool           // whether a last line without a line break was read
+	offset                    int64          // offset of the next line in bytes; 0 means that nothing was read
 	lineCount                 int            // number of lines before the offset
-	firstAndLastBytes         [2][]byte      // result of edges for the offset
-	table                     *columnMapping // columns of its header
+	firstAndLastBytes         [2][]byte      // result of readFirstAndLastBytes for the offset
+	table                     *columnMapping // column mapping of the header
 	csvRecordLayout
-	widenedAtLine       int   // number of the first line with an added column; 0 = no column was added
-	forbidsAddedColumns bool  // lines have no more fields than the header
-	hasLaterFile        bool  // a later file exists: no program appends to this one
-	readErr             error // why the file, or its end, cannot be read
-	fileIndex           int   // number of files started before this one, since the last start from scratch
+	widenedAtLine       int   // number of the first line with an added column; 0 means none
+	forbidsAddedColumns bool  // whether lines have no more fields than the header
+	hasLaterFile        bool  // whether a later file exists, so that this one is complete
+	readErr             error // reason why the file or its end cannot be read
+	fileIndex           int   // number of files started before this one
 
-	readBytes int64 // bytes and lines that the parser has read since the offset
+	readBytes int64 // number of bytes and lines parsed since the offset
 	readLines int
 }
 
-// lineBits is the number of bits for the line in the result of readPosition.number. The higher bits contain the file's
-// index.
+// lineBits is the number of bits for the line in a sequence number. The higher bits contain the index of the file.
 const lineBits = 32
 
-// sequenceNumber returns a number for a line of the file. Lines of later files have higher numbers.
+// sequenceNumber returns a number for a line. Lines of later files have higher numbers.
 func (p *readPosition) sequenceNumber(line int) int64 {
 	return int64(p.fileIndex)<<lineBits | int64(line)
 }
 
-// describeLine returns the file name and the line for a result of readPosition.number. It returns "" if the file is
-// unknown.
+// describeLine returns the file name and the line of a sequence number, or "" if the file is unknown.
 func (p *readProgress) describeLine(number int64) string {
 	for _, f := range p.files {
 		if int64(f.fileIndex) == number>>lineBits {
@@ -96,18 +94,18 @@ func (p *readProgress) describeLine(number int64) string {
 
 // mayMatchManyFiles reports whether path is a pattern or a folder, and not the path of a single file.
 func mayMatchManyFiles(path string) bool {
-	if info, err := os.Stat(path); err == nil { // also a file named export[1].csv
+	if info, err := os.Stat(path); err == nil { // a file may be named export[1].csv
 		return info.IsDir()
 	}
 	return strings.ContainsAny(filepath.Base(path), "*?[")
 }
 
-// dataFileExtensions contains the extensions of the files that are read in a folder.
+// dataFileExtensions lists the extensions of the files that are read in a folder.
 var dataFileExtensions = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
 
-// expandPath returns the path itself if it is not a pattern or a folder. Otherwise it returns the files that match the
-// pattern, or the files in the folder with one of the extensions in dataFileExtensions, sorted by name, without hidden
-// and temporary files. It is an error if there are none.
+// expandPath returns path itself if it is a single file. Otherwise it returns the files that match the pattern, or the
+// files in the folder that have one of dataFileExtensions, sorted by name. Hidden and temporary files are excluded. It
+// returns an error if no file is found.
 func expandPath(path string) ([]string, error) {
 	if !mayMatchManyFiles(path) {
 		return []string{path}, nil
@@ -133,7 +131,7 @@ func expandPath(path string) ([]string, error) {
 	return all, nil
 }
 
-// currentStamps returns the present stamps of the files. A file with a modification time in the future does not count
+// currentStamps returns the current stamps of the files. A file with a modification time in the future does not count
 // as unchanged.
 func (f *fileFollower) currentStamps() (all []fileStamp) {
 	paths, err := expandPath(f.path)
@@ -149,7 +147,7 @@ func (f *fileFollower) currentStamps() (all []fileStamp) {
 	return all
 }
 
-// haveFilesChanged reports whether there may be new data. It does not read the files.
+// haveFilesChanged reports whether new data may exist. It does not read the files.
 func (f *fileFollower) haveFilesChanged() bool {
 	now := f.currentStamps()
 	if !slices.EqualFunc(now, f.lastStamps, fileStamp.equal) {
@@ -165,9 +163,9 @@ func (f *fileFollower) haveFilesChanged() bool {
 	return false
 }
 
-// filePosition returns the place in the file with this path, or nil if reading has not started.
+// filePosition returns the position in the file with this path, or nil if the file has not been started.
 func (p *readProgress) filePosition(path string) *readPosition {
-	for i := len(p.files) - 1; i >= 0; i-- { // the latest file with this name
+	for i := len(p.files) - 1; i >= 0; i-- { // latest file with this name
 		if p.files[i].stamp.path == path {
 			return &p.files[i]
 		}
@@ -175,11 +173,11 @@ func (p *readProgress) filePosition(path string) *readPosition {
 	return nil
 }
 
-// updateStamps updates the stamps, and reports whether follow has to be called.
+// updateStamps updates the stamps and reports whether readNewData has to be called.
 func (f *fileFollower) updateStamps() bool {
 	f.lastStamps = f.currentStamps()
 	if len(f.lastStamps) == 0 {
-		return true // follow returns the error
+		return true // readNewData returns the error
 	}
 	for _, s := range f.lastStamps {
 		if p := f.progress.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&
@@ -190,20 +188,20 @@ func (f *fileFollower) updateStamps() bool {
 	return false
 }
 
-// textParser parses a text that starts at the given place, and updates the csvReadCounts. It sets the fields of the
-// place that depend on the content.
+// textParser parses a text that starts at the position at, and updates y. It sets the fields of at that depend on the
+// content.
 type textParser func(text *countingReader, at *readPosition, y *csvReadCounts) error
 
-// readNewData passes the data that was added after f.read to parse, and returns the new progress. If data that was read
-// before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
-// that cannot be read is skipped and reported.
+// readNewData passes the data added since f.progress to parse, and returns the new progress. If old data may have
+// changed, it calls void with the reason and reads all files from the start. If one of several files cannot be read, it
+// is skipped and reported.
 func (f *fileFollower) readNewData(void func(why string), parse textParser) (to readProgress, err error) {
 	var unread error
 	if len(f.lastStamps) == 0 {
 		paths, err := expandPath(f.path)
 		if err == nil {
 			var text io.ReadCloser
-			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again: the next look finds it
+			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again: it is read at the next check
 				err = errors.Join(fmt.Errorf("%s is being replaced; it is read at the next check", paths[0]),
 					text.Close())
 			}
@@ -252,12 +250,12 @@ func (f *fileFollower) readNewData(void func(why string), parse textParser) (to 
 		}
 	}
 	if unread != nil && !slices.ContainsFunc(to.files, func(p readPosition) bool { return p.table != nil }) {
-		return to, unread // no file can be read
+		return to, unread // none of the files can be read
 	}
 	return to, nil
 }
 
-// qualityReport returns the counts, and the files that cannot be read.
+// qualityReport returns the counts and reports the files that cannot be read.
 func (p *readProgress) qualityReport(names []string, time string) data.QualityReport {
 	r := p.csvReadCounts.qualityReport(names, time)
 	for _, f := range p.files {
@@ -274,9 +272,9 @@ func (p *readProgress) qualityReport(names []string, time string) data.QualityRe
 	return r
 }
 
-// compareFilesWithProgress compares the files with what was read of them before. rotated contains the paths of changed
-// files that continue after the rows that were read: all their rows are new. why is the reason if all files have to be
-// read again, else "".
+// compareFilesWithProgress compares the files with the data that was read before. rotated contains the paths of changed
+// files that continue after the rows read before: all their rows are new. why is the reason for reading all files
+// again, or "".
 func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why string, err error) {
 	rotated = map[string]bool{}
 	for i, s := range f.lastStamps {
@@ -336,7 +334,7 @@ func (f *fileFollower) firstRowTimeInFile(path string) (at int64, found bool, er
 	return at, found, nil
 }
 
-// changeReason returns the reason why the file may no longer contain the data that was read from it, or "" if it does.
+// changeReason returns the reason why the file may no longer contain the data read before, or "" if it still does.
 func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	was := p.stamp
 	switch {
@@ -374,8 +372,8 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	return "", nil
 }
 
-// resumeReading reads a file from the given place. In a plain file it stops after the last complete line. If the file
-// is still, it also reads a last line without a line break.
+// resumeReading reads a file from the position p. It stops after the last complete line of a plain file. If the file
+// has not changed for some time, it also reads a last line without a line break.
 func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textParser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
@@ -418,7 +416,7 @@ func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textPar
 		parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchangedLongEnough {
 		return err
 	}
-	// the line above is read with the next complete line
+	// the previous line is read with the next complete line
 	if p.hasUnreadUnterminatedLine = p.offset == end; !p.hasUnreadUnterminatedLine {
 		return nil
 	}
@@ -428,7 +426,7 @@ func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textPar
 		p.hasUnreadUnterminatedLine = false
 		return err
 	}
-	*p, *y = at, before // the last line cannot be parsed and may be incomplete: undo it
+	*p, *y = at, before // undo the last line: it cannot be parsed and may be incomplete
 	return nil
 }
 
@@ -445,10 +443,10 @@ func checkCompressedFileComplete(path string) error {
 	return nil
 }
 
-// readUpToOffset reads a plain file from the given place to the offset end.
+// readUpToOffset reads a plain file from the position p to the offset end.
 func readUpToOffset(file io.ReaderAt, end int64, p *readPosition, y *csvReadCounts, parse textParser) error {
 	text := &countingReader{r: io.NewSectionReader(file, p.offset, end-p.offset)}
-	if p.hasReadUnterminatedLine { // the text begins with the break of a line that was counted
+	if p.hasReadUnterminatedLine { // the text starts with the line break of a line that was already counted
 		p.lineCount--
 	}
 	if err := parse(text, p, y); err != nil {
@@ -479,12 +477,12 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxFileEndBytes is the maximum number of bytes that are compared to detect a rewritten file, at its beginning and
-// before the offset.
+// maxFileEndBytes is the number of bytes at the start and before the offset that are compared to detect a rewritten
+// file.
 const maxFileEndBytes = 4 << 10
 
-// readFirstAndLastBytes returns the first and the last maxFileEndBytes bytes before the offset, or all bytes if there
-// are fewer.
+// readFirstAndLastBytes returns the first and the last maxFileEndBytes bytes before the offset, or fewer if the file is
+// shorter.
 func readFirstAndLastBytes(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 	n := min(offset, maxFileEndBytes)
 	for i, at := range []int64{0, offset - n} {

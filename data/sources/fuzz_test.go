@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FuzzPath: names and numbers of any kind are found again by the path that is written of them, and a text that is a
-// currentFilePath is the same one when it is written again.
+// FuzzPath checks that the path written for any names and indices finds the value again, and that parsing and writing a
+// path is stable.
 func FuzzPath(f *testing.F) {
 	for _, text := range []string{"fields.temperature", "sensors.0.value", `PM2\.5 (µg/m³)`, `a\\.b`, "a..b", `a\`, ".", "",
 		"\x00.\xff", "01.-1.1e1"} {
@@ -53,7 +53,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzTimes: a time in any format is one that a reading can have, or none.
+// FuzzTimes checks that any text is either rejected or parsed as a time that a reading can have.
 func FuzzTimes(f *testing.F) {
 	f.Add("", "", "2026-03-01T12:30:00+01:00")
 	f.Add("unix", "", "1772364600.25")
@@ -74,8 +74,8 @@ func FuzzTimes(f *testing.F) {
 	})
 }
 
-// FuzzTopics: columns of any kind are topics that a broker takes, or refused; of what comes by them each value is a
-// reading that can be stored.
+// FuzzTopics checks that any columns are either rejected or valid topics, and that each value received is a reading
+// that can be stored.
 func FuzzTopics(f *testing.F) {
 	f.Add("site/+/air fields.temperature", "site/hall/door", "timestamp", "unix", "site/1/air",
 		`{"fields":{"temperature":21.5},"name":"modbus","timestamp":1772366400}`)
@@ -120,7 +120,7 @@ func FuzzTopics(f *testing.F) {
 	})
 }
 
-// FuzzLines: whatever a program writes, and in whatever pieces, is readings that can be stored, and the same ones.
+// FuzzLines checks that any output of a program, in any pieces, gives the same readings, which can be stored.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"time\":1772366400,\"a\":21.5,\"b\":\"N\"}\n{\"a\":\n"), false, true)
 	f.Add([]byte("time,a,b\n1772366400,1,2\ntime,a,b\n1772366401,\"3\",x\n1,2\n"), true, true)
@@ -153,7 +153,7 @@ func FuzzLines(f *testing.F) {
 			if err := l.readLines(from, func() time.Time { return arrival }); err != nil {
 				t.Fatal(err)
 			}
-			// Members of an object come in any order.
+			// Members of an object are read in any order.
 			slices.SortStableFunc(got, func(a, b data.Reading) int { return strings.Compare(a.Input, b.Input) })
 			return got
 		}
@@ -170,8 +170,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// FuzzCSVFeed: no file of readings makes anything but rows of numbers, or an error with its place; and a file that
-// grows line by line has the rows that it has when it is read at once.
+// FuzzCSVFeed checks that any file of readings gives rows of finite numbers or an error with a place. A file that grows
+// line by line must give the same rows as a file that is read at once.
 func FuzzCSVFeed(f *testing.F) {
 	f.Add("t,x,wd\n60,1,N\n120,2,S\n90,5,N\n180,NA,N\n240,7,?\n300,9,N\n", ",", "", "", "last", uint16(20))
 	f.Add("\ufefft;x;wd\r\n01.03.2026 12:00;1,5;N\r\n01.03.2026 12:01;2,5;\"S\"\r\n01.03.2026 12:02;2;S\r\n", ";", ",",
@@ -216,7 +216,7 @@ func FuzzCSVFeed(f *testing.F) {
 		if bad := (*data.FileError)(nil); errors.As(err, &bad) && bad.Problem == "" {
 			t.Fatalf("error %v", err)
 		}
-		if err != nil || errGrown != nil { // a line break in quotes may part lines, until more has come
+		if err != nil || errGrown != nil { // a line break in quotes may split lines until more text has arrived
 			return
 		}
 		a, b := got.Rows.All(), want.Rows.All()

@@ -15,11 +15,11 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// Many programs write texts that are nearly JSON: NaN and None in place of null, 0x1F in place of a number, or control
-// characters in strings. This file parses them, so that at most the value of one member is lost.
+// Many programs write texts that are almost JSON: NaN or None instead of null, numbers such as 0x1F, or control
+// characters in strings. The functions in this file parse such texts and lose at most the value of one member.
 
-// parseJSON parses one JSON value. Numbers are returned as json.Number, with their text unchanged. If the text is not
-// valid JSON, it is parsed as [repairedJSON] describes. The error shows the text around the position of the fault.
+// parseJSON parses one JSON value. Numbers are returned as json.Number with their text unchanged. If the text is not
+// valid JSON, it is repaired as [repairedJSON] describes. An error shows the text around the position of the fault.
 func parseJSON(text []byte) (any, error) {
 	text = trimPayload(text)
 	v, _, err := parseStrictJSON(text)
@@ -55,9 +55,9 @@ func parseStrictJSON(text []byte) (v any, offset int, err error) {
 	return v, 0, nil
 }
 
-// quoteTextAround returns the text around an offset, quoted for a message. An ellipsis replaces text that is left out.
+// quoteTextAround returns the text around an offset, quoted for a message. Omitted text is replaced by an ellipsis.
 func quoteTextAround(text []byte, offset int) string {
-	const before, after = 24, 16 // runes
+	const before, after = 24, 16 // in runes
 	offset = min(max(offset, 0), len(text))
 	from, to := offset, offset
 	for n := 0; n < before && from > 0; n++ {
@@ -71,7 +71,7 @@ func quoteTextAround(text []byte, offset int) string {
 	part := data.UTF8Text(string(text[from:to]))
 	quoted := strconv.Quote(part)
 	if !strings.ContainsFunc(part, func(c rune) bool { return c == '`' || !strconv.IsPrint(c) }) {
-		quoted = "`" + part + "`" // easier to read, since JSON has many double quotes
+		quoted = "`" + part + "`" // easier to read, because JSON contains many double quotes
 	}
 	if from > 0 {
 		quoted = "…" + quoted
@@ -82,38 +82,36 @@ func quoteTextAround(text []byte, offset int) string {
 	return quoted
 }
 
-// jsonValueText returns a value of JSON as text: a string without its quotes, and null for nil.
+// jsonValueText returns a JSON value as text: a string without its quotes, and null for nil.
 func jsonValueText(v any) string {
 	if text, ok := v.(string); ok {
 		return text
 	}
 	text, err := json.Marshal(v)
-	if err != nil { // not for values that parseJSON returns
+	if err != nil { // cannot happen for values from parseJSON
 		return fmt.Sprint(v)
 	}
 	return string(text)
 }
 
-// repairedJSON is a text that was changed so that it is valid JSON, if possible:
-//   - In strings, control characters are escaped, and so are backslashes that begin no escape sequence.
+// repairedJSON is a text that was changed into valid JSON, if possible:
+//   - In strings, control characters and backslashes that do not start an escape sequence are escaped.
 //   - Outside of strings, control characters are replaced by spaces.
-//   - NaN, None, nil and undefined are replaced by null, and words for infinite numbers by the string Infinity. The
-//     case of these words does not matter, nor that of true, false and null.
-//     See [grid.IsNaNText] for other forms of NaN.
-//   - Any other value without quotes that is not valid JSON, such as 0x1F, is replaced by a string with the same text.
+//   - NaN, None, nil and undefined are replaced by null, and words for infinity by the string Infinity. These words,
+//     true, false and null are matched case-insensitively. See [grid.IsNaNText] for other forms of NaN.
+//   - Any other unquoted value that is not valid JSON, such as 0x1F, is replaced by a string with the same text.
 type repairedJSON struct {
 	text           []byte
-	originalLength int // of the original text
+	originalLength int // length of the original text
 	pieces         []repairedPiece
-	openBrackets   []byte // opening brackets without their closing brackets
-	expectsValue   bool   // the next word is the value of a member or an element
+	openBrackets   []byte // opening brackets that have not been closed
+	expectsValue   bool   // whether the next word is the value of a member or an element
 }
 
-// repairedPiece is a part of a repaired text. It begins at the offset from in the original text and at the offset to in
-// the repaired text.
+// repairedPiece contains the offsets of one piece of the text, before and after the repair.
 type repairedPiece struct{ originalOffset, repairedOffset int }
 
-// repairJSON returns the repaired text.
+// repairJSON returns the repaired form of a text.
 func repairJSON(text []byte) *repairedJSON {
 	r := &repairedJSON{text: make([]byte, 0, len(text)), originalLength: len(text)}
 	for i := 0; i < len(text); {
@@ -140,7 +138,7 @@ func repairJSON(text []byte) *repairedJSON {
 	return r
 }
 
-// originalOffsetOf returns the offset in the original text of an offset in the repaired text.
+// originalOffsetOf converts an offset in the repaired text to an offset in the original text.
 func (r *repairedJSON) originalOffsetOf(offset int) int {
 	i := sort.Search(len(r.pieces), func(i int) bool { return r.pieces[i].repairedOffset > offset }) - 1
 	if i < 0 {
@@ -153,7 +151,7 @@ func (r *repairedJSON) originalOffsetOf(offset int) int {
 	return min(r.pieces[i].originalOffset+offset-r.pieces[i].repairedOffset, next)
 }
 
-// jsonStringLength returns the number of bytes of the string that a text begins with.
+// jsonStringLength returns the length in bytes of the string at the start of a text.
 func jsonStringLength(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -182,7 +180,7 @@ func (r *repairedJSON) addString(text []byte) {
 	}
 }
 
-// beginsJSONEscape reports whether a text begins with an escape sequence of JSON.
+// beginsJSONEscape reports whether a text starts with a JSON escape sequence.
 func beginsJSONEscape(text []byte) bool {
 	switch {
 	case len(text) < 2:
@@ -208,7 +206,7 @@ func (r *repairedJSON) addPunctuation(c byte) {
 	r.expectsValue = c == ':' || c == '[' || c == ',' && inArray
 }
 
-// addWord adds a text without quotes, such as a number or a word.
+// addWord adds an unquoted text, such as a number or a word, and repairs it.
 func (r *repairedJSON) addWord(word []byte) {
 	lower := strings.ToLower(string(word))
 	unsigned := strings.TrimPrefix(strings.TrimPrefix(lower, "-"), "+")
@@ -227,7 +225,7 @@ func (r *repairedJSON) addWord(word []byte) {
 		r.text = append(r.text, number...)
 	case r.expectsValue:
 		quoted, err := json.Marshal(string(word))
-		if err != nil { // not for strings
+		if err != nil { // cannot happen for strings
 			quoted = word
 		}
 		r.text = append(r.text, quoted...)
@@ -236,8 +234,8 @@ func (r *repairedJSON) addWord(word []byte) {
 	}
 }
 
-// isInfinityText reports whether a text in lower case, without its sign, means an infinite number. The C library of
-// Windows prints 1.#INF.
+// isInfinityText reports whether a text in lower case, without its sign, means infinity. The C library of Windows
+// prints 1.#INF.
 func isInfinityText(text string) bool {
 	return text == "inf" || text == "infinity" || strings.TrimRight(text, "0") == "1.#inf"
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// TestParseNearlyJSON tests texts that are not valid JSON. At most the value of one member is lost.
+// TestParseNearlyJSON checks texts that are not valid JSON. At most the value of one member may be lost.
 func TestParseNearlyJSON(t *testing.T) {
 	number := func(text string) any { return json.Number(text) }
 	for text, want := range map[string]any{
@@ -51,7 +51,7 @@ func TestParseNearlyJSON(t *testing.T) {
 	}
 }
 
-// TestJSONErrors tests that an error shows the text around the first fault that cannot be repaired.
+// TestJSONErrors checks that an error shows the text around the first fault that cannot be repaired.
 func TestJSONErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":     "there is no JSON value: ``",
@@ -79,8 +79,8 @@ func TestJSONErrors(t *testing.T) {
 	}
 }
 
-// TestOneBadMember tests that a value which is not JSON, and a control character in a string, have no effect on the
-// other inputs of the payload.
+// TestOneBadMember checks that an invalid JSON value or a control character in a string does not affect the other
+// inputs of the payload.
 func TestOneBadMember(t *testing.T) {
 	columns := map[string]string{"temp": "t", "hum": "h"}
 	hum := data.Reading{Input: "hum", Time: arrival.UnixNano(), Value: 50}
@@ -109,8 +109,8 @@ func TestOneBadMember(t *testing.T) {
 	}
 }
 
-// FuzzParseJSON tests that a text of valid JSON has the same value as without repair, that repairing a repaired text
-// changes nothing, and that errors are valid UTF-8.
+// FuzzParseJSON checks that valid JSON has the same value with and without repair, that repairing twice changes
+// nothing, and that errors are valid UTF-8.
 func FuzzParseJSON(f *testing.F) {
 	for _, text := range []string{`{"a":-nan(ind),"b":[1,0x1F,"\q"]}`,
 		"[\"\x01\\u12\",NaN", `{"a":1}}`, "\ufeff1", `"\`} {

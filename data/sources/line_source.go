@@ -24,17 +24,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Lines of the standard input, of a named pipe, or of a command's output: each is a JSON object, or a line of CSV with
-// the names in the first line.
+// A line source reads the standard input, a named pipe or the output of a command. Each line is a JSON object, or a
+// line of CSV below a header.
 
 const (
-	// longestLine bounds a line, in bytes.
+	// longestLine is the maximum length of a line in bytes.
 	longestLine = 64 << 10
-	// A command that has ended starts again after a wait that doubles, from minRestartDelay on, unless it ran that
-	// long.
+	// A command that has ended is restarted after a delay. The delay doubles from minRestartDelay to maxRestartDelay,
+	// and is reset after a run longer than maxRestartDelay.
 	minRestartDelay = time.Second
 	maxRestartDelay = 5 * time.Minute
-	// commandStopGrace is how long a command that is to end may take.
+	// commandStopGrace is the time that a command gets to exit after an interrupt.
 	commandStopGrace = 5 * time.Second
 )
 
@@ -85,24 +85,24 @@ func openLines(c *data.Config) (data.Source, error) {
 		rowStorage: rows.StorageSettingsFromConfig(c)}, nil
 }
 
-// lineSource is where they come from.
+// lineSource is a readingIntake that reads lines.
 type lineSource struct {
 	payloadParser
-	inputPath            string // "-" or the path of a pipe; "" = command
+	inputPath            string // "-" or the path of a named pipe; empty means a command
 	command              []string
 	linesAreCSV          bool
 	minRestartDelay      time.Duration
-	header               []string  // of CSV
-	widenedFieldCount    int       // number of fields after a column was added; 0 = no column was added
-	forbidsAddedColumns  bool      // lines have no more fields than the header
-	hasTrailingDelimiter bool      // a line ended with a delimiter: see csvRecordLayout.trailing
-	widerLines           []csvLine // lines with more fields, until it is known whether a column was added
-	// For insertedFieldNumber and recent see csvRecordLayout.
+	header               []string  // column names of CSV
+	widenedFieldCount    int       // number of fields after a column was added; 0 means none
+	forbidsAddedColumns  bool      // whether lines have no more fields than the header
+	hasTrailingDelimiter bool      // whether a line ended with a delimiter; see csvRecordLayout.hasTrailingDelimiter
+	widerLines           []csvLine // lines with more fields, until it is clear whether a column was added
+	// For insertedFieldNumber and recentRecords see csvRecordLayout.
 	insertedFieldNumber int
 	recentRecords       recentCSVRecords
 
 	mu        sync.Mutex
-	openInput io.Closer // what is read; closing it ends the reading
+	openInput io.Closer // current input; closing it ends the reading
 }
 
 func (l *lineSource) probe() error {
@@ -139,17 +139,17 @@ func (l *lineSource) beginIntake(r *readingRecorder) (end func() error, err erro
 		cancel()
 		l.mu.Lock()
 		if l.openInput != nil {
-			_ = l.openInput.Close() // it is only read
+			_ = l.openInput.Close() // nothing is written to the input
 		}
 		l.mu.Unlock()
-		if l.inputPath != "-" { // else it is read until the process ends
+		if l.inputPath != "-" { // reading the standard input ends only with the process
 			<-done
 		}
 		return nil
 	}, nil
 }
 
-// readUntilCancelled reads lines until ctx ends. Whatever ends before is opened again.
+// readUntilCancelled reads lines until ctx ends. An input that ends earlier is opened again.
 func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Time) {
 	wait := l.minRestartDelay
 	for ctx.Err() == nil {
@@ -175,7 +175,7 @@ func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Tim
 	}
 }
 
-// readInputUntilEnd reads until the end, and returns why there is one.
+// readInputUntilEnd reads the input until it ends. It returns the reason for the end.
 func (l *lineSource) readInputUntilEnd(ctx context.Context, now func() time.Time) error {
 	l.header = nil
 	switch l.inputPath {
@@ -191,7 +191,7 @@ func (l *lineSource) readInputUntilEnd(ctx context.Context, now func() time.Time
 	if err != nil {
 		return err
 	}
-	// Open for writing, too, it has no end when a writer goes.
+	// A pipe that is also open for writing does not end when a writer closes it.
 	f, err := os.OpenFile(l.inputPath, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (l *lineSource) setOpenInput(c io.Closer) {
 	l.openInput = c
 }
 
-// runCommand runs the command.
+// runCommand runs the command and reads its output. It returns the reason why the command has ended.
 func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error {
 	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -232,8 +232,7 @@ func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error
 	return errors.Join(fmt.Errorf("command %s: %w", l.command[0], err), read)
 }
 
-// readLines takes lines up to the end. Those that are too long, and what is behind the last line break, count as
-// refused.
+// readLines reads lines until the end of the input. It rejects lines that are too long and an unterminated last line.
 func (l *lineSource) readLines(from io.Reader, now func() time.Time) error {
 	defer l.rejectWiderLines()
 	r := bufio.NewReaderSize(from, longestLine)
@@ -263,7 +262,7 @@ func (l *lineSource) readLines(from io.Reader, now func() time.Time) error {
 	}
 }
 
-// parseLine takes a line.
+// parseLine parses a line and records its readings.
 func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 	if !l.linesAreCSV {
 		l.parseJSONLine(bytes.Trim(line, "\x00"), from)
@@ -284,13 +283,13 @@ func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 	l.hasTrailingDelimiter = l.hasTrailingDelimiter || r.hasTrailingDelimiter && l.header != nil
 	switch n := len(record); {
 	case isBlankRecord(record):
-	case l.header == nil, l.isHeaderRecord(record): // the first line, or another writer begins
+	case l.header == nil, l.isHeaderRecord(record): // the first line, or the header of another writer
 		l.rejectWiderLines()
 		l.header, l.widenedFieldCount, l.forbidsAddedColumns = r.setHeader(record), 0, false
 		l.insertedFieldNumber, l.recentRecords = 0, recentCSVRecords{}
 		l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
 	case n == len(l.header):
-		if l.widenedFieldCount > 0 { // no column was added
+		if l.widenedFieldCount > 0 { // no column was added after all
 			l.forbidsAddedColumns, l.widenedFieldCount = true, 0
 			l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
 		}
@@ -328,17 +327,17 @@ func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 	}
 }
 
-// csvLine is a line of CSV, and where it comes from.
+// csvLine is a line of CSV with its origin.
 type csvLine struct {
 	record      []string
 	payloadMeta payloadMeta
 }
 
-// minWiderLines is the number of consecutive lines with the same number of fields, more than the header has, that are
-// evidence of an added column.
+// minWiderLines is the number of consecutive lines, with the same number of fields above the header's, that indicate an
+// added column.
 const minWiderLines = 3
 
-// isHeaderRecord reports whether a record contains the names of the time, if there is one, and of an input.
+// isHeaderRecord reports whether a record contains the name of an input and, if configured, the name of the time.
 func (l *lineSource) isHeaderRecord(record []string) bool {
 	has := func(p jsonPath) bool {
 		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
@@ -347,7 +346,7 @@ func (l *lineSource) isHeaderRecord(record []string) bool {
 		func(c payloadColumn) bool { return has(c.path) }) || slices.Equal(record, l.header)
 }
 
-// rejectWiderLines rejects the lines that were kept because a column may have been added.
+// rejectWiderLines rejects the stored lines for which no added column was confirmed.
 func (l *lineSource) rejectWiderLines() {
 	for _, line := range l.widerLines {
 		l.rejectForFieldCount(line)
@@ -362,7 +361,7 @@ func (l *lineSource) rejectForFieldCount(line csvLine) {
 		strings.Join(line.record, ",")), line.payloadMeta.place)
 }
 
-// parseJSONLine takes a line with a JSON object.
+// parseJSONLine parses a line that contains a JSON object.
 func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
 	v, err := parseJSON(line)
 	if err != nil {
@@ -373,7 +372,7 @@ func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
 	l.addParsedPayload(v, from)
 }
 
-// parseCSVRecord takes a line of CSV: an object whose members are texts.
+// parseCSVRecord converts a line of CSV to an object with one member per column, and records its readings.
 func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
@@ -383,9 +382,8 @@ func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 	l.addParsedPayload(object, from)
 }
 
-// readingSourceHash returns a hash of the members of an object that are neither the time nor an input. A radio
-// receiver, for example, writes the ID of the sensor there. If every member is an input, all lines have the same
-// source.
+// readingSourceHash returns a hash of the members that are neither the time nor an input. A radio receiver, for
+// example, writes the sensor ID there. If every member is an input, all lines have the same source.
 func (l *lineSource) readingSourceHash(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()
@@ -400,7 +398,7 @@ func (l *lineSource) readingSourceHash(v any) uint64 {
 	return h.Sum64()
 }
 
-// commandOutputTail is the end of what a command says.
+// commandOutputTail keeps the end of a command's error output.
 type commandOutputTail struct {
 	mu   sync.Mutex
 	text []byte
@@ -416,7 +414,7 @@ func (t *commandOutputTail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastLine is the last line.
+// lastLine returns the last line of the output.
 func (t *commandOutputTail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

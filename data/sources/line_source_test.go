@@ -20,7 +20,7 @@ import (
 func TestCheckLines(t *testing.T) {
 	for _, tt := range []struct {
 		c    data.Config
-		want string // "" = good
+		want string // expected error; empty for a valid configuration
 	}{
 		{data.Config{LinesPath: "-"}, ""},
 		{data.Config{Command: []string{"x"}, LineFormat: "csv", ColumnByInput: map[string]string{"a": "T (°C)..."}},
@@ -44,7 +44,7 @@ func TestCheckLines(t *testing.T) {
 	}
 }
 
-// linesOf starts a source of lines that tries again soon.
+// linesOf starts a line source with a short restart delay.
 func linesOf(t *testing.T, c data.Config) *collectorSource {
 	t.Helper()
 	c.Source = data.SourceLines
@@ -62,7 +62,8 @@ func linesOf(t *testing.T, c data.Config) *collectorSource {
 	return s.(*collectorSource)
 }
 
-// await waits until so many values were used, or were not, and returns what was recorded when the source is closed.
+// await waits until the given number of values has been received. It closes the source and returns the recorded
+// readings.
 func await(t *testing.T, s *collectorSource, values uint64) (texts []string, columns []data.ColumnReport) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -86,21 +87,21 @@ func await(t *testing.T, s *collectorSource, values uint64) (texts []string, col
 	return texts, columns
 }
 
-// closing is a source that does nothing but close.
+// closing is a source that implements only Close.
 type closing func() error
 
 func (closing) OpenRows(data.RowQuery) data.QueriedRows { return nil }
 func (closing) Probe() error                            { return nil }
 func (c closing) Close() error                          { return c() }
 
-// A command's lines; it ends, says why, and is started again.
+// TestCommand checks the lines of a command that ends with an error and is restarted.
 func TestCommand(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	s := linesOf(t, data.Config{Command: []string{"/bin/sh", "-c", `
 		echo '{"temp": 20.5, "wind": "N"}'; echo '{"temp"'; echo; printf '{"temp": 21}'
 		echo >>"$0"; [ $(wc -l <"$0") = 1 ] || exec sleep 1000; exit 3`, count},
 		ColumnByInput: map[string]string{"temp": "temp", "wind": "wind"}})
-	texts, columns := await(t, s, 10) // the last line has no end, and that of the second time may come yet
+	texts, columns := await(t, s, 10) // the last line is unterminated, and the one of the second run may still arrive
 	if want := []string{"temp 20.5", "wind NaNN", "temp 20.5", "wind NaNN"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
@@ -109,7 +110,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A command that cannot be started, or has ended, is named with the last that it said.
+// TestCommandFails checks that a command that fails to start or has ended is reported with its last error output.
 func TestCommandFails(t *testing.T) {
 	for command, want := range map[string]string{
 		"/no/such": "command: command /no/such: fork/exec /no/such: no such file or directory",
@@ -131,7 +132,7 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
-// Lines of CSV from writers that come and go, each with a header.
+// TestPipe checks lines of CSV from several writers of a pipe, each with a header.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -165,7 +166,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// A pipe that is not there, or is none, is told until there is one.
+// TestPipeComes checks that a missing pipe, or a file that is not a pipe, is reported until the pipe exists.
 func TestPipeComes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	c := data.Config{Source: data.SourceLines, LinesPath: path}
@@ -214,7 +215,7 @@ func TestPipeComes(t *testing.T) {
 	mustClose(t, of)
 }
 
-// TestLinesOfCSV tests lines of CSV with a delimiter at their ends, an added column, another header, and damage.
+// TestLinesOfCSV checks CSV lines with trailing delimiters, an added column, another header, and damage.
 func TestLinesOfCSV(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text      string
@@ -245,7 +246,7 @@ func TestLinesOfCSV(t *testing.T) {
 				_, v, _ := strings.Cut(texts[i], " ")
 				got = append(got, strings.TrimSuffix(v, " "))
 			}
-			// The readings of a line are in the order of their names: hum, temp.
+			// The readings of a line are sorted by input name: hum, temp.
 			want := strings.Fields(tt.want)
 			for i := 0; i+1 < len(want); i += 2 {
 				want[i], want[i+1] = want[i+1], want[i]

@@ -32,7 +32,7 @@ func (b *manualSource) beginIntake(r *readingRecorder) (end func() error, err er
 	return func() error { return nil }, nil
 }
 
-// liveHarness is a running stream in the time of synctest. The clock of its device may be wrong.
+// liveHarness runs a stream in the time of synctest. The clock of its device may be wrong.
 type liveHarness struct {
 	*manualSource
 	t      *testing.T
@@ -122,7 +122,7 @@ func (l *liveHarness) end() {
 	}
 }
 
-// everyMinute wants the temperature one minute ahead.
+// everyMinute returns a query for the temperature one minute ahead.
 func everyMinute(join spec.Resampling) data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "temp",
 		Resampling: join},
@@ -130,13 +130,13 @@ func everyMinute(join spec.Resampling) data.RowQuery {
 	return data.RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
 
-// TestDeviceClockAhead: the device's clock is nine years ahead for six seconds. The readings of that time do not count,
-// and all before and after them do, at once and after a restart.
+// TestDeviceClockAhead sets the device's clock ahead by nine years for six seconds. The readings of that time must be
+// rejected and all others used, immediately and after a restart.
 func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
-		l.env.RingLimits.MaxAge = time.Hour // the wrong times remove no reading, either
+		l.env.RingLimits.MaxAge = time.Hour // the wrong times must not remove readings either
 		l.restart()
 		send := func(minutes int) {
 			for range minutes {
@@ -175,8 +175,8 @@ func TestDeviceClockAhead(t *testing.T) {
 	})
 }
 
-// TestThreeMeters: three meters under a wildcard send at the same second. All readings are used, in any order of
-// arrival. A reading that a meter sends twice is used once.
+// TestThreeMeters checks three meters under a wildcard that send in the same second. All readings must be used, in any
+// order of arrival. A duplicate must be used once.
 func TestThreeMeters(t *testing.T) {
 	for join, want := range map[spec.Resampling]float32{spec.ResampleSum: 60, spec.ResampleCount: 3,
 		spec.ResampleMean: 20,
@@ -209,7 +209,7 @@ func TestThreeMeters(t *testing.T) {
 	}
 }
 
-// TestMissingInPayloads: a missing value in a payload has no effect on the other inputs of the message, and the device
+// TestMissingInPayloads checks that a missing value in a payload does not affect the other inputs and that the device
 // does not decline.
 func TestMissingInPayloads(t *testing.T) {
 	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
@@ -241,11 +241,12 @@ func TestMissingInPayloads(t *testing.T) {
 	}
 }
 
-// TestAClassMayBeNA: a word for no value that is one of the classes is that class, and 1.0 is the class 1.
+// TestAClassMayBeNA checks that a text for missing values that is also a class is that class, and that 1.0 is the class
+// 1.
 func TestAClassMayBeNA(t *testing.T) {
 	for value, want := range map[string]string{`"NA"`: "1 used, 1 missing", `"unknown"`: "0 used, 2 missing",
 		`1.0`: "1 used, 1 missing", `"1.0"`: "1 used, 1 missing", `1`: "1 used, 1 missing",
-		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has none
+		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has no value
 		synctest.Test(t, func(t *testing.T) {
 			w := everyMinute("")
 			r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{
@@ -270,8 +271,8 @@ func TestAClassMayBeNA(t *testing.T) {
 	}
 }
 
-// TestPayloadsOfPrograms: NUL bytes, white space and a byte order mark around a payload are ignored. An unreadable
-// payload is reported with its text.
+// TestPayloadsOfPrograms checks that NUL bytes, white space and a byte order mark around a payload are ignored. An
+// unreadable payload must be reported with its text.
 func TestPayloadsOfPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",
@@ -304,8 +305,8 @@ func TestPayloadsOfPrograms(t *testing.T) {
 	})
 }
 
-// TestReasonFollows: a device declines for the fault of the newest values, as soon as they arrive, and no longer
-// declines when valid values arrive.
+// TestReasonFollows checks that a device declines because of the newest values as soon as they arrive, and stops
+// declining when valid values arrive.
 func TestReasonFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",

@@ -16,17 +16,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TopicFilters of a broker of the site, whose messages are readings. The session only subscribes; it publishes nothing.
-// A retained message that has no time of its own is of an unknown time: it is not used.
+// An MQTT source subscribes to topics of a broker of the site. Its messages are readings. It publishes nothing. A
+// retained message without its own time is ignored, because its age is unknown.
 
-// topicSubscription is a filter, and what its messages hold.
+// topicSubscription is a topic filter with the parser of its messages.
 type topicSubscription struct {
 	topicFilter string
 	payloadParser
 }
 
-// parseTopicSubscriptions reads the columns: by input a filter, and after a space the path of the value in a JSON
-// payload. Those of the same filter without a path have each a subscription.
+// parseTopicSubscriptions parses the configured columns. Each consists of a topic filter and, after a space, the path
+// of the value in a JSON payload. Inputs without a path get separate subscriptions, even if their filters are equal.
 func parseTopicSubscriptions(c *data.Config) (all []topicSubscription, err error) {
 	of, err := payloadTimeFieldFromConfig(c)
 	if err != nil {
@@ -54,7 +54,7 @@ func parseTopicSubscriptions(c *data.Config) (all []topicSubscription, err error
 			all = append(all, topicSubscription{topicFilter: filter})
 		}
 		if all[i].columns = append(all[i].columns, payloadColumn{input, p}); len(p) > 0 {
-			all[i].timeField = of // a plain payload has no time of its own
+			all[i].timeField = of // a plain payload contains no time
 		}
 	}
 	for i, a := range all {
@@ -88,7 +88,7 @@ func splitTopicAndPath(text string) (topic, path string, err error) {
 	return topic, text[len(quoted):], nil
 }
 
-// topicHash returns the hash of a topic, which is the Source of its readings.
+// topicHash returns the hash of a topic. It is used as the Source of its readings.
 func topicHash(topic string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, topic) // a hash never returns an error
@@ -125,7 +125,7 @@ func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string)
 	problems.AddError(section+".columns", err)
 }
 
-// rejectFileOnlyKeys reports keys that only files have.
+// rejectFileOnlyKeys reports configuration keys that are only valid for files.
 func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(len(c.RequiredTextByColumn) == 0 && c.ShareIndex == 0 && c.ShareCount == 0, section+".where",
 		"where, share and shares go with source csv only: remove them")
@@ -135,9 +135,9 @@ func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section stri
 	problems.AddError(section+".time", err)
 }
 
-// TopicFilters are the filters that the source of a section that was checked subscribes to.
+// TopicFilters returns the topic filters to which the source of a validated section subscribes.
 func TopicFilters(c *data.Config) []string {
-	all, _ := parseTopicSubscriptions(c) // which was checked
+	all, _ := parseTopicSubscriptions(c) // the section was validated before
 	return topicSubscriptions(all).topicFilters()
 }
 
@@ -147,10 +147,10 @@ func openMQTT(c *data.Config) (data.Source, error) {
 		rowStorage: rows.StorageSettingsFromConfig(c)}, err
 }
 
-// topicSubscriptions are what a source hears.
+// topicSubscriptions is the readingIntake of an MQTT source.
 type topicSubscriptions []topicSubscription
 
-// probe knows nothing: the program's doctor examines the broker.
+// probe always returns nil, because the doctor command checks the broker.
 func (topicSubscriptions) probe() error { return nil }
 
 func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error, err error) {
@@ -193,7 +193,7 @@ func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error,
 	}, nil
 }
 
-// topicFilters are what is subscribed to.
+// topicFilters returns the sorted filters without duplicates.
 func (all topicSubscriptions) topicFilters() []string {
 	filters := make([]string, len(all))
 	for i, s := range all {
@@ -211,7 +211,7 @@ func (all topicSubscriptions) forEachMatchingSubscription(topic string, do func(
 	}
 }
 
-// handleConnectionEvent takes an event of the connection.
+// handleConnectionEvent processes an event of the connection.
 func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.MessageReceived:
@@ -224,7 +224,7 @@ func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, e mqtt.E
 	case mqtt.LinkUp:
 		r.stats.setTrouble(data.TroubleBroker, "", nil)
 	case mqtt.LinkDown:
-		r.stats.clearTroubles(data.TroubleBroker) // it refuses nothing any more
+		r.stats.clearTroubles(data.TroubleBroker) // refusals end with the connection
 		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
 	case mqtt.SubscriptionRefused:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))

@@ -56,7 +56,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-// started is a source that collects.
+// started returns a source that has started collecting.
 func started(t *testing.T, c data.Config, e data.CollectorEnv) *collectorSource {
 	t.Helper()
 	s, err := Open(&c)
@@ -79,7 +79,7 @@ func mustClose(t *testing.T, s data.Source) {
 	}
 }
 
-// kinds of the troubles, with a part of each text.
+// wantTroubles checks the current troubles. Each text is a kind with a part of the description.
 func wantTroubles(t *testing.T, s *collectorSource, wanted []string, texts ...string) {
 	t.Helper()
 	got := s.recorder.stats.currentTroubles(wanted)
@@ -94,7 +94,7 @@ func wantTroubles(t *testing.T, s *collectorSource, wanted []string, texts ...st
 	}
 }
 
-// Readings from topics, and each trouble from its beginning to its end.
+// TestMQTT checks the readings from topics, and the start and end of each trouble.
 func TestMQTT(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := true
@@ -118,7 +118,7 @@ func TestMQTT(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		now := time.Now().Unix() // synctest begins in 2000
+		now := time.Now().Unix() // synctest starts in 2000
 		send("site/a/air", fmt.Sprintf(`{"t":%d,"temp":21,"hum":40}`, now), true)
 		send("site/b/air", fmt.Sprintf(`{"t":%d,"temp":22}`, now+1), false)
 		send("site/b/air", `{"temp`, false)
@@ -148,7 +148,8 @@ func TestMQTT(t *testing.T) {
 			t.Error(err)
 		}
 		got := come(t, s.recorder.newReadingFeed(nil))
-		// The door's "open" and site a's values came again as retained ones: one has no time, the other has its own.
+		// The door's "open" and the values of site a arrive again as retained messages. The first has no time, the
+		// second has its own.
 		want := []data.Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
 			{Input: "temp", Time: now * 1e9, Value: 21},
@@ -165,7 +166,7 @@ func TestMQTT(t *testing.T) {
 	})
 }
 
-// A full mailbox drops messages, and each of them is counted.
+// TestMQTTDropped checks that messages dropped by a full mailbox are counted.
 func TestMQTTDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
@@ -188,7 +189,7 @@ func TestMQTTDropped(t *testing.T) {
 	})
 }
 
-// A broker that cannot be reached by these settings is an error, and leaves nothing behind.
+// TestMQTTCannotConnect checks that an invalid broker configuration returns an error and leaves no resources behind.
 func TestMQTTCannotConnect(t *testing.T) {
 	s, err := Open(&data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a"}})
 	if err != nil {
@@ -203,7 +204,8 @@ func TestMQTTCannotConnect(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Mosquitto with rules that let the device read one topic and write none. It is killed, and comes back.
+// TestMQTTWithMosquitto runs Mosquitto with access rules that allow the device to read one topic and write none. The
+// broker is killed and restarted.
 func TestMQTTWithMosquitto(t *testing.T) {
 	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"acl_file /etc/mosquitto/rules\n"))
 	m.Write(t, "rules", []byte("topic read site/air\nuser gateway\ntopic write site/#\n"))
@@ -235,7 +237,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 			}
 			return 0
 		}
-		// Until the source is subscribed, what is sent is lost.
+		// Messages sent before the subscription are lost.
 		tick := time.NewTicker(5 * time.Millisecond)
 		for before := used(); used() == before; <-tick.C {
 			mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"temp":21.5,"hum":40}`)})
@@ -257,8 +259,8 @@ func TestMQTTWithMosquitto(t *testing.T) {
 	}
 }
 
-// TestTopicsWithSpaces: a topic in quotes may have spaces, and a path with a slash is reported, since it is more likely
-// the rest of a topic without quotes. The reported remedy works.
+// TestTopicsWithSpaces checks that quoted topics may contain spaces. A path with a slash must be reported with a
+// working remedy, because it is probably a part of an unquoted topic.
 func TestTopicsWithSpaces(t *testing.T) {
 	for text, want := range map[string]string{
 		`"smartthings/Grey Water Meter/temperature"`:         `smartthings/Grey Water Meter/temperature []`,

@@ -9,21 +9,22 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// maxOversizedTopics bounds the topics whose oversized messages are reported: a publisher may use any number of topics.
+// maxOversizedTopics is the maximum number of topics whose oversized messages are reported. Publishers may use any
+// number of topics.
 const maxOversizedTopics = 16
 
-// oversizedText is the trouble of a topic. It names the topic, the size of a message and the limit.
+// oversizedText is the trouble text for a topic. Its arguments are the topic, the size of a message and the limit.
 const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most %d are read; name narrower topics in " +
 	"data.columns, or send smaller messages"
 
-// oversizedTopic has the messages of a topic that were dropped because of their size.
+// oversizedTopic describes the messages of one topic that were dropped because of their size.
 type oversizedTopic struct {
-	largestMessageSize int // of the largest message
+	largestMessageSize int // size of the largest message in bytes
 	sizeLimit          int
 	lastDropAt         time.Time
 }
 
-// recordOversizedMessage records a message that was dropped because of its size. The session with the broker logs it.
+// recordOversizedMessage records a message that was dropped because of its size. The MQTT session logs the message.
 func (l *sourceStats) recordOversizedMessage(topic string, size, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +36,7 @@ func (l *sourceStats) recordOversizedMessage(topic string, size, limit int) {
 	l.oversizedByTopic[topic] = oversizedTopic{max(size, before.largestMessageSize), limit, l.now()}
 }
 
-// oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
+// oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller must hold l.mu.
 func (l *sourceStats) oversizedTroubles(now time.Time) (all []data.SourceTrouble) {
 	for _, topic := range slices.Sorted(maps.Keys(l.oversizedByTopic)) {
 		if o := l.oversizedByTopic[topic]; !o.isOutdated(now) {

@@ -15,12 +15,12 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// jsonPath leads to a value in JSON: the names of members and the numbers of elements, from 0. The empty path is all of
-// it.
+// jsonPath is the path of a value in JSON. It consists of member names and element indices, counted from 0. The empty
+// path is the whole value.
 type jsonPath []string
 
-// parseJSONPath reads names and numbers that are separated by dots, as in sensors.0.value. A backslash makes a dot, or
-// a backslash, part of a name. It is the common part of what GJSON, and telegraf with it, takes.
+// parseJSONPath parses a path whose names and indices are separated by dots, such as sensors.0.value. A backslash
+// escapes a dot or a backslash in a name. The syntax is a subset of GJSON, which telegraf also uses.
 func parseJSONPath(text string) (jsonPath, error) {
 	if text == "" {
 		return nil, nil
@@ -65,7 +65,7 @@ func (p jsonPath) dottedText() string {
 	return strings.Join(names, ".")
 }
 
-// valueIn returns the value at the path.
+// valueIn returns the value at the path, and false if it does not exist.
 func (p jsonPath) valueIn(v any) (any, bool) {
 	for _, name := range p {
 		found := false
@@ -85,21 +85,21 @@ func (p jsonPath) valueIn(v any) (any, bool) {
 	return v, true
 }
 
-// payloadColumn is where the values of an input are in a payload.
+// payloadColumn defines the position of an input's value in a payload.
 type payloadColumn struct {
 	input string
 	path  jsonPath
 }
 
-// payloadTimeField is where the time of a payload is, and how it is written.
+// payloadTimeField defines the position and the format of the time in a payload.
 type payloadTimeField struct {
-	path jsonPath // empty = the time of arrival
+	path jsonPath // empty means the time of arrival
 	timeFormat
 }
 
-// payloadParser turns payloads into readings.
+// payloadParser converts payloads to readings.
 type payloadParser struct {
-	columns    []payloadColumn // empty = each member of a JSON object is an input, by its name
+	columns    []payloadColumn // empty means that each member of a JSON object is an input with its name
 	timeField  payloadTimeField
 	addReading func(data.Reading)
 	stats      *sourceStats
@@ -108,12 +108,12 @@ type payloadParser struct {
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
 	place      string    // topic or line number, for messages
-	sourceHash uint64    // Source of its readings
+	sourceHash uint64    // Source value of the readings
 	receivedAt time.Time // time of arrival
 }
 
-// parsePayload processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs
-// in C often send a final NUL byte.
+// parsePayload parses a payload and records its readings. It ignores a byte order mark, and white space and NUL bytes
+// at both ends. Programs in C often send a final NUL byte.
 func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
 	text = trimPayload(text)
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
@@ -128,10 +128,10 @@ func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
 	p.addParsedPayload(v, from)
 }
 
-// trimPayload returns a payload without a byte order mark, and without white space and NUL bytes at both ends.
+// trimPayload removes a byte order mark, and white space and NUL bytes at both ends.
 func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
 
-// addParsedPayload reads a payload that was parsed.
+// addParsedPayload records the readings of a parsed payload.
 func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
 	at := from.receivedAt.UnixNano()
 	if len(p.timeField.path) > 0 {
@@ -163,7 +163,7 @@ func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
 	}
 }
 
-// addObjectMembers reads each member of an object as an input. It skips the time, and members that contain objects or
+// addObjectMembers records each member of an object as an input. It skips the time, and members that contain objects or
 // lists.
 func (p *payloadParser) addObjectMembers(v any, at int64, from payloadMeta) {
 	object, _ := v.(map[string]any)
@@ -180,7 +180,7 @@ func (p *payloadParser) addObjectMembers(v any, at int64, from payloadMeta) {
 	}
 }
 
-// rejectPayload counts a payload of which nothing can be used.
+// rejectPayload counts a payload that cannot be used.
 func (p *payloadParser) rejectPayload(why data.UnusedReason, problem, where string) {
 	for _, c := range p.columns {
 		p.stats.countUnusedValue(c.input, why, problem, where)
@@ -190,8 +190,8 @@ func (p *payloadParser) rejectPayload(why data.UnusedReason, problem, where stri
 	}
 }
 
-// addValue records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
-// means a missing value: the task may have a class with this name.
+// addValue records a value, or counts the reason for rejecting it. A text such as NA is recorded although it means a
+// missing value, because the task may have a class with this name.
 func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
 	r, why := data.Reading{Input: input, Time: at, Source: from.sourceHash}, data.UnusedReason("")
 	switch v := value.(type) {
@@ -239,7 +239,7 @@ func (p *payloadParser) addValue(input string, value any, at int64, from payload
 	p.addReading(r)
 }
 
-// parsePlainPayload is the value of a payload that is no JSON object: a number, or a text, which may have quotes.
+// parsePlainPayload returns the value of a payload that is not a JSON object: a number or a text, possibly in quotes.
 func parsePlainPayload(text []byte) any {
 	text = bytes.TrimSpace(text)
 	if len(text) > 0 && (text[0] == '"' || text[0] == '{' || text[0] == '[') {
@@ -250,7 +250,7 @@ func parsePlainPayload(text []byte) any {
 	return parseNumberOrText(string(text))
 }
 
-// parseNumberOrText is a number, or a text.
+// parseNumberOrText returns a json.Number if text is a number, otherwise the trimmed text.
 func parseNumberOrText(text string) any {
 	text = strings.TrimSpace(text)
 	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {

@@ -29,13 +29,13 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// arrival is when the payloads of tests arrive.
+// arrival is the time at which the payloads of tests arrive.
 var arrival = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// taken is what payloads became of one text.
+// taken contains the readings and rejections of a text.
 type taken struct {
 	readings []data.Reading
-	unused   map[string]data.UnusedReason // by input
+	unused   map[string]data.UnusedReason // reason by input
 }
 
 func take(t testing.TB, columns map[string]string, at payloadTimeField, text string, arrived time.Time) (got taken) {
@@ -133,7 +133,7 @@ func TestPayloads(t *testing.T) {
 
 var plain2 = map[string]string{"a": "v"}
 
-// Where the device itself does not know the time, payloads with a time are taken, others are not.
+// TestPayloadsOfADeviceOf1970 checks that a device whose clock is not set accepts only payloads with a time.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
 	if got := take(t, plain2, payloadTimeField{path: jsonPath{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
@@ -172,7 +172,7 @@ func TestTimeFormats(t *testing.T) {
 	}
 }
 
-// FuzzPayload: whatever is sent, each input gets a reading that can be stored, or a reason, once.
+// FuzzPayload checks that for any payload each input gets exactly one storable reading or one reason.
 func FuzzPayload(f *testing.F) {
 	f.Add("x.v", "t", `{"x":{"v":1},"t":5}`)
 	f.Add("", "", "12")
@@ -208,5 +208,6 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// plainTwice: two inputs without a path have each a subscription, so payloads never have both.
+// plainTwice reports whether several inputs have no path. They have separate subscriptions, so no payload contains
+// both.
 func plainTwice(p jsonPath, columns map[string]string) bool { return len(p) == 0 && len(columns) > 1 }

@@ -11,26 +11,26 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// csvReadCounts contains the counts of the rows read so far, and the state that following rows need.
+// csvReadCounts contains the counts of the rows read so far, and the state that later rows require.
 type csvReadCounts struct {
-	rows, matched       int                   // all rows, and the rows that the conditions select
-	used, unusable      int                   // used and unusable rows of the own share
-	malformedLineCount  int                   // lines that cannot be parsed; part of bad
+	rows, matched       int                   // number of rows, and number of rows that the conditions select
+	used, unusable      int                   // numbers of used and unusable rows of this share
+	malformedLineCount  int                   // number of lines that cannot be parsed; included in unusable
 	recentUnusableShare grid.RecentWrongShare // share of unusable rows among the most recent ones
 	newestRowTime       int64                 // newest time of a row, without outliers
-	order               *rows.TimeOrderCheck  // checks the times; nil if there are none, or if gridRowMaker checks them
-	columnCounts        []columnCounts        // counts of each wanted column, then of the time
+	order               *rows.TimeOrderCheck  // check of the times; nil without times, or if gridRowMaker checks them
+	columnCounts        []columnCounts        // counts of each required column, then of the time
 	lastUnusableRowErr  *data.FileError       // error of the last unusable row
 	targetFilter        rows.TargetFilter
 }
 
-// columnCounts counts the cells of a column.
+// columnCounts contains the counts of the cells of one column.
 type columnCounts struct {
 	used                 uint64
 	unused               map[data.UnusedReason]uint64
 	recentWrongShare     grid.RecentWrongShare
-	lastRejectedCell     rejectedCell                       // the last rejected cell
-	lastRejectedByReason map[data.UnusedReason]rejectedCell // the last rejected cell by reason
+	lastRejectedCell     rejectedCell                       // last rejected cell
+	lastRejectedByReason map[data.UnusedReason]rejectedCell // last rejected cell by reason
 	sumOfValues          float64
 	lastValue            float64
 	lastValueTime        int64
@@ -44,7 +44,7 @@ type rejectedCell struct {
 	why  data.UnusedReason
 }
 
-// clone returns a copy for lines that may have to be undone.
+// clone returns a copy, for reading lines that may have to be undone.
 func (y *csvReadCounts) clone() csvReadCounts {
 	n := *y
 	n.columnCounts = slices.Clone(y.columnCounts)
@@ -58,14 +58,14 @@ func (y *csvReadCounts) clone() csvReadCounts {
 	return n
 }
 
-// allocateColumnCounts allocates the counts for the given number of columns and the time, unless they exist.
+// allocateColumnCounts allocates the counts of the given number of columns and of the time, unless they exist.
 func (y *csvReadCounts) allocateColumnCounts(columns int) {
 	if y.columnCounts == nil {
 		y.columnCounts = make([]columnCounts, columns+1)
 	}
 }
 
-// countUnusableRow counts an unusable row.
+// countUnusableRow counts an unusable row and stores its error.
 func (y *csvReadCounts) countUnusableRow(why *data.FileError) {
 	y.unusable++
 	y.recentUnusableShare.CountValue(true)
@@ -92,17 +92,17 @@ func (c *columnCounts) countRejectedCell(bad rejectedCell) {
 	if why.MeansWrongValue() {
 		c.recentWrongShare.CountValue(true)
 	}
-	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
+	bad.text = strings.Clone(bad.text) // copy the text, which otherwise keeps its whole line in memory
 	c.lastRejectedCell, c.lastRejectedByReason[why] = bad, bad
 }
 
-// unusedValue returns the place and the description of a rejected cell.
+// unusedValue returns the place and description of a rejected cell.
 func (c rejectedCell) unusedValue() data.UnusedValue {
 	return data.UnusedValue{Where: fmt.Sprintf("%s: line %d", c.file, c.line), Problem: data.DescribeCellProblem(c.text,
 		c.why)}
 }
 
-// fillValue returns what stands for a cell without a value.
+// fillValue returns the replacement for a cell without a value. It returns false if no replacement is available.
 func (c *columnCounts) fillValue(f grid.FillRule, at int64) (float64, bool) {
 	switch {
 	case c.used == 0:
@@ -114,7 +114,7 @@ func (c *columnCounts) fillValue(f grid.FillRule, at int64) (float64, bool) {
 	return 0, false
 }
 
-// checkUnusableShare returns an error if more than a share of the rows cannot be used.
+// checkUnusableShare returns an error if the share of unusable rows exceeds most.
 func (y *csvReadCounts) checkUnusableShare(most float64) error {
 	if all := y.used + y.unusable; y.unusable > 0 && y.unusableShare() > most {
 		e := *y.lastUnusableRowErr
@@ -126,12 +126,12 @@ func (y *csvReadCounts) checkUnusableShare(most float64) error {
 	return nil
 }
 
-// unusableShare returns the share of rows that cannot be used; see [data.WrongValueSummary.CurrentShare].
+// unusableShare returns the share of unusable rows; see [data.WrongValueSummary.CurrentShare].
 func (y *csvReadCounts) unusableShare() float64 {
 	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recentUnusableShare.Share())
 }
 
-// qualityReport returns the counts. names are those of the columns.
+// qualityReport returns a report of the counts. names contains the column names, and time the name of the time column.
 func (y *csvReadCounts) qualityReport(names []string, time string) data.QualityReport {
 	r := data.QualityReport{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.unusableShare()}
 	for i, c := range y.columnCounts {

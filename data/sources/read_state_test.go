@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// Each way to deal with cells that have no value makes other rows of the same lines.
+// TestMissing checks the rows that each policy for missing values makes from the same lines.
 func TestMissing(t *testing.T) {
 	const text = "t,x,y\n0,1,1\n60,,2\n120,NA,3\n180,3,\n240,hot,5\n300,1e39,6\n360,5,7\nnoon,1,8\n"
 	for _, tt := range []struct {
 		policy  grid.FillPolicy
 		atMost  time.Duration
 		x, y    []float32
-		unused  uint64 // rows
+		unused  uint64 // number of unusable rows
 		problem string
 	}{
 		{policy: grid.FillSkip, x: []float32{1, 5}, y: []float32{1, 7}, unused: 6},
@@ -35,7 +35,7 @@ func TestMissing(t *testing.T) {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
 			c := data.Config{TimeColumn: "t", MissingValuePolicy: tt.policy, MaxLastValueAge: tt.atMost,
 				MaxUnusableShare: 0.9}
-			// All at once, and line by line: the rows above a line decide what stands for a cell.
+			// Read all at once and line by line: replacements depend on the rows above.
 			for _, step := range []int{len(text), 1} {
 				h, r := csvAt(t, "d.csv", "", c)
 				var v data.RowSnapshot
@@ -68,7 +68,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// The report counts every cell that is not used, by column and reason, and says where the last one is.
+// TestReportOfColumns checks that the report counts every rejected cell by column and reason, with the place of the
+// last one.
 func TestReportOfColumns(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,-\n7,warm,null\n4,1,1\nlater,1,1\n8,-Inf,2\n9,1,2\n",
 		data.Config{TimeColumn: "t", MaxUnusableShare: 0.9})
@@ -88,7 +89,7 @@ func TestReportOfColumns(t *testing.T) {
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
-	got := textOf(r).QualityReport() // of the first: a value that two read counts once
+	got := textOf(r).QualityReport() // report of the first reader, since shared values are counted once
 	if got.Rows != 2 || got.BadRows != 5 || len(got.Columns) != len(want) {
 		t.Fatalf("%+v", got)
 	}
@@ -101,8 +102,8 @@ func TestReportOfColumns(t *testing.T) {
 	}
 }
 
-// Too many rows that cannot be used are an error with the place of one; it goes when enough good ones have
-// come.
+// TestMaxBad checks that too many unusable rows are an error with the place of one of them, and that the error ends
+// after enough valid rows.
 func TestMaxBad(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2\n3,3\n4,4\n,5\n", data.Config{})
 	if got, _ := xs(t, r); len(got) != 4 {
@@ -125,7 +126,7 @@ func TestMaxBad(t *testing.T) {
 	}
 }
 
-// TestMaxBadHeals: rows that could be used are so again after 161 of them, however many could not before.
+// TestMaxBadHeals checks that rows are accepted again after 161 valid rows, for any number of earlier unusable rows.
 func TestMaxBadHeals(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("a,1\n", 1000)+strings.Repeat("1,1\n", 160), data.Config{})
 	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "1000 of 1160 rows cannot be used") {
@@ -140,7 +141,7 @@ func TestMaxBadHeals(t *testing.T) {
 	}
 }
 
-// A last line without a line break counts when nobody has written for a while.
+// TestLastLine checks that an unterminated last line is read after the file has not changed for some time.
 func TestLastLine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", data.Config{MaxUnusableShare: 0.5})
 	age := time.Duration(0)
@@ -170,7 +171,7 @@ func TestLastLine(t *testing.T) {
 	age = minUnchangedAge
 	expect(true, "", 1, 2)
 	expect(false, "", 1, 2)
-	h.put(t, h.content()+"\n3,3\n") // the line break comes after all
+	h.put(t, h.content()+"\n3,3\n") // the line break arrives after all
 	expect(true, "", 1, 2, 3)
 	h.put(t, h.content()+"4,")
 	expect(true, "", 1, 2, 3)
@@ -181,7 +182,7 @@ func TestLastLine(t *testing.T) {
 	expect(true, "its last line was extended after it had been read; its rows are read again", 1, 2, 3, 4, 6)
 	age = minUnchangedAge
 	h.put(t, h.content()+"7")
-	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: it is not whole, and the view is as it was
+	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: the line is incomplete and the rows do not change
 	h.put(t, h.content()+",7\r")
 	expect(true, "", 1, 2, 3, 4, 6, 7)
 	h.put(t, h.content()+"\n")

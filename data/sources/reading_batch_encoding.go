@@ -10,25 +10,25 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// A batch of readings in the ring is one reading after the other:
+// A batch in the ring contains readings one after another. Layout of a reading:
 //
 //	2·index + hasText (uvarint) | name | source (8 bytes) | time delta (varint) | value (8 bytes) or text
 //
 // Each pair of a name and a source has an index, counted from 0 in the order of its first occurrence in the batch. The
-// name and the source are written only at this first occurrence. hasText is 1 if the reading has a text, and 0 if
-// it has a value. Names and texts are written as a length (uvarint) and the bytes. The time delta is the difference to
+// name and the source are only written at this first occurrence. hasText is 1 if the reading has a text, and 0 if it
+// has a value. Names and texts are written as a length (uvarint) and the bytes. The time delta is the difference from
 // the time of the previous reading. Sources and values are little endian.
 
-// maxTextBytes is the longest name and the longest text of a reading, in bytes.
+// maxTextBytes is the maximum length of the name and of the text of a reading, in bytes.
 const maxTextBytes = 255
 
-// readingBatchEncoder makes a batch.
+// readingBatchEncoder encodes readings as a batch.
 type readingBatchEncoder struct {
 	body                  []byte
 	indexByInputAndSource map[inputAndSource]uint64
 	readingCount          int
-	lastReadingTime       int64 // time
-	newestTime            int64 // of the times
+	lastReadingTime       int64 // time of the last reading
+	newestTime            int64 // newest time of all readings
 }
 
 // inputAndSource identifies an input and one of its sources.
@@ -37,7 +37,7 @@ type inputAndSource struct {
 	source uint64
 }
 
-// add appends a reading unless the body would be longer than that.
+// addReading appends a reading. It returns false and appends nothing if the body would exceed longest bytes.
 func (e *readingBatchEncoder) addReading(r data.Reading, longest int) bool {
 	length, index := len(e.body), uint64(len(e.indexByInputAndSource))
 	known, found := e.indexByInputAndSource[inputAndSource{r.Input, r.Source}]
@@ -78,8 +78,8 @@ func appendLengthPrefixedText(p []byte, text string) []byte {
 var errInvalidReadingBatch = errors.New("not a batch of readings")
 
 // decodeReadingBatch calls take for each reading of a batch. The readings are numbered from first. It returns
-// errInvalidReadingBatch if the body is invalid; since the checksum was verified before, this means that a different
-// program wrote the batch.
+// errInvalidReadingBatch if the body is invalid. The checksum was verified before, so a different program must have
+// written the batch.
 func decodeReadingBatch(body []byte, first uint64, take func(data.Reading)) error {
 	var names []inputAndSource
 	last := int64(0)
@@ -130,7 +130,8 @@ func cutLengthPrefixedText(p []byte) (text string, rest []byte, ok bool) {
 	return string(p[n : n+int(length)]), p[n+int(length):], true
 }
 
-// numberFromText is the number that a text stands for: true and false are 1 and 0. It is NaN if the text is no number.
+// numberFromText converts a text to a number. It converts true and false, case-insensitively, to 1 and 0, and returns
+// NaN for other texts that are not numbers.
 func numberFromText(text string) float64 {
 	switch {
 	case strings.EqualFold(text, "true"):
@@ -139,7 +140,7 @@ func numberFromText(text string) float64 {
 		return 0
 	}
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // else it is infinite
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // a number out of range becomes infinite
 		return math.NaN()
 	}
 	return v

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// ringWriteInterval is how long readings are collected before they are written: a power cut loses no more than
-	// those of this time. It makes one write and one fsync each time, 360 an hour, where readings come all the time.
+	// ringWriteInterval is the time for which readings are collected before they are written. A power cut loses at most
+	// these readings. Continuous readings cause 360 writes and fsyncs per hour.
 	ringWriteInterval = 10 * time.Second
-	// earlyWriteReadingCount is how many readings are written at once, before that time is over.
+	// earlyWriteReadingCount is the number of pending readings that causes a write before the interval has passed.
 	earlyWriteReadingCount = 16 << 10
-	// maxPendingReadings bounds the readings that wait for a disk that takes nothing; those beyond it are dropped.
+	// maxPendingReadings is the maximum number of readings that wait for a failing disk. Further readings are dropped.
 	maxPendingReadings = 64 << 10
 )
 
-// readingRecorder writes readings to a ring and hands them out from there. What is handed out is durable. Its methods
-// may be called concurrently.
+// readingRecorder writes readings to a ring and passes them on from there, so that all readings passed on are durable.
+// Its methods may be called concurrently.
 type readingRecorder struct {
 	env   data.CollectorEnv
 	stats *sourceStats
 
 	mu              sync.Mutex
-	ring            *store.RingLog // nil until it could be opened
-	pendingReadings []data.Reading // not durable yet
+	ring            *store.RingLog // nil until the ring has been opened
+	pendingReadings []data.Reading // readings that are not durable yet
 
-	// failedBatch is the batch to append until the ring takes it, because Append must get the same batch again. Its
-	// readings are the first pending ones.
+	// failedBatch is a batch that the ring has not accepted. Append must be retried with the same batch. Its readings
+	// are the first pending ones.
 	failedBatch    *store.RingBatch
-	pendingSignal  chan struct{} // wakes run: something is to be written
-	flushSignal    chan struct{} // wakes run at once: many readings are pending
+	pendingSignal  chan struct{} // wakes the write loop after the interval
+	flushSignal    chan struct{} // wakes the write loop immediately
 	closeSignal    chan struct{}
 	writeLoopEnded chan struct{}
 
@@ -45,18 +45,18 @@ type readingRecorder struct {
 	countsSavedAt    time.Time // time of the last write of the counts file
 }
 
-// newReadingRecorder begins to record.
+// newReadingRecorder returns a recorder and starts its write loop.
 func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorder {
 	r := &readingRecorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{},
 		1),
 		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
-	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) } // run writes the counts file
-	flushed := r.flushPending()                                             // opens the ring, on this goroutine
+	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) } // the write loop writes the counts file
+	flushed := r.flushPending()                                             // opens the ring on this goroutine
 	go r.runWriteLoop(!flushed)
 	return r
 }
 
-// recordReading records a reading, soon.
+// recordReading queues a reading for the next write.
 func (r *readingRecorder) recordReading(reading data.Reading) {
 	r.mu.Lock()
 	n := len(r.pendingReadings)
@@ -78,12 +78,12 @@ func (r *readingRecorder) recordReading(reading data.Reading) {
 func signalWithoutBlocking(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one waits already
+	default: // a signal is already pending
 	}
 }
 
-// runWriteLoop writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are
-// tried again after the same time.
+// runWriteLoop writes the pending readings at intervals. A failed write, or a failure to open the ring, is retried
+// after the same interval.
 func (r *readingRecorder) runWriteLoop(again bool) {
 	defer close(r.writeLoopEnded)
 	timer := time.NewTimer(0)
@@ -101,7 +101,7 @@ func (r *readingRecorder) runWriteLoop(again bool) {
 		select {
 		case <-timer.C:
 		case <-r.flushSignal:
-		case <-r.closeSignal: // whatever the disk takes
+		case <-r.closeSignal: // one last attempt
 			r.flushPending()
 			return
 		}
@@ -109,7 +109,8 @@ func (r *readingRecorder) runWriteLoop(again bool) {
 	}
 }
 
-// flushPending writes what is pending, and not what comes meanwhile. It reports whether the disk has taken it.
+// flushPending writes the readings that are pending at the time of the call. It reports whether all of them were
+// written.
 func (r *readingRecorder) flushPending() bool {
 	ring, err := r.openRing()
 	r.mu.Lock()
@@ -131,7 +132,7 @@ func (r *readingRecorder) flushPending() bool {
 	return err == nil
 }
 
-// encodeReadingBatch makes a batch of the first readings.
+// encodeReadingBatch encodes as many readings as fit into one batch, from the first one.
 func encodeReadingBatch(readings []data.Reading, ring *store.RingLog) *store.RingBatch {
 	entries, bytes := ring.MaxBatchSize()
 	var e readingBatchEncoder
@@ -143,7 +144,7 @@ func encodeReadingBatch(readings []data.Reading, ring *store.RingLog) *store.Rin
 	return &store.RingBatch{EntryCount: e.readingCount, NewestEntryTime: e.newestTime, Body: e.body}
 }
 
-// dropWrittenReadings forgets the first of the readings that were pending, and returns those of todo that still are.
+// dropWrittenReadings removes the first n pending readings. It returns the remaining part of todo.
 func (r *readingRecorder) dropWrittenReadings(todo []data.Reading, n int) []data.Reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +154,7 @@ func (r *readingRecorder) dropWrittenReadings(todo []data.Reading, n int) []data
 	return r.pendingReadings[:len(todo)-n]
 }
 
-// openRing opens the ring, unless it is open. Damage is told, and keeps nothing from working.
+// openRing opens the ring unless it is open. Damage is reported, and the recorder continues.
 func (r *readingRecorder) openRing() (*store.RingLog, error) {
 	if ring := r.ringIfOpen(); ring != nil {
 		return ring, nil
@@ -185,7 +186,7 @@ func (r *readingRecorder) ringIfOpen() *store.RingLog {
 	return r.ring
 }
 
-// ringSize is how much is in the ring.
+// ringSize returns the amount of data in the ring.
 func (r *readingRecorder) ringSize() store.RingSize {
 	if ring := r.ringIfOpen(); ring != nil {
 		return ring.Size()
@@ -193,7 +194,7 @@ func (r *readingRecorder) ringSize() store.RingSize {
 	return store.RingSize{}
 }
 
-// close writes what is pending, if the disk takes it, and ends.
+// close tries to write the pending readings, and then stops the recorder.
 func (r *readingRecorder) close() error {
 	close(r.closeSignal)
 	<-r.writeLoopEnded
@@ -203,8 +204,8 @@ func (r *readingRecorder) close() error {
 	return nil
 }
 
-// newReadingFeed returns a feed that reads the ring from its beginning. It passes on the readings of all inputs; wanted
-// are the inputs of the task, which its report covers.
+// newReadingFeed returns a feed that reads the ring from its start. It passes on the readings of all inputs; its report
+// only covers the wanted inputs.
 func (r *readingRecorder) newReadingFeed(wanted []string) rows.ReadingFeed {
 	return &ringReadingFeed{readingRecorder: r, wantedInputs: wanted}
 }
@@ -214,14 +215,14 @@ type ringReadingFeed struct {
 	wantedInputs     []string
 	ringPosition     store.RingPosition
 	unusedAtLastRead uint64 // number of rejected values at the last read
-	rewindReason     string // why all readings are to be passed on once more
+	rewindReason     string // reason for passing on all readings again; empty if not required
 }
 
-// Report implements rows.ReadingFeed.
+// QualityReport implements data.QualityReporter.
 func (f *ringReadingFeed) QualityReport() data.QualityReport {
 	all := data.QualityReport{Troubles: f.stats.currentTroubles(f.wantedInputs)}
 	for _, c := range f.stats.columnReports() {
-		// without a name, it is of payloads that cannot be read
+		// an empty name counts payloads that cannot be parsed
 		if c.Name == "" || slices.Contains(f.wantedInputs, c.Name) {
 			all.Columns = append(all.Columns, c)
 		}
@@ -229,7 +230,7 @@ func (f *ringReadingFeed) QualityReport() data.QualityReport {
 	return all
 }
 
-// DescribePlace implements rows.ReadingFeed.
+// DescribeReadingPlace implements rows.ReadingFeed.
 func (f *ringReadingFeed) DescribeReadingPlace(input string, _ int64) string {
 	return f.stats.inputOriginOf(input)
 }
@@ -240,7 +241,7 @@ func (f *ringReadingFeed) Changed() bool {
 		f.stats.unusedTotal() != f.unusedAtLastRead
 }
 
-// Read implements rows.ReadingFeed. Readings that made room were handed out before, or never.
+// Read implements rows.ReadingFeed. Readings that the ring has removed are skipped.
 func (f *ringReadingFeed) Read(restart func(why string), take func(data.Reading) bool) (err error) {
 	f.unusedAtLastRead = f.stats.unusedTotal()
 	if f.rewindReason != "" {

@@ -21,14 +21,14 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// envAt is what a source gets in a test.
+// envAt returns the environment of a collector in a test.
 func envAt(dir string) data.CollectorEnv {
 	return data.CollectorEnv{RingFolder: filepath.Join(dir, "readings"), Disk: store.LocalDisk,
 		RingLimits: store.RingLimits{MaxBytes: 8 << 20},
 		Now:        time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// pass lets time pass, and what it wakes be done.
+// pass lets time pass and waits for the woken goroutines.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -39,7 +39,7 @@ func record(t *testing.T, e data.CollectorEnv) *readingRecorder {
 	return newReadingRecorder(e, newSourceStats(e.Now, e.Logger))
 }
 
-// come reads what has come to a feed.
+// come returns the new readings of a feed.
 func come(t testing.TB, f rows.ReadingFeed) (all []data.Reading) {
 	t.Helper()
 	void := func(why string) { t.Errorf("void: %s", why) }
@@ -49,12 +49,12 @@ func come(t testing.TB, f rows.ReadingFeed) (all []data.Reading) {
 	return all
 }
 
-// same compares readings, NaN included.
+// same compares readings, including NaN values.
 func same(a, b []data.Reading) bool {
 	return slices.EqualFunc(a, b, func(a, b data.Reading) bool {
 		bits := math.Float64bits(a.Value) == math.Float64bits(b.Value)
 		a.Value, b.Value, a.SequenceNumber, b.SequenceNumber = 0, 0, 0, 0
-		if a.Source == 0 || b.Source == 0 { // the test does not say which
+		if a.Source == 0 || b.Source == 0 { // the test does not specify the source
 			a.Source, b.Source = 0, 0
 		}
 		return bits && a == b
@@ -95,7 +95,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what decodes is what it is when it is encoded again.
+// FuzzDecode checks that decoded readings are equal after encoding and decoding again.
 func FuzzDecode(f *testing.F) {
 	var e readingBatchEncoder
 	for _, r := range mixed {
@@ -122,7 +122,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Readings are handed out when they are durable, by each feed once and in order, and again after a restart.
+// TestRecorder checks that readings are passed on once they are durable, to each feed once and in order, and again
+// after a restart.
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
@@ -145,7 +146,7 @@ func TestRecorder(t *testing.T) {
 		for _, reading := range mixed[3:] {
 			r.recordReading(reading)
 		}
-		if err := r.close(); err != nil { // writes what is pending
+		if err := r.close(); err != nil { // writes the pending readings
 			t.Fatal(err)
 		}
 		r = record(t, e)
@@ -161,8 +162,8 @@ func TestRecorder(t *testing.T) {
 	})
 }
 
-// A thousand readings a second for an hour: memory stays flat, the ring stays within its bounds, each reading is handed
-// out once, and the disk is written and synced as often as is said.
+// TestHourOfReadings records a thousand readings per second for an hour. Memory must stay constant, the ring must stay
+// within its limits, each reading must be passed on once, and the numbers of writes and syncs must be as documented.
 func TestHourOfReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
@@ -221,7 +222,7 @@ func TestHourOfReadings(t *testing.T) {
 	})
 }
 
-// countingFS counts writes and syncs, those of folders too.
+// countingFS counts writes and syncs, including syncs of folders.
 type countingFS struct {
 	store.FS
 	writes, syncs *atomic.Int64
@@ -252,7 +253,7 @@ func (f countingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// fullFS takes nothing new while it is full.
+// fullFS rejects new data while it is full.
 type fullFS struct {
 	store.FS
 	full *atomic.Bool
@@ -283,7 +284,8 @@ func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
 	return f.File.WriteAt(p, at)
 }
 
-// TestRecorderOpensLater: a ring that could not be opened at the start is opened later, also if nothing comes.
+// TestRecorderOpensLater checks that a ring that could not be opened at the start is opened later, even without
+// readings.
 func TestRecorderOpensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -302,7 +304,7 @@ func TestRecorderOpensLater(t *testing.T) {
 	})
 }
 
-// TestRecorderClosesOnFullDisk: who stops does not wait for a disk.
+// TestRecorderClosesOnFullDisk checks that close does not wait for a full disk.
 func TestRecorderClosesOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -312,12 +314,12 @@ func TestRecorderClosesOnFullDisk(t *testing.T) {
 		r := record(t, e)
 		r.recordReading(data.Reading{Input: "a", Time: 1})
 		pass(3 * ringWriteInterval)
-		_ = r.close() // it may say that the disk is full
+		_ = r.close() // may return the error of the full disk
 	})
 }
 
-// A disk that is full, from the start or later, is told, and the readings wait; those that are too many are counted.
-// When there is room again, all that waited is written, and it is told no more.
+// TestRecorderOnFullDisk checks that a full disk is reported and readings wait, from the start or later. Readings above
+// the limit must be counted. When space is free again, all waiting readings must be written and the report must end.
 func TestRecorderOnFullDisk(t *testing.T) {
 	for _, when := range []string{"from the start", "later"} {
 		t.Run(when, func(t *testing.T) {
@@ -373,7 +375,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 	}
 }
 
-// A ring that another version wrote is named and set aside, and told for a while.
+// TestRecorderWithAnOldRing checks that a ring of another version is renamed and reported for some time.
 func TestRecorderWithAnOldRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())

@@ -31,8 +31,8 @@ func sequence(n int) (all []float32) {
 	return all
 }
 
-// TestFilesOfDays follows a folder, or a pattern, in which a logger begins a file each day. Rows stay when an old
-// fileName is removed.
+// TestFilesOfDays follows a folder, or a pattern, in which a logger starts a file each day. Rows must remain when an
+// old file is removed.
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
 		for what, w := range map[string]data.RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
@@ -56,7 +56,7 @@ func TestFilesOfDays(t *testing.T) {
 				}
 				v, err := r.Snapshot()
 				want := sequence(hours)
-				if what == "readings" { // the first has no hour before, the last two no target yet
+				if what == "readings" { // the first reading has no previous hour, the last two have no target yet
 					want = want[1 : hours-2]
 				}
 				got := firstFeatures(v, len(w.Features))
@@ -100,12 +100,12 @@ func firstFeatures(v data.RowSnapshot, features int) (all []float32) {
 	return all
 }
 
-// TestRotation: rows remain when the file is copied and truncated, replaced, or a link whose target changes, if the new
-// fileName has later times. Otherwise the file is read again.
+// TestRotation checks that rows remain when the file is copied and truncated, replaced, or a link with a new target, if
+// the new file has later times. Otherwise the file must be read again.
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rotate  func(t *testing.T, path, text string)
-		text    string // of the new file
+		text    string // text of the new file
 		want    []float32
 		renewed bool
 	}{
@@ -190,7 +190,7 @@ func replaceLink(t *testing.T, path, text string) {
 	}
 }
 
-// TestPatternWithoutFiles wants an error that names the pattern, and the rows when a file comes.
+// TestPatternWithoutFiles checks the error for a pattern without files, and the rows after a file has appeared.
 func TestPatternWithoutFiles(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(&data.Config{CSVPath: filepath.Join(dir, "log-*.csv"), TimeColumn: "time"})
@@ -209,7 +209,7 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {
 		t.Error(v, err)
 	}
-	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")} // a file, and no pattern
+	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")} // a file and not a pattern
 	if err := os.WriteFile(named.CSVPath, []byte(dayFile(1, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// scaled prepares rows as a task does: it refuses a target above 1000, and then scales columns.
+// scaled is a RowPreparer that rejects targets above 1000 and scales columns.
 type scaled struct{ st learner.Standardization }
 
 func (s scaled) PrepareSamples(fresh *learner.Samples[float32], _ bool) error {
@@ -36,7 +36,7 @@ func (s scaled) PrepareRowsAgain(x, y []float32) {
 	_ = learner.NewSamples(len(s.st.Mean)-1, x, y).Standardize(s.st)
 }
 
-// both follows a file with rows in memory, and with rows in a file once there are more than a few.
+// both follows a file with rows in memory, and with rows in a file above a small number.
 type both struct {
 	*csvHarness
 	t            *testing.T
@@ -61,7 +61,7 @@ func followBoth(t *testing.T, name, text string, w data.RowQuery, c data.Config)
 	return b
 }
 
-// set writes a text, which is compressed if the file's name says so.
+// set writes a text. It compresses the text if the file name requires it.
 func (b *both) set(text string) {
 	b.t.Helper()
 	if isCompressedPath(b.path) {
@@ -76,7 +76,7 @@ func (b *both) set(text string) {
 	b.put(b.t, text)
 }
 
-// agree compares the views, to the bit, and returns them.
+// agree checks that both snapshots are bit-identical and returns them.
 func (b *both) agree(what string) (memory, file data.RowSnapshot) {
 	b.t.Helper()
 	if b.memory.Changed() != b.file.Changed() {
@@ -107,7 +107,7 @@ func (b *both) same(what string, m, f data.RowSnapshot) {
 	}
 }
 
-// csvRowsOf are rows of t, x, z and y from one on.
+// csvRowsOf returns rows of t, x, z and y with the numbers from to to − 1.
 func csvRowsOf(from, to int, seed uint64) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -119,7 +119,7 @@ func csvRowsOf(from, to int, seed uint64) string {
 
 const rowsHeader = "t,x,z,y\n"
 
-// TestFileEqualsMemory: rows in a file have the bits of rows in memory, whatever becomes of the CSV file.
+// TestFileEqualsMemory checks that rows in a file are bit-identical to rows in memory, for all changes of the CSV file.
 func TestFileEqualsMemory(t *testing.T) {
 	st := learner.Standardization{Mean: []float64{0.1, 50, 0.2}, Scale: []float64{1.1, 29, 0.9}, Clip: 1}
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
@@ -166,10 +166,10 @@ func TestFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// fileName is the file of rows; nil if they are in memory.
+// file returns the file of the rows; nil if they are in memory.
 func file(r data.QueriedRows) *rows.RowFile { return r.(*rows.TaskRows).Shared.Raw.File }
 
-// manyRows are rows in a file.
+// manyRows returns a harness with rows in a file.
 func manyRows(t *testing.T) *both {
 	t.Helper()
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y"}
@@ -178,7 +178,8 @@ func manyRows(t *testing.T) *both {
 	return b
 }
 
-// TestRowsAreShared: who wants the same rows in other terms reads no line again, and nobody keeps what no one wants.
+// TestRowsAreShared checks that several tasks share rows without reading lines again, and that unused rows are
+// released.
 func TestRowsAreShared(t *testing.T) {
 	b := manyRows(t)
 	s := textOf(b.file).csvFile
@@ -217,7 +218,8 @@ func TestRowsAreShared(t *testing.T) {
 	}
 }
 
-// TestRowsThatCannotBeRead: views say so, and the next snapshot has the rows again.
+// TestRowsThatCannotBeRead checks that snapshots report read errors, and that the next snapshot contains the rows
+// again.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	for what, spoil := range map[string]func(f *os.File) error{
 		"a disk that fails":      func(f *os.File) error { return f.Close() },
@@ -245,8 +247,8 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestNoRoomForRows: rows that no folder takes are an error that says where, and nothing more; it goes when there is
-// room. What was read of a growing file stays.
+// TestNoRoomForRows checks the error for rows that cannot be stored. It must name the folder and disappear when space
+// is available. Data already read from a growing file must remain.
 func TestNoRoomForRows(t *testing.T) {
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y"}
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
@@ -275,7 +277,7 @@ func TestNoRoomForRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.Recipe != nil {
-			f.ReplacementReason = "" // readings were read again
+			f.ReplacementReason = "" // the readings were read again
 		}
 		b.same("with a folder", m, f)
 		if left, err := os.ReadDir(folder); runtime.GOOS != "windows" && (err != nil || len(left) > 0) {
@@ -284,7 +286,8 @@ func TestNoRoomForRows(t *testing.T) {
 	}
 }
 
-// TestFullDisk: rows leave room on a disk; what did not fit is gone from it, and comes when there is room again.
+// TestFullDisk checks that rows leave space free on the disk. Rows that did not fit must be removed, and added when
+// space is available again.
 func TestFullDisk(t *testing.T) {
 	b := manyRows(t)
 	f := file(b.file)
@@ -321,7 +324,7 @@ func TestFullDisk(t *testing.T) {
 	b.same("with room", m, v)
 }
 
-// TestRowsAreReadWhileTheyGrow, for the race detector: views are read by others while rows are added.
+// TestRowsAreReadWhileTheyGrow reads snapshots concurrently while rows are added, for the race detector.
 func TestRowsAreReadWhileTheyGrow(t *testing.T) {
 	b := manyRows(t)
 	v, err := b.file.Snapshot()

@@ -7,14 +7,14 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// RowReader reads the rows of a CSV text one by one, as a file of the section is written.
+// RowReader reads the rows of a CSV text one by one.
 type RowReader struct {
 	records *csvRecordReader
 	table   *columnMapping
 }
 
-// NewRowReader reads the first line of a text, which names the columns, and returns what reads the rows below it. The
-// file's name is for errors. The text is written as the section says, if its source is a CSV file.
+// NewRowReader reads the header of a text and returns a reader for the rows below it. file is the name for errors. If
+// the source of c is a CSV file, the text must have the dialect of c.
 func NewRowReader(c *data.Config, text io.Reader, file string, columns []string) (*RowReader, error) {
 	var d csvDialect
 	if c.Kind() == data.SourceCSV {
@@ -24,7 +24,7 @@ func NewRowReader(c *data.Config, text io.Reader, file string, columns []string)
 		}
 	}
 	r := &RowReader{records: d.newRecordReader(text, nil)}
-	// rows are read once, without waiting for the next ones
+	// each row is read once, without waiting for the next one
 	r.records.forbidsAddedColumns, r.records.isTextComplete = true, true
 	header, err := r.records.readHeader(file)
 	if err != nil {
@@ -37,11 +37,11 @@ func NewRowReader(c *data.Config, text io.Reader, file string, columns []string)
 	return r, nil
 }
 
-// WouldWait reports whether the next row is not there yet, so that Next waits for the text's reader.
+// WouldWait reports whether Next would block because no row is buffered.
 func (r *RowReader) WouldWait() bool { return r.records.buffer.Buffered() == 0 }
 
-// Next reads the columns of the next row into x, and returns its line. The error is io.EOF behind the last one; an
-// *Error of a row that cannot be used, behind which Next goes on; or a failure to read.
+// Next reads the columns of the next row into x and returns its line number. It returns io.EOF at the end. A
+// *data.FileError describes an unusable row, and Next may be called again; any other error is a read error.
 func (r *RowReader) Next(x []float32) (line int, err error) {
 	t := r.table
 	record, err := r.records.Read()

@@ -11,15 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// The ring contains recorded values only. The agent therefore stores a second file beside the ring. It contains, for
-// forEachReading input and since the start of the agent, the number of recorded values and the number of other values
-// by reason. With it, `agentd data check` reports the same share of unusable values as the agent.
+// The ring contains only recorded values. The agent therefore stores a counts file in the same folder. It contains the
+// numbers of recorded and rejected values since the agent started, by input and reason. With it, `agentd data check`
+// reports the same share of unusable values as the agent.
 
 const (
 	countsFile     = "counts"
 	countsVersion  = 1
 	maxCountsBytes = 1 << 20
-	// countsInterval is the minimum time between two writes of the counts while the number of unused values does not
+	// countsInterval is the minimum time between two writes of the counts while the number of rejected values does not
 	// change.
 	countsInterval = time.Minute
 )
@@ -30,14 +30,14 @@ type savedCountsFile struct {
 	Columns      []savedInputCounts `json:"columns"`
 }
 
-// savedInputCounts is the counts of one input.
+// savedInputCounts contains the counts of one input.
 type savedInputCounts struct {
 	data.ColumnReport
-	SavedWrongShare float64 `json:"recent"` // share of the most recent values that were wrong
+	SavedWrongShare float64 `json:"recent"` // share of wrong values among the most recent ones
 }
 
-// saveInputCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last
-// write was at least countsInterval ago. As long as every value is recorded, no file is written.
+// saveInputCounts writes the counts file if the number of rejected values has changed. If the number is not 0, it also
+// writes the file when the last write is at least countsInterval ago. While every value is recorded, it writes no file.
 func (r *readingRecorder) saveInputCounts() error {
 	wrong, now := r.stats.unusedTotal(), r.env.Now()
 	if wrong == r.savedUnusedCount && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
@@ -67,8 +67,8 @@ func (r *readingRecorder) removeCountsFile() error {
 }
 
 // loadSavedCounts returns the counts that the agent has saved in a folder since its start. If wanted is not nil, it
-// returns only the counts of these inputs and of payloads that belong to no input. It returns the zero value if there
-// is no counts file, because every value was recorded, or if the file has a different version.
+// returns only the counts of these inputs and of payloads that belong to no input. It returns the zero value if the
+// file has a different version or does not exist because every value was recorded.
 func loadSavedCounts(disk store.Disk, dir string, wanted []string) (c savedCountsFile, err error) {
 	version, body, err := disk.LoadRecord(filepath.Join(dir, countsFile), maxCountsBytes)
 	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {

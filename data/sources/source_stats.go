@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// silentAfter is how long nothing may come of an input before it is told.
+	// silentAfter is the time without readings after which an input is reported as silent.
 	silentAfter = 10 * time.Minute
-	// damageReportDuration is how long damage is told that was mended when it was found.
+	// damageReportDuration is the time for which repaired damage is reported.
 	damageReportDuration = time.Hour
-	// maxSourceInputs bounds the inputs that are kept apart, where payloads name them.
+	// maxSourceInputs is the maximum number of inputs that are counted separately if payloads name them.
 	maxSourceInputs = 256
 )
 
-// sourceStats counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
+// sourceStats counts the received values by input and stores the troubles of a source. Its methods may be called
+// concurrently.
 type sourceStats struct {
 	now           func() time.Time
 	logger        *slog.Logger
@@ -31,19 +32,19 @@ type sourceStats struct {
 	onUnusedValue func() // called after a value was rejected; may be nil
 
 	mu               sync.Mutex
-	unusedValueCount uint64 // number of rejected values
+	unusedValueCount uint64 // number of rejected values of all inputs
 	statsByInput     map[string]*inputStats
 	textByTroubleKey map[string]string // text by kind and name of the input, separated by a space
 	damageText       string
-	damagedAt        time.Time // of that
+	damagedAt        time.Time // time at which the damage was found
 	oversizedByTopic map[string]oversizedTopic
 }
 
-// inputStats is an input.
+// inputStats contains the counts of one input.
 type inputStats struct {
 	data.ColumnReport
-	inputOrigin      string    // where it comes from: a topic, for one
-	lastReadingAt    time.Time // the last reading, used or not; zero if there was none
+	inputOrigin      string    // origin of the readings for messages, such as a topic
+	lastReadingAt    time.Time // time of the last reading, used or not; zero before the first one
 	recentWrongShare grid.RecentWrongShare
 }
 
@@ -53,14 +54,14 @@ func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
 		oversizedByTopic: map[string]oversizedTopic{}}
 }
 
-// expectInput has an input that is silent told, with where it comes from.
+// expectInput makes the input be reported as silent if no reading arrives. from is its origin for messages.
 func (l *sourceStats) expectInput(input, from string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ensureInputStats(input).inputOrigin = from
 }
 
-// inputOriginOf tells where an input comes from.
+// inputOriginOf returns the origin of an input for messages.
 func (l *sourceStats) inputOriginOf(input string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +71,7 @@ func (l *sourceStats) inputOriginOf(input string) string {
 	return ""
 }
 
-// mayCountInput reports whether an input may be counted: it was seen or expected before, or there are few.
+// mayCountInput reports whether an input may be counted: it is known, or the number of inputs is below the limit.
 func (l *sourceStats) mayCountInput(input string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +87,7 @@ func (l *sourceStats) ensureInputStats(name string) *inputStats {
 	return e
 }
 
-// countUsed counts a reading that is recorded.
+// countUsedReading counts a recorded reading.
 func (l *sourceStats) countUsedReading(r data.Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +99,8 @@ func (l *sourceStats) countUsedReading(r data.Reading) {
 	e.NewestTime = max(e.NewestTime, r.Time)
 }
 
-// countUnusedValue counts a value that is not recorded. problem describes the value and its fault. where is its place,
-// such as a topic or a line, and may be empty.
+// countUnusedValue counts a rejected value. problem describes the value and its error. where is its place, such as a
+// topic or a line, and may be empty.
 func (l *sourceStats) countUnusedValue(input string, why data.UnusedReason, problem, where string) {
 	if l.onUnusedValue != nil {
 		defer l.onUnusedValue()
@@ -125,7 +126,7 @@ func (l *sourceStats) unusedTotal() uint64 {
 	return l.unusedValueCount
 }
 
-// setTrouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
+// setTrouble sets a trouble, or clears it if err is nil. It logs the start and the end of a trouble.
 func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,14 +144,14 @@ func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 	}
 }
 
-// setInitialTrouble notes what holds at the start. It is not logged.
+// setInitialTrouble sets a trouble at the start without logging it.
 func (l *sourceStats) setInitialTrouble(kind data.TroubleKind, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.textByTroubleKey[string(kind)+" "] = text
 }
 
-// clearTroubles forgets all that fails of a kind.
+// clearTroubles clears all troubles of a kind.
 func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +162,7 @@ func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
 	}
 }
 
-// recordRingDamage notes what was found damaged, and is mended.
+// recordRingDamage records damage of the ring that was found and repaired.
 func (l *sourceStats) recordRingDamage(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +170,7 @@ func (l *sourceStats) recordRingDamage(err error) {
 	l.damageText, l.damagedAt = err.Error(), l.now()
 }
 
-// columnReports returns the counts, by name.
+// columnReports returns the counts of all inputs, sorted by name.
 func (l *sourceStats) columnReports() []data.ColumnReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +184,7 @@ func (l *sourceStats) columnReports() []data.ColumnReport {
 	return all
 }
 
-// currentTroubles returns the troubles of this moment: also the inputs among those wanted of which nothing has come for
-// a while.
+// currentTroubles returns the current troubles. They include the wanted inputs that have been silent for some time.
 func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 	l.mu.Lock()
 	defer l.mu.Unlock()

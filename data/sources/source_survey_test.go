@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// airWant has rows made of readings: two inputs, one with classes.
+// airWant returns a query for rows made from readings of two inputs, one of them with classes.
 func airWant() data.RowQuery {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute},
 		Inputs: []spec.InputSeries{
@@ -41,7 +41,7 @@ func storedAt(t *testing.T, c *data.Config, dir string) survey.StoredSource {
 	return s
 }
 
-// faultsOf returns the faults of a column and a reason.
+// faultsOf returns the faults of a column with the given reason.
 func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) survey.DataFaultGroup {
 	for _, f := range s.Faults {
 		if f.Column == column && f.Reason == why {
@@ -51,7 +51,7 @@ func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) surv
 	return survey.DataFaultGroup{}
 }
 
-// TestSurveyRing: what a collector keeps is described and made into rows while it runs.
+// TestSurveyRing checks that the ring of a running collector can be described and made into rows.
 func TestSurveyRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
 	c := &data.Config{Source: data.SourceMQTT}
@@ -104,7 +104,7 @@ func TestSurveyRing(t *testing.T) {
 	}
 }
 
-// deadFS reads no file while the disk is dead.
+// deadFS is a file system that cannot be read while the disk is dead.
 type deadFS struct {
 	store.FS
 	dead bool
@@ -127,8 +127,8 @@ func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
 	return f.File.ReadAt(p, at)
 }
 
-// TestStoredDamage: of a ring that is damaged the rest is used, and the damage is told. While the disk cannot be read
-// it is an error, damaged or not, and all readings are there when it can be again.
+// TestStoredDamage checks that the undamaged part of a ring is used and the damage is reported. A disk that cannot be
+// read must return an error, and all readings must be available after it has recovered.
 func TestStoredDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
 	ring, _, err := store.LocalDisk.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
@@ -183,7 +183,7 @@ func TestStoredDamage(t *testing.T) {
 	}
 }
 
-// TestSurveyAgrees: a survey and the rows that are made count the same values, whatever is in the file.
+// TestSurveyAgrees checks that a survey and the rows of the same file count the same values.
 func TestSurveyAgrees(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	words := []string{"", "1", "2.5", "-7", "70", "NaN", "x", "1e39", "N", "S", "true", "1;5"}
@@ -210,16 +210,17 @@ func TestSurveyAgrees(t *testing.T) {
 		c := &data.Config{CSVPath: path, TimeColumn: "t", MaxUnusableShare: 0.99}
 		s := storedAt(t, c, "").Survey(&w)
 		rows := storedAt(t, c, "").OpenRows(w)
-		_, _ = rows.Snapshot() // there may be none
+		_, _ = rows.Snapshot() // may contain no rows
 		for _, r := range rows.(data.QualityReporter).QualityReport().Columns {
 			i := slices.IndexFunc(s.Columns, func(c survey.ColumnSummary) bool { return c.Name == r.Name })
 			bad := uint64(faultsOf(s, "t", grid.ReasonBadTime).Count)
-			// rows do not count the cells of a line whose time cannot be used; a survey tells what is wrong with them
+			// Rows do not count the cells of a line whose time is unusable, but a survey reports their faults.
 			more := bad > 0 || w.Recipe == nil && faultsOf(s, "t", grid.ReasonLate).Count > 0
 			switch {
 			case r.Name == "t" && r.Unused[grid.ReasonBadTime] != bad,
 				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
-				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.ReasonDuplicate]: // some wait
+				// some readings are still queued
+				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.ReasonDuplicate]:
 				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
 			}
 			for why, n := range r.Unused {
@@ -233,7 +234,7 @@ func TestSurveyAgrees(t *testing.T) {
 	}
 }
 
-// TestSurveyIsBounded: what is kept of faults, values and texts does not grow with the file.
+// TestSurveyIsBounded checks that the stored faults, values and texts do not grow with the file.
 func TestSurveyIsBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a,y\n")
@@ -268,7 +269,7 @@ func TestSurveyIsBounded(t *testing.T) {
 	}
 }
 
-// TestQuoteWithoutEnd: no more of a file than a line is read into memory.
+// TestQuoteWithoutEnd checks that at most one line of a file is read into memory.
 func TestQuoteWithoutEnd(t *testing.T) {
 	text := "a,y\n1,2\n1,\"" + strings.Repeat("x", 4<<20)
 	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", RowFilter{})
@@ -277,7 +278,7 @@ func TestQuoteWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestGuessDecimal: a decimal is changed for what most cells that are no numbers say, not for a few of them.
+// TestGuessDecimal checks that a decimal separator is only changed if most cells that are not numbers require it.
 func TestGuessDecimal(t *testing.T) {
 	for _, tt := range []struct {
 		commas, points, words int
@@ -324,7 +325,7 @@ func TestGuessFormat(t *testing.T) {
 	}
 }
 
-// FuzzSurvey: whatever is in a file, its survey is bounded, and has a fault, or a change, if the rows cannot be made.
+// FuzzSurvey checks that the survey of any file is bounded, and has a fault or a change if the rows cannot be made.
 func FuzzSurvey(f *testing.F) {
 	for _, text := range []string{"", "\n", "t,temp,wd,y\n2026-03-01T00:00:00Z,1,N,2\n",
 		"t;temp;wd;y\r\n1;\"2,5\";N;\r\n",
@@ -361,7 +362,7 @@ func FuzzSurvey(f *testing.F) {
 		var bad *data.FileError
 		if _, err := survey.DescribeRows(storedAt(t, c, ""), *w); errors.As(err,
 			&bad) && len(s.Faults)+len(s.ConfigChanges) == 0 &&
-			s.LineCount > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
+			s.LineCount > 0 && strings.HasSuffix(text, "\n") && // otherwise the last line may be incomplete
 			!strings.Contains(bad.Problem, "no row can be made yet") {
 			t.Errorf("no fault of %q, but %v", text, err)
 		}

@@ -11,16 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// sourceDriver is how sources of a kind are made.
+// sourceDriver contains the functions of one kind of source.
 type sourceDriver struct {
 	open func(c *data.Config) (data.Source, error)
-	// as it is on the disk
+	// opens the stored data of a source
 	openStored      func(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error)
 	checkConfig     func(c *data.Config, problems *spec.ProblemList, section string)
-	pathByConfigKey func(c *data.Config) map[string]string // that it reads, by key
+	pathByConfigKey func(c *data.Config) map[string]string // returns the source's file paths by configuration key
 }
 
-// sourceDrivers is the table of the sources.
+// sourceDrivers contains the driver of each kind of source.
 var sourceDrivers = map[data.SourceKind]sourceDriver{
 	data.SourceCSV: {open: openCSV, openStored: openStoredCSV, checkConfig: checkCSVConfig,
 		pathByConfigKey: csvPathByConfigKey},
@@ -30,10 +30,10 @@ var sourceDrivers = map[data.SourceKind]sourceDriver{
 		pathByConfigKey: noPathByConfigKey},
 }
 
-// noPathByConfigKey is of a source that reads none by itself.
+// noPathByConfigKey is the pathByConfigKey of a source that reads no files.
 func noPathByConfigKey(*data.Config) map[string]string { return nil }
 
-// CheckConfig reports the problems of a section of the configuration.
+// CheckConfig validates a section of the configuration and reports its problems.
 func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	before := problems.ProblemCount()
 	spec.RequireOneOf(problems, section+".source", c.Kind(), slices.Sorted(maps.Keys(sourceDrivers))...)
@@ -54,20 +54,20 @@ func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	}
 }
 
-// Open makes the source of a section that was checked.
+// Open returns the source for a validated section.
 func Open(c *data.Config) (data.Source, error) { return sourceDrivers[c.Kind()].open(c) }
 
-// OpenStoredSource opens the source of a section that was checked, as it is on the disk. A collector's readings are in
-// the folder dir.
+// OpenStoredSource opens the stored data of a source for a validated section. dir is the folder with the ring of a
+// collector.
 func OpenStoredSource(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error) {
 	return sourceDrivers[c.Kind()].openStored(c, disk, dir)
 }
 
-// PathByConfigKey returns the files that the source reads, by their keys in the section.
+// PathByConfigKey returns the paths of the files that the source reads, by configuration key.
 func PathByConfigKey(c *data.Config) map[string]string {
 	k, known := sourceDrivers[c.Kind()]
 	if !known {
-		return nil // CheckConfig reports it
+		return nil // CheckConfig reports the unknown kind
 	}
 	return k.pathByConfigKey(c)
 }

@@ -20,7 +20,7 @@ func openStoredRing(c *data.Config, disk store.Disk, dir string) (survey.StoredS
 		rowStorage: rows.StorageSettingsFromConfig(c)}, nil
 }
 
-// storedRing is the readings that a collector has kept.
+// storedRing is a source that reads the ring of a collector without collecting.
 type storedRing struct {
 	disk            store.Disk
 	dir             string
@@ -29,7 +29,7 @@ type storedRing struct {
 	sharedRowsByKey rows.SharedRowsCache
 }
 
-// forEachReading passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
+// forEachReading calls take for each reading, and damaged for each damaged part. It returns read errors, or errNoRing.
 func (s *storedRing) forEachReading(take func(data.Reading), damaged func(error)) error {
 	err := s.disk.ReadRing(s.dir, func(first uint64, b store.RingBatch) {
 		if err := decodeReadingBatch(b.Body, first, take); err != nil {
@@ -44,7 +44,7 @@ func (s *storedRing) forEachReading(take func(data.Reading), damaged func(error)
 
 var errNoRing = errors.New("nothing was recorded yet: the agent makes it when it runs")
 
-// OpenRows implements Source.
+// OpenRows implements data.Source.
 func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
 		return unreadableRowsWithoutInputs{}
@@ -55,18 +55,18 @@ func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
 	})
 }
 
-// Probe implements Source.
+// Probe implements data.Source.
 func (s *storedRing) Probe() error { return s.forEachReading(func(data.Reading) {}, func(error) {}) }
 
-// Close implements Source.
+// Close implements data.Source.
 func (s *storedRing) Close() error { return nil }
 
-// storedRingFeed is the readings as they are at the first look that could read them.
+// storedRingFeed passes on the stored readings once. Later readings are ignored.
 type storedRingFeed struct {
 	ring                     *storedRing
 	wantedInputs             []string
 	hasReadRing              bool
-	rewindReason             string // why all readings have to be passed on again; empty = they do not
+	rewindReason             string // reason for passing on all readings again; empty if not required
 	data.AtomicQualityReport        // damage, and the saved counts of the agent
 }
 
@@ -77,7 +77,8 @@ func (f *storedRingFeed) Changed() bool { return !f.hasReadRing }
 // Rewind implements rows.ReadingFeed.
 func (f *storedRingFeed) Rewind(why string) { f.hasReadRing, f.rewindReason = false, why }
 
-// Read implements rows.ReadingFeed. Damaged readings are lost to the agent, too: they are told, and are no error.
+// Read implements rows.ReadingFeed. Damaged readings are reported as a trouble and are not an error, because the agent
+// cannot read them either.
 func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
 	if f.hasReadRing {
 		return nil
@@ -105,7 +106,8 @@ func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) 
 	return err
 }
 
-// Survey implements StoredSource. Like the agent, it reads everything again if some readings turn out to be outliers.
+// Survey implements survey.StoredSource. Like the agent, it reads everything again if some readings turn out to be
+// outliers.
 func (s *storedRing) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	var outliers map[uint64]bool
 	for passes := 0; ; passes++ {
@@ -141,14 +143,14 @@ func (s *storedRing) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	}
 }
 
-// ringSurvey is a survey of readings under way.
+// ringSurvey is the state of a survey of a ring.
 type ringSurvey struct {
 	survey.SourceSurvey
 	query          *data.RowQuery
-	order          *rows.TimeOrderCheck // checks the times of the readings; nil without a recipe
+	order          *rows.TimeOrderCheck // check of the readings' times; nil without a recipe
 	inputs         []*survey.ColumnSurvey
 	inputByName    map[string]*survey.ColumnSurvey
-	lateBeforeTime int64 // readings before it are late
+	lateBeforeTime int64 // readings before this time are late
 }
 
 // addRejectedValueCounts adds the values that the agent has rejected since its start. They are not in the ring.
@@ -185,7 +187,7 @@ func (x *ringSurvey) addInputSurvey(name string, c *survey.ColumnSurvey) *survey
 	return c
 }
 
-// surveyReading takes a reading.
+// surveyReading examines one reading.
 func (x *ringSurvey) surveyReading(r data.Reading) {
 	x.LineCount++
 	c := x.inputByName[r.Input]

@@ -19,14 +19,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// The reasons of faults that are found in the numbers as a whole, not in a single cell. All values are used.
+// Reasons of faults that are found in the numbers as a whole and not in a single cell. The values are still used.
 const (
-	// The times are numbers, and as numbers since 1970 they are before 1990.
+	// ReasonEarlyTimes means that the times are numbers and, as numbers since 1970, are before 1990.
 	ReasonEarlyTimes         data.UnusedReason = "early_times"
 	ReasonThousandsSeparator data.UnusedReason = "thousands" // a decimal comma or point probably separates thousands
 )
 
-// addRemedies adds the faults of the numbers as a whole, and a remedy to each fault that has none.
+// addRemedies adds faults that concern the numbers as a whole, and a remedy to each fault without one.
 func (s *csvSurvey) addRemedies() {
 	s.checkEarlyTimes()
 	s.checkThousandsSeparators()
@@ -37,7 +37,7 @@ func (s *csvSurvey) addRemedies() {
 	}
 }
 
-// remedyForFault returns what to do about a fault.
+// remedyForFault returns the advice for a fault.
 func (s *csvSurvey) remedyForFault(f *survey.DataFaultGroup) string {
 	switch f.Reason {
 	case survey.ReasonNoColumn:
@@ -119,8 +119,8 @@ func (s *csvSurvey) hasNumbersAsTimes() bool {
 	return false
 }
 
-// checkThousandsSeparators adds a fault if numbers such as 1,000 were read with a decimal comma, or 1.000 with a
-// decimal point, although the other numbers in the column show that 1000 is meant.
+// checkThousandsSeparators adds a fault if numbers such as 1,000 were parsed with a decimal comma, or 1.000 with a
+// decimal point, although the other numbers of the column show that 1000 is meant.
 func (s *csvSurvey) checkThousandsSeparators() {
 	if s.thisDecimalCells == 0 || s.dialect.thousandsSeparator != "" {
 		return
@@ -142,7 +142,7 @@ func thousandsAdvice(number string) string {
 	return fmt.Sprintf("numbers such as %q contain thousands separators: export the file without them", number)
 }
 
-// unreadableFileRemedy returns what to do about a file that cannot be read.
+// unreadableFileRemedy returns the advice for a file that cannot be read.
 func (s *csvSurvey) unreadableFileRemedy(f *survey.DataFaultGroup) string {
 	paths, err := expandPath(s.file.path)
 	for _, path := range paths {
@@ -164,7 +164,7 @@ func (s *csvSurvey) unreadableFileRemedy(f *survey.DataFaultGroup) string {
 	return "export the file again, with the names of the columns in its first line"
 }
 
-// timeRemedy returns what to do about times that cannot be parsed.
+// timeRemedy returns the advice for times that cannot be parsed.
 func (s *csvSurvey) timeRemedy(f *survey.DataFaultGroup) string {
 	format, texts := s.dialect.timeFormat, s.unreadableTimes.All
 	if len(texts) == 0 {
@@ -189,7 +189,7 @@ func (s *csvSurvey) timeRemedy(f *survey.DataFaultGroup) string {
 		"the file, with an offset as -0700"
 }
 
-// missingValueRemedy returns what to do about missing values in a column of rows.
+// missingValueRemedy returns the advice for missing values in a column of rows.
 func (s *csvSurvey) missingValueRemedy(f *survey.DataFaultGroup) string {
 	switch policy := s.file.filter.missingFill.Policy; {
 	case s.file.filter.failsOnUnusableRow():
@@ -203,7 +203,7 @@ func (s *csvSurvey) missingValueRemedy(f *survey.DataFaultGroup) string {
 	}
 }
 
-// rangeRemedy returns what to do about values outside of their range.
+// rangeRemedy returns the advice for values outside their range.
 func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
 	if bounds := s.file.filter.rangeByColumn[f.Column]; len(bounds) == 2 {
 		return fmt.Sprintf("only these values are rejected; if they are right, widen data.range: {%q: [%v, %v]}",
@@ -220,11 +220,11 @@ func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
 	return "only these values are rejected"
 }
 
-// numberRemedy returns what to do about cells that contain no number, or an infinite or too large one.
+// numberRemedy returns the advice for cells without a number, or with an infinite or too large one.
 func (s *csvSurvey) numberRemedy(f *survey.DataFaultGroup) string {
 	other := s.dialect
 	other.usesDecimalComma = !other.usesDecimalComma
-	var grouped, decimal, unit string // an example of each kind
+	var grouped, decimal, unit string // one example of each kind
 	var words []string
 	for _, one := range f.FirstFaults {
 		text, whole := leadingQuotedText(one)
@@ -277,8 +277,8 @@ func isNumberWithThousands(text string) bool {
 	})
 }
 
-// decimalAdvice returns the advice to set the decimal separator of a number with thousands separators, or "" if it has
-// none or the configured one.
+// decimalAdvice returns the advice to set data.decimal for a number with thousands separators. It returns "" if the
+// number has no decimal separator or already uses the configured one.
 func (s *csvSurvey) decimalAdvice(number string) string {
 	i := strings.LastIndexAny(number, ".,")
 	if i < 0 || strings.Count(number, number[i:i+1]) > 1 {
@@ -291,8 +291,7 @@ func (s *csvSurvey) decimalAdvice(number string) string {
 	return fmt.Sprintf(", and set data.decimal to %q", decimal)
 }
 
-// leadingQuotedText returns the text of the data with which the problem begins. whole is false if the problem contains
-// only a part of it.
+// leadingQuotedText returns the quoted text at the start of the problem. whole is false if the text was shortened.
 func leadingQuotedText(f survey.DataFault) (text string, whole bool) {
 	quoted, err := strconv.QuotedPrefix(f.Problem)
 	if err != nil {
@@ -302,7 +301,7 @@ func leadingQuotedText(f survey.DataFault) (text string, whole bool) {
 	return text, err == nil && !strings.HasPrefix(f.Problem[len(quoted):], "…")
 }
 
-// missingColumnRemedy returns what to do about a missing column, such as the name of a similar one.
+// missingColumnRemedy returns the advice for a missing column, such as the name of a similar one.
 func (s *csvSurvey) missingColumnRemedy(column string) string {
 	name := s.dialect.fileColumnName(column)
 	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)
@@ -323,12 +322,12 @@ func (s *csvSurvey) missingColumnRemedy(column string) string {
 	return fmt.Sprintf("did you mean %q? set data.columns: {%q: %q}", near, column, near)
 }
 
-// normalizeColumnName is what counts of a column's name: PM2.5 (µg/m³) is pm25.
+// normalizeColumnName simplifies a column name for comparison: PM2.5 (µg/m³) becomes pm25.
 func normalizeColumnName(name string) string {
 	if i := strings.IndexAny(name, "(["); i > 0 {
 		name = name[:i]
 	}
-	const most = 200 // runes, which keeps the distance cheap
+	const most = 200 // in runes; limits the cost of the edit distance
 	folded := []rune(strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
 			return unicode.ToLower(r)
@@ -338,7 +337,7 @@ func normalizeColumnName(name string) string {
 	return string(folded[:min(len(folded), most)])
 }
 
-// unknownClassRemedy names the classes of an input.
+// unknownClassRemedy returns advice that names the classes of an input.
 func (s *csvSurvey) unknownClassRemedy(f *survey.DataFaultGroup) string {
 	if valid := s.targetFilter.String(); valid != "" {
 		return "the task expects " + valid + "; only rows with other targets are skipped"
@@ -349,7 +348,7 @@ func (s *csvSurvey) unknownClassRemedy(f *survey.DataFaultGroup) string {
 	return "only rows with known classes are used"
 }
 
-// column returns the column of the survey with the given name, or nil.
+// columnByName returns the column of the survey with the given name, or nil.
 func (s *csvSurvey) columnByName(name string) *survey.ColumnSurvey {
 	i := slices.IndexFunc(s.columns, func(x *survey.ColumnSurvey) bool { return x.Name == name })
 	if i < 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Text files may be compressed or encoded in UTF-16 or Windows-1252, and their lines may end with a carriage return,
-// as on the classic Mac OS. This file converts them to UTF-8 with line feeds.
+// Text files may be compressed or encoded in UTF-16 or Windows-1252, and their lines may end with a carriage return, as
+// on the classic Mac OS. The functions in this file convert them to UTF-8 with line feeds.
 
 // sniffBytes is the number of bytes that are examined to detect the encoding of a file.
 const sniffBytes = 64 << 10
@@ -62,7 +62,7 @@ func newTextReader(path string, f *os.File) (text io.Reader, plain bool, err err
 	return b, !isCompressedPath(path), nil
 }
 
-// fileContentError is the error for a file whose content is not a text, or not of the kind that its name announces.
+// fileContentError reports that the content of a file is not text, or does not match the file's extension.
 type fileContentError struct{ path, problem, remedy string }
 
 func (e *fileContentError) Error() string {
@@ -73,7 +73,7 @@ func (e *fileContentError) Error() string {
 func utf16Decoder(head []byte) transform.Transformer {
 	bom, little := unicode.UseBOM, true
 	if len(head) < 4 || !bytes.HasPrefix(head, []byte{0xff, 0xfe}) && !bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		// Without a byte order mark: in Latin letters, every second byte is zero.
+		// Without a byte order mark: every second byte of Latin letters is zero.
 		even, odd := 0, 0
 		some := head[:min(len(head), 64)&^1]
 		for i := 0; i < len(some); i += 2 {
@@ -109,8 +109,8 @@ func (l carriageReturnReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// OpenTextFile opens a text file. It decompresses a file named *.gz, and converts UTF-16 and carriage returns as line
-// ends.
+// OpenTextFile opens a text file. It decompresses files named *.gz and converts UTF-16 and lines that end with a
+// carriage return.
 func OpenTextFile(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func OpenTextFile(path string) (io.ReadCloser, error) {
 	}
 	text, plain, err := newTextReader(path, f)
 	if err != nil {
-		_ = f.Close() // the first error is the one to show
+		_ = f.Close() // return the first error
 		return nil, err
 	}
 	return textFileReader{text, f, plain}, nil
@@ -130,7 +130,7 @@ func isCompressedPath(path string) bool { return strings.HasSuffix(path, ".gz") 
 type textFileReader struct {
 	io.Reader
 	io.Closer
-	isPlainText bool // see newTextReader
+	isPlainText bool // whether the text is identical to the bytes of the file; see newTextReader
 }
 
 // ReadCSVFile reads all rows of a CSV file, which may be compressed.

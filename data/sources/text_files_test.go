@@ -24,7 +24,7 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-// loadCSV returns the rows of a file whose target is y.
+// loadCSV returns the rows of a file with the target y.
 func loadCSV(path string, where map[string]string, features ...string) (*learner.Samples[float32], error) {
 	c := data.Config{CSVPath: path, RequiredTextByColumn: where, MissingValuePolicy: grid.FillRefuse}
 	s, err := Open(&c)
@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadSaysWhere wants file, line and column of what is wrong.
+// TestLoadSaysWhere checks that errors contain the file, line and column.
 func TestLoadSaysWhere(t *testing.T) {
 	tests := []struct{ name, file, content, want string }{
 		{"missing column", "d.csv", "x,z\n1,2\n", `d.csv: line 1: column "y": missing; the columns are "x", "z"`},

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// In 1,000 the comma may be a decimal comma or separate thousands. This file decides it by the other numbers.
+// The comma in 1,000 may be a decimal comma or a thousands separator. The functions in this file decide by the other
+// numbers of the column.
 
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
-	ambiguousNumber     string // a number in which the separator may be between thousands, such as 1,000; empty = none
-	separatesThousands  bool   // it must be in one of the numbers, such as 1,000,000
-	hasThreeDigitNumber bool   // the column contains a whole number from 100 to 999
-	hasLargeNumber      bool   // the column contains a whole number of four digits or more without a separator
+	ambiguousNumber     string // a number in which the separator may separate thousands, such as 1,000; empty if none
+	separatesThousands  bool   // whether it can only separate thousands in one of the numbers, such as 1,000,000
+	hasThreeDigitNumber bool   // whether the column contains an integer from 100 to 999
+	hasLargeNumber      bool   // whether the column contains an integer with more than three digits and no separator
 }
 
 // examineCell examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
@@ -36,10 +37,10 @@ func (g *separatorUse) examineCell(text, separator string) bool {
 	return true
 }
 
-// findNumberWithThousands returns a number of the file in which the separator, a comma or a point, may be between
-// thousands, and its column. It returns "" if the separator is a decimal comma or point in another number. sure is true
-// if the column also contains numbers in which no other meaning is possible, or whole numbers below 1000 and no larger
-// ones without a separator: a program that writes three decimals does not write 980 beside 1,000.
+// findNumberWithThousands returns a number in which the separator, a comma or a point, may separate thousands, and its
+// column. It returns "" if the separator is a decimal comma or point in another number. sure is true if the column also
+// contains numbers without any other interpretation, or integers from 100 to 999 but no larger ones without a
+// separator: a program that writes three decimals does not write both 980 and 1,000.
 func (s *csvSurvey) findNumberWithThousands(separator string) (number, column string, sure bool) {
 	columns := make([]separatorUse, len(s.columns))
 	decimal := false
@@ -62,8 +63,8 @@ func (s *csvSurvey) findNumberWithThousands(separator string) (number, column st
 // maxScannedRecords is the maximum number of records that forEachSelectedCell reads.
 const maxScannedRecords = 100_000
 
-// forEachSelectedCell calls take for the wanted cells of the selected lines, with the index of the column, until it
-// returns false.
+// forEachSelectedCell calls take with the cells of the required columns in the selected lines, and the index of the
+// column, until take returns false.
 func (s *csvSurvey) forEachSelectedCell(take func(column int, text string) bool) {
 	paths, err := expandPath(s.file.path)
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *csvSurvey) forEachSelectedCell(take func(column int, text string) bool)
 	}
 }
 
-// forEachSelectedCellInFile does the same for one file and reads at most left records. It returns false if take did.
+// forEachSelectedCellInFile is forEachSelectedCell for one file. It reads at most left records and returns false if
+// take did.
 func (s *csvSurvey) forEachSelectedCellInFile(path string, left *int, take func(column int, text string) bool) bool {
 	r, err := OpenTextFile(path)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// unitByFormat contains the unit of each time format that is a number since 1970.
+// unitByFormat contains the unit of each numeric time format.
 var unitByFormat = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond,
 	"unix_us": time.Microsecond, "unix_ns": time.Nanosecond}
 
-// timeFormat is the format of times: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time. The empty
+// timeFormat is a format of times: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time. The empty
 // format accepts RFC 3339 and seconds since 1970. Times without a zone are in zone, or in UTC if zone is nil.
 type timeFormat struct {
 	format string
 	zone   *time.Location
 }
 
-// newTimeFormat checks the format and looks up the zone.
+// newTimeFormat validates the format and loads the zone.
 func newTimeFormat(format, zone string) (timeFormat, error) {
 	f := timeFormat{format: format}
 	if zone != "" {
@@ -47,7 +47,7 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	return f, nil
 }
 
-// timeLayoutElements contains the elements of a Go time layout and the part of the time that each represents. They are
+// timeLayoutElements lists the elements of a Go time layout and the part of the time that each represents. They are
 // matched in this order.
 var timeLayoutElements = []struct{ text, part string }{
 	{"January", "month"}, {"Jan", "month"}, {"Monday", "weekday"}, {"Mon", "weekday"}, {"MST", "abbreviation"},
@@ -57,8 +57,8 @@ var timeLayoutElements = []struct{ text, part string }{
 	{"Z07", "offset"},
 }
 
-// firstTimeLayoutElement returns the first element of a layout and the part of the time that it represents. Both are
-// empty if the layout begins with other text.
+// firstTimeLayoutElement returns the element at the start of a layout and the part of the time that it represents. Both
+// are empty if the layout starts with other text.
 func firstTimeLayoutElement(layout string) (text, part string) {
 	for _, e := range timeLayoutElements {
 		if strings.HasPrefix(layout, e.text) {
@@ -81,8 +81,8 @@ func countTimeParts(layout string) map[string]int {
 	return parts
 }
 
-// checkTimeLayout returns an error if a layout contains an offset as a number, such as +0100, or a part of the time
-// twice. Package time accepts such layouts, but reads wrong times with them: in +0100, 01 means the month.
+// checkTimeLayout returns an error if a layout contains a literal offset, such as +0100, or the same part of the time
+// twice. Package time accepts such layouts but parses wrong times with them: in +0100, 01 means the month.
 func checkTimeLayout(layout string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(layout); {
@@ -101,8 +101,8 @@ func checkTimeLayout(layout string) error {
 	return nil
 }
 
-// literalZoneOffset returns the offset at the beginning of a text, such as +0100, +05:30 or +01. It returns "" for
-// other texts, and for an offset such as -01, which may be part of a date.
+// literalZoneOffset returns the offset at the start of a text, such as +0100, +05:30 or +01. It returns "" for other
+// texts, and for an offset such as -01, which may be part of a date.
 func literalZoneOffset(text string) string {
 	digits := len(text) - len(strings.TrimLeft(text[1:], "0123456789")) - 1
 	switch {
@@ -118,15 +118,15 @@ func literalZoneOffset(text string) string {
 	return ""
 }
 
-// zoneAbbreviationError is the error for a time whose zone abbreviation, such as CET, is not used in the configured
-// zone. Package time reads such a time as if it were in UTC. It does so with GMT+2, too.
+// zoneAbbreviationError reports that the zone abbreviation of a time, such as CET, is not used in the configured zone.
+// Package time treats such times, and GMT+2, as UTC.
 type zoneAbbreviationError struct{ abbreviation string }
 
 func (e *zoneAbbreviationError) Error() string {
 	return fmt.Sprintf("the zone abbreviation %q is not used in data.time_zone", e.abbreviation)
 }
 
-// zoneByAbbreviation contains a zone for each of the most frequent abbreviations.
+// zoneByAbbreviation contains a zone for each of the most common abbreviations.
 var zoneByAbbreviation = map[string]string{"CET": "Europe/Berlin", "CEST": "Europe/Berlin", "WET": "Europe/Lisbon",
 	"WEST": "Europe/Lisbon", "EET": "Europe/Helsinki", "EEST": "Europe/Helsinki", "BST": "Europe/London",
 	"MSK": "Europe/Moscow", "EST": "America/New_York", "EDT": "America/New_York", "CST": "America/Chicago",
@@ -149,8 +149,8 @@ func (e *zoneAbbreviationError) zoneAdvice() string {
 		zone)
 }
 
-// checkZoneAbbreviation returns an *zoneAbbreviationError if package time did not know the zone abbreviation of a time.
-// In this case the time has a zone that package time has made up. zone is the configured zone.
+// checkZoneAbbreviation returns a *zoneAbbreviationError if package time does not know the zone abbreviation of a time.
+// The time then has a zone that package time has invented. zone is the configured zone.
 func checkZoneAbbreviation(at time.Time, layout string, zone *time.Location) error {
 	if at.Location() == zone || at.Location() == time.UTC {
 		return nil
@@ -162,18 +162,18 @@ func checkZoneAbbreviation(at time.Time, layout string, zone *time.Location) err
 	return &zoneAbbreviationError{name}
 }
 
-// layoutHasOffset reports whether a layout that was checked contains a numeric offset.
+// layoutHasOffset reports whether a validated layout contains a numeric offset.
 func layoutHasOffset(layout string) bool {
 	return strings.Contains(layout, "-07") || strings.Contains(layout, "Z07")
 }
 
-// layoutHasOnlyAbbreviation reports whether a layout determines the offset of a time by a zone abbreviation only.
+// layoutHasOnlyAbbreviation reports whether a zone abbreviation is the only indication of the offset in a layout.
 func layoutHasOnlyAbbreviation(layout string) bool {
 	return strings.Contains(layout, "MST") && !layoutHasOffset(layout)
 }
 
-// parse returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time of
-// day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its beginning. The error is an
+// parseTime returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time
+// of day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its start. The error is a
 // *zoneAbbreviationError if only the zone abbreviation is unknown.
 func (f timeFormat) parseTime(text string) (int64, error) {
 	if unit := unitByFormat[f.format]; unit > 0 {
@@ -206,7 +206,7 @@ func (f timeFormat) parseTime(text string) (int64, error) {
 	return at.UnixNano(), err
 }
 
-// parseMidnight parses a time that is written as 24:00, or as a date alone. It returns err for any other text.
+// parseMidnight parses a time that is written as 24:00 or as a date alone. It returns err for any other text.
 func parseMidnight(layout, text string, zone *time.Location, err error) (time.Time, error) {
 	for i := range len(text) - 1 {
 		if text[i:i+2] != "24" {
@@ -227,9 +227,9 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 	return time.Time{}, err
 }
 
-// parseUnixTime reads a number of units since 1970.
+// parseUnixTime parses a number of units since 1970.
 func parseUnixTime(text string, unit time.Duration) (int64, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // a float64 would round nanoseconds
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // an integer, because a float64 would round nanoseconds
 		if n < 0 || n > int64(math.MaxInt64/unit) {
 			return 0, strconv.ErrRange
 		}
@@ -246,7 +246,7 @@ func parseUnixTime(text string, unit time.Duration) (int64, error) {
 	return int64(whole)*int64(unit) + int64(math.Round(part*float64(unit))), nil
 }
 
-// exampleTime says how a time looks.
+// exampleTime describes the format with an example, for error messages.
 func (f timeFormat) exampleTime() string {
 	switch f.format {
 	case "":
@@ -269,8 +269,8 @@ func (f timeFormat) exampleTime() string {
 	return "as " + f.format
 }
 
-// formatAdvice returns the advice to set another format or zone, if text is not a time in this format but in a known
-// one. It returns "" if no known format fits.
+// formatAdvice returns the advice to set another format or zone, if text is a time in another known format. It returns
+// "" if no known format fits.
 func (f timeFormat) formatAdvice(text string) string {
 	unknown := (*zoneAbbreviationError)(nil)
 	if _, err := f.parseTime(text); errors.As(err, &unknown) {
@@ -285,7 +285,8 @@ func (f timeFormat) formatAdvice(text string) string {
 	return ""
 }
 
-// unitAdvice returns the advice to set another format for a time in nanoseconds that is too early, or "" if none fits.
+// unitAdvice returns the advice to set another format for a time in nanoseconds that is too early, or "" if no format
+// fits.
 func (f timeFormat) unitAdvice(at int64) string {
 	if format := f.findPlausibleFormat(at, at); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q", format)
@@ -293,9 +294,9 @@ func (f timeFormat) unitAdvice(at int64) string {
 	return ""
 }
 
-// findPlausibleFormat returns the format with a larger unit, or with a date as a number, in which times are between
-// 1990 and 2100. It returns "" if none fits. first and last are the bounds of the times in nanoseconds, as parsed in
-// this format.
+// findPlausibleFormat returns the format with a larger unit, or with a date as a number, for which the times are
+// between 1990 and 2100. It returns "" if no format fits. first and last are the earliest and latest time in
+// nanoseconds, as parsed in the current format.
 func (f timeFormat) findPlausibleFormat(first, last int64) string {
 	unit := f.numericTimeUnit()
 	if unit == 0 {
@@ -320,14 +321,14 @@ func (f timeFormat) findPlausibleFormat(first, last int64) string {
 	return ""
 }
 
-// numericTimeLayouts are the layouts of times that are also numbers.
+// numericTimeLayouts contains the layouts of times that are also valid numbers.
 var numericTimeLayouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// numericTimeUnit returns the unit of times that are numbers since 1970, or 0 if this format has no such times.
+// numericTimeUnit returns the unit of numeric times, or 0 if this format has no numeric times.
 func (f timeFormat) numericTimeUnit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }
 
-// excelDay returns the date of a time in nanoseconds that was parsed in this format, if its number may be a day of
-// Excel, which counts the days since 1899-12-30. found is false if the date is not between 1990 and 2100.
+// excelDay returns the date of a time in nanoseconds if its number may be a day number of Excel, counted from
+// 1899-12-30. found is false if the date is not between 1990 and 2100.
 func (f timeFormat) excelDay(at int64) (date time.Time, found bool) {
 	const first, last = 32_874, 73_415
 	unit := f.numericTimeUnit()

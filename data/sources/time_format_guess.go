@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// knownTimeLayouts are ways to write a time. Of two that fit the first is guessed.
+// knownTimeLayouts contains common time formats in the order of preference.
 var knownTimeLayouts = []string{"rfc3339", "unix", "unix_ms", "unix_us", "unix_ns", "2006-01-02 15:04:05",
 	"2006-01-02 15:04",
 	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04Z07:00",
@@ -23,7 +23,7 @@ var knownTimeLayouts = []string{"rfc3339", "unix", "unix_ms", "unix_us", "unix_n
 	"1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM", "20060102", "200601021504", "20060102150405", "20060102 15:04",
 	time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate}
 
-// guessTimeFormat returns a format that all times have, and why; "" if there is none.
+// guessTimeFormat returns a format that matches all times, and the reason. It returns "" if no format matches.
 func guessTimeFormat(texts []string, zone *time.Location) (format, why string) {
 	var first []int64
 	for _, layout := range knownTimeLayouts {
@@ -40,7 +40,7 @@ func guessTimeFormat(texts []string, zone *time.Location) (format, why string) {
 	return format, why + zoneHint(format, zone)
 }
 
-// zoneHint returns the hint to set a zone for times in the given format, or "" if they need none.
+// zoneHint returns the hint to set a time zone for the given format, or "" if none is required.
 func zoneHint(format string, zone *time.Location) string {
 	if zone != nil || !strings.Contains(format, "06") || layoutHasOffset(format) || layoutHasOnlyAbbreviation(format) {
 		return ""
@@ -66,8 +66,8 @@ func guessAbbreviationLayout(texts []string, zone *time.Location) (layout string
 	return "", nil
 }
 
-// parseAllTimes parses times in the given format. A time as a number must be between 1990 and 2100; otherwise the unit
-// is probably wrong, and parseAllTimes returns an error.
+// parseAllTimes parses times in the given format. It returns an error for a numeric time that is not between 1990 and
+// 2100, because the unit is then probably wrong.
 func parseAllTimes(texts []string, f timeFormat) (all []int64, err error) {
 	for _, text := range texts {
 		at, err := f.parseTime(text)

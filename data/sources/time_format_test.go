@@ -17,8 +17,8 @@ func parseTime(t *testing.T, format, zone, text string) (string, error) {
 	return time.Unix(0, at).UTC().Format(time.RFC3339), err
 }
 
-// TestZoneAbbreviations: a time with a zone abbreviation is used only if the abbreviation has an offset in the
-// configured zone.
+// TestZoneAbbreviations checks that a time with a zone abbreviation is only accepted if the configured zone uses the
+// abbreviation.
 func TestZoneAbbreviations(t *testing.T) {
 	const suffix = "2006-01-02 15:04:05 MST"
 	for _, tt := range []struct{ format, zone, text, want string }{
@@ -51,8 +51,8 @@ func TestZoneAbbreviations(t *testing.T) {
 	}
 }
 
-// TestAbbreviationAdvice: the advice for a time with an unknown abbreviation is a zone, and does not depend on whether
-// the layout is set already.
+// TestAbbreviationAdvice checks that the advice for an unknown abbreviation is a zone, whether or not the layout is
+// set.
 func TestAbbreviationAdvice(t *testing.T) {
 	const text = "Sun Mar  1 00:00:00 EST 2026"
 	for _, format := range []string{"", time.UnixDate} {
@@ -78,7 +78,7 @@ func TestAbbreviationAdvice(t *testing.T) {
 	}
 }
 
-// TestLayoutsThatMislead: package time accepts these layouts, but reads wrong times with them.
+// TestLayoutsThatMislead checks that layouts with which package time parses wrong times are rejected.
 func TestLayoutsThatMislead(t *testing.T) {
 	for layout, want := range map[string]string{
 		"2006-01-02 15:04:05+0100":      "the offset +0100: write the offset as -0700 or -07:00",
@@ -118,7 +118,7 @@ func TestLayoutsThatMislead(t *testing.T) {
 	}
 }
 
-// TestDateAlone: a date without a time is midnight if the layout begins with a whole date, whatever its form.
+// TestDateAlone checks that a date without a time is midnight if the layout starts with a complete date in any form.
 func TestDateAlone(t *testing.T) {
 	for _, tt := range []struct{ format, text, want string }{
 		{"02.01.06 15:04", "01.03.26", "2026-03-01T00:00:00Z"},
@@ -135,7 +135,7 @@ func TestDateAlone(t *testing.T) {
 	}
 }
 
-// TestPlausibleFormat: for times that are too early in one format, another one is found in which they are between 1990
+// TestPlausibleFormat checks that for times that are too early another format is found in which they are between 1990
 // and 2100.
 func TestPlausibleFormat(t *testing.T) {
 	for _, tt := range []struct{ format, first, last, want string }{

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// station is a device with the inputs a and b of a task, which come from a broker as JSON, and how much it knows.
+// station is a device with the inputs a and b of a task, which a broker delivers as JSON.
 type station struct {
 	t       *testing.T
 	gateway mqtt.Conn
@@ -28,7 +28,7 @@ type station struct {
 	at      int64 // time of the next reading, in seconds
 }
 
-// newStation follows the rows of a task whose target is b, in a second or, with a wait, as a label.
+// newStation follows the rows of a task. The target is b one second later, or b as a label if wait is set.
 func newStation(t *testing.T, wait time.Duration, before func(*station)) *station {
 	b := memory.New(memory.Options{})
 	s := &station{t: t, gateway: b.Connect("gateway", nil), env: envAt(t.TempDir()), at: time.Now().Unix(),
@@ -56,7 +56,7 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	return s
 }
 
-// hear has a number of seconds pass in the data: a measures, and b says a payload in which %d is the time.
+// hear delivers readings of a and b for the given number of seconds. b is a payload in which %d is the time.
 func (s *station) hear(seconds int, b string) {
 	s.t.Helper()
 	for range seconds {
@@ -76,7 +76,8 @@ func (s *station) hear(seconds int, b string) {
 	pass(ringWriteInterval)
 }
 
-// wants takes a snapshot: it has rows, or tells column and reason, and the troubles have that text.
+// wants takes a snapshot. It checks for rows, or for an error with column and reason, and for a trouble with the given
+// text.
 func (s *station) wants(when string, column, reason, trouble string) {
 	s.t.Helper()
 	_, err := s.rows.Snapshot()
@@ -91,17 +92,18 @@ func (s *station) wants(when string, column, reason, trouble string) {
 	}
 }
 
-// TestTroubles has each trouble of docs/DATA.md told after its time, with column and reason, and over by itself.
+// TestTroubles checks that each trouble of docs/DATA.md is reported in time, with column and reason, and ends by
+// itself.
 func TestTroubles(t *testing.T) {
 	for name, do := range troubleCases {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, do) })
 	}
 }
 
-// goodPayload is a reading that b says, with the time left open.
+// goodPayload is a reading of b in which %d is the time.
 const goodPayload = `{"t":%d,"v":2}`
 
-// troubleCases are the ways in which a device gets into a trouble and out of it, each in a bubble of synctest.
+// troubleCases contains the ways in which a device enters and leaves a trouble, each in a synctest bubble.
 var troubleCases = map[string]func(t *testing.T){
 	"a topic that never speaks": func(t *testing.T) {
 		s := newStation(t, 0, nil)

@@ -7,34 +7,34 @@ import (
 	"strings"
 )
 
-// ColumnSummary describes the values of a column, or of an input.
+// ColumnSummary describes the values of a column or an input.
 type ColumnSummary struct {
 	Name       string `json:"name"`
-	FileColumn string `json:"in,omitempty"` // its name in the file, if that is another
+	FileColumn string `json:"in,omitempty"` // name in the file, if it is different
 	Unit       string `json:"unit,omitempty"`
-	Used       uint64 `json:"used"` // values
+	Used       uint64 `json:"used"` // number of used values
 	Missing    uint64 `json:"missing"`
-	Unused     uint64 `json:"unused"` // that are there and cannot be used
-	// The next four are of those used, if they are numbers. Sigma is that of the values themselves, divided by their
-	// number.
+	Unused     uint64 `json:"unused"` // number of values that cannot be used
+	// Min, Mean, Sigma and Max describe the used values if they are numbers. Sigma is the population standard
+	// deviation.
 	Min   float64 `json:"min"`
 	Mean  float64 `json:"mean"`
 	Sigma float64 `json:"sigma"`
 	Max   float64 `json:"max"`
-	// Histogram counts values between Min and Max, at most 512 of them; or those of each of Texts, the classes of an
-	// input or the first texts of a column whose values are mostly no numbers.
+	// Histogram contains the counts of up to 512 sampled values between Min and Max. If Texts is set, it contains the
+	// count of each text. Texts are the classes of an input, or the first texts of a column that contains mostly texts.
 	Histogram []int    `json:"histogram"`
 	Texts     []string `json:"texts,omitempty"`
 }
 
 const (
-	// MaxHistogramSample is how many values of a column are kept for its histogram.
+	// MaxHistogramSample is the maximum number of sampled values for the histogram of a column.
 	MaxHistogramSample = 512
-	// cellsOfHistogram is how many cells it has.
+	// cellsOfHistogram is the number of cells of a histogram.
 	cellsOfHistogram = 16
 )
 
-// runningStats describes numbers that come one after the other.
+// runningStats computes statistics of a stream of numbers.
 type runningStats struct {
 	Count                              uint64
 	low, high, mean, squaredDeviations float64
@@ -52,7 +52,7 @@ func (m *runningStats) AddValue(v float64) {
 	m.sample.AddValue(v)
 }
 
-// writeToSummary adds what was measured to a summary.
+// writeToSummary writes the statistics to a summary.
 func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	s.Used = m.Count
 	if m.Count == 0 {
@@ -61,7 +61,7 @@ func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	s.Min, s.Mean, s.Max = m.low, clampToFinite(m.mean), m.high
 	s.Sigma = clampToFinite(math.Sqrt(m.squaredDeviations / float64(m.Count)))
 	s.Histogram = make([]int, cellsOfHistogram)
-	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // which does not overflow
+	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // divided first, so that the difference does not overflow
 	for _, v := range m.sample.All {
 		cell := 0
 		if width > 0 {
@@ -71,22 +71,22 @@ func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	}
 }
 
-// clampToFinite has sums of the largest numbers be finite, as JSON needs them.
+// clampToFinite replaces infinities by the largest finite numbers and NaN by 0, because JSON cannot represent them.
 func clampToFinite(v float64) float64 {
-	if math.IsNaN(v) { // they overflowed both ways
+	if math.IsNaN(v) { // positive and negative overflow
 		return 0
 	}
 	return max(min(v, math.MaxFloat64), -math.MaxFloat64)
 }
 
-// ReservoirSample is a random sample of all values that were added: all of them as long as there is room.
+// ReservoirSample is a random sample of bounded size. It contains all added values until it is full.
 type ReservoirSample[E any] struct {
 	All       []E
 	SeenCount int
 	draw      *rand.Rand
 }
 
-// AddValue adds a value to the sample. Once the sample is full, it replaces a random value or is left out.
+// AddValue adds a value to the sample. If the sample is full, the value replaces a random one or is dropped.
 func (s *ReservoirSample[E]) AddValue(e E) {
 	s.SeenCount++
 	if len(s.All) < MaxHistogramSample {
@@ -94,17 +94,17 @@ func (s *ReservoirSample[E]) AddValue(e E) {
 		return
 	}
 	if s.draw == nil {
-		s.draw = rand.New(rand.NewPCG(1, 2)) // the same elements of the same values
+		s.draw = rand.New(rand.NewPCG(1, 2)) // fixed seed, so that the sample is reproducible
 	}
 	if i := s.draw.IntN(s.SeenCount); i < MaxHistogramSample {
 		s.All[i] = e
 	}
 }
 
-// MaxDistinctTexts is the maximum number of different texts of a column that are kept.
+// MaxDistinctTexts is the maximum number of distinct texts stored per column.
 const MaxDistinctTexts = 16
 
-// textCounts counts texts, of which it knows the first.
+// textCounts counts texts, and stores the first distinct ones with their counts.
 type textCounts struct {
 	distinctTexts []string
 	counts        []int
@@ -116,7 +116,7 @@ func (t *textCounts) AddText(text string) {
 	i := slices.Index(t.distinctTexts, text)
 	if i < 0 && len(t.distinctTexts) < MaxDistinctTexts {
 		i = len(t.distinctTexts)
-		// a cell holds its record
+		// copy, because the cell refers to its whole record
 		t.distinctTexts, t.counts = append(t.distinctTexts, strings.Clone(text)), append(t.counts, 0)
 	}
 	if i >= 0 {

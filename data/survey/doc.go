@@ -1,3 +1,3 @@
-// Package survey describes a source of rows for a person: its columns, what is wrong with its lines or readings, and
-// which changes of the configuration correct it.
+// Package survey describes a source of rows for users: its columns, the faults of its lines or readings, and the
+// configuration changes that correct them.
 package survey

@@ -11,62 +11,63 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StoredSource is a source as it is on the disk: a file, or the readings that a [data.ReadingCollector] has kept. It
-// collects nothing, so a collector may run meanwhile.
+// StoredSource is the stored data of a source: a file, or the ring of a [data.ReadingCollector]. It collects nothing,
+// so a collector may run at the same time.
 type StoredSource interface {
 	data.Source
-	// SourceSurvey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
+	// Survey reads and describes the whole source. w is the query of a task; nil if no task is known.
 	Survey(w *data.RowQuery) *SourceSurvey
 }
 
-// SourceSurvey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
+// SourceSurvey describes the columns and faults of a source. Its size is bounded for a source of any size.
 type SourceSurvey struct {
-	SourcePath      string          `json:"source"` // the file, or the folder of the ring
-	LineCount       int             `json:"lines"`  // of a file, below the header; or readings
+	SourcePath      string          `json:"source"` // path of the file, or of the folder of the ring
+	LineCount       int             `json:"lines"`  // number of lines below the header, or of readings
 	EarliestTime    time.Time       `json:"first,omitzero"`
-	LatestTime      time.Time       `json:"last,omitzero"` // of the times
+	LatestTime      time.Time       `json:"last,omitzero"` // latest time of a line or reading
 	Columns         []ColumnSummary `json:"columns"`
-	UnwantedColumns []string        `json:"others,omitempty"` // names that are not wanted
-	// ConfigChanges are what the section needs for the file. If there are any, all else is as if they were made.
+	UnwantedColumns []string        `json:"others,omitempty"` // names of columns that the query does not require
+	// ConfigChanges lists the changes of the section that the file requires. The other fields are computed as if the
+	// changes had been made.
 	ConfigChanges []SuggestedConfigChange `json:"changes,omitempty"`
 	Faults        []*DataFaultGroup       `json:"faults,omitempty"`
 }
 
-// DataFaultGroup are those of a column that have the same reason.
+// DataFaultGroup contains the faults of one column with the same reason.
 type DataFaultGroup struct {
-	Column      string            `json:"column,omitempty"` // its name in the task; "" = of the whole source
+	Column      string            `json:"column,omitempty"` // name in the task; empty means the whole source
 	Reason      data.UnusedReason `json:"reason"`
 	Count       int               `json:"count"`
-	FirstFaults []DataFault       `json:"first"`               // the first ones
-	LastLine    int               `json:"last_line,omitempty"` // line of the last one
-	// LastFile is the file of the last one, if the source has several; empty = the source.
+	FirstFaults []DataFault       `json:"first"`               // first faults of the group
+	LastLine    int               `json:"last_line,omitempty"` // line of the last fault
+	// LastFile is the file of the last fault if the source has several files; otherwise empty.
 	LastFile string `json:"last_file,omitempty"`
-	Remedy   string `json:"mend,omitempty"` // what to do, if that is known
+	Remedy   string `json:"mend,omitempty"` // advice for the user, if known
 }
 
-// DataFault is a place, and what is wrong there.
+// DataFault is a single fault with its place.
 type DataFault struct {
-	File    string `json:"file,omitempty"`   // the file, if the source has several; empty = the source
-	Line    int    `json:"line,omitempty"`   // from 1; 0 = of the whole source
-	Column  int    `json:"column,omitempty"` // byte in the line, from 1; 0 = the whole line
+	File    string `json:"file,omitempty"`   // file of the fault if the source has several files; otherwise empty
+	Line    int    `json:"line,omitempty"`   // line number from 1; 0 means the whole source
+	Column  int    `json:"column,omitempty"` // byte offset in the line from 1; 0 means the whole line
 	Problem string `json:"problem"`
 }
 
-// The reasons that only a survey has.
+// Reasons that only a survey reports.
 const (
-	ReasonUnreadable data.UnusedReason = "unreadable" // nothing of the source can be read, or not all
-	// A part of what was recorded is not what was written: it is left out.
+	ReasonUnreadable data.UnusedReason = "unreadable" // the source, or a part of it, cannot be read
+	// ReasonDamaged means that stored data is damaged. The damaged part is skipped.
 	ReasonDamaged         data.UnusedReason = "damaged"
-	ReasonNothingRecorded data.UnusedReason = "unrecorded" // there is no ring yet
-	ReasonNoColumn        data.UnusedReason = "no_column"  // the header lacks it, or has it twice
-	// ReasonAddedFields means that lines have more fields than the header names, and the last ones are not used.
+	ReasonNothingRecorded data.UnusedReason = "unrecorded" // no ring exists yet
+	ReasonNoColumn        data.UnusedReason = "no_column"  // the header lacks the column or contains it twice
+	// ReasonAddedFields means that lines have more fields than the header. The last fields are ignored.
 	ReasonAddedFields data.UnusedReason = "added_fields"
 )
 
-// MaxFaultsPerGroup is how many faults of a column and a reason are told.
+// MaxFaultsPerGroup is the maximum number of faults listed per column and reason.
 const MaxFaultsPerGroup = 20
 
-// AddFault adds a fault.
+// AddFault adds a fault and returns its group.
 func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f DataFault) *DataFaultGroup {
 	i := slices.IndexFunc(s.Faults, func(of *DataFaultGroup) bool { return of.Column == column && of.Reason == why })
 	if i < 0 {
@@ -82,7 +83,7 @@ func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f DataFaul
 	return of
 }
 
-// AddReadFailure adds what keeps the source from being read.
+// AddReadFailure adds a fault for an error that prevents reading the source.
 func (s *SourceSurvey) AddReadFailure(err error) {
 	f := DataFault{Problem: err.Error()}
 	if bad, ok := err.(*data.FileError); ok { //nolint:errorlint // a wrapped one says more
@@ -94,7 +95,7 @@ func (s *SourceSurvey) AddReadFailure(err error) {
 	s.AddFault("", ReasonUnreadable, f)
 }
 
-// ExtendTimeRange notes the time of a line or a reading.
+// ExtendTimeRange extends the time range of the survey to the time of a line or reading.
 func (s *SourceSurvey) ExtendTimeRange(at int64) {
 	t := time.Unix(0, at).UTC()
 	if s.EarliestTime.IsZero() || t.Before(s.EarliestTime) {
@@ -105,23 +106,23 @@ func (s *SourceSurvey) ExtendTimeRange(at int64) {
 	}
 }
 
-// ColumnSurvey is a column, or an input, of a survey.
+// ColumnSurvey is the state of surveying one column or input.
 type ColumnSurvey struct {
 	ColumnSummary
 	NumberStats   runningStats
-	ClassCounts   []int      // how many values had each
-	TextCounts    textCounts // in place of numbers
+	ClassCounts   []int      // number of values of each class
+	TextCounts    textCounts // counts of values that are not numbers
 	CheckReading  func(data.Reading) (float64, data.UnusedReason)
-	labelLateness time.Duration // of a label
-	IsFoundInFile bool          // a file has the column
+	labelLateness time.Duration // label lateness of the input; 0 for other inputs
+	IsFoundInFile bool          // whether a file contains the column
 }
 
-// NewColumnSurvey returns a column of which only the name is known.
+// NewColumnSurvey returns an empty survey of a column with the given name.
 func NewColumnSurvey(name string) *ColumnSurvey {
 	return &ColumnSurvey{ColumnSummary: ColumnSummary{Name: name}}
 }
 
-// NewInputColumnSurvey returns the column of a task's input, whose values are judged by the rules.
+// NewInputColumnSurvey returns the survey of an input of a task. Its values are checked by the rules.
 func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey {
 	c := NewColumnSurvey(in.Name)
 	c.Unit, c.Texts, c.labelLateness, c.CheckReading = in.Unit, in.Classes, in.LabelLateness,
@@ -130,7 +131,7 @@ func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey
 	return c
 }
 
-// CountReading counts a reading, or returns why it is not used. Those before mark are late.
+// CountReading counts a reading. It returns the reason if the reading is rejected. Readings before mark are late.
 func (c *ColumnSurvey) CountReading(r data.Reading, mark int64) data.UnusedReason {
 	v, why := c.CheckReading(r)
 	if why == "" && r.Time < mark-int64(c.labelLateness) {
@@ -150,7 +151,7 @@ func (c *ColumnSurvey) CountReading(r data.Reading, mark int64) data.UnusedReaso
 	return why
 }
 
-// Summary is what is told of a column.
+// Summary returns the summary of the column.
 func (c *ColumnSurvey) Summary() ColumnSummary {
 	s := c.ColumnSummary
 	switch {
@@ -165,12 +166,12 @@ func (c *ColumnSurvey) Summary() ColumnSummary {
 	return s
 }
 
-// HasMostlyTexts reports whether a column of which nobody knows better is of texts.
+// HasMostlyTexts reports whether a column without a check contains more texts than numbers.
 func (c *ColumnSurvey) HasMostlyTexts() bool {
 	return c.CheckReading == nil && c.TextCounts.Count > c.NumberStats.Count
 }
 
-// NeededInputs returns the inputs that the columns of a task are made of.
+// NeededInputs returns the inputs that the columns of a query require.
 func NeededInputs(w *data.RowQuery) []spec.InputSeries {
 	used := w.Inputs()
 	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.InputSeries) bool {
@@ -178,21 +179,21 @@ func NeededInputs(w *data.RowQuery) []spec.InputSeries {
 	})
 }
 
-// SuggestedConfigChange is a key of the section, and the value that it needs.
+// SuggestedConfigChange is a new value for a key of the section.
 type SuggestedConfigChange struct {
-	Key    string `json:"key"` // without that of the section: delimiter; "" = the file itself is to be changed
+	Key    string `json:"key"` // key without the name of the section; empty if the file itself must be changed
 	Value  string `json:"value"`
 	Reason string `json:"why"`
 }
 
-// RowsDescription is what a source gives for a task.
+// RowsDescription describes the rows that a source provides for a task.
 type RowsDescription struct {
 	Snapshot      data.RowSnapshot
-	Columns       []ColumnSummary // of the rows as they are made: the features, then the target if there is one
+	Columns       []ColumnSummary // columns of the raw rows: the features and, if any, the target
 	QualityReport data.QualityReport
 }
 
-// DescribeRows has a source make its rows, and describes them.
+// DescribeRows makes the rows of a source for a query and describes them.
 func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error) {
 	by := &measuringPreparer{w.Preparer, make([]runningStats, len(w.Features)+1)}
 	w.Preparer = by
@@ -209,13 +210,13 @@ func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error)
 	return m, err
 }
 
-// measuringPreparer measures rows as they are made.
+// measuringPreparer computes the statistics of the rows before it prepares them.
 type measuringPreparer struct {
 	data.RowPreparer // may be nil
 	columns          []runningStats
 }
 
-// Prepare implements Preparer.
+// PrepareSamples implements data.RowPreparer.
 func (m *measuringPreparer) PrepareSamples(fresh *learner.Samples[float32], first bool) error {
 	if first {
 		clear(m.columns)
@@ -233,14 +234,14 @@ func (m *measuringPreparer) PrepareSamples(fresh *learner.Samples[float32], firs
 	return m.RowPreparer.PrepareSamples(fresh, first)
 }
 
-// PrepareAgain implements Preparer.
+// PrepareRowsAgain implements data.RowPreparer.
 func (m *measuringPreparer) PrepareRowsAgain(x, y []float32) {
 	if m.RowPreparer != nil {
 		m.RowPreparer.PrepareRowsAgain(x, y)
 	}
 }
 
-// ApplyConfigChanges returns the section with changes.
+// ApplyConfigChanges returns a copy of the section with the changes applied.
 func ApplyConfigChanges(c *data.Config, changes []SuggestedConfigChange) *data.Config {
 	n := *c
 	for _, change := range changes {

@@ -32,7 +32,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// certifiedBroker starts a broker whose certificate counts from one time to another, and returns both.
+// certifiedBroker starts a broker with a certificate that is valid from one time to another. It returns the broker's
+// URL and the certificate.
 func certifiedBroker(t *testing.T, from, until time.Time) (url string, certificate []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +55,7 @@ func certifiedBroker(t *testing.T, from, until time.Time) (url string, certifica
 	return server.URL(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// announceAt has a broker retain an announcement that tells a time.
+// announceAt publishes a retained announcement that carries the time at.
 func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time.Time) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -82,8 +83,8 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	mqtttest.SyncWithBroker(t, s)
 }
 
-// TestDeviceOf1970: a device whose clock begins in 1970 connects to a broker whose certificate counts in 2026, since it
-// has heard the coordinator before, and not to one whose certificate has ended by then.
+// TestDeviceOf1970 checks a device whose clock starts in 1970. If it knows the coordinator's time, it connects to a
+// broker whose certificate is valid in 2026. It does not connect if the certificate has expired by that time.
 func TestDeviceOf1970(t *testing.T) {
 	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
 	in2026 := year(2026).Add(1000 * time.Hour)
@@ -127,7 +128,7 @@ func TestDeviceOf1970(t *testing.T) {
 	}
 }
 
-// until runs an agent until it has obeyed an announcement, or said why it does not connect.
+// until runs an agent until it accepts an announcement or logs why it does not connect.
 func until(t *testing.T, s *settings.Agent, machine time.Time) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +164,7 @@ func until(t *testing.T, s *settings.Agent, machine time.Time) string {
 	return got
 }
 
-// lines calls a function with each line that is written.
+// lines is a writer that calls a function with each written line.
 type lines func(string)
 
 func (l lines) Write(p []byte) (int, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// DoctorTarget returns what the doctor examines for an agent.
+// DoctorTarget returns the broker, folders and data that the doctor examines for an agent.
 func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	cfg, err := agentconfig.AgentConfigForFederation(s)
 	if err != nil {
@@ -31,7 +31,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		broker.PresenceTopic}
 	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
-		// the model, the update, and a successor of each
+		// room for the model, the update and a successor of each
 		Program: "agentd", Federation: s.LocalFederationName, StateDir: filepath.Clean(s.StateDir),
 		NeededFreeBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,
@@ -47,20 +47,20 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.ClientID = own + "-check" // the agent may run
+		o.ClientID = own + "-check" // a different client id, because the agent may be running
 		t.SiteBroker = &doctor.BrokerTarget{Options: o, SubscribedFilters: sources.TopicFilters(&s.Data)}
 	}
 	return t, nil
 }
 
-// announcedTask is the task that a doctor has found at a broker.
+// announcedTask is the announced task found by the doctor at a broker.
 type announcedTask struct {
 	settings *settings.Agent
-	task     *datacheck.TaskWithOrigin // nil = none was found
-	err      error                     // why
+	task     *datacheck.TaskWithOrigin // nil if no task was found
+	err      error                     // reason why no task was found
 }
 
-// findAnnouncement looks for the announcement of the coordinator at a broker.
+// findAnnouncement looks for the coordinator's announcement at the broker with this URL.
 func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
@@ -94,7 +94,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 	return f
 }
 
-// checkDataAgainstTask holds the data against the announced task.
+// checkDataAgainstTask checks the data against the announced task.
 func checkDataAgainstTask(s *settings.Agent, source data.Source, announced *announcedTask) []doctor.Finding {
 	bad := func(err error) []doctor.Finding {
 		return []doctor.Finding{{Subject: "data", State: doctor.Bad, Observation: err.Error(),

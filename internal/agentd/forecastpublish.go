@@ -12,14 +12,14 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// forecastJSON is a forecast as it is published.
+// forecastJSON is the published form of a forecast.
 type forecastJSON struct {
-	RowTime        *time.Time `json:"time,omitempty"`            // of the row
-	TargetTime     *time.Time `json:"for,omitempty"`             // the time that the prediction is for
-	HorizonSeconds *float64   `json:"horizon_seconds,omitempty"` // from Time to For
+	RowTime        *time.Time `json:"time,omitempty"`            // time of the row
+	TargetTime     *time.Time `json:"for,omitempty"`             // time that the prediction is for
+	HorizonSeconds *float64   `json:"horizon_seconds,omitempty"` // TargetTime minus RowTime, in seconds
 	Device         string     `json:"device"`
 	TargetName     string     `json:"target,omitempty"`
-	TargetUnit     string     `json:"unit,omitempty"` // of the target
+	TargetUnit     string     `json:"unit,omitempty"` // unit of the target
 	ModelVersion   string     `json:"model"`          // RUN/VERSION
 	Prediction     float64    `json:"prediction"`
 	Probabilities  []float64  `json:"probabilities,omitempty"`
@@ -40,7 +40,8 @@ func encodeForecast(device string, f predict.Forecast) ([]byte, error) {
 	return json.Marshal(text)
 }
 
-// startPublishingForecasts has the agent publish its forecasts over a connection of their own, which end closes.
+// startPublishingForecasts makes the agent publish its forecasts over a separate connection. The function end closes
+// that connection.
 func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
 	site := s.Predict.SiteBroker()
 	conn, err := daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
@@ -51,7 +52,7 @@ func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *setting
 		return nil, err
 	}
 	done := make(chan struct{})
-	go func() { // the session tells its log what its link does
+	go func() { // drain the events; the session itself logs link changes
 		defer close(done)
 		for range conn.Events() {
 			continue

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
-// TestForecastText is what a subscriber gets.
+// TestForecastText checks the payload that subscribers receive.
 func TestForecastText(t *testing.T) {
 	r, at := -2.5, time.Unix(1456812000, 0).UTC()
 	for want, f := range map[string]predict.Forecast{

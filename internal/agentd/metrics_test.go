@@ -12,8 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// TestAgentMetricsAreShared is for the race detector: each agent of a process
-// reports from a goroutine of its own.
+// TestAgentMetricsAreShared lets the race detector check metrics that several agents of a process update concurrently.
 func TestAgentMetricsAreShared(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	m := NewMetrics(reg, "")

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// configureModelLockAndHook sets the lock of the models, and the command that is told of new ones.
+// configureModelLockAndHook sets the lock of the kept models and the command that runs for each new model.
 func configureModelLockAndHook(cfg *agent.Config, s *settings.Agent) {
 	dir := cfg.StateDir
 	cfg.Predict.LockKeptModels = func() (func() error, error) {
@@ -37,10 +37,10 @@ func configureModelLockAndHook(cfg *agent.Config, s *settings.Agent) {
 	}
 }
 
-// maxHookOutputBytes is how much of a hook's output an error shows.
+// maxHookOutputBytes is the maximum length of the hook output in an error.
 const maxHookOutputBytes = 500
 
-// runModelHook runs a command that is told of a model.
+// runModelHook runs the hook command with a model's description in its environment.
 func runModelHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
 	path, err := filepath.Abs(modelfile.ActiveModelPath(dir))
 	if err != nil {
@@ -49,7 +49,7 @@ func runModelHook(ctx context.Context, command []string, most time.Duration, dir
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.WaitDelay = time.Second // for what it has started, and left with its output
+	cmd.WaitDelay = time.Second // time limit for child processes that keep the output open
 	cmd.Env = append(os.Environ(), "MODEL_FILE="+path, fmt.Sprintf("MODEL_RUN=%d", m.Run),
 		fmt.Sprintf("MODEL_VERSION=%d", m.Version), "MODEL_HASH="+hex.EncodeToString(m.ParameterDigest[:]),
 		"MODEL_TASK="+m.TaskName)
@@ -69,7 +69,7 @@ func runModelHook(ctx context.Context, command []string, most time.Duration, dir
 	return err
 }
 
-// cappedOutput keeps the beginning of what is written.
+// cappedOutput is a writer that keeps only the first bytes.
 type cappedOutput []byte
 
 func (h *cappedOutput) Write(p []byte) (int, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
-// A hook gets the model in its environment. One that fails, or takes too long, is an error with what it has said.
+// TestHook checks that a hook gets the model in its environment. A hook that fails or times out returns an error with
+// its output.
 func TestHook(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no sh")

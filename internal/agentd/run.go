@@ -40,27 +40,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Options are the parts of an agent that come from its process, not from its settings.
+// Options are the parts of an agent that come from its process instead of its settings.
 type Options struct {
 	Logger   *slog.Logger
-	Observer observe.Observer // beside log, metrics and board; may be nil
+	Observer observe.Observer // additional observer besides log, metrics and board; may be nil
 	Metrics  *Metrics
-	// Board has the conditions of the agent. If it is nil, Run makes one.
+	// Board holds the conditions of the agent. If it is nil, Run creates one.
 	Board *status.ConditionBoard
-	// ReportedMetrics has the metrics of this agent alone, for its reports to the coordinator. It is nil where
-	// several agents share a process: these send no reports.
+	// ReportedMetrics gathers the metrics of this agent for its reports to the coordinator. It is nil if several agents
+	// share a process; they send no reports.
 	ReportedMetrics prometheus.Gatherer
-	// OnReady, if set, is called once, when the state is open and the agent is about to run. alive returns an error
-	// if the agent's loop does not answer.
+	// OnReady, if set, is called once, after the state has been opened and before the agent runs. alive returns an
+	// error if the agent's loop does not answer.
 	OnReady func(alive func(ctx context.Context) error)
-	// AgentSigningKey, if set, replaces the key of the settings' key file.
+	// AgentSigningKey, if set, replaces the key from the configured key file.
 	AgentSigningKey ed25519.PrivateKey
 	// ObserveTraffic, if set, is called for each message, in addition to the metrics.
 	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
-	// Now, if set, is the machine's clock for certificates and the months of budgets.
+	// Now, if set, is the clock for certificates and budget months.
 	Now func() time.Time
-	// WrapConnection and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that
-	// the agent hears, Trainer takes the local steps.
+	// WrapConnection and Trainer, if set, come from the laboratory. WrapConnection decorates each broker connection.
+	// Trainer executes the local steps.
 	WrapConnection func(mqtt.Conn) mqtt.Conn
 	Trainer        training.Trainer
 }
@@ -72,7 +72,7 @@ func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	}
 }
 
-// dialBroker opens a session with a broker. Log messages of the session contain name.
+// dialBroker opens a session with a broker. The session's log messages carry name as an attribute.
 func (o *Options) dialBroker(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	log := cfg.Logger.With("connection", name)
@@ -83,7 +83,7 @@ func (o *Options) dialBroker(ctx context.Context, name string, b *settings.Broke
 		}))
 }
 
-// wrapConnection decorates a connection, if the laboratory wants that.
+// wrapConnection decorates a connection with WrapConnection, if set.
 func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 	if err != nil || o.WrapConnection == nil {
 		return conn, err
@@ -94,7 +94,7 @@ func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 // Metrics are the metrics of the agents of one process.
 type Metrics struct{ agentMetrics *agentmetrics.AgentMetrics }
 
-// NewMetrics registers the metrics of agents, with the name of their federation if the device is in several.
+// NewMetrics registers the metrics of agents. The metrics are labelled with the federation if the device is in several.
 func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
 	return &Metrics{agentMetrics: agentmetrics.New(reg, time.Now, federation)}
 }
@@ -107,16 +107,16 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 	return RunAllFederations(ctx, s, o.Logger, func(*settings.Agent) Options { return o })
 }
 
-// sharedDeviceResources is what the agents of a device have in common.
+// sharedDeviceResources holds the resources that the agents of a device share.
 type sharedDeviceResources struct {
-	isStateInMemory bool // a power cut takes the state
+	isStateInMemory bool // the state folder is in memory and is lost on a power cut
 	trainingLock    training.TrainingLock
 	meter           mqtt.TrafficMeter
 	budget          *budget.UplinkBudget
 }
 
-// RunAllFederations runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot
-// go on. of returns the options of a federation's.
+// RunAllFederations runs one agent for each federation of the device. It returns when ctx ends or an agent fails. of
+// returns the options for a federation's settings.
 func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	of func(*settings.Agent) Options) (err error) {
 	dir := filepath.Clean(s.StateDir)
@@ -167,7 +167,6 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	return err
 }
 
-// runAgent runs the agent of a federation.
 func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
 	cfg, err := agentconfig.AgentConfigForFederation(s)
 	if err != nil {
@@ -243,8 +242,8 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
 
-// agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
-// before there is one.
+// agentRoutes returns the API routes of the agent. Models are selected through files instead. present returns the
+// running agent, or nil before it has started.
 func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) []api.Route {
 	return []api.Route{view.StatusRoute(), api.GetRoute(datacheck.TaskPath,
 		"The task that the agent holds its data against.",
@@ -275,13 +274,13 @@ func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) [
 		})}
 }
 
-// KeyRotationResponse is the answer to a wish for another key.
+// KeyRotationResponse is the response to a key rotation request.
 type KeyRotationResponse struct {
 	Rotated bool `json:"rotated"`
 }
 
-// runWithRestarts runs the agent. If the agent finds that an earlier start had a higher number, run raises the number
-// and starts the agent again; so it does when the device has got another key.
+// runWithRestarts runs the agent. It starts the agent again with a higher boot epoch in two cases: an earlier start had
+// a higher one, or the device has a new key.
 func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
@@ -316,7 +315,8 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 	}
 }
 
-// configureMetricsReports sets the readings that an agent reports; without a gatherer there are no reports.
+// configureMetricsReports sets the source of the metrics that an agent reports. Without a gatherer, reports are
+// disabled.
 func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.ReportInterval = 0
@@ -324,8 +324,8 @@ func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gathe
 	r.ReadMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
 }
 
-// startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
-// broker.
+// startCollectingReadings starts the source if it collects readings itself. The source gets its own session with the
+// site's broker.
 func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
 	c, collects := cfg.TaskData.Source.(data.ReadingCollector)
 	if !collects {
@@ -345,7 +345,7 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 	})
 }
 
-// applyDeviceRules makes the agent obey the rules for its device, if any are set.
+// applyDeviceRules makes the agent follow the device rules, if set.
 func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	rules, err := agentconfig.DeviceRules(&s.Device)
 	if err != nil || !rules.HasRules() {

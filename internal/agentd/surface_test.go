@@ -41,15 +41,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files have times of day, which must not depend on the machine.
+// TestMain sets the time zone, because the golden files contain times of day.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
 	m.Run()
 }
 
-// agentEvents are events of an agent and of its machine, each type at least once.
+// agentEvents contains at least one event of each type of the agent and its host.
 var agentEvents = []observe.Event{
-	host.BrokerLinkChanged{IsConnected: true}, // the session says it
+	host.BrokerLinkChanged{IsConnected: true}, // logged by the MQTT session instead
 	host.RefusedSubscriptionsChanged{Filters: []string{"d/a"}, NeighborBrokerFilters: []string{"b/hall/+"}},
 	host.RefusedSubscriptionsChanged{},
 	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestPassed, Topic: "s/a/loop",
@@ -57,7 +57,7 @@ var agentEvents = []observe.Event{
 	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
 		LargeMessageBytes: 61504}},
 	announcement.AnnouncementMissing{Reason: announcement.AccessDenied, Federation: "air"},
-	// the line above says it
+	// already logged by the previous event
 	announcement.AnnouncementMissing{Reason: announcement.NotRetained, Federation: "air"},
 	announcement.AnnouncementMissing{Reason: announcement.OtherFederation, Federation: "air",
 		OtherFederations: []wire.FederationName{"airs"}},
@@ -192,7 +192,7 @@ var agentEvents = []observe.Event{
 	agentround.NeighborEdgesRestored{Round: 3},
 }
 
-// everyTrouble returns a trouble of each kind.
+// everyTrouble returns one trouble of each kind.
 func everyTrouble() (all []data.SourceTrouble) {
 	for _, kind := range data.TroubleKinds() {
 		all = append(all, data.SourceTrouble{Kind: kind, Text: "text of " + string(kind)})
@@ -200,8 +200,8 @@ func everyTrouble() (all []data.SourceTrouble) {
 	return all
 }
 
-// TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
-// line and in readiness with testdata/agent-surface.txt. The conditions stand at the end of the file.
+// TestAgentSurface replays the agent's events. It compares their log lines, status lines and readiness changes with
+// testdata/agent-surface.txt. The file ends with the conditions.
 func TestAgentSurface(t *testing.T) {
 	surface.WantAllEvents(t, agentEvents, "agent", "round/agentround", "host")
 	line := daemon.NewStatusLine()

@@ -25,7 +25,7 @@ type sum struct {
 	B int `json:"b,omitempty"`
 }
 
-// routes add, and fail in each way.
+// routes returns routes that add numbers and routes that fail in each way.
 func routes() []Route {
 	return []Route{
 		GetRoute("/v1/seven", "Seven.", func(*http.Request) (sum, error) { return sum{A: 7}, nil }),
@@ -48,7 +48,7 @@ func routes() []Route {
 	}
 }
 
-// serve serves the routes in a folder, for a client.
+// serve serves the routes in a new folder and returns a client.
 func serve(t *testing.T, changed RequestAuditor) Client {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,14 +58,14 @@ func serve(t *testing.T, changed RequestAuditor) Client {
 	return Client{Program: "test", Dir: dir, Timeout: time.Minute}
 }
 
-// TestSocket: what a client gets of an answer, of each kind of refusal, and of a stream that ends in its middle.
+// TestSocket checks the client's result for a response, for each kind of error, and for a stream that is cut.
 func TestSocket(t *testing.T) {
 	var told []string
 	me := "owner of the state folder"
 	if runtime.GOOS == "linux" {
 		me = fmt.Sprint("uid ", os.Getuid())
 	}
-	var full error // of the witness's disk
+	var full error // error of the auditor's disk
 	c := serve(t, witness{
 		asked:    func() error { return full },
 		answered: func(who string, r *http.Request, _ error) { told = append(told, r.URL.Path+" "+who) },
@@ -116,7 +116,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestNoSocket: a daemon that cannot open its socket says so and works on.
+// TestNoSocket checks that a daemon that cannot open its socket logs the error and continues.
 func TestNoSocket(t *testing.T) {
 	var log strings.Builder
 	ServeSocket(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
@@ -126,7 +126,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// TestTokens: each role may do what it may, from the moment on that the file says so.
+// TestTokens checks the permissions of each role, and that changes of the file take effect immediately.
 func TestTokens(t *testing.T) {
 	const viewer, operator = "view-0123456789abcdef", "operate-0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -183,7 +183,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestListen serves over TCP until its context ends.
+// TestListen checks that the API is served over TCP until the context ends.
 func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -213,7 +213,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestDocument: it has each route and its types, and a client finds it where it is told to.
+// TestDocument checks that the document contains each route and its types, and that it is served at its path.
 func TestDocument(t *testing.T) {
 	c := serve(t, nil)
 	text, err := c.CallRaw(t.Context(), http.MethodGet, "/v1/openapi.json", "application/json", nil)
@@ -239,7 +239,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// witness is told by functions.
+// witness is a RequestAuditor that calls functions.
 type witness struct {
 	asked    func() error
 	answered func(who string, r *http.Request, err error)

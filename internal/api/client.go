@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Client speaks to a running daemon over the socket in its state folder.
+// Client is a client of a running daemon. It connects to the socket in the daemon's state folder.
 type Client struct {
 	Program, Dir string
-	// Timeout is how long the daemon has for its answer.
+	// Timeout is the time limit for the daemon's reply.
 	Timeout time.Duration
 }
 
 // ErrNotRunning says that no daemon listens.
 var ErrNotRunning = errors.New("it does not run")
 
-// Call sends in, unless it is nil, and decodes the answer into out, unless that is nil.
+// Call sends in as JSON and decodes the reply into out. Either may be nil.
 func (c Client) Call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -40,7 +40,7 @@ func (c Client) Call(ctx context.Context, method, path string, in, out any) erro
 	return json.Unmarshal(answer, out)
 }
 
-// CallRaw sends a body and returns the answer, which may have as many bytes as the daemon sends.
+// CallRaw sends a body and returns the complete reply, without a size limit.
 func (c Client) CallRaw(ctx context.Context, method, path, accept string, body []byte) ([]byte, error) {
 	r, err := c.CallStream(ctx, method, path, accept, body)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c Client) CallRaw(ctx context.Context, method, path, accept string, body [
 	return answer, c.explainError(err)
 }
 
-// CallStream is CallRaw for an answer that is read by and by.
+// CallStream is like CallRaw but returns the reply as a stream.
 func (c Client) CallStream(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Program+path, bytes.NewReader(body))
 	if err != nil {
@@ -99,7 +99,7 @@ func (c Client) explainError(err error) error {
 	return err
 }
 
-// notRunningError is ErrNotRunning without a text: the sentence says it.
+// notRunningError is ErrNotRunning without a text, because the surrounding message already says it.
 type notRunningError struct{}
 
 func (notRunningError) Error() string        { return "" }

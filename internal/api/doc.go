@@ -1,4 +1,3 @@
-// Package api is the HTTP interface of a daemon: JSON over a socket in its state folder, and over TCP where a token is
-// configured. The commands of the daemon use it, and so may other programs. Routes describe themselves, so that the
-// OpenAPI document is made of them.
+// Package api is the HTTP API of a daemon. It serves JSON over a socket in the state folder, and over TCP if a token is
+// configured. The daemon's commands and other programs use it. The OpenAPI document is generated from the routes.
 package api

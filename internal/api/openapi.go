@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// jsonObject is a JSON object of the document; json.Marshal sorts its keys.
+// jsonObject is a JSON object of the document. json.Marshal sorts its keys.
 type jsonObject = map[string]any
 
 // OpenAPIDocument returns the OpenAPI 3.0 description of routes, as JSON.
@@ -31,7 +31,7 @@ func OpenAPIDocument(title, version string, routes []Route) []byte {
 		"security": []jsonObject{{"token": []string{}}},
 	}, "", "  ")
 	if err != nil {
-		panic(err) // maps, lists, texts and bools always have an encoding
+		panic(err) // cannot happen: the document contains only maps, lists, strings and bools
 	}
 	return append(text, '\n')
 }
@@ -71,7 +71,7 @@ func describeParameter(name, in string, required bool, about string) jsonObject 
 	return p
 }
 
-// describeContent describes a body: of a type of its own, or JSON of the value's type.
+// describeContent describes a body: binary with the given content type, or JSON of the value's type.
 func (d *openAPIBuilder) describeContent(contentType string, value any) jsonObject {
 	if contentType != "" {
 		return jsonObject{contentType: jsonObject{"schema": jsonObject{"type": "string", "format": "binary"}}}
@@ -79,7 +79,7 @@ func (d *openAPIBuilder) describeContent(contentType string, value any) jsonObje
 	return jsonObject{"application/json": jsonObject{"schema": d.describeType(reflect.TypeOf(value))}}
 }
 
-// describeType describes a type as encoding/json writes it. Structs are described once, by name.
+// describeType describes the JSON encoding of a type. Structs are described once, by name.
 func (d *openAPIBuilder) describeType(t reflect.Type) jsonObject {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -108,7 +108,7 @@ func (d *openAPIBuilder) describeStructByName(t reflect.Type) jsonObject {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if d.schemas[name] == nil {
 		properties, required := jsonObject{}, []string{}
-		d.schemas[name] = jsonObject{} // for one that holds itself
+		d.schemas[name] = jsonObject{} // placeholder for recursive types
 		for i := range t.NumField() {
 			f := t.Field(i)
 			key, more, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -128,14 +128,14 @@ func (d *openAPIBuilder) describeStructByName(t reflect.Type) jsonObject {
 	return jsonObject{"$ref": "#/components/schemas/" + name}
 }
 
-// WithOpenAPIRoute returns the routes and one more, which answers with their description.
+// WithOpenAPIRoute returns the routes and an additional route that serves their description.
 func WithOpenAPIRoute(title, version string, routes []Route) []Route {
 	var text []byte
 	all := append(routes, Route{Method: http.MethodGet, Path: "/v1/openapi.json", Role: RoleView,
 		Summary: "This description.", ResponseContentType: "application/json",
 		serve: func(w http.ResponseWriter, _ *http.Request) error {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(text) // the client may have gone
+			_, _ = w.Write(text) // the client may have disconnected
 			return nil
 		}})
 	text = OpenAPIDocument(title, version, all)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUserName names the user at the other end of a Unix socket.
+// peerUserName returns the name of the user at the other end of a Unix socket.
 func peerUserName(c net.Conn) string {
 	name := "unknown user"
 	conn, ok := c.(*net.UnixConn)
@@ -18,7 +18,7 @@ func peerUserName(c net.Conn) string {
 	if err != nil {
 		return name
 	}
-	_ = raw.Control(func(fd uintptr) { // an error leaves the name
+	_ = raw.Control(func(fd uintptr) { // on an error the name stays unknown
 		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			name = "uid " + strconv.FormatUint(uint64(cred.Uid), 10)
 		}

@@ -13,42 +13,42 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// Role is what a token allows.
+// Role is a set of permissions granted by a token.
 type Role string
 
-// The roles. Who may operate may view.
+// The roles. RoleOperate includes RoleView.
 const (
 	RoleView    Role = "view"
 	RoleOperate Role = "operate"
 )
 
-// Caller is who asks, and what it may do; without a role, nothing.
+// Caller identifies the sender of a request and its role. Without a role, all requests are denied.
 type Caller struct {
 	Role Role
-	Name string // for the log
+	Name string // name for the log
 }
 
-// Route is one operation.
+// Route is one operation of the API.
 type Route struct {
 	Method          string
-	Path            string // as in http.ServeMux, with {names}
+	Path            string // pattern for http.ServeMux, with {names}
 	Role            Role
 	Summary         string
 	QueryParameters []QueryParameter
 	RequestType,
-	ResponseType any // a value of the type of the body and of the answer, for the document; nil if there is none
-	ResponseContentType string // of the answer; JSON if it is empty
+	ResponseType any // value of the body's and the response's type, for the document; nil if there is none
+	ResponseContentType string // content type of the response; empty for JSON
 
 	serve func(w http.ResponseWriter, r *http.Request) error
 }
 
-// QueryParameter is one of a route's query.
+// QueryParameter is a query parameter of a route.
 type QueryParameter struct{ Name, About string }
 
-// maxBody bounds a request's body: a task file has less than 1 MiB.
+// maxBody is the maximum size of a request body. A task file has less than 1 MiB.
 const maxBody = 2 << 20
 
-// GetRoute makes a route that answers with what do returns.
+// GetRoute returns a GET route that responds with the result of do. It needs RoleView.
 func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...QueryParameter) Route {
 	var out Out
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, QueryParameters: query,
@@ -63,10 +63,10 @@ func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, erro
 		}}
 }
 
-// EmptyBody is the body of a request that has none.
+// EmptyBody is the body type of requests without a body.
 type EmptyBody struct{}
 
-// PostRoute makes a route that takes a body and answers with what do returns. It needs the role Operate.
+// PostRoute returns a POST route that decodes a body and responds with the result of do. It needs RoleOperate.
 func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
@@ -86,8 +86,8 @@ func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In
 		}}
 }
 
-// StreamRoute makes a route that writes its answer itself, of another type than JSON. After an error in the middle of
-// it the connection is cut, so that nobody takes a part for the whole.
+// StreamRoute returns a GET route that writes its response itself, with another content type than JSON. After an error
+// in the middle, the connection is aborted, so that a partial response is not mistaken for a complete one.
 func StreamRoute(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
@@ -101,7 +101,6 @@ func StreamRoute(path, summary, contentType string, do func(w io.Writer, r *http
 		}}
 }
 
-// countingWriter counts what is written.
 type countingWriter struct {
 	io.Writer
 	writtenBytes int
@@ -119,7 +118,7 @@ func (r Route) WithRole(role Role) Route {
 	return r
 }
 
-// decodeRequestBody reads a body strictly; an empty one leaves in as it is.
+// decodeRequestBody decodes a body strictly. An empty body leaves in unchanged.
 func decodeRequestBody(r *http.Request, in any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
@@ -136,14 +135,14 @@ func decodeRequestBody(r *http.Request, in any) error {
 	return nil
 }
 
-// textRenderer is an answer that may also be shown as text.
+// textRenderer is a response that can also be rendered as text.
 type textRenderer interface {
-	// Draw returns the text, no line wider than width.
+	// Draw returns the text with lines of at most width characters.
 	Draw(width int) string
 }
 
-// writeResponse writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command
-// of another version can show it.
+// writeResponse writes the response as JSON or, if the client accepts plain text, as text of the requested width. The
+// daemon renders the text, so that a command of another version can show it.
 func writeResponse(w http.ResponseWriter, r *http.Request, out any) {
 	if d, ok := out.(textRenderer); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		width, err := strconv.Atoi(r.URL.Query().Get("width"))
@@ -151,41 +150,41 @@ func writeResponse(w http.ResponseWriter, r *http.Request, out any) {
 			width = 160
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, d.Draw(width)) // the client may have gone
+		_, _ = io.WriteString(w, d.Draw(width)) // the client may have disconnected
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(out) // the client may have gone
+	_ = e.Encode(out) // the client may have disconnected
 }
 
-// Error is the answer to a request that was not carried out.
+// Error is the response to a request that failed.
 type Error struct {
 	Status  int    `json:"-"`
 	Problem string `json:"problem"`
-	// IsConfigInvalid says that a configuration is wrong, whose lines Problem names.
+	// IsConfigInvalid reports that Problem lists the invalid lines of a configuration.
 	IsConfigInvalid bool `json:"wrong,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Problem }
 
-// BadRequest is the error of a request that asks for what cannot be.
+// BadRequest returns the error for an invalid request.
 func BadRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Conflict is the error of a request that does not go with what is.
+// Conflict returns the error for a request that conflicts with the current state.
 func Conflict(format string, args ...any) *Error {
 	return &Error{Status: http.StatusConflict, Problem: fmt.Sprintf(format, args...)}
 }
 
-// NotFound is the error of a request for what is not there.
+// NotFound returns the error for a resource that does not exist.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
 }
 
-// toAPIError makes an answer of any error.
+// toAPIError converts any error to an *Error.
 func toAPIError(err error) *Error {
 	var known *Error
 	var wrong *config.Error
@@ -198,16 +197,16 @@ func toAPIError(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
 }
 
-// RequestAuditor is told of every request that may change something, with the name of who makes it.
+// RequestAuditor is notified of every request that may change something, with the name of the caller.
 type RequestAuditor interface {
-	// BeforeRequest is told before it is carried out. An error refuses it.
+	// BeforeRequest is called before a request is executed. An error rejects the request.
 	BeforeRequest(who string, r *http.Request) error
-	// AfterRequest is told how it ended, also where its caller may not make it.
+	// AfterRequest is called with the result of a request, including a denial.
 	AfterRequest(who string, r *http.Request, err error)
 }
 
-// Handler serves routes. caller returns who makes a request, as [SocketCaller] or [TokenFile.Caller] do. A program
-// whose routes change nothing has no witness.
+// Handler returns a handler for the routes. caller identifies the sender of a request; see [SocketCaller] and
+// [TokenFile.AuthenticateCaller]. witness may be nil for read-only routes.
 func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// MinTokenLength is the fewest characters of a token: `openssl rand -hex 16` makes 32.
+// MinTokenLength is the minimum number of characters of a token. `openssl rand -hex 16` generates 32.
 const MinTokenLength = 16
 
-// TokenFile is the path of a file with a line "ROLE TOKEN NAME" for each token; the name is for the log, and may be
-// absent. The file is read for each request, so that a token that is taken out of it is worth nothing at once.
+// TokenFile is the path of a file with one token per line: "ROLE TOKEN NAME". The optional name is for the log. The
+// file is read for each request, so that a removed token becomes invalid immediately.
 type TokenFile string
 
-// Check returns what is wrong with the file.
+// Check returns an error if the file is invalid.
 func (t TokenFile) Check() error {
 	tokens, err := t.readTokens()
 	if err == nil && len(tokens) == 0 {
@@ -33,7 +33,7 @@ func (t TokenFile) Check() error {
 	return err
 }
 
-// hashedToken has the hash of a token: hashes of one length are compared in constant time.
+// hashedToken is a token's hash with its caller. Hashes have equal lengths and are compared in constant time.
 type hashedToken struct {
 	Caller
 	hash [sha256.Size]byte
@@ -64,8 +64,8 @@ func (t TokenFile) readTokens() (all []hashedToken, err error) {
 	return all, lines.Err()
 }
 
-// AuthenticateCaller returns whose token a request has; without a known one it may do nothing. A file that cannot be
-// readTokens allows nothing.
+// AuthenticateCaller returns the owner of the request's token. Without a known token, or if the file cannot be read,
+// the result has no role.
 func (t TokenFile) AuthenticateCaller(r *http.Request) (c Caller) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	tokens, err := t.readTokens()
@@ -81,7 +81,7 @@ func (t TokenFile) AuthenticateCaller(r *http.Request) (c Caller) {
 	return c
 }
 
-// ServeTCP answers at an address until ctx ends, over TLS unless cfg is nil.
+// ServeTCP serves h at an address until ctx ends. It uses TLS unless cfg is nil.
 func ServeTCP(ctx context.Context, addr string, cfg *tls.Config, h http.Handler, log *slog.Logger) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

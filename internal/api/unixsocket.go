@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// SocketPath is where a daemon with this state folder listens.
+// SocketPath returns the path of the socket of a daemon with this state folder.
 func SocketPath(dir string) string { return filepath.Join(dir, "api.sock") }
 
-// ServeSocket answers on a socket in the state folder until ctx ends. Only the owner of the folder, which is private,
-// can connect, and may do all. A daemon works without the socket, so an error is only logged.
+// ServeSocket serves h on a socket in the state folder until ctx ends. The folder is private, so only its owner can
+// connect, with all permissions. The daemon works without the socket, so an error is only logged.
 func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
 	path := SocketPath(dir)
-	err := os.Remove(path) // left by a process that was killed: the folder is locked, so no other process uses it
+	err := os.Remove(path) // left by a killed process; the folder is locked, so no other process uses it
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		var l net.Listener
 		if l, err = net.Listen("unix", path); err == nil {
@@ -28,18 +28,18 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 				ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 					return context.WithValue(ctx, peerNameContextKey{}, peerUserName(c))
 				}}
-			context.AfterFunc(ctx, func() { _ = server.Close() }) // this removes the file
-			go func() { _ = server.Serve(l) }()                   // until it is closed
+			context.AfterFunc(ctx, func() { _ = server.Close() }) // this also removes the socket file
+			go func() { _ = server.Serve(l) }()                   // returns when the listener is closed
 			return
 		}
 	}
 	log.Warn("commands on this machine cannot reach this program: its socket cannot be opened", "err", err)
 }
 
-// peerNameContextKey is the key of the name of who has connected, in a request's context.
+// peerNameContextKey is the context key of the connected user's name.
 type peerNameContextKey struct{}
 
-// SocketCaller is the caller of a request that came over the socket, who may operate.
+// SocketCaller returns the caller of a request over the socket, with RoleOperate.
 func SocketCaller(r *http.Request) Caller {
 	name, _ := r.Context().Value(peerNameContextKey{}).(string)
 	return Caller{RoleOperate, name}

@@ -12,8 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestColumns wants no line of Go over 120 columns, a tab counting for four. Text in backquotes may be
-// longer.
+// TestColumns checks that no Go line exceeds 120 columns, with tabs of width four. Raw strings may be longer.
 func TestColumns(t *testing.T) {
 	var complaints []string
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
@@ -37,7 +36,7 @@ func TestColumns(t *testing.T) {
 
 const mostColumns = 120
 
-// tooLong complains about long lines.
+// tooLong returns a message for each line that exceeds the limit.
 func tooLong(path string, text []byte) []string {
 	quoted := inBackquotes(text)
 	var complaints []string
@@ -51,7 +50,7 @@ func tooLong(path string, text []byte) []string {
 	return complaints
 }
 
-// inBackquotes returns the lines that a raw string has a part of.
+// inBackquotes returns the numbers of the lines that contain a part of a raw string.
 func inBackquotes(text []byte) map[int]bool {
 	files := token.NewFileSet()
 	file := files.AddFile("", -1, len(text))
@@ -72,7 +71,7 @@ func inBackquotes(text []byte) map[int]bool {
 	}
 }
 
-// TestColumnsRed feeds the rule long and short lines.
+// TestColumnsRed checks that the column rule detects long lines and accepts short lines.
 func TestColumnsRed(t *testing.T) {
 	long := strings.Repeat("x", mostColumns-8)
 	for text, want := range map[string]string{

@@ -1,11 +1,11 @@
-// Package archtest holds the tests that keep the shape of the house, as docs/ARCHITECTURE.md describes it:
+// Package archtest contains tests of the architecture that docs/ARCHITECTURE.md describes:
 //
-//   - floors: a package imports only from the floors below its own (rules_test.go is the plan of the house);
+//   - floors: a package imports only packages on lower floors (rules_test.go assigns the floors);
 //   - purity: the protocol machines and the mathematics read no clock, start no goroutine and do no I/O;
-//   - linking: what agentd must not carry to a device;
-//   - words: every package has a package comment, and every package and dependency is named in the architecture page,
-//     whose names of files and tests are right.
+//   - linking: agentd does not link packages that a device must not carry;
+//   - documentation: every package has a package comment, and the architecture page names every package and dependency
+//     and only existing files and tests.
 //
-// The package has tests only; nothing imports it. Each checker is a function from parsed sources to a list of
-// complaints, and is fed bad sources too, so that every rule is seen red on every run.
+// The package contains tests only. Each checker is a function that turns parsed sources into a list of complaints. Each
+// is also tested with invalid sources, so that every rule is seen to fail.
 package archtest

@@ -13,12 +13,12 @@ import (
 	"testing/fstest"
 )
 
-// TestPackageComments wants every package to say what it is for.
+// TestPackageComments checks that every package has a package comment.
 func TestPackageComments(t *testing.T) {
 	report(t, withoutComment(loadHouse(t)))
 }
 
-// withoutComment complains about packages whose comment is missing or does not start as godoc expects.
+// withoutComment returns a message for each package whose comment is missing or does not begin as godoc requires.
 func withoutComment(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -44,7 +44,7 @@ func hasComment(p pkg) bool {
 	return false
 }
 
-// TestPackageCommentsRed feeds the rule bad and good packages.
+// TestPackageCommentsRed tests withoutComment with invalid and valid packages.
 func TestPackageCommentsRed(t *testing.T) {
 	tests := []struct{ name, file, text, want string }{
 		{"none", "wire/a.go", "package wire\n", `package wire has no package comment: start one with "Package wire "`},
@@ -62,12 +62,12 @@ func TestPackageCommentsRed(t *testing.T) {
 	}
 }
 
-// TestDependenciesAreNamed wants every direct dependency named, with its reason, in docs/ARCHITECTURE.md.
+// TestDependenciesAreNamed checks that docs/ARCHITECTURE.md names every direct dependency.
 func TestDependenciesAreNamed(t *testing.T) {
 	report(t, unnamed(directDependencies(t), architecture(t)))
 }
 
-// architecture is the page that says which package does what, and what it rests on.
+// architecture returns the text of docs/ARCHITECTURE.md, which describes the packages and dependencies.
 func architecture(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile(root + "/docs/ARCHITECTURE.md")
@@ -77,7 +77,8 @@ func architecture(t *testing.T) string {
 	return string(page)
 }
 
-// TestPackagesAreNamed wants every package in docs/ARCHITECTURE.md, by its path or the last word of it.
+// TestPackagesAreNamed checks that docs/ARCHITECTURE.md mentions every package, by its path or by the last element of
+// the path.
 func TestPackagesAreNamed(t *testing.T) {
 	report(t, unplaced(loadHouse(t), architecture(t)))
 }
@@ -93,7 +94,7 @@ func unplaced(pkgs []pkg, page string) []string {
 	return complaints
 }
 
-// TestPackagesAreNamedRed feeds the rule pages with and without the name.
+// TestPackagesAreNamedRed tests the check with pages that do and do not contain the name.
 func TestPackagesAreNamedRed(t *testing.T) {
 	pkgs := loadFiles(t, map[string]string{"mqtt/memory/a.go": "package memory\n"})
 	for page, want := range map[string]string{
@@ -104,7 +105,7 @@ func TestPackagesAreNamedRed(t *testing.T) {
 	}
 }
 
-// TestNamedFilesExist wants every file, folder and test that docs/ARCHITECTURE.md names to exist.
+// TestNamedFilesExist checks that every file, folder and test named in docs/ARCHITECTURE.md exists.
 func TestNamedFilesExist(t *testing.T) {
 	report(t, misnamed(os.DirFS(root), architecture(t)))
 }
@@ -115,14 +116,15 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// misnamed complains about paths that do not exist, and about tests, named as package.TestName, that are in no folder
-// of that name.
+// misnamed returns a message for each path in the page that does not exist, and for each test (written
+// package.TestName) that does not exist.
 func misnamed(fsys fs.FS, page string) []string {
 	var complaints []string
 	tests := testNames(fsys)
 	for _, m := range quoted.FindAllStringSubmatch(page, -1) {
 		name, isWrong := m[1], false
-		if first, _, isPath := strings.Cut(name, "/"); isPath && !strings.Contains(first, ".") { // else it is a module
+		// Skip module paths, whose first element contains a dot.
+		if first, _, isPath := strings.Cut(name, "/"); isPath && !strings.Contains(first, ".") {
 			_, err := fs.Stat(fsys, strings.TrimSuffix(name, "/"))
 			isWrong = err != nil
 		} else if testName.MatchString(name) {
@@ -136,7 +138,7 @@ func misnamed(fsys fs.FS, page string) []string {
 	return complaints
 }
 
-// testNames returns the tests of all folders, each as folder.TestName.
+// testNames returns the names of all tests in the form folder.TestName.
 func testNames(fsys fs.FS) map[string]bool {
 	names := map[string]bool{}
 	_ = fs.WalkDir(fsys, ".", func(file string, _ fs.DirEntry, err error) error {
@@ -152,7 +154,7 @@ func testNames(fsys fs.FS) map[string]bool {
 	return names
 }
 
-// TestNamedFilesExistRed feeds the rule pages with right and wrong names.
+// TestNamedFilesExistRed tests misnamed with pages that contain right and wrong names.
 func TestNamedFilesExistRed(t *testing.T) {
 	fsys := fstest.MapFS{"wire/a_test.go": {Data: []byte("package wire\n\nfunc TestA(t *testing.T) {}\n")}}
 	for page, want := range map[string]string{
@@ -164,7 +166,7 @@ func TestNamedFilesExistRed(t *testing.T) {
 	}
 }
 
-// directDependencies lists the modules that go.mod requires for our own imports.
+// directDependencies returns the modules that go.mod requires directly.
 func directDependencies(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "edit", "-json")
@@ -194,7 +196,7 @@ func directDependencies(t *testing.T) []string {
 	return direct
 }
 
-// unnamed complains about module paths that the page does not hold as whole words.
+// unnamed reports module paths that the page does not contain as whole words.
 func unnamed(modules []string, page string) []string {
 	var complaints []string
 	for _, m := range modules {
@@ -206,7 +208,7 @@ func unnamed(modules []string, page string) []string {
 	return complaints
 }
 
-// TestDependenciesAreNamedRed feeds the rule pages with and without the name.
+// TestDependenciesAreNamedRed tests unnamed with pages that do and do not contain the name.
 func TestDependenciesAreNamedRed(t *testing.T) {
 	modules := []string{"example.org/a/b"}
 	for page, want := range map[string]string{

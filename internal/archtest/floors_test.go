@@ -5,12 +5,13 @@ import (
 	"testing"
 )
 
-// TestFloors keeps the imports running downwards.
+// TestFloors checks that packages import only packages on lower floors.
 func TestFloors(t *testing.T) {
 	report(t, upwardImports(loadHouse(t)))
 }
 
-// upwardImports complains about packages without a floor and about imports that do not run downwards.
+// upwardImports returns a message for each package that has no floor and for each import from the same or a higher
+// floor.
 func upwardImports(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -37,7 +38,7 @@ func upwardImports(pkgs []pkg) []string {
 	return complaints
 }
 
-// standsBeside tells whether an import within one floor is on the list.
+// standsBeside reports whether the list beside allows this import within one floor.
 func standsBeside(from, to string) bool {
 	for _, b := range beside {
 		if matches(b.from, from) && matches(b.to, to) {
@@ -47,7 +48,7 @@ func standsBeside(from, to string) bool {
 	return false
 }
 
-// TestFloorsRed feeds the checker bad and good houses.
+// TestFloorsRed checks that upwardImports detects invalid imports and accepts valid imports.
 func TestFloorsRed(t *testing.T) {
 	imports := func(path string) string { return "package p\nimport _ \"" + module + "/" + path + "\"\n" }
 	tests := []struct {
@@ -83,7 +84,7 @@ func TestFloorsRed(t *testing.T) {
 	}
 }
 
-// TestEveryRuleHasAReason keeps the plan readable: a line without its reason is a line nobody dares to change.
+// TestEveryRuleHasAReason checks that every rule states a reason, because a rule without a reason is hard to change.
 func TestEveryRuleHasAReason(t *testing.T) {
 	for _, r := range rooms {
 		if r.why == "" || r.floor < 1 || r.floor > 6 {

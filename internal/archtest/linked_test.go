@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// linked is one package of a program, as `go list -deps -json` tells it.
+// linked describes one package in the output of `go list -deps -json`.
 type linked struct {
 	ImportPath string
 	Imports    []string
 }
 
-// TestLinks keeps out of the daemons what they never use, on every system that they are built for.
+// TestLinks checks on every supported operating system that the daemons do not link forbidden packages.
 func TestLinks(t *testing.T) {
 	for _, program := range []string{"agentd", "coordinator"} {
 		for _, goos := range []string{"linux", "darwin", "windows", "android"} {
@@ -29,12 +29,13 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// programPackages lists all that a program links, from the standard library up.
+// programPackages lists all packages that a program links, including the standard library.
 func programPackages(t *testing.T, goos, program string) []linked {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports", program)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=arm64", "CGO_ENABLED=0") // which all of them have
+	// This architecture is available on every supported operating system.
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=arm64", "CGO_ENABLED=0")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -53,7 +54,8 @@ func programPackages(t *testing.T, goos, program string) []linked {
 	}
 }
 
-// unwantedLinks complains about each linked package that the rules keep out, and names who imports it.
+// unwantedLinks returns a message for each linked package that the rules forbid. The message lists the packages that
+// import it.
 func unwantedLinks(program string, packages []linked) []string {
 	var complaints []string
 	for _, p := range packages {
@@ -73,7 +75,7 @@ func unwantedLinks(program string, packages []linked) []string {
 	return complaints
 }
 
-// importersOf lists who imports a package, apart from the packages that the same rule already keeps out.
+// importersOf returns the packages that import a package, without those that the same rule already forbids.
 func importersOf(packages []linked, imported, ruled string) []string {
 	var importers []string
 	for _, p := range packages {
@@ -84,7 +86,7 @@ func importersOf(packages []linked, imported, ruled string) []string {
 	return importers
 }
 
-// TestLinksRed feeds the rule programs that link too much, and one that does not.
+// TestLinksRed tests unwantedLinks with programs that link forbidden packages and with a valid program.
 func TestLinksRed(t *testing.T) {
 	const main = module + "/cmd/agentd"
 	for path, want := range map[string]string{

@@ -23,9 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestLogMessages compares every log call in the source of a daemon, also in the descriptions of events, with its
-// level, message and attribute names, with testdata/log-PROGRAM.txt. What is only known when the program runs is shown
-// as "…".
+// TestLogMessages compares the log messages in the source of a daemon with testdata/log-PROGRAM.txt. A line contains
+// the level, the message and the attribute names. Parts that are only known at run time are shown as "…".
 func TestLogMessages(t *testing.T) {
 	for _, program := range []string{"agentd", "coordinator"} {
 		t.Run(program, func(t *testing.T) {
@@ -106,14 +105,14 @@ func logCalls(t *testing.T, program string) []string {
 	return slices.Compact(calls)
 }
 
-// logCallsIn returns the log calls of one package.
+// logCallsIn returns the log calls in the files of one package.
 func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path string, files []*ast.File) []string {
 	t.Helper()
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 	if _, err := config.Check(path, fset, files, &info); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	// function returns the function of log/slog that is called, or "".
+	// function returns the name of the called function of log/slog, or "".
 	function := func(call *ast.CallExpr) string {
 		name := call.Fun
 		if selector, ok := name.(*ast.SelectorExpr); ok {
@@ -125,7 +124,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		}
 		return ""
 	}
-	// describes reports whether the call is observe.EventDescription.Log.
+	// describes reports whether the call is a call of observe.EventDescription.Log.
 	describes := func(call *ast.CallExpr) bool {
 		selector, ok := call.Fun.(*ast.SelectorExpr)
 		if !ok || selector.Sel.Name != "Log" {
@@ -135,8 +134,8 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		return ok && f.Pkg() != nil && f.Pkg().Path() == module+"/observe"
 	}
 	text := func(e ast.Expr) string { return constantText(&info, e) }
-	// keysOf returns the names of attributes: every other argument, or the first argument of functions such as
-	// slog.String.
+	// keysOf returns the attribute names in the arguments of a log call. A name is every other argument, or the first
+	// argument of a function such as slog.String.
 	keysOf := func(args []ast.Expr) []string {
 		var names []string
 		for i := 0; i < len(args); i++ {
@@ -150,7 +149,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		}
 		return names
 	}
-	// inSlices returns the names of the attributes that a function collects in a []any before it logs them.
+	// inSlices returns the names of attributes that a function first collects in a slice and then logs.
 	inSlices := func(f *ast.FuncDecl) []string {
 		var names []string
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -213,7 +212,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 	return calls
 }
 
-// levelText returns the name of a level that is known at compile time, else "…".
+// levelText returns the name of a log level, or "…" if the level is not known at compile time.
 func levelText(info *types.Info, e ast.Expr) string {
 	if v, ok := constant.Int64Val(cmp.Or(info.Types[e].Value, constant.MakeUnknown())); ok {
 		return map[int64]string{-4: "DEBUG", 0: "INFO", 4: "WARN", 8: "ERROR"}[v]
@@ -221,8 +220,8 @@ func levelText(info *types.Info, e ast.Expr) string {
 	return "…"
 }
 
-// constantText returns a text as far as it is known at compile time: of a sum, its constant parts; of fmt.Sprintf, the
-// format. The rest is "…".
+// constantText returns the parts of a string that are known at compile time, such as the format of fmt.Sprintf. It
+// replaces other parts by "…".
 func constantText(info *types.Info, e ast.Expr) string {
 	if v := info.Types[e].Value; v != nil && v.Kind() == constant.String {
 		return constant.StringVal(v)

@@ -14,29 +14,29 @@ import (
 	"testing/fstest"
 )
 
-// root is the module's folder, seen from this package's.
+// root is the relative path of the module's root folder.
 const root = "../.."
 
-// pkg is one folder with Go files. Its test files are not looked at: tests may do what they like.
+// pkg is a package of the module without its test files, to which the rules do not apply.
 type pkg struct {
-	path  string // inside the module: "mqtt/transfer"
+	path  string // path inside the module, such as "mqtt/transfer"
 	files []source
 }
 
-// source is one parsed non-test file, whatever platform it is for.
+// source is a parsed Go file that is not a test. Files of all platforms are included.
 type source struct {
 	*ast.File
 	fset *token.FileSet
 }
 
-// at renders a position as file:line.
+// at formats the position of a node as file:line.
 func (s source) at(n ast.Node) string {
 	p := s.fset.Position(n.Pos())
 	return p.Filename + ":" + strconv.Itoa(p.Line)
 }
 
-// loadModule parses every package of a module. It reads files and not `go list`, so that build tags hide nothing and
-// a tree that does not compile can still be checked.
+// loadModule parses all packages of a module. It reads the files directly instead of calling `go list`, so it ignores
+// build tags and also accepts code that does not compile.
 func loadModule(t *testing.T, fsys fs.FS) []pkg {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -79,7 +79,7 @@ func loadModule(t *testing.T, fsys fs.FS) []pkg {
 	return pkgs
 }
 
-// enter decides whether a folder belongs to the module, by the go command's own rules.
+// enter reports whether a folder belongs to the module according to the rules of the go command.
 func enter(fsys fs.FS, dir string) error {
 	if dir == "." {
 		return nil
@@ -89,12 +89,12 @@ func enter(fsys fs.FS, dir string) error {
 		return fs.SkipDir
 	}
 	if _, err := fs.Stat(fsys, path.Join(dir, "go.mod")); err == nil {
-		return fs.SkipDir // a module of its own, as the tools have
+		return fs.SkipDir // Skip nested modules, such as tools.
 	}
 	return nil
 }
 
-// loadHouse parses this module.
+// loadHouse parses all packages of this module.
 func loadHouse(t *testing.T) []pkg {
 	t.Helper()
 	pkgs := loadModule(t, os.DirFS(root))
@@ -104,7 +104,7 @@ func loadHouse(t *testing.T) []pkg {
 	return pkgs
 }
 
-// loadFiles parses a module given as file name and text, for the tests that must see a rule red.
+// loadFiles parses a module from a map of file names to file contents. Tests of the rules use it.
 func loadFiles(t *testing.T, files map[string]string) []pkg {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -114,7 +114,7 @@ func loadFiles(t *testing.T, files map[string]string) []pkg {
 	return loadModule(t, fsys)
 }
 
-// importPath is the unquoted path of an import.
+// importPath returns the unquoted path of an import.
 func importPath(spec *ast.ImportSpec) string {
 	p, err := strconv.Unquote(spec.Path.Value)
 	if err != nil {
@@ -123,12 +123,11 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// ours cuts the module's path off an import, and tells whether it was there.
+// ours removes the module's path from an import, and reports whether the import belongs to the module.
 func ours(imported string) (string, bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// report fails the test with one error a complaint.
 func report(t *testing.T, complaints []string) {
 	t.Helper()
 	for _, c := range complaints {
@@ -136,8 +135,8 @@ func report(t *testing.T, complaints []string) {
 	}
 }
 
-// wantComplaint fails unless there is exactly one complaint and it holds the given words; with no words, unless there
-// is none.
+// wantComplaint checks that got contains exactly one message and that the message contains words. If words is empty, it
+// checks that got is empty.
 func wantComplaint(t *testing.T, got []string, words string) {
 	t.Helper()
 	switch {

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// TestPageLinks checks every relative link between Markdown pages: the file exists, and so does the anchor.
+// TestPageLinks checks that the file and the anchor of every relative link in Markdown pages exist.
 func TestPageLinks(t *testing.T) {
 	report(t, brokenLinks(t, os.DirFS(root)))
 }
@@ -25,7 +25,7 @@ var (
 	inlineCode = regexp.MustCompile("`[^`]*`")
 )
 
-// brokenLinks complains about links to files and anchors that do not exist.
+// brokenLinks reports links to files or anchors that do not exist.
 func brokenLinks(t *testing.T, fsys fs.FS) []string {
 	t.Helper()
 	var complaints []string
@@ -42,7 +42,7 @@ func brokenLinks(t *testing.T, fsys fs.FS) []string {
 	return complaints
 }
 
-// linkProblem describes the fault of a link. It returns an empty text for a good link, and for a link to another site.
+// linkProblem describes why a link is broken. It returns an empty string for valid links and for links to other sites.
 func linkProblem(fsys fs.FS, pages map[string][]string, file, link string) string {
 	target, anchor, hasAnchor := strings.Cut(link, "#")
 	if strings.Contains(target, ":") {
@@ -61,7 +61,7 @@ func linkProblem(fsys fs.FS, pages map[string][]string, file, link string) strin
 	return ""
 }
 
-// markdownPages returns the lines of all Markdown files outside of code blocks.
+// markdownPages returns the lines of all Markdown files, without code blocks.
 func markdownPages(t *testing.T, fsys fs.FS) map[string][]string {
 	t.Helper()
 	pages := map[string][]string{}
@@ -93,8 +93,8 @@ func markdownPages(t *testing.T, fsys fs.FS) map[string][]string {
 	return pages
 }
 
-// pageAnchors returns the anchors that GitHub gives to the headings of a page, and the anchors that the page sets in
-// HTML.
+// pageAnchors returns the anchors that GitHub derives from the headings of a page, and the anchors that the page sets
+// in HTML.
 func pageAnchors(lines []string) map[string]bool {
 	anchors, count := map[string]bool{}, map[string]int{}
 	for _, line := range lines {
@@ -123,7 +123,7 @@ func pageAnchors(lines []string) map[string]bool {
 	return anchors
 }
 
-// TestPageLinksRed feeds the rule pages with good and broken links.
+// TestPageLinksRed tests brokenLinks with valid and broken links.
 func TestPageLinksRed(t *testing.T) {
 	const b = "# A kind of model, or a loss\n\n## `key`: The *end* of 1.5\n\n## Twice\n## Twice\n\n" +
 		"```\n# In a block\n```\n"

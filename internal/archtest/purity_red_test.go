@@ -2,7 +2,7 @@ package archtest
 
 import "testing"
 
-// TestPurityRed feeds the purity rules bad and good sources.
+// TestPurityRed tests the purity rules with invalid and valid sources.
 func TestPurityRed(t *testing.T) {
 	tests := []struct{ name, file, text, want string }{
 		{"net", "wire/a.go", `package p; import _ "net"`, "wire/a.go:1: pure package wire imports net:"},
@@ -53,7 +53,7 @@ func TestPurityRed(t *testing.T) {
 	}
 }
 
-// TestGlobalRandomnessRed feeds the rule bad and good draws.
+// TestGlobalRandomnessRed tests globalRandomness with invalid and valid sources.
 func TestGlobalRandomnessRed(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"v2", `package p; import "math/rand/v2"; var x = rand.Float64()`,

@@ -9,30 +9,32 @@ import (
 	"testing"
 )
 
-// clockReads are the functions of package time that read the clock or wait for it. Values of time.Time and
-// time.Duration are fine: the host passes them in.
+// clockReads lists the functions of package time that read the clock or wait. The types time.Time and time.Duration are
+// allowed, because callers pass in their values.
 var clockReads = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 
-// builtFor are the names of package runtime that are constants of the build. A kernel may be chosen by them; all else
-// that runtime tells is about the machine at this moment.
+// builtFor lists the constants of package runtime that describe the build. Other names in package runtime describe the
+// current machine and are forbidden.
 var builtFor = []string{"GOARCH", "GOOS"}
 
-// injectedRandomness are the names of math/rand and math/rand/v2 that do not draw from the process-wide source.
+// injectedRandomness lists the names of math/rand and math/rand/v2 that do not use the global random source.
 var injectedRandomness = []string{"Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf", "New", "NewSource", "NewPCG",
 	"NewChaCha8", "NewZipf"}
 
-// TestPurity keeps the machines and the mathematics free of clock, goroutines, I/O and global randomness.
+// TestPurity checks that protocol state machines and mathematical packages do not use clocks, goroutines, I/O or global
+// randomness.
 func TestPurity(t *testing.T) {
 	report(t, impurities(loadHouse(t)))
 }
 
-// TestNoGlobalRandomness holds for every package: what draws from the process-wide source cannot be run again.
+// TestNoGlobalRandomness checks that no package uses the global random source, because its results are not
+// reproducible.
 func TestNoGlobalRandomness(t *testing.T) {
 	report(t, globalRandomness(loadHouse(t)))
 }
 
-// impurities complains about what a pure package must not do. A pure package may import only pure ones of ours, and
-// each of those is checked itself, so the rule holds transitively.
+// impurities returns a message for each forbidden operation in a pure package. A pure package may import only pure
+// packages of this module, so the rule is transitive.
 func impurities(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -88,7 +90,7 @@ func impureFile(pkgPath string, file source) []string {
 	return complaints
 }
 
-// globalRandomness complains about draws from the process-wide source of math/rand.
+// globalRandomness returns a message for each use of the global random source of math/rand.
 func globalRandomness(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -107,8 +109,8 @@ func globalRandomness(pkgs []pkg) []string {
 	return complaints
 }
 
-// selectors finds every `name.Something` in a file where name is what the file calls the imported package. A local
-// variable of that name is taken for the package: rename the variable.
+// selectors returns all selector expressions `name.Something` in a file, where name is the local name of the imported
+// package. It cannot distinguish a local variable with the same name from the package.
 func selectors(file source, imported string) []*ast.SelectorExpr {
 	name := ""
 	for _, spec := range file.Imports {

@@ -4,15 +4,15 @@ import "strings"
 
 const module = "github.com/fedmesh/fedmesh"
 
-// room is one package of the module, or with a path that ends in "/..." all packages under it.
+// room assigns a floor to one package, or to a package and all its subpackages if the path ends in "/...".
 type room struct {
 	path  string
-	floor int  // a package imports only from lower floors
-	pure  bool // see purity_test.go
+	floor int  // floor of the package; it may import only packages on lower floors
+	pure  bool // true if the package must be pure; see purity_test.go
 	why   string
 }
 
-// rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
+// rooms assigns a floor to each package. Add new packages here and in docs/ARCHITECTURE.md.
 var rooms = []room{
 	{"observe", 1, true, "how an event describes itself: every package that reports events imports it, so it imports " +
 		"nothing of ours"},
@@ -126,7 +126,7 @@ var rooms = []room{
 	{"cmd/...", 6, false, "commands wire the rooms together; nobody imports a command"},
 }
 
-// beside lists the imports that are allowed within one floor.
+// beside lists the imports that are allowed between packages on the same floor.
 var beside = []struct{ from, to, why string }{
 	{"internal/...", "internal/...", "the commands of a program share its configuration, status and messages"},
 	{"internal/testkit/...", "lab/launch", "tests start federations with the same code as the laboratory"},
@@ -193,8 +193,8 @@ var beside = []struct{ from, to, why string }{
 	{"internal/testkit/memory", "mqtt", "a transport for tests is written against the session's own types"},
 }
 
-// impureImports may not be imported by a pure package; "/..." covers a path and everything under it, "/*" only what is
-// under it.
+// impureImports lists the packages that a pure package must not import. The pattern "p/..." matches p and its
+// subpackages, and "p/*" matches only the subpackages.
 var impureImports = []struct{ path, why string }{
 	{"net/...", "the host does the I/O: return an effect"},
 	{"os/...", "the host does the I/O: return an effect"},
@@ -208,8 +208,8 @@ var impureImports = []struct{ path, why string }{
 	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
 }
 
-// unlinked may not be linked into a daemon. An importer may be let through where the linker is known to drop
-// what it imports.
+// unlinked lists packages that must not be part of a daemon. The package in `except` may import them, because the
+// linker removes the unused code.
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
 	{"agentd", module + "/internal/testkit/...", "", "a test's launcher is no product"},
@@ -239,7 +239,8 @@ var unlinked = []struct{ program, path, except, why string }{
 	{"coordinator", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 }
 
-// matches tells whether a path is the pattern, lies under p for a pattern "p/*", or does either for "p/...".
+// matches reports whether a path matches a pattern. The pattern "p/*" matches all paths below p, and "p/..." also
+// matches p itself.
 func matches(pattern, path string) bool {
 	if under, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(path, under)
@@ -248,7 +249,7 @@ func matches(pattern, path string) bool {
 	return path == base || tree && strings.HasPrefix(path, base+"/")
 }
 
-// roomOf finds the line of the plan for a path inside the module.
+// roomOf returns the entry of rooms that matches a path inside the module.
 func roomOf(path string) (room, bool) {
 	for _, r := range rooms {
 		if matches(r.path, path) {

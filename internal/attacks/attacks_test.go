@@ -2,16 +2,16 @@ package attacks
 
 import "slices"
 
-// attack is a row of the table.
+// attack is one row of the table of attacks.
 type attack struct {
 	name    string
-	what    string // is tried
-	by      string // whom
-	promise string // what holds; "" where nothing does
+	what    string // action of the attacker
+	by      string // kind of attacker
+	promise string // security property that holds despite the attack; "" if there is none
 	tests   []of
 }
 
-// of are tests of a package.
+// of is a list of test names in the folder of one package.
 type of struct {
 	folder string
 	tests  []string
@@ -19,19 +19,19 @@ type of struct {
 
 func tests(folder string, names ...string) of { return of{folder, names} }
 
-// The adversaries, in the order of what they have.
+// Kinds of attackers, ordered by increasing capabilities.
 const (
-	stranger = "stranger"        // reaches the network
-	broker   = "broker"          // whoever runs it, or has taken it
-	device   = "listed device"   // with a key that the coordinator knows
+	stranger = "stranger"        // can reach the network
+	broker   = "broker"          // operates the broker or controls it
+	device   = "listed device"   // has a key that the coordinator accepts
 	neighbor = "neighbour"       // a listed device that mixes with others
-	thief    = "thief of a key"  // of a device or the coordinator
-	writer   = "writer of files" // in the state folder or on the way of a package
+	thief    = "thief of a key"  // has the key of a device or of the coordinator
+	writer   = "writer of files" // can write in the state folder or replace a package
 )
 
 var attacks = slices.Concat(messages, devices, others)
 
-// messages are what somebody says, or says again.
+// messages lists attacks with forged, replayed or malformed messages.
 var messages = []attack{
 	{"forged announcement", "an announcement signed with another key, or sent by a device",
 		stranger + ", " + broker + ", " + device, "no agent accepts it; a broker with access rules drops it", []of{
@@ -66,7 +66,7 @@ var messages = []attack{
 		[]of{tests("coordinator", "TestHostileMessages")}},
 }
 
-// devices are what a listed device may do to the others.
+// devices lists attacks of an enrolled device on other devices.
 var devices = []attack{
 	{"not a number", "NaN, infinity, 3.4e38 or 1e30 in an update", device,
 		"it is refused or excluded from the model; the device is not drawn for a while", []of{
@@ -115,7 +115,7 @@ var devices = []attack{
 				"TestSittingOutSurvivesARestart", "TestSilenceTakesLittleTime")}},
 }
 
-// others are what is tried at the broker, with keys, and with files.
+// others lists attacks on the broker, with stolen keys, and on files.
 var others = []attack{
 	{"session takeover", "the client id or the address of another device", stranger + ", " + device,
 		"the broker refuses it; two devices with one identity are reported", []of{

@@ -1,4 +1,4 @@
-// Package attacks lists what somebody may try against a federation, and the tests that try it. It has only tests:
-// TestTable holds the list against docs/SECURITY.md and the tests' names, and `make attacks` runs all of them and
-// writes the table there.
+// Package attacks lists attacks on a federation, and the tests that try them. It contains tests only: TestTable
+// compares the list with docs/SECURITY.md and with the names of the tests. `make attacks` runs all listed tests and
+// writes the table into the page.
 package attacks

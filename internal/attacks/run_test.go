@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestAttacks tries each attack by its tests, and writes the table when all promises hold.
+// TestAttacks runs the tests of all attacks, and writes the table into docs/SECURITY.md if all tests pass.
 func TestAttacks(t *testing.T) {
-	wanted := map[string][]string{} // by folder
+	wanted := map[string][]string{} // names of the tests by folder
 	for _, a := range attacks {
 		for _, of := range a.tests {
 			wanted[of.folder] = append(wanted[of.folder], of.tests...)
@@ -50,7 +50,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// run runs tests of a package, and notes which have passed: one that is skipped has not.
+// run runs the named tests of a package and records the tests that passed. A skipped test counts as not passed.
 func run(t *testing.T, folder string, names []string, passed map[string]bool) {
 	t.Helper()
 	command := exec.Command("go", "test", "-json", "-count=1", "-tags", "machine", "-run",

@@ -18,7 +18,7 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// markdown returns the table.
+// markdown returns the table of attacks in Markdown.
 func markdown() string {
 	var b strings.Builder
 	b.WriteString("| attack | tried | by | promise | tests |\n|---|---|---|---|---|\n")
@@ -32,7 +32,7 @@ func markdown() string {
 	return b.String()
 }
 
-// withTable returns the page with the table as it is now.
+// withTable returns the page with its table of attacks replaced by the current table.
 func withTable(t *testing.T, text []byte) []byte {
 	t.Helper()
 	before, rest, found := bytes.Cut(text, []byte(begin))
@@ -43,7 +43,7 @@ func withTable(t *testing.T, text []byte) []byte {
 	return slices.Concat(before, []byte(begin+"\n"+markdown()+"\n"+end), after)
 }
 
-// TestTable: docs/SECURITY.md has the table as it stands here, and every test that it names exists.
+// TestTable checks that docs/SECURITY.md contains the current table, and that every test in the table exists.
 func TestTable(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

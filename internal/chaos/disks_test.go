@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// small puts a file system of this many KiB in the place of a folder, for as long as the test runs. It takes root.
+// small mounts a file system of this many KiB over a folder until the end of the test. It requires root.
 func (p *plant) small(folder string, kib int) {
 	p.t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +37,7 @@ func (p *plant) small(folder string, kib int) {
 	})
 }
 
-// fill takes all room that a folder has left, and returns what gives it back.
+// fill uses up all free space of a folder, and returns a function that frees it again.
 func (p *plant) fill(folder string) (free func()) {
 	p.t.Helper()
 	path := filepath.Join(p.Path(folder), "ballast")
@@ -115,7 +115,7 @@ func TestDisks(t *testing.T) {
 		}})
 }
 
-// damageEach damages each file of a stopped daemon's folder in each way, and starts it again.
+// damageEach damages each file of a stopped daemon's folder in each way, and restarts the daemon after each damage.
 func damageEach(t *testing.T, damages []string, folder string, coordinator bool) string {
 	t.Helper()
 	p := newPlant(t, layout{agents: 3, quorum: 2, deadline: 20 * time.Second})
@@ -142,11 +142,11 @@ func damageEach(t *testing.T, damages []string, folder string, coordinator bool)
 			} else {
 				stopped++
 			}
-			if n := p.models(); n < models-1 { // the damaged one may have been moved aside
+			if n := p.models(); n < models-1 { // one damaged model may have been moved aside
 				t.Errorf("%s %s: of %d models %d are left", name, how, models, n)
 			}
 			p.copyFolder(sound, folder)
-			p.startOne(coordinator) // so that agents and coordinator agree again
+			p.startOne(coordinator) // let agents and coordinator agree on the restored state
 			p.takeOver(coordinator)
 			p.killOne(coordinator)
 		}
@@ -157,7 +157,7 @@ func damageEach(t *testing.T, damages []string, folder string, coordinator bool)
 	return fmt.Sprintf("%d damages: all continue", tried)
 }
 
-// takeOver makes the coordinator's folder, put back from a copy, the newest again.
+// takeOver makes the restored copy of the coordinator's folder the newest state again.
 func (p *plant) takeOver(coordinator bool) {
 	p.t.Helper()
 	if !coordinator {
@@ -165,7 +165,7 @@ func (p *plant) takeOver(coordinator bool) {
 		return
 	}
 	select {
-	case <-p.lead.Ended: // an older copy ends with status 78
+	case <-p.lead.Ended: // the coordinator refuses an older copy with status 78
 		p.startLead("--take-over")
 	case <-time.After(3 * time.Second):
 	}
@@ -188,7 +188,8 @@ func (p *plant) startOne(coordinator bool) {
 	}
 }
 
-// survives starts a damaged daemon. It goes on, or ends with status 78 and says which command to run.
+// survives starts a damaged daemon and reports whether it continues. Otherwise it must end with status 78 and name a
+// command to run.
 func (p *plant) survives(coordinator bool, what string) bool {
 	p.t.Helper()
 	if !coordinator {
@@ -221,7 +222,7 @@ func (p *plant) survives(coordinator bool, what string) bool {
 	}
 }
 
-// filesOf returns the regular files of a folder that damage is tried on: of many models the newest.
+// filesOf returns the regular files of a folder that the test damages: the newest model and all other files.
 func (p *plant) filesOf(folder string) (names []string) {
 	p.t.Helper()
 	var models []string
@@ -241,15 +242,15 @@ func (p *plant) filesOf(folder string) (names []string) {
 		p.t.Fatal(err)
 	}
 	slices.Sort(models)
-	return append(names, models[max(0, len(models)-2):]...) // the newest model and its record
+	return append(names, models[max(0, len(models)-2):]...) // keep only the newest model and its record
 }
 
-// damage damages a file; false where that cannot be done.
+// damage damages a file. It returns false if this damage is not possible.
 func (p *plant) damage(path, older, how string) bool {
 	p.t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return false // it went when the folder was put back
+		return false // the file is missing in the restored folder
 	}
 	switch how {
 	case "deleted":
@@ -277,7 +278,7 @@ func (p *plant) damage(path, older, how string) bool {
 	return true
 }
 
-// copyFolder replaces a folder by a copy of another; names that are not absolute are the federation's.
+// copyFolder replaces a folder by a copy of another. Relative names refer to the federation's folder.
 func (p *plant) copyFolder(from, to string) {
 	p.t.Helper()
 	abs := func(name string) string {

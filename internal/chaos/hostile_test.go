@@ -14,13 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// recorded is what passed at the broker, for who brings it back.
+// recorded holds recorded messages of the federation for replay.
 type recorded struct {
 	mu       sync.Mutex
 	messages []mqtt.Message
 }
 
-// record keeps the newest messages of the federation until the test ends.
+// record records the newest messages of the federation until the end of the test.
 func (p *plant) record() *recorded {
 	p.t.Helper()
 	conn := p.stranger("recorder")
@@ -40,7 +40,7 @@ func (p *plant) record() *recorded {
 	return &r
 }
 
-// any returns one of the messages, with a payload of its own.
+// any returns a copy of a random recorded message.
 func (r *recorded) any(rng *rand.Rand) mqtt.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *recorded) any(rng *rand.Rand) mqtt.Message {
 	return m
 }
 
-// stranger connects somebody who is in no list.
+// stranger connects a client that is not in the list of agents.
 func (p *plant) stranger(name string) mqtt.Conn {
 	p.t.Helper()
 	conn, err := mqtt.Dial(p.t.Context(),
@@ -62,7 +62,7 @@ func (p *plant) stranger(name string) mqtt.Conn {
 	return conn
 }
 
-// flood sends messages for so long, and returns their number.
+// flood sends messages for the given time, and returns their number.
 func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message) int64 {
 	p.t.Helper()
 	var sent atomic.Int64
@@ -74,7 +74,7 @@ func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message
 		both.Go(func() {
 			for time.Now().Before(end) {
 				if conn.Publish(next(rng)) != nil {
-					pause(time.Millisecond) // not connected yet, or ahead of the broker
+					pause(time.Millisecond) // not connected yet, or the outbox is full
 					continue
 				}
 				sent.Add(1)
@@ -106,17 +106,17 @@ func bearsGarbage(t *testing.T) string {
 		m := seen.any(rng)
 		payload := m.Payload
 		switch rng.IntN(4) {
-		case 0: // a bit is flipped
+		case 0: // flip a bit
 			if len(payload) > 0 {
 				payload[rng.IntN(len(payload))] ^= 1 << rng.IntN(8)
 			}
-		case 1: // cut
+		case 1: // truncate
 			payload = payload[:rng.IntN(len(payload)+1)]
-		case 2: // noise
+		case 2: // replace with random bytes
 			for i := range payload {
 				payload[i] = byte(rng.Uint32())
 			}
-		default: // on a topic of another kind
+		default: // send on a topic of another kind
 			m.Topic = seen.any(rng).Topic
 		}
 		return mqtt.Message{Topic: m.Topic, Payload: payload, Retained: m.Retained &&

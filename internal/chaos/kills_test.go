@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// tensors returns a digest of the numbers of a model's file: its metadata may say when and where it was made.
+// tensors returns a digest of the numbers in a model file. It ignores the metadata, which may contain times and places.
 func tensors(t *testing.T, file []byte) string {
 	t.Helper()
 	all, _, err := store.DecodeSafetensors(file)
@@ -29,7 +29,7 @@ func tensors(t *testing.T, file []byte) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// sameAsUndisturbed holds the newest model against that of a federation of the same layout which nobody disturbs.
+// sameAsUndisturbed checks that the newest model equals the model of a federation of the same layout without faults.
 func (p *plant) sameAsUndisturbed(l layout) (version uint64) {
 	p.t.Helper()
 	version = p.version()
@@ -44,7 +44,7 @@ func (p *plant) sameAsUndisturbed(l layout) (version uint64) {
 	return version
 }
 
-// checkHistory wants every round once, in order, and all updates of all agents in it.
+// checkHistory checks that the history contains every round once, in order, with the updates of all agents.
 func (p *plant) checkHistory() {
 	p.t.Helper()
 	lines := p.history()
@@ -68,7 +68,7 @@ func TestKills(t *testing.T) {
 	for _, c := range []struct {
 		name, what    string
 		hidden, kills int
-		most          time.Duration // until a kill
+		most          time.Duration // longest time until the kill
 	}{
 		{"kill_coordinator", "coordinator `kill -9`, model of 12 bytes", 0, 40, 300 * time.Millisecond},
 		{"kill_coordinator_large", "coordinator `kill -9`, model of 1 MB", 65_000, 10, 3 * time.Second},
@@ -121,7 +121,7 @@ func TestKills(t *testing.T) {
 		}})
 }
 
-// median returns the middle one, rounded for a table.
+// median returns the median, rounded for a table.
 func median(all []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2].Round(10 * time.Millisecond)

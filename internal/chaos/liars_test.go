@@ -12,12 +12,12 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestLiars has one device of seven lie for a hundred rounds. The score must stay above a bound.
+// TestLiars runs a hundred rounds in which one of seven devices sends false data. The score must stay above a bound.
 func TestLiars(t *testing.T) {
 	for _, c := range []struct {
 		name, what string
-		how        []string // an option of fedlab fleet
-		kind       string   // of the rounds whose lies are counted; none for a device that only joins
+		how        []string // options of fedlab fleet
+		kind       string   // kind of the rounds in which lies are counted; empty if the device sends none
 		round      string
 	}{
 		{"lie_statistics", "1 of 7 lies in the statistics round: means 10⁶, no spread",

@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// plant is a federation under test: a coordinator and agents as processes on a Mosquitto of its own.
+// plant is a federation under test: a coordinator and agents as processes with their own Mosquitto.
 type plant struct {
 	*testkit.Federation
 	t      *testing.T
@@ -31,24 +31,23 @@ type plant struct {
 	broker *brokers.Mosquitto
 	ids    []string
 	lead   *testkit.Process
-	url    string // where the coordinator serves its metrics
+	url    string // URL of the coordinator's metrics
 	agents map[string]*testkit.Process
-	extra  map[string][]string // further arguments, by agent
+	extra  map[string][]string // additional arguments of each agent
 }
 
-// layout is how a plant is made.
 type layout struct {
 	agents   int
-	quorum   int           // the number of agents unless set
-	deadline time.Duration // of a round; a minute unless set
-	hidden   int           // units of a hidden layer; 0 = a linear model
-	conf     string        // further lines of mosquitto.conf
-	liar     bool          // one more agent, which lie starts
-	round    string        // further keys of round
+	quorum   int           // quorum of a round; 0 means the number of agents
+	deadline time.Duration // deadline of a round; 0 means one minute
+	hidden   int           // units of the hidden layer; 0 means a linear model
+	conf     string        // additional lines of mosquitto.conf
+	liar     bool          // whether to prepare one more agent, which lie starts
+	round    string        // additional keys of the section round
 }
 
-// Every agent has the same number of local steps on all of its rows, so that a model depends on nothing but which
-// updates it has.
+// Every agent takes the same number of local steps on all of its rows, so that a model depends only on the set of
+// updates.
 const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: {constant: 0.05}, model: {%s}}`
 
 func newPlant(t *testing.T, l layout) *plant {
@@ -115,7 +114,7 @@ func (p *plant) startAgent(id string) {
 	p.agents[id] = p.Daemon(p.t, "agentd", id, p.extra[id]...)
 }
 
-// stop stops everyone as systemd does.
+// stop stops all programs with the signal that systemd uses.
 func (p *plant) stop() {
 	p.t.Helper()
 	for _, id := range p.ids {
@@ -124,7 +123,7 @@ func (p *plant) stop() {
 	p.lead.Stop(p.t, syscall.SIGTERM, 0)
 }
 
-// lie starts the device that does not tell the truth.
+// lie starts the device that sends false data.
 func (p *plant) lie(how ...string) *testkit.Process {
 	p.t.Helper()
 	fleet := []string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml"),
@@ -145,7 +144,7 @@ type line struct {
 	R2       *float64
 }
 
-// history returns the lines of the run under way.
+// history returns the lines of the current run.
 func (p *plant) history() (lines []line) {
 	p.t.Helper()
 	data, err := os.ReadFile(p.Path("state/history.jsonl"))
@@ -155,7 +154,7 @@ func (p *plant) history() (lines []line) {
 	for text := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var l line
 		if json.Unmarshal(text, &l) != nil {
-			continue // damaged on purpose
+			continue // the test has damaged this line
 		}
 		if len(lines) > 0 && lines[0].Run != l.Run {
 			lines = nil
@@ -165,7 +164,7 @@ func (p *plant) history() (lines []line) {
 	return lines
 }
 
-// version returns the newest model's, as the history has it.
+// version returns the version of the newest model in the history.
 func (p *plant) version() uint64 {
 	for _, l := range slices.Backward(p.history()) {
 		if l.Kind == "training" && l.Outcome != "abandoned" {
@@ -185,7 +184,7 @@ func (p *plant) r2() float64 {
 	return 0
 }
 
-// abandoned counts the rounds that were.
+// abandoned returns the number of abandoned rounds.
 func (p *plant) abandoned() (n int) {
 	for _, l := range p.history() {
 		if l.Outcome == "abandoned" {
@@ -195,7 +194,7 @@ func (p *plant) abandoned() (n int) {
 	return n
 }
 
-// await waits until the newest model has at least this version, and returns how long that took.
+// await waits until the newest model has at least this version, and returns the waiting time.
 func (p *plant) await(version uint64, long time.Duration) time.Duration {
 	p.t.Helper()
 	began := time.Now()
@@ -210,7 +209,7 @@ func (p *plant) goOn(n int, long time.Duration) time.Duration {
 	return p.await(p.version()+uint64(n), long)
 }
 
-// within waits for what must come.
+// within waits for a condition and fails the test after the timeout.
 func (p *plant) within(long time.Duration, what string, ok func() bool) {
 	p.t.Helper()
 	if err := launch.Until(p.t.Context(), long, ok); err != nil {
@@ -223,15 +222,15 @@ func (p *plant) status() string {
 	return out + errs
 }
 
-// pause lets time pass that belongs to the fault itself: how long the broker is away, say.
+// pause waits for a time that is part of the fault, such as the downtime of the broker.
 func pause(d time.Duration) { <-time.After(d) }
 
-// between draws a time.
+// between draws a random duration.
 func (p *plant) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.rng.Int64N(int64(most-least)))
 }
 
-// answers returns the status code of a page of the coordinator's.
+// answers returns the status code of a page of the coordinator.
 func (p *plant) answers(page string) int {
 	r, err := http.Get(strings.TrimSuffix(p.url, "/metrics") + page)
 	if err != nil {
@@ -242,7 +241,7 @@ func (p *plant) answers(page string) int {
 	return r.StatusCode
 }
 
-// model returns the hash of the model of a version, as the coordinator lists it.
+// model returns the hash of the model of a version, as listed by the coordinator.
 func (p *plant) model(version uint64) string {
 	p.t.Helper()
 	file := p.Path(fmt.Sprintf("model-%d.safetensors", version))
@@ -254,7 +253,7 @@ func (p *plant) model(version uint64) string {
 	return tensors(p.t, data)
 }
 
-// models counts the model files of all runs.
+// models returns the number of model files of all runs.
 func (p *plant) models() int {
 	files, err := filepath.Glob(p.Path("state/models/*/model-*.safetensors*"))
 	if err != nil {

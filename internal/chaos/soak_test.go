@@ -10,8 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the
-// beginning.
+// TestSoak injects a fault every few seconds for the given time. One device sends false data from the beginning.
 func TestSoak(t *testing.T) {
 	results.run(t, fault{"soak", "all faults at random, for `SOAK` (5m by default), with one liar",
 		"rounds continue after each fault; the coordinator uses less than 128 MB and leaks no file; R² above 0.9",
@@ -55,7 +54,7 @@ func TestSoak(t *testing.T) {
 
 const quiet = "quiet times" // the name of the disturbance without a fault
 
-// disturbance is a fault of the soak.
+// disturbance is a fault of the soak test.
 type disturbance struct {
 	name        string
 	disturbance func()
@@ -97,7 +96,7 @@ func (p *plant) faults() []disturbance {
 	}
 }
 
-// openFiles returns how many files the coordinator has open.
+// openFiles returns the number of open files of the coordinator.
 func (p *plant) openFiles() int {
 	p.t.Helper()
 	n := launch.OpenFiles(p.lead.Cmd.Process.Pid)

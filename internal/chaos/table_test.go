@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// fault is a row of the table: what is done, and what fedmesh promises then.
+// fault is a row of the table: a fault, and the promised behaviour of fedmesh.
 type fault struct {
 	name, what, promise string
 	try                 func(t *testing.T) (seen string)
 }
 
-// result is a fault with what was seen.
+// result is a fault with the observed behaviour.
 type result struct {
 	fault
 	seen string
@@ -31,7 +31,7 @@ type board struct {
 
 var results board
 
-// run tries a fault as a subtest. A row is only of a fault whose promise held.
+// run tests a fault as a subtest. It adds a row to the board only if the promise held.
 func (b *board) run(t *testing.T, f fault) {
 	t.Helper()
 	t.Run(f.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func (b *board) run(t *testing.T, f fault) {
 	})
 }
 
-// markdown returns the table, one row a fault.
+// markdown returns the table in Markdown, one row per fault.
 func (b *board) markdown() string {
 	var text strings.Builder
 	text.WriteString("| fault | promise | seen | command |\n|---|---|---|---|\n")
@@ -55,13 +55,13 @@ func (b *board) markdown() string {
 	return text.String()
 }
 
-// The marks between which the table stands in a Markdown file.
+// The lines that enclose the table in a Markdown file.
 const (
 	tableBegin = "<!-- make chaos writes this table -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )
 
-// write replaces the table in a Markdown file. Faults that were not tried now keep their rows.
+// write replaces the table in a Markdown file. The rows of faults that were not tested are kept.
 func (b *board) write(path string) error {
 	old, err := os.ReadFile(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func (b *board) write(path string) error {
 	return os.WriteFile(path, []byte(string(before)+tableBegin+merged+tableEnd+string(after)), 0o644)
 }
 
-// merge puts the fresh rows in the places of the old ones of the same command, and those that are new at the end.
+// merge replaces old rows by new rows of the same command, and appends the other new rows.
 func merge(old, fresh string) string {
 	command := func(row string) string { return row[strings.LastIndex(strings.TrimRight(row, " |\n"), "|")+1:] }
 	rows := strings.SplitAfter(fresh, "\n")

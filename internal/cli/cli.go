@@ -1,5 +1,5 @@
-// Package cli is the part that all programs' command lines share: exit codes, signals, and the config, key and service
-// commands.
+// Package cli contains the parts that the command lines of all programs share: exit codes, signals, and the commands
+// config, key and service.
 package cli
 
 import (
@@ -25,18 +25,18 @@ import (
 const (
 	exitFailure     = 1
 	exitUsage       = 2
-	exitInterrupted = 130 // as a shell reports a program that Ctrl-C ended
+	exitInterrupted = 130 // a shell's exit code for a program ended by Ctrl-C
 )
 
-// silentExitError ends a program with an exit code and prints nothing.
+// silentExitError ends a program with an exit code and prints no message.
 type silentExitError struct{ code int }
 
 func (e silentExitError) Error() string { return fmt.Sprint("exit status ", e.code) }
 
-// SilentFailure is the failure of a command that has shown by itself what is wrong.
+// SilentFailure returns the error of a command that has already printed the problem.
 func SilentFailure() error { return silentExitError{exitFailure} }
 
-// usageError marks errors of the command line itself.
+// usageError marks errors in the command line itself.
 type usageError struct{ error }
 
 // Main runs a program's command line, with a context that ends on SIGINT or
@@ -67,15 +67,15 @@ func runRootCommand(ctx context.Context, root *cobra.Command, args []string) int
 	case errors.As(err, &bad):
 		return config.ExitBadConfig
 	case errors.As(err, &usageError{}), cmd == root:
-		// the root itself does nothing, so its only error is an unknown command
+		// the root command itself cannot fail, so this is an unknown command
 		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
 		return exitUsage
 	}
 	return exitFailure
 }
 
-// printError writes an error: for a person together with the wrong lines of the file; for journald as one line per
-// error, with priority 3.
+// printError writes an error with the invalid lines of the file. For journald it writes one line per error instead,
+// with priority 3.
 func printError(root *cobra.Command, err error) {
 	if !logging.IsJournalStream(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
@@ -86,8 +86,7 @@ func printError(root *cobra.Command, err error) {
 	}
 }
 
-// ArgsCheckWithUsageError wraps a check of positional arguments, so that its errors count as
-// usage errors.
+// ArgsCheckWithUsageError wraps a check of positional arguments so that its errors are usage errors.
 func ArgsCheckWithUsageError(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -128,14 +127,14 @@ func (l *ConfigLoader) addConfigFileFlag(cmd *cobra.Command, program string) {
 		"c", cmp.Or(os.Getenv(settings.ConfigPathVariable(program)), DefaultConfigFile(program)), "configuration file")
 }
 
-// DefaultConfigFile is where a program looks for its configuration unless told otherwise.
+// DefaultConfigFile returns the default path of a program's configuration file.
 func DefaultConfigFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
-// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps it does not split
-// at commas, which separate the elements of a list.
+// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps, it does not
+// split at commas, because they separate the elements of a list.
 type Overrides map[string]string
 
-// String implements pflag.Value; with the empty text the help shows no default.
+// String implements pflag.Value. It is empty, so that the help shows no default.
 func (o *Overrides) String() string { return "" }
 
 // Type implements pflag.Value.
@@ -154,9 +153,9 @@ func (o *Overrides) Set(s string) error {
 	return nil
 }
 
-// ConfigCommand returns the commands "config check" and "config show". load fills and checks a fresh configuration;
-// open, if it is not nil, opens the data of a good one. What is wrong there is a warning: the daemon starts, and waits
-// until they can be read.
+// ConfigCommand returns the commands "config check" and "config show". load reads and validates the configuration.
+// open, if not nil, opens its data. Errors of open are only warnings, because the daemon also starts without the data
+// and waits for them.
 func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 	open func(l *ConfigLoader) error) *cobra.Command {
 	var l ConfigLoader

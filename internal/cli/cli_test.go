@@ -23,7 +23,7 @@ type toy struct {
 	Columns  []string      `yaml:"columns"`
 }
 
-// Validate implements the loader's check.
+// Validate implements the loader's validation.
 func (s *toy) Validate() error {
 	if s.Name == "" {
 		return &spec.FieldError{Key: "name", Problem: "is empty"}
@@ -96,8 +96,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestGroupHelps wants help, and no error, from a command that only has others
-// below it.
+// TestGroupHelps checks that a command that only has subcommands prints its help and no error.
 func TestGroupHelps(t *testing.T) {
 	for _, args := range [][]string{nil, {"key"}, {"config"}} {
 		code, stdout, stderr := try(t, t.Context(), args...)
@@ -115,8 +114,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestConfigVariable wants the file that the environment names, unless the
-// command line names one.
+// TestConfigVariable checks that the configuration file from the environment is used unless the command line names one.
 func TestConfigVariable(t *testing.T) {
 	t.Setenv("TOY_CONFIG", "/none/of-environment")
 	if code, _, stderr := try(t, t.Context(), "config", "check"); code != 78 ||
@@ -152,8 +150,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestStatusCode wants a command's own exit code, and nothing said beside what
-// it has said itself.
+// TestStatusCode checks that a command's own exit code is returned and that no other message is printed.
 func TestStatusCode(t *testing.T) {
 	root := &cobra.Command{Use: "toy", SilenceUsage: true,
 		RunE: func(*cobra.Command, []string) error { return silentExitError{3} }}

@@ -14,9 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// TestJournal wants errors that go to journald on a line each, with their
-// priority, and the place in the file on it. A program that only inherited the
-// variable writes for a person.
+// TestJournal checks that errors are written to journald one per line, with their priority and location in the file. A
+// program that only inherited the variable writes for a terminal.
 func TestJournal(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("nmae: b\ncolunms: [a]\n"), 0o600); err != nil {

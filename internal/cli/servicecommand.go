@@ -16,13 +16,13 @@ import (
 
 // ServiceConfig is the configuration of a program that can run as a service.
 type ServiceConfig interface {
-	// StateFolder is the folder that the program writes to.
+	// StateFolder returns the folder that the program writes to.
 	StateFolder() string
-	// FilesByKey are the files that the program reads, by key.
+	// FilesByKey returns the paths of the files that the program reads, by key.
 	FilesByKey() map[string]string
 }
 
-// ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
+// ServiceCommand returns the command "service" of a program. unit is the service as installed by a package.
 func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
@@ -113,7 +113,7 @@ this system or, with --manager, for an image or another machine.`,
 	}
 	l.addConfigFileFlag(cmd, unit.Program)
 	if runtime.GOOS != "linux" {
-		unit.User = "" // the system's default user
+		unit.User = "" // systemd's default user
 	}
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
@@ -123,7 +123,7 @@ this system or, with --manager, for an image or another machine.`,
 	return cmd
 }
 
-// prepareUnit returns the unit for the running program and the configuration that the command line names.
+// prepareUnit returns the unit for the running program and the configuration on the command line.
 func prepareUnit(unit systemd.Unit, l *ConfigLoader, cfg ServiceConfig) (systemd.Unit, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// served is a configuration of a program that can be a service.
+// served is the configuration of a program that can run as a service.
 type served struct{ folder string }
 
 func (s served) StateFolder() string         { return s.folder }
 func (served) FilesByKey() map[string]string { return map[string]string{} }
 
-// TestPrepare fills in what differs from a package's service.
+// TestPrepare checks the settings that differ from a package's service.
 func TestPrepare(t *testing.T) {
 	for _, tt := range []struct{ config, folder, hasNot, has string }{
 		{"/etc/agentd/agentd.yaml", "/var/lib/agentd", "--config", ""},
@@ -44,8 +44,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestInstallChecksFirst wants a bad configuration to be refused before
-// anything else, whatever the service manager.
+// TestInstallChecksFirst checks that an invalid configuration is rejected first, whatever the service manager.
 func TestInstallChecksFirst(t *testing.T) {
 	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(),
 		func(*ConfigLoader) (ServiceConfig, error) { return nil, errors.New("bad configuration") }))
@@ -57,7 +56,7 @@ func TestInstallChecksFirst(t *testing.T) {
 	}
 }
 
-// TestManagerIsOfPrint wants --manager to be refused where it would have no effect.
+// TestManagerIsOfPrint checks that --manager is rejected for commands where it has no effect.
 func TestManagerIsOfPrint(t *testing.T) {
 	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(), func(*ConfigLoader) (ServiceConfig, error) {
 		t.Error("the configuration is read first")

@@ -1,5 +1,5 @@
-// Package clitest tests a program's command line, and writes its manual pages and its completions for shells, which
-// the packages hold. Only tests import it, so that no daemon links cobra/doc.
+// Package clitest tests a program's command line. It also generates the manual pages and shell completions that
+// packages contain. Only tests import it, so that no daemon links cobra/doc.
 package clitest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/cli"
 )
 
-// Run runs a program's command line in this process, to its end.
+// Run executes a program's command line in this process and returns its exit code and output.
 func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
@@ -26,14 +26,14 @@ func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) 
 	return code, out.String(), errs.String()
 }
 
-// The folder to which Manual writes, and the date on the pages.
+// dir is the output folder of WriteManual. date is the date that the manual pages show.
 var (
 	dir  = flag.String("manual", "", "write manual pages and completions into this folder")
 	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
 )
 
-// WriteManual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one.
-// It fails if a command has no short description.
+// WriteManual writes the manual of a program into the folder of the test flag -manual, or into a temporary folder. It
+// fails the test if a command has no short description.
 func WriteManual(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	to := *dir
@@ -70,7 +70,7 @@ func writeManualAndCompletions(dir string, on time.Time, root *cobra.Command) er
 	)
 }
 
-// removeBuildDate removes the date of the build from the pages of a command and its subcommands.
+// removeBuildDate removes the build date from the pages of a command and its subcommands.
 func removeBuildDate(cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	var err error

@@ -28,7 +28,7 @@ func TestChanged(t *testing.T) {
 	}
 	b.List, b.Table, b.Inner.Password, b.Maybe = []string{"a"}, map[string]string{"k": "w"}, "other", &inner{Size: 1}
 	want := []string{"list", "table", "inner.password", "maybe.size"}
-	for range 2 { // which way round makes no difference
+	for range 2 { // the order of the arguments does not matter
 		if got := config.ChangedKeys(&a, &b); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}

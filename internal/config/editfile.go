@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// FillSampleConfig returns a commented sample file with other values of some keys. A key whose line is commented out,
-// and the sections around it, lose their #. Comments stay, but not the marks (yours) and (example) of a key that is
-// filled in, behind it or above. It panics if the sample has no such key: both are ours.
+// FillSampleConfig returns a commented sample file with new values of some keys. A commented-out key and the sections
+// around it are uncommented. Comments are kept, except the marks (yours) and (example) of a changed key. It panics if
+// the sample does not contain a key, because the caller provides both.
 func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	lines := strings.Split(string(sample), "\n")
 	texts := map[string]string{}
@@ -26,11 +26,11 @@ func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// fillLines puts values, as YAML, into the lines of their keys, and removes them from values. Only where it is wanted
-// they go into lines that are commented out.
+// fillLines writes values, as YAML, into the lines of their keys and removes them from values. If commented is set, it
+// also uses lines that are commented out.
 func fillLines(lines []string, values map[string]string, commented bool) {
 	var path []string
-	var at []int // the lines of the sections in path
+	var at []int // lines of the sections in path
 	for i, line := range lines {
 		m := sampleKeyPattern.FindStringSubmatch(line)
 		if m == nil {
@@ -38,7 +38,7 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 		}
 		depth := len(m[1]+m[3]) / 2
 		if depth > len(path) {
-			continue // a sentence with a colon
+			continue // not a key: a sentence with a colon
 		}
 		path, at = append(path[:depth], m[4]), append(at[:depth], i)
 		key := strings.Join(path, ".")
@@ -56,9 +56,9 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 	}
 }
 
-// EditConfigText returns a configuration file with other values of some keys, which are written as on a command line.
-// All else stays, and so do comments. fresh returns a pointer to a struct with the defaults, whose type has no
-// Validate. path names the file in errors: a value that cannot be, or a file that no program can edit.
+// EditConfigText returns a configuration file with new values of some keys, in command-line syntax. All other text and
+// the comments are kept. fresh returns a pointer to a struct with the defaults, whose type must not have Validate. path
+// names the file in errors. It returns an error for an invalid value or a file that cannot be edited automatically.
 func EditConfigText(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
 	before, after, is := fresh(), fresh(), fresh()
 	err := Load(before, Source{Path: path, Text: file})
@@ -76,7 +76,7 @@ func EditConfigText(path string, file []byte, values map[string]string, fresh fu
 	return text, nil
 }
 
-// applyChangesToText puts changes into a file, and also tells them to a person.
+// applyChangesToText applies changes to a file's text. byHand describes the changes for an operator.
 func applyChangesToText(file []byte, changes []Change) (text []byte, byHand string) {
 	values := map[string]string{}
 	var all []string
@@ -90,7 +90,7 @@ func applyChangesToText(file []byte, changes []Change) (text []byte, byHand stri
 	lines := strings.Split(string(file), "\n")
 	fillLines(lines, values, false)
 	fillLines(lines, values, true)
-	for _, key := range slices.Sorted(maps.Keys(values)) { // no line has them
+	for _, key := range slices.Sorted(maps.Keys(values)) { // these keys have no line in the file
 		section, name, below := strings.Cut(key, ".")
 		head := slices.Index(lines, section+":")
 		end := len(lines)
@@ -109,14 +109,14 @@ func applyChangesToText(file []byte, changes []Change) (text []byte, byHand stri
 	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
 }
 
-// sampleKeyPattern is the line of a key: indentation, #, indentation below a section that is commented out, the key,
-// its value and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
+// sampleKeyPattern matches the line of a key: indentation, #, indentation below a commented-out section, key, value and
+// trailing comment. In a sentence, a space follows the #. Before a key, each section adds two spaces.
 var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
-// commentedLinePattern is the begin of a line that is commented out.
+// commentedLinePattern matches the beginning of a commented-out line.
 var commentedLinePattern = regexp.MustCompile(`^( *)#`)
 
-// formatSampleValue writes a value as people do, who put no URL in quotes.
+// formatSampleValue formats a value as in a handwritten file, with URLs unquoted.
 func formatSampleValue(v any) string {
 	if text, ok := v.(string); ok && plainURLPattern.MatchString(text) {
 		return text
@@ -126,11 +126,11 @@ func formatSampleValue(v any) string {
 
 var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 
-// exampleMarkPattern is the mark in a comment of its own above a key.
+// exampleMarkPattern matches a mark in a comment line above a key.
 var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
-// replaceLineValue returns the line of a key with another value. The comment stays in its column, if the value leaves
-// it room.
+// replaceLineValue returns the line of a key with a new value. The comment stays in its column if the value leaves
+// enough room.
 func replaceLineValue(m []string, value string) string {
 	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
 	if m[7] == "" {

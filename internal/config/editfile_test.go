@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestFill: comments, marks and the lines of other keys are as a person would leave them.
+// TestFill checks that comments, marks and the lines of other keys are kept as in a handwritten edit.
 func TestFill(t *testing.T) {
 	const sample = `# A sentence: with a colon.
 name: air       # (yours) for people
@@ -53,7 +53,8 @@ url: tcp://10.0.0.1:1883
 	FillSampleConfig([]byte(sample), map[string]any{"round.nothing": 1})
 }
 
-// TestEdit: the keys have their values, whatever the file looks like; all else stays, also comments.
+// TestEdit checks that keys get their values in files of any layout, and that all other text, including comments, is
+// kept.
 func TestEdit(t *testing.T) {
 	type broker struct {
 		URL string `yaml:"url"`

@@ -9,23 +9,23 @@ import (
 	"unicode"
 )
 
-// Error is one thing wrong with a configuration, and where.
+// Error is a problem of a configuration and its location.
 type Error struct {
 	// Origin is the file's path, "environment NAME", "command line", or "defaults".
 	Origin string
-	// Line and Column, in characters from 1, are zero when the problem has no place in a file.
+	// Line and Column, in characters from 1, are zero if the problem has no location in a file.
 	Line, Column int
-	// Problem says what is wrong: `unknown key "particpants"`.
+	// Problem describes the problem: `unknown key "particpants"`.
 	Problem string
-	// Hint says what to do, if it is known: `did you mean "participants"?`.
+	// Hint suggests a fix if one is known: `did you mean "participants"?`.
 	Hint string
-	// Excerpt is the line of the file, with secrets replaced; "" without a place in a file.
+	// Excerpt is the line of the file, with secrets redacted. It is "" if the problem has no location in a file.
 	Excerpt string
-	// Err is the cause, such as a file that does not exist; mostly nil.
+	// Err is the cause, such as a file that does not exist; usually nil.
 	Err error
 }
 
-// Error prints the place, the problem and the hint on one line and then the line of the file with a caret:
+// Error formats the location, the problem and the hint on one line, followed by the line of the file with a caret:
 //
 //	coordinator.yaml:12:3: unknown key "particpants"; did you mean "participants"?
 //	  12 |   particpants: 6
@@ -39,7 +39,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.firstLine(), number, text, len(number), "", indent)
 }
 
-// firstLine is the first line of Error.
+// firstLine returns the first line of Error.
 func (e *Error) firstLine() string {
 	place := e.Origin
 	if e.Line > 0 {
@@ -51,7 +51,7 @@ func (e *Error) firstLine() string {
 	return place + ": " + e.Problem + "; " + e.Hint
 }
 
-// ErrorLines returns an error of [Load] as lines for a log, one per problem, without the excerpts of the file.
+// ErrorLines returns an error of [Load] as log lines, one per problem, without the excerpts of the file.
 func ErrorLines(err error) []string {
 	var lines []string
 	for _, err := range flattenErrors(err) {
@@ -67,7 +67,7 @@ func ErrorLines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// excerptWindow returns at most a screen's width of line around the column, made safe to print, and the indent of a
+// excerptWindow returns at most 120 characters of line around the column, made printable, and the indentation of a
 // caret under that column.
 func excerptWindow(line string, column int) (text, indent string) {
 	const width, before = 120, 60
@@ -90,14 +90,14 @@ func excerptWindow(line string, column int) (text, indent string) {
 	}
 	blanks = append(blanks, runes[start:at]...)
 	for i, r := range blanks {
-		if r != '\t' { // a tab stays one, since its width is not known
+		if r != '\t' { // keep tabs, because their width is unknown
 			blanks[i] = ' '
 		}
 	}
 	return head + string(shown) + tail, string(blanks)
 }
 
-// quoteShortened is strconv.Quote for input that may be very long.
+// quoteShortened is like strconv.Quote but shortens long input.
 func quoteShortened(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {

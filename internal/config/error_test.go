@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// badFile is a file and the whole message about it, excerpt and caret included.
+// badFile is a file and its complete error message, including excerpt and caret.
 type badFile struct{ name, yaml, want string }
 
 func wantErrors(t *testing.T, tests []badFile) {
@@ -231,7 +231,7 @@ c.yaml:1:2: complex keys ("? key") are not allowed; write the value out; quote t
     |  ^`},
 }
 
-// TestCaret has what tends to push a caret away from its token: tabs, accents, Windows line ends, long lines.
+// TestCaret checks the caret for tabs, accents, Windows line ends and long lines.
 func TestCaret(t *testing.T) { wantErrors(t, caretErrors) }
 
 var caretErrors = []badFile{

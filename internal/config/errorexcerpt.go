@@ -12,11 +12,11 @@ var (
 	secretPattern         = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
-// redactedExcerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches
-// the text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as
-// one.
+// redactedExcerpt returns a line with secrets redacted, including passwords in URLs, because errors are logged. It
+// searches the text, because no syntax tree is available after a syntax error. An unknown key whose name resembles a
+// secret is treated as one.
 func (d *configText) redactedExcerpt(line int) string {
-	// as long as it was, for the caret
+	// the replacement has the same length, so that the caret stays in place
 	text := urlCredentialsPattern.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
 	})
@@ -29,7 +29,7 @@ func (d *configText) redactedExcerpt(line int) string {
 			if i == line-1 {
 				return text[:k[1]] + redacted
 			}
-			return redacted // a further line of a value that began above
+			return redacted // the line continues a secret value that started above
 		}
 		if keys != nil {
 			break
@@ -38,7 +38,7 @@ func (d *configText) redactedExcerpt(line int) string {
 	return text
 }
 
-// isSecretKey reports whether the key of that name is a secret, or may have been meant as one.
+// isSecretKey reports whether the key is a secret or a likely misspelling of one.
 func (d *configText) isSecretKey(name string) bool {
 	if secret, known := d.isSecretByKey[name]; known {
 		return secret

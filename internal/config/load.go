@@ -1,18 +1,20 @@
-// Package config fills a daemon's configuration struct, strictly, and shows it again.
+// Package config fills a daemon's configuration struct strictly, and prints it.
 //
-// Sources are read in a fixed order, each overriding the one before: the defaults already in the struct, the YAML
-// file, the environment, the command line. Nothing is accepted silently: an unknown or repeated key, a value of the
+// Sources are read in a fixed order, and each overrides the previous one: the defaults already in the struct, the YAML
+// file, the environment, the command line. Invalid input is never ignored: an unknown or repeated key, a value of the
 // wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error] that
-// names its origin (file, line and column, variable or flag). All of them are reported together, joined.
+// names its origin (file, line and column, variable or flag). All errors are reported together, joined.
 //
-// The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
-// (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
-// [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, maps of texts to these,
-// types that read themselves ([TextParser]), structs as sections, pointers to structs as sections that stay nil until a
-// key in them is set, and lists of structs, of which each entry is a section. Lists and maps replace the default;
-// they do not add to it. The keys of an embedded struct are those of the struct around it. An entry of a list that
-// embeds what the configuration itself embeds begins with its values: it overrides them. Any other field type is a
-// mistake of the programmer, and panics.
+// The package does not depend on the daemons. A configuration struct names each exported field's key in a yaml tag
+// (`yaml:"-"` hides a field). The supported field types are: string, bool, the integer and float kinds, [time.Duration]
+// ("30s"), [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, maps of strings to
+// these, [TextParser] implementations, structs as sections, pointers to structs as sections that stay nil until one of
+// their keys is set, and lists of structs, whose entries are sections. Any other field type is a programming error and
+// panics.
+//
+// Lists and maps replace the default instead of adding to it. The keys of an embedded struct belong to the surrounding
+// struct. If an entry of a list embeds the same struct as the configuration, it starts with the configuration's values
+// and overrides them.
 package config
 
 import (
@@ -23,37 +25,37 @@ import (
 	"strings"
 )
 
-// ExitBadConfig is the exit status of a daemon whose configuration is refused: EX_CONFIG of sysexits.h. A service
-// manager told about it does not restart the daemon, since a restart cannot help.
+// ExitBadConfig is the exit status of a daemon with an invalid configuration: EX_CONFIG of sysexits.h. A service
+// manager can be configured not to restart the daemon after it, since a restart cannot help.
 const ExitBadConfig = 78
 
-// Source says where a configuration comes from. Every part is optional.
+// Source describes the sources of a configuration. Every part is optional.
 type Source struct {
-	// Path of the YAML file; "" reads no file.
+	// Path is the path of the YAML file. If it is "", no file is read.
 	Path string
-	// Text, unless it is nil, is the file's content, which then is not read.
+	// Text, unless nil, is the content of the file, which is then not read.
 	Text []byte
-	// IgnoreForeignKeys passes over the keys at the top of the file that cfg lacks: cfg is a part of the file.
+	// IgnoreForeignKeys ignores top-level keys of the file that cfg lacks, because cfg is only a part of the file.
 	IgnoreForeignKeys bool
-	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
-	// Lists and maps are written as in the file, [a, b] and {k: v}, or a list as a,b,c, a map as k=v,k=v, and a map of
-	// lists as k=a:b,k=c:d.
+	// EnvPrefix is the prefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. If it
+	// is "", no variable is read. Lists and maps are written as in the file, [a, b] and {k: v}. A list may also be
+	// a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=c:d.
 	EnvPrefix string
-	// IgnoredVariables are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any
-	// other unknown variable with the prefix is refused.
+	// IgnoredVariables lists variables with the prefix that set no key, such as AGENTD_CONFIG, the path itself. Any
+	// other unknown variable with the prefix is an error.
 	IgnoredVariables []string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string
-	// Overrides are values from the command line by key path ("broker.url"), written as in the environment.
+	// Overrides contains values from the command line by key path ("broker.url"), written as in the environment.
 	Overrides map[string]string
 }
 
-// Load fills cfg, a pointer to a struct that holds the defaults, from src, then calls its Validate() error, if it
-// has one and everything could be read. Validate joins [*spec.FieldError] values; each is reported where its key was
-// set.
+// Load fills cfg from src. cfg is a pointer to a struct with the defaults. If all sources could be read, Load then
+// calls cfg's method Validate() error, if it has one. Validate joins [*spec.FieldError] values. Each is reported at the
+// location where its key was set.
 //
-// The returned error is an *[Error], or several joined. After an error the content of cfg is unspecified:
-// to keep a running configuration, load into a fresh struct.
+// The returned error is an *[Error] or several joined. After an error the content of cfg is unspecified. To keep a
+// running configuration, load into a new struct.
 func Load(cfg any, src Source) error {
 	root := structValueOf(cfg)
 	l := &loader{src: src, configValue: root, schema: newSchema(root.Type()), originByKey: map[string]origin{}}
@@ -71,7 +73,7 @@ func Load(cfg any, src Source) error {
 	return errors.Join(l.errs...)
 }
 
-// structValueOf panics unless cfg is a pointer to a struct.
+// structValueOf returns the struct that cfg points to. It panics if cfg is not a pointer to a struct.
 func structValueOf(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -84,15 +86,15 @@ type loader struct {
 	src         Source
 	configValue reflect.Value
 	schema      schema
-	fileText    *configText       // nil without a readable file
-	originByKey map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
+	fileText    *configText       // nil if no file could be read
+	originByKey map[string]origin // last source of each key; elements and entries are "agents[1]" and "labels.site"
 	errs        []error
-	// pendingListEntryFills fill the lists whose entries begin with the values of the configuration, which must have
-	// all of them.
+	// pendingListEntryFills fill the lists whose entries start with the configuration's values. They run after the
+	// configuration is complete.
 	pendingListEntryFills []func()
 }
 
-// origin is a place a value comes from. line and column are zero outside a file.
+// origin is the source of a value. line and column are zero outside a file.
 type origin struct {
 	sourceName   string
 	line, column int
@@ -102,12 +104,11 @@ func (l *loader) recordError(at origin, problem, hint string) {
 	l.errs = append(l.errs, l.fileText.errorAt(at, problem, hint))
 }
 
-// recordKeyError is fail with the key path in front of the problem.
+// recordKeyError is like recordError with the key path before the problem.
 func (l *loader) recordKeyError(at origin, key, problem, hint string) {
 	l.recordError(at, key+": "+problem, hint)
 }
 
-// loadFile sets the keys that the YAML file has.
 func (l *loader) loadFile() {
 	doc, root, failure := readDocument(l.src, l.schema)
 	l.fileText = doc
@@ -127,8 +128,8 @@ func (l *loader) loadFile() {
 	}
 }
 
-// loadEnvironment sets the keys that have a variable. Variables are taken in order of name, so that errors come out in
-// the same order every time.
+// loadEnvironment sets the keys from environment variables. Variables are sorted by name, so that the order of errors
+// is deterministic.
 func (l *loader) loadEnvironment() {
 	if l.src.EnvPrefix == "" {
 		return
@@ -169,7 +170,7 @@ func (l *loader) loadCommandLine() {
 	}
 }
 
-// overrideField sets a field again; the places of its earlier elements and entries are gone.
+// overrideField sets a field again and forgets the origins of its previous elements and entries.
 func (l *loader) overrideField(f *schemaField, text string, at origin) {
 	maps.DeleteFunc(l.originByKey, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")

@@ -55,7 +55,7 @@ func defaults() settings {
 	}
 }
 
-// load writes yaml to c.yaml in a fresh current directory, so that errors name the file "c.yaml", and loads it.
+// load writes yaml to c.yaml in a new current directory, so that errors name the file "c.yaml", and loads it.
 func load(t *testing.T, yaml string, src config.Source) (settings, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())

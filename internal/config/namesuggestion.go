@@ -6,18 +6,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// closestName returns the candidate that name was most likely meant to be, or "" if none is near: upper case and "-"
-// for "_" count as no mistakes.
+// closestName returns the candidate closest to name, or "" if none is close. Upper case, and "-" for "_", are not
+// counted as differences.
 func closestName(name string, candidates []string) string {
 	return spec.ClosestSpelling(name, candidates, normalizeKey)
 }
 
 func normalizeKey(key string) string {
-	const most = 200 // far above any key, and keeps the distance of a monstrous one cheap
+	const most = 200 // far above any key; limits the cost of very long names
 	return strings.ToLower(strings.ReplaceAll(key[:min(len(key), most)], "-", "_"))
 }
 
-// didYouMean turns a result of closest into a hint.
+// didYouMean converts a result of closestName to a hint.
 func didYouMean(key string) string {
 	if key == "" {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// file writes a configuration.
+// file writes a configuration file and returns its path.
 func file(t *testing.T, yaml string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.yaml")

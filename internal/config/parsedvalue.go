@@ -8,7 +8,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// parsedValue is what one source says of one key: the file as YAML, the environment and the command line as text.
+// parsedValue is the value of a key from one source: YAML from the file, text from the environment or the command line.
 type parsedValue struct {
 	origin origin
 	kind   valueShape
@@ -26,14 +26,14 @@ const (
 	mappingKind
 )
 
-// mappingEntry is a key of a mapping.
+// mappingEntry is a key of a mapping with its value.
 type mappingEntry struct {
 	keyName   string
 	keyOrigin origin
 	value     parsedValue
 }
 
-// describe names a value in an error.
+// describe returns a description of the value for errors.
 func (v parsedValue) describe() string {
 	switch v.kind {
 	case scalarKind:
@@ -47,7 +47,7 @@ func (v parsedValue) describe() string {
 	}
 }
 
-// parseNode reads a node of the file; at is the place of one that is nothing.
+// parseNode parses a node of the file. If the node is null, its origin is at.
 func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 	if n == nil || n.Type() == ast.NullType {
 		return parsedValue{origin: at}
@@ -132,8 +132,8 @@ func isFlowNotation(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// asOverrideValue returns a value of the file as one of the environment or the command line: its parts have the origin
-// at, and a number without quotes may also be a text.
+// asOverrideValue converts a parsed file value to a value of the environment or the command line. All its parts get the
+// origin at, and unquoted numbers may also be text.
 func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	v.origin = at
 	if v.style == plainStyle {
@@ -148,7 +148,7 @@ func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	return v
 }
 
-// splitList splits a,b,c; an empty text is the empty list.
+// splitList splits a,b,c. An empty text is an empty list.
 func splitList(text string) []string {
 	if text == "" {
 		return nil

@@ -13,19 +13,19 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// scalar is one value as it was written.
+// scalar is a single value in its written form.
 type scalar struct {
 	text  string
 	style scalarStyle
 }
 
-// scalarStyle is how a value was written, which in YAML carries its type.
+// scalarStyle is the notation of a value, which determines its type in YAML.
 type scalarStyle int
 
 const (
-	plainStyle   scalarStyle = iota // YAML without quotes: a number, a truth value or a word
-	quotedStyle                     // YAML in quotes or as a block: text, and never a number
-	untypedStyle                    // the environment or the command line, which have no quotes: any type
+	plainStyle   scalarStyle = iota // YAML without quotes: a number, a bool or a word
+	quotedStyle                     // YAML in quotes or as a block: always text
+	untypedStyle                    // from the environment or the command line, which have no quotes: any type
 )
 
 func (s scalar) displayText() string {
@@ -39,7 +39,7 @@ func (s scalar) displayText() string {
 	}
 }
 
-// isNumberOrBool reports whether YAML takes the plain text for a number or a truth value.
+// isNumberOrBool reports whether YAML reads the plain text as a number or a bool.
 func (s scalar) isNumberOrBool() bool {
 	switch strings.TrimLeft(strings.ToLower(s.text), "+-") {
 	case "true", "false", ".inf", ".nan":
@@ -55,7 +55,7 @@ func (s scalar) isNumberOrBool() bool {
 		errors.Is(intErr, strconv.ErrRange)
 }
 
-// parseInto parses s into dst, or returns what is wrong and what to do. Neither text holds a secret.
+// parseInto parses s into dst. On failure it returns the problem and a hint. Neither contains a secret.
 func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 	problem = "want " + describeExpectedForm(dst.Type()) + ", got " + s.displayText()
 	switch dst.Type() {
@@ -110,7 +110,7 @@ func (s scalar) parseSecretInto(dst reflect.Value) (problem, hint string) {
 	return "", ""
 }
 
-// unitHint helps with a quantity that could not be read: mostly its unit is missing.
+// unitHint returns a hint for an invalid quantity, usually that its unit is missing.
 func (s scalar) unitHint(unit, other, units string) string {
 	if s.text != "" && strings.Trim(s.text, "0123456789") == "" {
 		return fmt.Sprintf("add a unit: %s%s or %s%s", s.text, unit, s.text, other)
@@ -118,8 +118,8 @@ func (s scalar) unitHint(unit, other, units string) string {
 	return units
 }
 
-// parsePlainInto parses truth values and decimal numbers. It refuses leading zeros, since 010 is eight to some programs
-// and ten to others.
+// parsePlainInto parses bools and decimal numbers. It rejects leading zeros, since some programs read 010 as eight and
+// others as ten.
 func (s scalar) parsePlainInto(dst reflect.Value) bool {
 	digits := strings.TrimLeft(s.text, "+-")
 	leadingZero := len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'
@@ -141,11 +141,11 @@ func (s scalar) parsePlainInto(dst reflect.Value) bool {
 	default:
 		v, err := strconv.ParseFloat(s.text, dst.Type().Bits())
 		dst.SetFloat(v)
-		return err == nil && strings.Trim(s.text, "0123456789+-.eE") == "" // no Inf, NaN or hexadecimal
+		return err == nil && strings.Trim(s.text, "0123456789+-.eE") == "" // no Inf, NaN or hexadecimal numbers
 	}
 }
 
-// describeExpectedForm names what a value of the type looks like; "" of a type that no scalar has.
+// describeExpectedForm describes the notation of values of a type. It returns "" for a type that is not a scalar.
 func describeExpectedForm(t reflect.Type) string {
 	switch t {
 	case durationType:
@@ -162,7 +162,7 @@ func describeExpectedForm(t reflect.Type) string {
 		return "a finite number"
 	case k >= reflect.Uint && k <= reflect.Uint64:
 		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
-	case k == reflect.Int || k == reflect.Int64: // an int has 32 bits on some devices, and room enough
+	case k == reflect.Int || k == reflect.Int64: // an int has 32 bits on some devices, which is sufficient
 		return "a whole number"
 	case k >= reflect.Int8 && k <= reflect.Int32:
 		most := int64(math.MaxInt64) >> (64 - t.Bits())

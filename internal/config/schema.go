@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// schemaField is one key of the configuration: a leaf with a value, or a section with keys of its own.
+// schemaField is one key of the configuration: a leaf with a value, or a section with subkeys.
 type schemaField struct {
 	key              string         // path from the root: "task.step_size"
-	lastKeyPart      string         // its last part: "step_size"
-	structFieldIndex []int          // of the struct field, from the root
-	typ              reflect.Type   // without the pointer of an optional section
-	sectionFields    []*schemaField // of a section, in the order of declaration
+	lastKeyPart      string         // last part of the path: "step_size"
+	structFieldIndex []int          // index of the struct field, from the root
+	typ              reflect.Type   // type of the field, without the pointer of an optional section
+	sectionFields    []*schemaField // fields of a section, in the order of declaration
 }
 
 func (f *schemaField) isSectionField() bool { return isSection(f.typ) }
@@ -27,8 +27,8 @@ func (f *schemaField) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
-// fieldValueIn returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it
-// may; else the value is invalid.
+// fieldValueIn returns the value of f inside root. If an optional section on the path is nil, the section is created if
+// make is set. Otherwise the result is the invalid value.
 func (f *schemaField) fieldValueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.structFieldIndex {
@@ -46,12 +46,12 @@ func (f *schemaField) fieldValueIn(root reflect.Value, make bool) reflect.Value 
 	return v
 }
 
-// schema is the tree of keys of one configuration struct.
+// schema is the tree of keys of a configuration struct.
 type schema struct {
 	topLevelFields    []*schemaField
-	leafFields        []*schemaField          // that hold a value, in the order of declaration
-	fieldByKey        map[string]*schemaField // sections and leaves
-	leafByEnvVariable map[string]*schemaField // leaves
+	leafFields        []*schemaField          // fields with a value, in the order of declaration
+	fieldByKey        map[string]*schemaField // sections and leaves by key
+	leafByEnvVariable map[string]*schemaField // leaves by environment variable
 }
 
 var (
@@ -61,10 +61,10 @@ var (
 	oneOrMoreType = reflect.TypeFor[OneOrMore]()
 )
 
-// newSchema reads the keys off the struct type t. It panics on a struct that cannot be a configuration.
+// newSchema derives the keys from the struct type t. It panics if t is not a valid configuration.
 func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 
-// newSectionSchema is newSchema of a struct whose keys have a path before them.
+// newSectionSchema is like newSchema for a struct whose keys have the prefix path.
 func newSectionSchema(t reflect.Type, path string) schema {
 	s := schema{fieldByKey: map[string]*schemaField{}, leafByEnvVariable: map[string]*schemaField{}}
 	s.topLevelFields = s.readStructFields(t, path, nil)
@@ -114,7 +114,7 @@ func isSupportedType(t reflect.Type) bool {
 	case isTextParser(t):
 		return true
 	case t.Kind() == reflect.Slice && isSection(t.Elem()):
-		newSchema(t.Elem()) // which panics if it is not
+		newSchema(t.Elem()) // newSchema panics if the type is not a valid section
 		return true
 	case t.Kind() == reflect.Slice:
 		return isSupportedType(t.Elem())
@@ -133,11 +133,11 @@ func keysOf(fields []*schemaField) []string {
 	return keys
 }
 
-// Change is a key whose values differ, as they are written.
+// Change is a key with two different values, in written form.
 type Change struct{ Key, Before, After string }
 
-// Changes returns the keys whose values differ between two configurations, pointers to structs of one type, in the
-// order of declaration. A section that is nil differs from any other in each of its keys that is set.
+// Changes returns the keys whose values differ between two configurations, in the order of declaration. a and b are
+// pointers to structs of the same type. A nil section differs from another section in each key that is set.
 func Changes(a, b any) []Change {
 	before, after := structValueOf(a), structValueOf(b)
 	var all []Change
@@ -150,12 +150,12 @@ func Changes(a, b any) []Change {
 	return all
 }
 
-// writtenAlike reports whether two values of a key are written alike.
+// writtenAlike reports whether two values of a key have the same written form.
 func writtenAlike(a, b reflect.Value) bool {
 	return isEmptyCollection(a) && isEmptyCollection(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// isEmptyCollection reports whether v is a list or a map without elements, which may be nil.
+// isEmptyCollection reports whether v is a nil or empty list or map.
 func isEmptyCollection(v reflect.Value) bool {
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
@@ -169,7 +169,7 @@ func ChangedKeys(a, b any) []string {
 	return keys
 }
 
-// Setting is a key and its value, as it is written.
+// Setting is a key and its value in written form.
 type Setting struct{ Key, Value string }
 
 // Settings returns all keys of a configuration, a pointer to a struct, in the order of declaration.
@@ -183,7 +183,7 @@ func Settings(cfg any) []Setting {
 	return all
 }
 
-// valueOrZero returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
+// valueOrZero returns the value of a leaf inside root. It returns the zero value if a section on the path is nil.
 func (f *schemaField) valueOrZero(root reflect.Value) reflect.Value {
 	if v := f.fieldValueIn(root, false); v.IsValid() {
 		return v
@@ -191,5 +191,6 @@ func (f *schemaField) valueOrZero(root reflect.Value) reflect.Value {
 	return reflect.Zero(f.typ)
 }
 
-// Keys returns the keys of a configuration, a pointer to a struct, that hold a value, in the order of declaration.
+// Keys returns the keys of a configuration that have a value, in the order of declaration. cfg is a pointer to a
+// struct.
 func Keys(cfg any) []string { return keysOf(newSchema(structValueOf(cfg).Type()).leafFields) }

@@ -13,9 +13,9 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is text that must not be shown. It prints as "[redacted]" with every fmt verb, in slog, JSON and YAML; only
-// the conversion string(s) gives it away. An empty one prints as nothing. Keep it in exported fields: fmt cannot
-// call methods on the others.
+// Secret is text that must not be shown. It prints as "[redacted]" with every fmt verb, in slog, JSON and YAML. Only
+// the conversion string(s) reveals it. An empty secret prints as "". Secrets must be in exported fields, because fmt
+// cannot call methods of unexported ones.
 type Secret string
 
 // String returns "[redacted]", or "" for the empty secret.
@@ -26,21 +26,21 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format writes String for every verb.
+// Format writes String() for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
-// LogValue is String for slog.
+// LogValue returns String() for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is String for JSON and YAML.
+// MarshalText returns String() for JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// ReadSecret returns the secret called name from one of its three places: value, the key itself; file, the content
-// of the file its *_file key names; or else the file called name in credentialsDir ($CREDENTIALS_DIRECTORY, ""
-// outside systemd). White space around the content of a file is cut off. With none of them the secret is empty.
+// ReadSecret returns the secret called name from the first of three places: value, from the key itself; file, the
+// content of the file in the *_file key; the file called name in credentialsDir ($CREDENTIALS_DIRECTORY, "" outside
+// systemd). White space around a file's content is trimmed. Without any of them the secret is empty.
 //
-// value and file together, and an unreadable, empty or oversized file, are errors; a blank credential is none. warning
-// is not empty if other users may read file; the credentials directory is systemd's to protect.
+// It is an error if both value and file are set, or if a file is unreadable, empty or too large. A blank credential is
+// treated as missing. warning is set if other users may read file. The credentials directory is protected by systemd.
 func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret, warning string, err error) {
 	switch {
 	case value != "" && file != "":
@@ -55,7 +55,7 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 		return secret, permissionWarning(file), nil
 	case credentialsDir != "":
 		secret, err = readSecretFile(name, filepath.Join(credentialsDir, name))
-		// our units hand over a line break in place of a missing file
+		// our units pass a line break if the file is missing
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptySecret) {
 			return "", "", nil
 		}
@@ -70,7 +70,7 @@ var errEmptySecret = errors.New("is empty")
 func readSecretFile(name, file string) (Secret, error) {
 	data, err := readSizeLimitedFile(file)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err) // err names the file
+		return "", fmt.Errorf("%s: %w", name, err) // err contains the file name
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "" {
@@ -79,7 +79,7 @@ func readSecretFile(name, file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// permissionWarning returns a warning about the file's permissions, which mean nothing on Windows.
+// permissionWarning returns a warning about the file's permissions. On Windows, permissions are not checked.
 func permissionWarning(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0 {

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// OneOrMore is a list of texts that may also be written as one text; an empty text is an empty list.
+// OneOrMore is a list of texts that may also be written as a single text. An empty text is an empty list.
 type OneOrMore []string
 
-// TextParser is a type of field that reads itself from what is written: one value, or a list of them. A pointer to the
-// field implements it, and the field itself fmt.Stringer, which writes it back.
+// TextParser is a field type with its own parser for a single value or a list of values. A pointer to the field
+// implements it. The field itself implements fmt.Stringer, which formats the value.
 type TextParser interface {
-	// Parse sets the field from one text, or from those of a list. It returns the place of the text that is wrong, and
-	// what is wrong with it.
+	// Parse sets the field from a single text or from the texts of a list. On failure it returns the index of the
+	// invalid text and the error.
 	Parse(texts []string, list bool) (bad int, err error)
 }
 
-// isTextParser reports whether t is such a type.
+// isTextParser reports whether *t implements [TextParser].
 func isTextParser(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[TextParser]())
 }
 
-// setSection sets the fields inside root of a section, or of the root itself.
+// setSection sets the fields of a section, or of the root itself.
 func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaField) {
 	for _, e := range l.rejectDuplicateKeys(v.mappingEntries) {
 		i := slices.IndexFunc(fields, func(f *schemaField) bool { return f.lastKeyPart == e.keyName })
@@ -44,18 +44,18 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 			f.fieldValueIn(root, true)
 			l.setSection(root, v, f.sectionFields)
 		default:
-			if f.typ == secretType { // its key is shown in errors, and no line of its value
+			if f.typ == secretType { // the errors show its key but no line of its value
 				v.origin = e.keyOrigin
 			}
 			l.setField(f.key, f.fieldValueIn(root, true), v)
-			if v.kind != scalarKind && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
+			if v.kind != scalarKind && !isTextParser(f.typ) { // errors in a list or map are reported at its key
 				l.originByKey[f.key] = e.keyOrigin
 			}
 		}
 	}
 }
 
-// rejectDuplicateKeys returns the entries of a mapping, and refuses a key that is there twice.
+// rejectDuplicateKeys returns the entries of a mapping without duplicate keys, which it reports as errors.
 func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	first := map[string]origin{}
 	return slices.DeleteFunc(entries, func(e mappingEntry) bool {
@@ -74,7 +74,7 @@ func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	})
 }
 
-// suggestName proposes a key in place of one that the section does not have.
+// suggestName suggests a key for a name that the section does not have.
 func (l *loader) suggestName(name string, fields []*schemaField) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -94,7 +94,7 @@ func (l *loader) suggestName(name string, fields []*schemaField) string {
 	return "the keys here are " + strings.Join(names, ", ")
 }
 
-// setField fills a leaf, or an element of one.
+// setField sets a leaf or an element of a list.
 func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	l.originByKey[key] = v.origin
 	switch t := dst.Type(); {
@@ -102,7 +102,7 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 		l.setFromTexts(key, dst, v)
 	case t.Kind() == reflect.Struct && v.kind != mappingKind:
 		l.recordKeyError(v.origin, key, "want a section of keys, got "+v.describe(), "write {a: b}")
-	case t.Kind() == reflect.Struct: // an entry of a list
+	case t.Kind() == reflect.Struct: // the struct is an entry of a list
 		l.setSection(dst, v, newSectionSchema(t, key+".").topLevelFields)
 	case t == oneOrMoreType && v.kind == scalarKind && v.text == "":
 		dst.SetZero()
@@ -144,8 +144,7 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	}
 }
 
-// sharedEmbeddedField returns which field of an entry of a list the configuration embeds, too, and which field that is
-// there.
+// sharedEmbeddedField returns the indices of an embedded struct that a list entry and the configuration have in common.
 func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	if entry.Kind() != reflect.Struct {
 		return 0, 0, false
@@ -161,8 +160,8 @@ func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	return 0, 0, false
 }
 
-// copyOptionalSections copies the optional sections of a section: lists and maps are replaced when they are set,
-// sections are not.
+// copyOptionalSections copies the optional sections of a section. Lists and maps need no copy, because setting them
+// replaces them.
 func copyOptionalSections(section reflect.Value) {
 	for i := range section.NumField() {
 		f := section.Field(i)
@@ -178,13 +177,12 @@ func copyOptionalSections(section reflect.Value) {
 	}
 }
 
-// elementKey is the key of an element of a list.
 func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
 func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mappingKind &&
-		dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
+		dst.Kind() == reflect.String: // the library reads [tcp://a:1] inside braces as keys
 		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
 	case v.kind != scalarKind:
 		l.recordKeyError(v.origin, key, "want "+describeExpectedForm(dst.Type())+", got "+v.describe(), "")
@@ -195,7 +193,7 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	}
 }
 
-// setFromTexts hands texts to a field that reads itself.
+// setFromTexts passes texts to a [TextParser] field.
 func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
 	elements := []parsedValue{v}
 	if v.kind == listKind {

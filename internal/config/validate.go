@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// addValidationErrors reports what Validate found, each problem where its key was set.
+// addValidationErrors reports the errors of Validate, each at the location where its key was set.
 func (l *loader) addValidationErrors(err error) {
 	told := map[string]bool{}
 	for _, err := range flattenErrors(err) {
@@ -19,7 +19,7 @@ func (l *loader) addValidationErrors(err error) {
 		key := problem.Key
 		at, set := l.originOfKey(key)
 		if _, rest, entry := strings.Cut(key, "]."); entry && !set && l.schema.fieldByKey[rest] != nil {
-			if _, above := l.originByKey[rest]; above { // the entry has it from there, and others may
+			if _, above := l.originByKey[rest]; above { // the entry inherits the value, and other entries may do so too
 				key = rest
 				at, set = l.originOfKey(key)
 			}
@@ -36,7 +36,7 @@ func (l *loader) addValidationErrors(err error) {
 	}
 }
 
-// flattenErrors takes joined errors apart.
+// flattenErrors returns the individual errors of joined errors.
 func flattenErrors(err error) []error {
 	if err == nil {
 		return nil
@@ -52,7 +52,7 @@ func flattenErrors(err error) []error {
 	return all
 }
 
-// originOfKey returns where the key was set, or else the nearest key around it that was.
+// originOfKey returns the location where the key was set, or else the location of the nearest enclosing key.
 func (l *loader) originOfKey(key string) (at origin, set bool) {
 	for k := key; k != ""; k = k[:max(strings.LastIndexAny(k, ".["), 0)] {
 		if at, ok := l.originByKey[k]; ok {
@@ -62,7 +62,7 @@ func (l *loader) originOfKey(key string) (at origin, set bool) {
 	return l.defaultOrigin(), false
 }
 
-// defaultOrigin is the origin of a problem that no key has.
+// defaultOrigin returns the origin of problems without a key.
 func (l *loader) defaultOrigin() origin {
 	if l.src.Path == "" {
 		return origin{sourceName: "defaults"}

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// checked refuses every value it holds, so that a test sees where each is reported.
+// checked rejects every value, so that a test sees the location of each error.
 type checked struct {
 	Task   task              `yaml:"task"`
 	TLS    tls               `yaml:"tls"`

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// letters is a field that reads itself: every text must be one letter.
+// letters is a TextParser field: every text must be one letter.
 type letters struct {
 	texts []string
 	list  bool
@@ -100,7 +100,7 @@ func TestSelfReadingErrors(t *testing.T) {
 	}
 }
 
-// TestFlowOnTheCommandLine wants lists and maps as they are written in the file.
+// TestFlowOnTheCommandLine checks that lists and maps on the command line may be written as in the file.
 func TestFlowOnTheCommandLine(t *testing.T) {
 	type fields struct {
 		Words  []string             `yaml:"words"`
@@ -140,7 +140,7 @@ func TestFlowOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// A word reads itself: a text that is none is reported where it stands, and written as it is.
+// TestWords checks that an invalid word is reported at its location, and that words are written unchanged.
 func TestWords(t *testing.T) {
 	type words struct {
 		Noise spec.NoiseLaw `yaml:"noise"`

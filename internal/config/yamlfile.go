@@ -18,17 +18,17 @@ import (
 
 const (
 	maxFile   = 1 << 20
-	maxTokens = 10_000 // some 3,000 keys; the parser's time grows with the square
+	maxTokens = 10_000 // about 3,000 keys; the parser needs quadratic time
 )
 
-// configText is the text of a configuration file, kept to show lines of it in errors.
+// configText is the text of a configuration file. Errors quote its lines.
 type configText struct {
 	path          string
 	lines         []string
-	isSecretByKey map[string]bool // all key names; true if the value is a secret
+	isSecretByKey map[string]bool // whether the value of a key is a secret, for all key names
 }
 
-// readDocument returns the source's file and its root; the root is nothing when the file holds only comments.
+// readDocument reads and parses the source's file. The root is empty if the file contains only comments.
 func readDocument(src Source, s schema) (d *configText, root parsedValue, failure *Error) {
 	path := src.Path
 	d = &configText{path: path, isSecretByKey: map[string]bool{}}
@@ -41,14 +41,14 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	}
 	if err != nil {
 		reason := err
-		if p := new(os.PathError); errors.As(err, &p) { // the origin names the path already
+		if p := new(os.PathError); errors.As(err, &p) { // the error's origin already contains the path
 			reason = p.Err
 		}
 		return d, root, &Error{Origin: path, Problem: "cannot read the file: " + reason.Error(), Err: err}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if len(bytes.TrimSpace(data)) == 0 {
-		// An emptied file is what a power cut leaves of an unfinished write: never take it for "all defaults".
+		// An interrupted write can leave an empty file, so it must not be read as "all defaults".
 		return d, root, d.errorAt(origin{sourceName: path}, "the file is empty",
 			"restore it, or write at least a comment to mean the defaults")
 	}
@@ -60,7 +60,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	return d, root, failure
 }
 
-// findInvalidCharacter finds the first character that no text has.
+// findInvalidCharacter reports the first character that is not text.
 func (d *configText) findInvalidCharacter() *Error {
 	for i, line := range d.lines {
 		bad := strings.IndexFunc(line, isNotTextRune)
@@ -94,10 +94,10 @@ func readSizeLimitedFile(path string) ([]byte, error) {
 
 var errTooLarge = errors.New("the file is larger than 1 MiB")
 
-// isNotTextRune also finds bytes that are not UTF-8, and a U+FFFD that an earlier conversion has left.
+// isNotTextRune reports whether r is not text. This includes invalid UTF-8 and a U+FFFD from an earlier conversion.
 func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 
-// errorAt is an error with the line it is about. d may be nil for a place outside a file.
+// errorAt returns an error with the line at its location. d may be nil for a location outside a file.
 func (d *configText) errorAt(at origin, problem, hint string) *Error {
 	e := &Error{Origin: at.sourceName, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
 	if at.line > 0 {
@@ -106,7 +106,7 @@ func (d *configText) errorAt(at origin, problem, hint string) *Error {
 	return e
 }
 
-// tokenOrigin returns where a token stands. The lexer counts the blanks before some tokens as part of them.
+// tokenOrigin returns the location of a token. It skips spaces that the lexer includes at the start of some tokens.
 func (d *configText) tokenOrigin(t *token.Token) origin {
 	line := min(max(t.Position.Line, 1), len(d.lines))
 	runes := []rune(d.lines[line-1])
@@ -117,8 +117,8 @@ func (d *configText) tokenOrigin(t *token.Token) origin {
 	return origin{d.path, line, column}
 }
 
-// unsupportedTokens are the parts of YAML that a configuration has no need of. Aliases are a danger too: a few lines of
-// them expand to gigabytes.
+// unsupportedTokens are YAML features that configurations do not need. Aliases are also dangerous: a few lines can
+// expand to gigabytes.
 var unsupportedTokens = map[token.Type]string{
 	token.AnchorType:     `anchors ("&name")`,
 	token.AliasType:      `aliases ("*name")`,
@@ -131,7 +131,7 @@ var unsupportedTokens = map[token.Type]string{
 // parse returns the root of the file's only YAML document.
 func (d *configText) parse() (root parsedValue, failure *Error) {
 	invalid := d.errorAt(origin{sourceName: d.path}, "the file is not valid YAML", "")
-	// The library has panicked on malformed input before, and a reload must not bring a running daemon down.
+	// The library has panicked on malformed input before. A reload must not crash a running daemon.
 	defer func() {
 		if recover() != nil {
 			failure = invalid
@@ -141,7 +141,7 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 	if failure := d.findUnsupportedToken(tokens); failure != nil {
 		return root, failure
 	}
-	// Duplicates are allowed here because section reports them, in our words and all of them.
+	// Duplicates are allowed here, because rejectDuplicateKeys reports all of them.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	var syntax yaml.Error
 	switch {
@@ -155,7 +155,7 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 	return d.parseNode(file.Docs[0].Body, origin{sourceName: d.path}), nil
 }
 
-// findUnsupportedToken finds the first token that no configuration has.
+// findUnsupportedToken reports the first token that is not allowed in a configuration.
 func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 	if len(tokens) > maxTokens {
 		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file has too many keys and values",
@@ -175,13 +175,13 @@ func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 		case ended, content && t.Type == token.DocumentHeaderType:
 			return d.errorAt(d.tokenOrigin(t), "a second document begins here", "keep one configuration in the file")
 		default:
-			content = true // also a first "---": another one would silently win
+			content = true // also after a leading "---": a second document would silently replace the first
 		}
 	}
 	return nil
 }
 
-// syntaxError is what the YAML library says, with help for the two most common mistakes.
+// syntaxError returns the YAML library's error, with hints for the two most common mistakes.
 func (d *configText) syntaxError(t *token.Token, message string) *Error {
 	hint := ""
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// WriteYAML prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
-// redacted, and so are user and password in a URL; optional sections that are nil are left out. The error is that of w.
+// WriteYAML writes cfg, a pointer to a configuration struct, as YAML that [Load] can read. Secrets are redacted,
+// including user and password in URLs. Optional sections that are nil are omitted. Errors come from w.
 func WriteYAML(w io.Writer, cfg any) error {
 	root := structValueOf(cfg)
 	s := newSchema(root.Type())
@@ -24,7 +24,7 @@ func WriteYAML(w io.Writer, cfg any) error {
 	return err
 }
 
-// writeFields prints the fields of one struct inside root.
+// writeFields writes the fields of one struct inside root.
 func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, indent string) {
 	for _, f := range fields {
 		v := f.fieldValueIn(root, false)
@@ -39,15 +39,15 @@ func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, ind
 		head := b.Len()
 		b.WriteString("\n")
 		writeFields(b, f.sectionFields, root, indent+"  ")
-		if b.Len() == head+1 { // every section in it is nil: without this, the key would read as empty
+		if b.Len() == head+1 { // all subsections are nil: write {} so that the key is not read as empty
 			b.Truncate(head)
 			b.WriteString(" {}\n")
 		}
 	}
 }
 
-// writeLeaf prints a value behind its key: each entry of a list of sections has a line of its own, or all its keys,
-// if it overrides those of the configuration.
+// writeLeaf writes the value of a key. Each entry of a list of sections is on its own line. If entries override keys of
+// the configuration, each of their keys is on its own line.
 func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
 		b.WriteString(" " + formatYAMLValue(v) + "\n")
@@ -81,7 +81,7 @@ func formatYAMLValue(v reflect.Value) string {
 			elements[i] = formatYAMLValue(v.Index(i))
 		}
 		return "[" + strings.Join(elements, ", ") + "]"
-	case v.Kind() == reflect.Struct: // an entry of a list
+	case v.Kind() == reflect.Struct: // the struct is an entry of a list
 		var entries []string
 		for _, f := range newSchema(t).topLevelFields {
 			if x := f.fieldValueIn(v, false); x.IsValid() && !x.IsZero() {
@@ -104,7 +104,7 @@ func formatYAMLValue(v reflect.Value) string {
 	}
 }
 
-// formatYAMLText writes text without quotes where no YAML program takes it for anything else.
+// formatYAMLText omits the quotes if every YAML parser reads the text as a string.
 func formatYAMLText(text string) string {
 	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text,
 		plainStyle}).isNumberOrBool() {

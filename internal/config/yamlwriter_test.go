@@ -54,7 +54,7 @@ labels: {a: "x: y", site: "north wing"}
 	reload(t, cfg)
 }
 
-// A proxy's URL may hold a password.
+// TestWriteRedactsURLs checks that passwords in URLs are redacted.
 func TestWriteRedactsURLs(t *testing.T) {
 	cfg := settings{Broker: broker{URL: "http://me:hunter2@proxy:3128"}, Agents: []string{"a@b", "tcp://h:1/x@y"}}
 	var b bytes.Buffer
@@ -101,7 +101,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// reload checks that what Write prints of cfg, its password apart, is read back as it was, unless a URL has one in it.
+// reload checks that the output of WriteYAML is read back unchanged, except for the password and URLs with one.
 func reload(t *testing.T, cfg settings) {
 	t.Helper()
 	cfg.Broker.Password = ""
@@ -120,7 +120,7 @@ func reload(t *testing.T, cfg settings) {
 	if err := config.Load(&again, config.Source{Path: path}); err != nil {
 		t.Fatalf("%v\nof\n%s", err, b.String())
 	}
-	// An empty list or map is read back as such, even where it was nil.
+	// An empty list or map is read back as empty, even if it was nil.
 	if len(cfg.Agents)+len(again.Agents) == 0 {
 		cfg.Agents, again.Agents = nil, nil
 	}

@@ -13,13 +13,11 @@ import (
 
 func testBurst(t *testing.T, s subject) { burst(t, s, false) }
 
-// testBurstKilled kills the broker when some of the updates are accepted.
+// testBurstKilled kills the broker after some of the updates have been accepted.
 func testBurstKilled(t *testing.T, s subject) { burst(t, s, true) }
 
-// burst has 2,500 agents upload at the same moment, over 50 sessions, and twice
-// as many with the tag nightly: far more than Mosquitto queues, which drops the
-// rest without a word. In the end all are accepted, and what was accepted is on
-// disk.
+// burst makes 2,500 agents upload concurrently over 50 sessions; the tag nightly doubles both. Mosquitto silently drops
+// messages beyond its queues. Finally every update must be accepted and stored on disk.
 func burst(t *testing.T, s subject, kill bool) {
 	const sessions, each = burstSessions, 50
 	b := s.start(t, needs{})
@@ -64,8 +62,7 @@ func burst(t *testing.T, s subject, kill bool) {
 		sink.receiver.Stats())
 }
 
-// waitFor fails the test after some minutes, so that a full broker has time to
-// be asked again.
+// waitFor fails the test after some minutes. The timeout leaves time for retries after the broker's queues were full.
 func waitFor(t *testing.T, done <-chan struct{}, otherwise string) {
 	t.Helper()
 	select {
@@ -75,8 +72,8 @@ func waitFor(t *testing.T, done <-chan struct{}, otherwise string) {
 	}
 }
 
-// wantSpooled opens the spool again and looks for every update that an agent
-// was told is accepted. It returns how many manifests were sent.
+// wantSpooled reopens the spool and checks that it contains every accepted update. It returns the number of manifests
+// that were sent.
 func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
 	t.Helper()
 	spool := openSpool(t, k.dir)

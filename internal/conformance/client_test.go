@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// patience bounds each wait for an event; no test waits that long.
+// patience is the timeout of each wait for an event.
 const patience = 30 * time.Second
 
 func clientOf(id wire.AgentID) string { return federation + "-" + string(id) }

@@ -12,18 +12,18 @@ import (
 func TestMain(m *testing.M) {
 	brokers.ServeIfAsked()
 	hosts.UseMemoryTempDir()
-	// A sender whose link is lost under it may stay in paho until its write
-	// timeout, long after the session is closed.
+	// A sender whose link was lost may remain blocked in paho until its write timeout, long after the session was
+	// closed.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).send"),
 		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).awaitAcks"))
 }
 
-// TestConformance holds each broker to each line of the suite.
+// TestConformance runs the suite on each broker.
 func TestConformance(t *testing.T) {
 	for _, s := range append(subjects, others...) {
 		t.Run(s.name, func(t *testing.T) {
-			t.Parallel() // each has brokers of its own
+			t.Parallel() // each subtest starts its own brokers
 			ran, lines := 0, []struct {
 				name string
 				test func(*testing.T, subject)

@@ -12,10 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// connector returns a connection that is up, for a client of its own.
+// connector returns an established connection for a client.
 type connector func(t *testing.T, client string) mqtt.Conn
 
-// The broker in memory stands for the others in most tests.
+// TestConnectionsInMemory runs the suite on the broker in memory, which replaces the others in most tests.
 func TestConnectionsInMemory(t *testing.T) {
 	b := memory.New(memory.Options{})
 	conform(t, subject{}, func(t *testing.T, client string) mqtt.Conn {
@@ -26,7 +26,7 @@ func TestConnectionsInMemory(t *testing.T) {
 	})
 }
 
-// testConnections is what a mqtt.Conn promises, whatever is behind it.
+// testConnections checks the requirements of mqtt.Conn, for any implementation.
 func testConnections(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	users := map[string]string{}
@@ -86,8 +86,8 @@ func conformRetained(t *testing.T, s subject, connect connector) {
 	}
 }
 
-// subscribeAll asks for all that a wildcard takes in, by their names where the broker wants these: then the wildcard
-// brings nothing.
+// subscribeAll subscribes to the topics that match a wildcard. If the broker does not serve wildcards, it subscribes to
+// each topic by name.
 func (s subject) subscribeAll(t *testing.T, c mqtt.Conn, wildcard string, topics ...string) {
 	t.Helper()
 	if s.known(wildcards) == no {
@@ -128,8 +128,8 @@ func conformWildcards(t *testing.T, connect connector) {
 	}
 }
 
-// A message that two filters match is received, but how often and with which
-// QoS is the broker's choice.
+// conformOverlap checks that a message that matches two filters is received. The number of copies and their QoS are the
+// broker's choice.
 func conformOverlap(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	a.Subscribe(mqtt.AtMostOnce, "overlap/+")
@@ -230,7 +230,7 @@ func conformQoS(t *testing.T, connect connector) {
 	}
 }
 
-// R16: a payload belongs to who received it, alone.
+// R16: a received payload belongs to its receiver alone.
 func conformOwnership(t *testing.T, connect connector) {
 	a, b, c := connect(t, "a"), connect(t, "b"), connect(t, "c")
 	for _, s := range []mqtt.Conn{b, c} {

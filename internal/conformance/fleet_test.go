@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rows is an agent's data: three features and a target.
+// rows generates an agent's data from a seed: three features and a target.
 type rows uint64
 
 func (r rows) load(features []string, _ string) (*learner.Samples[float32], error) {
@@ -40,7 +40,7 @@ func (r rows) load(features []string, _ string) (*learner.Samples[float32], erro
 	return learner.NewSamples(len(features), xs, ys), nil
 }
 
-// fleet is a coordinator and agents, each as in its own process.
+// fleet is a coordinator with agents, all in this process.
 type fleet struct {
 	*hosts.Group
 	t      *testing.T
@@ -49,7 +49,7 @@ type fleet struct {
 	closed chan round.RoundClosed
 }
 
-// newFleet is of n agents. Nothing runs yet.
+// newFleet returns a fleet of n agents, without starting it.
 func newFleet(t *testing.T, b *broker, n int) *fleet {
 	t.Helper()
 	f := &fleet{Group: hosts.NewGroup(t), t: t, b: b, closed: make(chan round.RoundClosed, 100)}
@@ -59,15 +59,15 @@ func newFleet(t *testing.T, b *broker, n int) *fleet {
 	return f
 }
 
-// connect is the link of a host, as the daemons make it.
+// connect opens a host's connection as the daemons do.
 func (f *fleet) connect(id wire.AgentID, more func(*mqtt.Options)) (mqtt.Conn, error) {
 	o := f.b.as(clientOf(id))
 	more(&o)
 	return mqtt.Dial(context.Background(), o)
 }
 
-// startCoordinator begins a run of this many training rounds after one of
-// statistics, with all agents in each. The model has 101 parameters.
+// startCoordinator starts a run of one statistics round and this many training rounds, each with all agents. The model
+// has 101 parameters.
 func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()
 	n := len(f.agents)
@@ -100,7 +100,7 @@ func (f *fleet) startCoordinator(rounds int) {
 	f.RunCoordinator(cfg, conn)
 }
 
-// startAgent starts agent i, and tells of each new state of its link.
+// startAgent starts agent i, and calls link for each change of its connection.
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
@@ -115,7 +115,7 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	})
 }
 
-// wantRound waits for a round to close with the updates of all agents.
+// wantRound waits for a round to close, and checks that it has the updates of all agents.
 func (f *fleet) wantRound(limit time.Duration) {
 	f.t.Helper()
 	select {
@@ -129,7 +129,7 @@ func (f *fleet) wantRound(limit time.Duration) {
 	}
 }
 
-// testFleet trains two rounds with n agents, after one of statistics.
+// testFleet runs one statistics round and two training rounds with n agents.
 func testFleet(t *testing.T, s subject, n int) {
 	b := s.start(t, needs{agents: n})
 	f := newFleet(t, b, n)
@@ -146,8 +146,8 @@ func testFleet(t *testing.T, s subject, n int) {
 	b.logMemory(t)
 }
 
-// testKilled kills the broker with whatever it knows, between rounds and while
-// one is under way; the coordinator publishes again what is missing.
+// testKilled kills a broker without persistent state, both between rounds and during a round. The coordinator must
+// publish missing messages again.
 func testKilled(t *testing.T, s subject) {
 	const n, rounds = 10, 8
 	b := s.start(t, needs{agents: n})

@@ -19,7 +19,7 @@ type gateway struct {
 	topics   mqtt.Topics
 	key      ed25519.PrivateKey
 	uploads  map[wire.AgentID]*upload
-	open     int // uploads without an end
+	open     int // number of unfinished uploads
 	sequence uint64
 	failure  error
 }
@@ -31,8 +31,8 @@ type upload struct {
 	accepted bool
 }
 
-// updateOf is agent i's update: most fit into their manifest, one in ten needs
-// a chunk and one in ten needs two.
+// updateOf returns agent i's update. Most updates fit into their manifest; one in ten needs one chunk and one in ten
+// two.
 func updateOf(i int) []byte {
 	size := 400
 	switch i % 10 {
@@ -44,7 +44,7 @@ func updateOf(i int) []byte {
 	return blobOf(uint64(i), size+i)
 }
 
-// newGateway makes the senders of agents from one to before another.
+// newGateway returns a gateway for the agents with numbers in [from, to).
 func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to int) *gateway {
 	t.Helper()
 	g := &gateway{session: s, topics: hosts.TopicsOf(t, federation), key: key,
@@ -65,7 +65,7 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 	return g
 }
 
-// run sends until every update has its end, or the session has.
+// run sends until every update is finished or the session has ended.
 func (g *gateway) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -111,7 +111,7 @@ func (g *gateway) hear(e mqtt.Event) {
 	}
 }
 
-// answer takes what the coordinator says to an agent.
+// answer handles a message from the coordinator to an agent.
 func (g *gateway) answer(id wire.AgentID, payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
@@ -166,6 +166,5 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 	}
 }
 
-// send is all that is done for a message: what is lost is sent again when the
-// machine says so.
+// send publishes a message once. The sender machine requests lost messages again.
 func (g *gateway) send(m mqtt.Message) { _ = g.session.Publish(m) }

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// testPoison sends what the broker hangs up on. It costs one link, and is not
-// sent again: the next link stays, and what comes after it arrives.
+// testPoison sends a message for which the broker closes the connection. The session must reconnect once without
+// sending the message again, and later messages must arrive.
 func testPoison(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	for i, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
@@ -32,7 +32,7 @@ func testPoison(t *testing.T, s subject) {
 			mqtttest.WantDown(t, c)
 			mqtttest.WantUp(t, c)
 		}
-		for range 20 { // a loop would cut in
+		for range 20 { // a resend loop would close the link again
 			mqtttest.SyncWithBroker(t, c)
 		}
 		if x := <-sent; qos == mqtt.AtLeastOnce && x.IsDropped != refused {
@@ -47,8 +47,8 @@ func testPoison(t *testing.T, s subject) {
 	}
 }
 
-// testMalformed has strangers and users send what is no MQTT. Each loses its
-// connection; nobody else notices.
+// testMalformed sends malformed packets as unknown and as known users. Each sender must lose its connection, and other
+// clients must be unaffected.
 func testMalformed(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	victim := mqtttest.Dial(t, b.as(anyOne(0)))
@@ -56,7 +56,7 @@ func testMalformed(t *testing.T, s subject) {
 	var open []string
 	for i, c := range malformed {
 		if c.claim && s.maxPacket == 0 {
-			continue // which takes any size for a good one, and waits for the rest
+			continue // such a broker accepts any size and waits for the remaining bytes
 		}
 		if !b.closes(t, anyOne(1+i), c) {
 			open = append(open, c.name)
@@ -73,7 +73,7 @@ func testMalformed(t *testing.T, s subject) {
 
 type frame struct {
 	name         string
-	known, claim bool // after a good CONNECT; only its length is wrong
+	known, claim bool // whether the frame follows a valid CONNECT; whether only its length is invalid
 	bytes        string
 }
 
@@ -98,11 +98,11 @@ var malformed = []frame{
 	{"packet for clients", true, false, "\x20\x02\x00\x00"},
 }
 
-// atOnce is how long a broker may take to hang up on what is malformed: less
-// than the embedded broker waits for a CONNECT, which would end it, too.
+// atOnce is the time within which a broker must close the connection after a malformed packet. It is shorter than the
+// embedded broker's timeout for a CONNECT.
 const atOnce = 8 * time.Second
 
-// closes sends a frame, and reports whether the connection ends.
+// closes sends a frame, and reports whether the broker closes the connection.
 func (b *broker) closes(t *testing.T, user string, f frame) bool {
 	t.Helper()
 	var conn brokers.RawClient

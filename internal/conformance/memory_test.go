@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// testModelToMany has 50 agents pull a model at once. The broker's memory is what it has when idle, the model, and
-// 80 MiB, since Go collects later where other tests run beside it; and what each client may cost that asks for much and
-// reads nothing. The embedded broker and NATS need a GOMEMLIMIT for it: without one Go collects later still.
+// testModelToMany makes 50 agents pull a model at once and checks the broker's peak memory. The bound is the sum of the
+// idle memory, the model, 80 MiB for late garbage collection, and the allowed cost of clients that do not read. The
+// embedded broker and NATS need a GOMEMLIMIT.
 func testModelToMany(t *testing.T, s subject) {
 	const mebibyte, pullers = 1 << 20, 50
 	looked, exceeded, how := 0, 0, ""
@@ -63,7 +63,7 @@ func testModelToMany(t *testing.T, s subject) {
 	}
 }
 
-// logMemory tells what the broker has needed, where the system tells it.
+// logMemory logs the broker's peak memory on systems that report it.
 func (b *broker) logMemory(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "linux" {
@@ -71,10 +71,11 @@ func (b *broker) logMemory(t *testing.T) {
 	}
 }
 
-// mostAhead is how many subscriptions each broker lets a client have. What is subscribed to again is sent again.
+// mostAhead is the number of subscriptions that each broker allows a client. A repeated subscription delivers its
+// message again.
 const mostAhead = 100
 
-// aheadOf names nearly as many chunks as may wait for one client, some twice.
+// aheadOf returns filters for about as many chunks as may be queued for one client, some of them repeatedly.
 func aheadOf(topic func(hash, part string) string, ref wire.BlobRef, bytes int) (filters []string) {
 	for k := range min(bytes/(wire.MaxChunkBytes+200), wire.ChunkCount(int(ref.Length))) {
 		filters = append(filters, topic(ref.Hash.TopicLevel(), transfer.ChunkPartName(k%mostAhead)))

@@ -22,7 +22,7 @@ type cable struct {
 	running  sync.WaitGroup
 }
 
-// lay puts a cable between a broker and whoever connects from now on.
+// lay inserts a cable between a broker and all clients that connect later.
 func lay(t *testing.T, b *broker) (*cable, *broker) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func (c *cable) accept() {
 		for _, end := range [][2]net.Conn{{near, far}, {far, near}} {
 			c.running.Go(func() {
 				_, _ = io.Copy(end[0], end[1])
-				// the other direction goes on: the last words of who has gone are still under way in it
+				// the other direction stays open, since it may still carry the client's last messages
 				_ = end[0].(*net.TCPConn).CloseWrite()
 			})
 		}
@@ -74,8 +74,8 @@ func (c *cable) cut() {
 	c.conns = nil
 }
 
-// testPresence watches an agent that comes, loses its link and comes back, and
-// leaves; and a later look at what is retained of it.
+// testPresence observes the presence of an agent that connects, loses its link, reconnects and leaves, and then its
+// retained presence.
 func testPresence(t *testing.T, s subject) {
 	b := s.start(t, needs{agents: 1})
 	topic := hosts.TopicsOf(t, federation).Presence(agentID(0))
@@ -113,7 +113,7 @@ func testPresence(t *testing.T, s subject) {
 	}
 	f.Stop()
 	expect(watcher, wire.PresenceOffline)
-	mqtttest.SyncWithBroker(t, watcher) // no will follows
+	mqtttest.SyncWithBroker(t, watcher) // verify that no will is published
 	late := mqtttest.Dial(t, b.as(anyOne(1)))
 	mqtttest.SettleRetained(t, watcher, late)
 	s.subscribeAll(t, late, strings.Replace(topic, federation+"-a0", "+", 1), topic)

@@ -17,17 +17,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// blobOf returns n bytes that do not repeat.
+// blobOf returns n pseudo-random bytes, determined by the seed.
 func blobOf(seed uint64, n int) []byte {
 	var key [32]byte
 	key[0] = byte(seed)
 	p := make([]byte, n)
-	_, _ = rand.NewChaCha8(key).Read(p) // never fails
+	_, _ = rand.NewChaCha8(key).Read(p) // Read never fails
 	return p
 }
 
-// retain publishes a blob for its pullers, a message at a time, since the
-// outbox is bounded.
+// retain publishes a blob as retained messages, one at a time because the outbox is bounded.
 func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	t.Helper()
 	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{1})
@@ -43,8 +42,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	return ref
 }
 
-// pull fetches a blob into a storage as an agent does. It may be called by any
-// goroutine.
+// pull fetches a blob into a storage as an agent does. It is safe for concurrent use.
 func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 	storage transfer.ChunkStorage) (transfer.PullerStats, error) {
 	p := transfer.NewBlobPuller(transfer.DefaultPullerConfig(), ref, rng)
@@ -105,8 +103,7 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 	}
 }
 
-// wantBlob pulls a blob with a new session into a storage. Each chunk is held
-// against its hash.
+// wantBlob pulls a blob into a storage with a new session, which verifies the hash of each chunk.
 func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef, storage transfer.ChunkStorage) {
 	t.Helper()
 	s, err := mqtt.Dial(context.Background(), o)
@@ -121,16 +118,15 @@ func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef
 	}
 }
 
-// nowhere is a storage that holds nothing: fifty models need much memory.
+// nowhere is a storage that discards its chunks, since fifty models would need much memory.
 type nowhere struct{}
 
 func (nowhere) HasChunk(int) bool          { return false }
 func (nowhere) PutChunk(int, []byte) error { return nil }
 func (nowhere) Close() error               { return nil }
 
-// testLateJoiner pulls a blob from among 3,000 retained messages. A
-// subscription to all of them at once would lose most: Mosquitto sends as many
-// as may be in flight and queued, and drops the rest.
+// testLateJoiner pulls a blob among 3,000 retained messages. A single subscription to all of them would lose most:
+// Mosquitto drops the messages beyond its limits of in-flight and queued messages.
 func testLateJoiner(t *testing.T, s subject) {
 	const others = 3000
 	b := s.start(t, needs{})

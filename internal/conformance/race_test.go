@@ -2,8 +2,8 @@
 
 package conformance
 
-// Sizes under the race detector, which takes ten times the time and memory,
-// and finds no more in a thousand than in a hundred.
+// Sizes under the race detector. It needs ten times the time and memory, and a hundred clients reveal as many races as
+// a thousand.
 const (
 	racing        = true
 	manyAgents    = 150

@@ -16,10 +16,10 @@ import (
 
 var update = flag.Bool("update", false, "keep what is seen of brokers in seen.json, and write docs/BROKERS.md")
 
-// fact is a column of docs/BROKERS.md: what brokers do each in its way, and the suite looks at.
+// fact is a column of docs/BROKERS.md: a property in which brokers differ and which the suite observes.
 type fact string
 
-// The facts, in the order of the columns. None is a wish: a test has seen each value of each broker.
+// The facts, in the order of the columns. A test has observed each value of each broker.
 const (
 	survives  fact = "retained messages survive `kill -9`"
 	wildcards fact = "retained messages by wildcard"
@@ -32,7 +32,7 @@ var facts = []fact{survives, wildcards, bounded, hangsUp, refuses}
 
 const yes, no = "yes", "no"
 
-// yesIf names what a test has seen.
+// yesIf returns the table entry for a boolean fact.
 func yesIf(x bool) string {
 	if x {
 		return yes
@@ -40,18 +40,19 @@ func yesIf(x bool) string {
 	return no
 }
 
-// entry is what has been seen of a broker.
+// entry holds the observed facts of one broker.
 type entry struct {
 	Name string
-	Runs string // each commit, or nightly
+	Runs string // "each commit" or "nightly"
 	Seen map[fact]string
 }
 
-// record is seen.json: what the runs that were kept have seen. A run fails that sees anything else.
+// record is the content of seen.json: the facts that were observed by earlier runs. A run that observes a different
+// fact fails.
 type record struct {
 	mu      sync.Mutex
 	entries []*entry
-	now     map[string]map[fact]bool // what this run has looked at
+	now     map[string]map[fact]bool // facts that this run has observed, by broker
 }
 
 const recordFile = "seen.json"
@@ -70,7 +71,7 @@ func loadRecord() *record {
 	return r
 }
 
-// of returns the entry of a broker. One that is new has seen nothing yet.
+// of returns the entry of a broker. A new broker has an entry without facts.
 func (r *record) of(s subject) *entry {
 	i := slices.IndexFunc(r.entries, func(e *entry) bool { return e.Name == s.name })
 	if i < 0 {
@@ -85,7 +86,7 @@ func (r *record) of(s subject) *entry {
 	return e
 }
 
-// place is where the broker stands on the page: behind the others that are tried at each commit, if it is not.
+// place returns the broker's position on the page. Brokers that are tested nightly follow the others.
 func (e *entry) place() int {
 	if i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == e.Name }); i >= 0 {
 		return i
@@ -93,7 +94,7 @@ func (e *entry) place() int {
 	return len(subjects)
 }
 
-// saw holds what a test sees of a broker against what was kept, or keeps it.
+// saw compares an observed fact with the record. With -update it stores the fact instead.
 func (s subject) saw(t *testing.T, f fact, got string) {
 	t.Helper()
 	if s.name == "" { // the broker in memory is not on the page
@@ -128,7 +129,7 @@ func (s subject) saw(t *testing.T, f fact, got string) {
 	}
 }
 
-// known is what was kept of a broker, for tests that go about it otherwise then.
+// known returns the recorded fact of a broker, for tests that depend on it.
 func (s subject) known(f fact) string {
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
@@ -138,7 +139,7 @@ func (s subject) known(f fact) string {
 	return kept.of(s).Seen[f]
 }
 
-// sawAll fails if a whole run has not looked at every fact. With -short there is no broker to look at.
+// sawAll checks that a complete run has observed every fact. With -short it does nothing, since no broker runs.
 func (s subject) sawAll(t *testing.T) {
 	if testing.Short() {
 		return
@@ -152,7 +153,7 @@ func (s subject) sawAll(t *testing.T) {
 	}
 }
 
-// table is the page's.
+// table returns the table of the page in Markdown.
 func (r *record) table() string {
 	var out strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
@@ -172,14 +173,14 @@ func (r *record) table() string {
 	return out.String()
 }
 
-// The table stands between these lines of the page.
+// The lines that enclose the table on the page.
 const (
 	tableBegins = "<!-- written from internal/conformance/seen.json: go test ./internal/conformance -run TestPage " +
 		"-update -->\n"
 	tableEnds = "<!-- end -->\n"
 )
 
-// TestPage: docs/BROKERS.md says of each broker what the runs have seen, and nothing else in its table.
+// TestPage checks that the table in docs/BROKERS.md contains exactly the recorded facts.
 func TestPage(t *testing.T) {
 	for _, s := range append(subjects, others...) {
 		for _, f := range facts {

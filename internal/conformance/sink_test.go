@@ -46,8 +46,7 @@ func openSpool(t *testing.T, dir string) *store.UpdateSpool {
 	return s
 }
 
-// newSink makes a receiver with the daemon's bounds. told hears how many
-// updates are accepted.
+// newSink returns a receiver with the daemon's limits. It calls told with the number of accepted updates.
 func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int)) *sink {
 	t.Helper()
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
@@ -63,7 +62,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	return k
 }
 
-// run receives until ctx ends, and closes the spool.
+// run receives updates until ctx ends, and then closes the spool.
 func (k *sink) run(ctx context.Context) {
 	k.ctx = ctx
 	timer := time.NewTimer(time.Hour)
@@ -134,7 +133,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	}
 }
 
-// keep accepts an update when it is in the spool.
+// keep accepts an update after writing it to the spool.
 func (k *sink) keep(e transfer.UpdateComplete) {
 	payload := bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 	k.jobs.Go(func() {
@@ -162,7 +161,7 @@ func (k *sink) accept(id wire.AgentID) {
 	k.tell(id, wire.TypeUpdateAccepted, m.Body())
 }
 
-// tell says something once: who misses it asks again.
+// tell sends a message once. An agent that misses it asks again.
 func (k *sink) tell(id wire.AgentID, typ wire.MessageType, body []byte) {
 	k.sequence++
 	h := wire.Header{Root: wire.FirstRootVersion,

@@ -16,15 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reach opens a connection, with the user's TLS where there is any. It says
-// nothing yet.
+// reach opens a network connection, with the user's TLS if the broker requires it, without sending packets.
 func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) brokers.RawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that a stalled one soon is
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that a client that does not read stalls early
 	if o.TLS == nil {
 		return brokers.NewRaw(t, conn, patience)
 	}
@@ -33,7 +32,7 @@ func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) bro
 	return brokers.NewRaw(t, tls.Client(conn, config), patience)
 }
 
-// connect logs a user in by hand.
+// connect opens a raw MQTT connection as a user.
 func (b *broker) connect(t testing.TB, user string, patience time.Duration) brokers.RawClient {
 	t.Helper()
 	o := b.as(user)
@@ -42,15 +41,14 @@ func (b *broker) connect(t testing.TB, user string, patience time.Duration) brok
 	return c
 }
 
-// stallPatience is how long a healthy client may wait for one message: less than
-// the embedded broker's write timeout, which would end the stalled ones.
+// stallPatience is the timeout of a healthy client for one message. It is less than the embedded broker's write
+// timeout, which would disconnect the stalled clients.
 const stallPatience = 15 * time.Second
 
-// testStalled has ten clients that ask for everything and read nothing. The
-// healthy ones get a stream, and then a model and a round, while those have not
-// read a byte: that they finish at all is what is tested.
+// testStalled runs ten clients that subscribe to everything and read nothing. Meanwhile healthy clients must receive a
+// stream of messages, and then a model and a round.
 func testStalled(t *testing.T, s subject) {
-	const stalled, healthy, n, size = 10, 3, 600, 60 << 10 // 35 MB: more than sockets and queues hold
+	const stalled, healthy, n, size = 10, 3, 600, 60 << 10 // together 35 MB: more than sockets and queues hold
 	b := s.start(t, needs{agents: 5})
 	var blocked []brokers.RawClient
 	for i := range stalled {
@@ -67,7 +65,7 @@ func testStalled(t *testing.T, s subject) {
 		readers = append(readers, r)
 	}
 	publisher := mqtttest.Dial(t, b.as(anyOne(stalled+healthy)))
-	for i := range n { // one at a time: the healthy ones keep up by construction
+	for i := range n { // one at a time, so that the healthy clients keep up
 		payload := make([]byte, size)
 		copy(payload, fmt.Sprintf("%06d", i))
 		mqtttest.Publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})

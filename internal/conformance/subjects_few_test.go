@@ -2,5 +2,5 @@
 
 package conformance
 
-// others are brokers that are tried each night.
+// others are the brokers that are tested nightly.
 var others []subject

@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// others are brokers that are tried each night.
+// others are the brokers that are tested nightly.
 var others = []subject{
 	{"nats", 0, 4 << 20, func(t *testing.T, n needs) *broker { return openNATS(t, n, 1) }},
 	{"nats x3", 0, 4 << 20, func(t *testing.T, n needs) *broker { return openNATS(t, n, 3) }},
 	{"rabbitmq", 0, 4 << 20, openRabbitMQ},
 }
 
-// openNATS is a server, or a cluster of them, over which clients are spread.
+// openNATS returns a NATS server or a cluster, over which clients are distributed.
 func openNATS(t *testing.T, of needs, nodes int) *broker {
 	n := brokers.NewNATS(t, nodes, of.memory, "max_pending: 4MB")
 	b := &broker{proc: n, address: n.Nodes[0].Address, scheme: "tcp", secrets: func(*mqtt.Options) {},

@@ -18,30 +18,29 @@ import (
 
 const federation = "plant"
 
-// Users of the federation may do what the rules say; those whose names begin
-// with anyone may do everything. There are this many of them: anyone0, ….
+// The access rules restrict the users of the federation. The users anyone0, anyone1, … have full access; anyones is
+// their number.
 const (
 	anyone  = "anyone"
 	anyones = 160
 )
 
-// subject is a broker that the suite is run on.
+// subject is a broker under test.
 type subject struct {
 	name string
-	// maxPacket is the largest MQTT packet in bytes; 0 = no limit.
+	// maxPacket is the largest MQTT packet in bytes; 0 means no limit.
 	maxPacket int
-	// slowBytes is what each client that does not read may cost.
+	// slowBytes is the memory that each client that does not read may cost the broker.
 	slowBytes int
 	open      func(t *testing.T, n needs) *broker
 }
 
-// needs is what a test wants of its broker.
+// needs describes the requirements of a test for its broker.
 type needs struct {
-	agents int // a0, a1, …
-	memory int // bytes, as Go's memory limit; 0 = none
+	agents int // number of agents, named a0, a1, …
+	memory int // Go's memory limit in bytes; 0 means no limit
 }
 
-// broker is a running one.
 type broker struct {
 	proc interface {
 		Start(t testing.TB)
@@ -49,10 +48,10 @@ type broker struct {
 		Memory(t testing.TB, line string) int
 	}
 	address string
-	others  []string // addresses of nodes beside it
+	others  []string // addresses of the other nodes of the cluster
 	scheme  string
-	secrets func(o *mqtt.Options) // adds what a user proves itself by
-	limited string                // how the memory that it needs is bounded, if it must be told
+	secrets func(o *mqtt.Options) // adds the credentials of a user
+	limited string                // note on the memory limit for the table; empty if none was set
 }
 
 var subjects = []subject{
@@ -61,7 +60,7 @@ var subjects = []subject{
 	{"mosquitto stock", 0, 4 << 20, openStock},
 }
 
-// start returns a broker that runs, and knows nothing yet.
+// start starts a broker without stored state.
 func (s subject) start(t *testing.T, n needs) *broker {
 	t.Helper()
 	b := s.open(t, n)
@@ -69,7 +68,7 @@ func (s subject) start(t *testing.T, n needs) *broker {
 	return b
 }
 
-// as says how to connect as a user.
+// as returns the options for connecting as a user.
 func (b *broker) as(user string) mqtt.Options {
 	address := b.address
 	if len(b.others) > 0 {
@@ -95,7 +94,7 @@ func openEmbedded(t *testing.T, n needs) *broker {
 	return &broker{proc: e, address: e.Address, scheme: "tcp", secrets: withPassword, limited: ", with GOMEMLIMIT"}
 }
 
-// openShipped has the configuration for production, with TLS and certificates.
+// openShipped returns Mosquitto with the shipped configuration, TLS and client certificates.
 func openShipped(t *testing.T, n needs) *broker {
 	m := brokers.NewMosquitto(t, mosquitto.Conf)
 	table, err := acl.NewRuleTable("")
@@ -124,7 +123,7 @@ func openShipped(t *testing.T, n needs) *broker {
 	}}
 }
 
-// openStock is what Mosquitto does when it is told nothing but where to listen.
+// openStock returns Mosquitto with its default configuration except for the listener.
 func openStock(t *testing.T, _ needs) *broker {
 	m := brokers.NewMosquitto(t, []byte("listener 1883\nallow_anonymous true\n"))
 	return &broker{proc: m, address: m.Address, scheme: "tcp", secrets: func(*mqtt.Options) {}}

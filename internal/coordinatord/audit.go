@@ -23,14 +23,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// auditor writes the audit log: commands before they are carried out, and what the coordinator observes of devices
-// that it keeps out.
+// auditor writes the audit log. It records commands before they are executed, and events of devices that are kept out.
 type auditor struct {
 	log                       *audit.Log
 	logger                    *slog.Logger
 	dir                       string
-	isWriteFailing            atomic.Bool // to say so once
-	lastForeignAnnouncementAt time.Time   // of the last entry of that kind
+	isWriteFailing            atomic.Bool // set after a failed write, so that it is reported once
+	lastForeignAnnouncementAt time.Time   // time of the last entry about a foreign announcement
 }
 
 func openAudit(s *coordinatorsettings.ConfigFile, logger *slog.Logger) (*auditor, error) {
@@ -56,7 +55,7 @@ func (a *auditor) close() {
 	}
 }
 
-// BeforeRequest implements api.RequestAuditor: what cannot be written down is not done.
+// BeforeRequest implements api.RequestAuditor. A command is rejected if it cannot be recorded.
 func (a *auditor) BeforeRequest(who string, r *http.Request) error {
 	err := a.log.RecordEntry(audit.Entry{Event: audit.Command, Actor: who, Subject: r.Method + " " + r.URL.Path})
 	if err != nil {
@@ -77,15 +76,14 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 		return
 	}
 	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
-	if who != "" { // strangers could fill the disk
+	if who != "" { // unauthenticated callers could fill the disk
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Refused, Actor: who,
 			Subject: r.Method + " " + r.URL.Path + ": " +
 				err.Error()})
 	}
 }
 
-// recordEnrolment records an event of enrolment. It returns when the entry is on the disk: only then the device gets
-// its answer.
+// recordEnrolment records an enrolment event. It returns after the entry is on disk. Only then is the device answered.
 func (a *auditor) recordEnrolment(event observe.Event) {
 	e := audit.Entry{}
 	switch f := event.(type) {
@@ -110,7 +108,7 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 		if !f.OpenUntil.IsZero() {
 			e.Subject = f.OpenUntil.UTC().Format(time.RFC3339)
 		}
-	default: // also enrol.JoinRefused: strangers could fill the disk; the log has it
+	default: // this includes enrol.JoinRefused, which is only logged: strangers could fill the disk
 		return
 	}
 	if err := a.log.RecordEntry(e); err != nil {
@@ -119,8 +117,8 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 	}
 }
 
-// Observe implements observe.Observer. It records the devices that were kept out or readmitted. Refusals of strangers
-// are not recorded, because strangers could fill the disk.
+// Observe implements observe.Observer. It records devices that were kept out or readmitted. Refusals of unknown devices
+// are not recorded, because they could fill the disk.
 func (a *auditor) Observe(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentSidelined:
@@ -139,7 +137,8 @@ func (a *auditor) Observe(event observe.Event) {
 	case devices.CloneSeen:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case duplicate.ForeignAnnouncementSeen:
-		if now := time.Now(); now.Sub(a.lastForeignAnnouncementAt) > time.Hour { // a stranger may repeat an old one
+		// limit the entries, because a stranger may replay an old announcement
+		if now := time.Now(); now.Sub(a.lastForeignAnnouncementAt) > time.Hour {
 			a.lastForeignAnnouncementAt = now
 			a.log.RecordEntryLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
 		}

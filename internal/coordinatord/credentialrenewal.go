@@ -12,11 +12,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// errUnknownRenewalKey says that the key in the list is neither the one of a request nor the one that vouches for it.
+// errUnknownRenewalKey reports that the list contains neither the requested key nor the key that signed the request.
 var errUnknownRenewalKey = errors.New("the list has neither the key of the request nor the one that vouches for it")
 
-// renewCredentials gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same
-// request again has the same key in the list.
+// renewCredentials gives a device a new key in the list, a new certificate, or both. It implements
+// coordinator.Config.Renew. Repeating a request does not change the list again.
 func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID,
 	m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 	vouched bool) {
@@ -36,8 +36,8 @@ func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID
 	return answer, true
 }
 
-// replaceListedKey puts the key of a request in the place of the one that vouches for it, and returns when that is on
-// the disk and the coordinator has taken it.
+// replaceListedKey replaces the key in the list with the requested one. It returns after the list is on disk and the
+// coordinator has loaded it.
 func (e *enrolmentService) replaceListedKey(ctx context.Context, id wire.AgentID, m *wire.CredentialRenewalRequest,
 	event *enrol.CredentialsRenewed) (
 	wire.RenewalRefusalReason, error) {
@@ -62,7 +62,8 @@ func (e *enrolmentService) replaceListedKey(ctx context.Context, id wire.AgentID
 		switch event.IsRepeated = is.AgentKey.Equal(m.NewKey.Ed25519()); {
 		case err != nil, event.IsRepeated:
 			return err
-		case !is.AgentKey.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
+		// the device was revoked in the meantime, or the list was edited by hand
+		case !is.AgentKey.Equal(m.ListedKey.Ed25519()):
 			return errUnknownRenewalKey
 		case is.KeyHolder != "":
 			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
@@ -78,14 +79,13 @@ func (e *enrolmentService) replaceListedKey(ctx context.Context, id wire.AgentID
 	return 0, nil
 }
 
-// issueCertificate makes the certificate of a request.
 func (e *enrolmentService) issueCertificate(id wire.AgentID, m *wire.CredentialRenewalRequest,
 	event *enrol.CredentialsRenewed) (der []byte,
 	why wire.RenewalRefusalReason,
 	err error) {
 	if e.enroller == nil {
 		if event.KeyChanged {
-			return nil, 0, nil // the key is what matters
+			return nil, 0, nil // without an authority, changing the key is sufficient
 		}
 		return nil, wire.RenewalNoAuthority, nil
 	}

@@ -46,11 +46,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mortal is a file system of a process that is killed before the operation left = 0: the rest is not done either.
+// mortal is the file system of a process that is killed when left operations are done. All later operations fail.
 type mortal struct {
 	store.FS
 	left *atomic.Int64
-	kill func() // once
+	kill func() // called once, when the process is killed
 }
 
 var errKilled = errors.New("killed")
@@ -139,7 +139,8 @@ func (f mortalFile) Sync() error {
 	return f.File.Sync()
 }
 
-// plant is a coordinator with a desk and an agent that has joined, in memory but for their folders.
+// plant is an in-memory federation with a coordinator, a registrar and an enrolled agent. Only the state folders are on
+// disk.
 type plant struct {
 	t      *testing.T
 	dir    string
@@ -152,8 +153,8 @@ type plant struct {
 
 	agent   *agent.Agent
 	members *enrolmentService
-	dropped atomic.Int64 // of messages whose signature does not count
-	ends    []func()     // of the coordinator that runs, and the agent
+	dropped atomic.Int64 // number of messages with an invalid signature
+	ends    []func()     // stop functions of the running coordinator and the agent
 }
 
 const pressID = "press"
@@ -209,7 +210,8 @@ func newTLSKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// lead runs a coordinator. after is called with each answer to a request for a key, which is not given if it is false.
+// lead runs a coordinator. after is called before each answer to a key request; if it returns false, the answer is
+// lost.
 func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	p.t.Helper()
 	f := &Federation{file: &p.s, stateDir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
@@ -264,7 +266,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	go func() { done <- c.Run(ctx) }()
 	p.ends = append(p.ends, func() {
 		cancel()
-		if err := <-done; err != nil { // it may have been cut off
+		if err := <-done; err != nil { // the coordinator may have been killed
 			p.t.Log(err)
 		}
 		_ = log.Close()
@@ -275,7 +277,6 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	}
 }
 
-// join runs the agent.
 func (p *plant) join(disk *mortal) (kill func()) {
 	p.t.Helper()
 	p.boot++
@@ -302,7 +303,7 @@ func (p *plant) join(disk *mortal) (kill func()) {
 				return p.broker.Connect(p.topics.ClientID(pressID), &w), nil
 			})
 			if err != nil {
-				return // killed
+				return // the agent was killed
 			}
 			p.agent = a
 			if err := a.Run(ctx); !errors.As(err, new(*identity.DeviceKeyReplacedError)) {
@@ -326,7 +327,7 @@ func (p *plant) stop() {
 	p.ends = nil
 }
 
-// listed is the key in the list.
+// listed returns the agent's key in the list.
 func (p *plant) listed() ed25519.PublicKey {
 	p.t.Helper()
 	is, err := agentlist.LookupAgentAndKey(p.s.Identity.AgentListFile, pressID, nil)
@@ -334,7 +335,7 @@ func (p *plant) listed() ed25519.PublicKey {
 	return is.AgentKey
 }
 
-// agree wants the newest presence of the agent to be signed with the key in the list, and returns that.
+// agree checks that the agent's newest presence is signed with the key in the list, and returns that key.
 func (p *plant) agree(what string) ed25519.PublicKey {
 	p.t.Helper()
 	e := p.presence()
@@ -344,7 +345,7 @@ func (p *plant) agree(what string) ed25519.PublicKey {
 	return p.listed()
 }
 
-// presence is the newest one of the agent.
+// presence returns the newest presence message of the agent.
 func (p *plant) presence() wire.Envelope {
 	p.t.Helper()
 	c := p.broker.Connect("reader", nil)
@@ -361,7 +362,7 @@ func (p *plant) presence() wire.Envelope {
 	}
 }
 
-// ask has the agent get another key.
+// ask makes the agent rotate its key.
 func (p *plant) ask() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -370,11 +371,10 @@ func (p *plant) ask() error {
 
 func yes() bool { return true }
 
-// wait lets time pass.
 func wait(d time.Duration) { <-time.After(d) }
 
-// TestKeyRotates: the device gets another key and another certificate; both are on both disks, the audit log has it,
-// and the key before is heard no more.
+// TestKeyRotates checks that the device gets a new key and a new certificate. Both must be on both disks and in the
+// audit log, and the old key must be rejected.
 func TestKeyRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
@@ -420,8 +420,8 @@ func TestKeyRotates(t *testing.T) {
 	})
 }
 
-// killEach has a coordinator, and then an agent, killed before each operation of their disk, while run is cut short by
-// it; at least so many times.
+// killEach kills a coordinator, and then an agent, before each of their disk operations, until run is no longer
+// interrupted. There must be at least `least` operations.
 func killEach(t *testing.T, least int, run func(t *testing.T, what, who string, cut int) (killed bool)) {
 	t.Helper()
 	stride := 1
@@ -444,13 +444,14 @@ func killEach(t *testing.T, least int, run func(t *testing.T, what, who string, 
 	}
 }
 
-// victim is a coordinator or agent that is killed when so many operations of its disk are done.
+// victim is a coordinator or an agent that is killed after a number of disk operations.
 type victim struct {
 	disk *mortal
 	died chan struct{}
 }
 
-// begin starts both, and waits until they work. The disk of one of them may be told to fail.
+// begin starts the coordinator and the agent and waits until they work. The disk of one of them may then be made to
+// fail.
 func (p *plant) begin(who string, answers func() bool) *victim {
 	v := &victim{died: make(chan struct{})}
 	var kill func()
@@ -472,8 +473,8 @@ func (p *plant) begin(who string, answers func() bool) *victim {
 	return v
 }
 
-// TestKeyRotatesKilled: coordinator or agent are killed before each operation of their disk, and where the answer is on
-// its way. Both end with one key, which is the next one.
+// TestKeyRotatesKilled kills the coordinator or the agent before each disk operation and before the answer is sent.
+// Both must end with the same key, which is the new one.
 func TestKeyRotatesKilled(t *testing.T) {
 	killEach(t, 7, rotateKilled)
 }
@@ -492,11 +493,11 @@ func rotateKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	go func() { asked <- p.ask() }()
 	select {
 	case <-v.died:
-	case err := <-asked: // as good as no answer
+	case err := <-asked: // an error here is equivalent to a lost answer
 		p.t.Log(err)
 	}
 	wait(time.Second)
-	select { // it may have been asked, and have died in what comes after
+	select { // the agent may have died after the request
 	case <-v.died:
 		killed = true
 		p.stop()
@@ -514,14 +515,14 @@ func rotateKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	return killed
 }
 
-// killedBeforeAsking reports whether the agent has died before the next key was on its disk: then nobody knows of one.
+// killedBeforeAsking reports whether the agent died before its next key was on disk. Then no party knows a new key.
 func killedBeforeAsking(p *plant, killed bool, who string) bool {
 	_, err := os.Stat(filepath.Join(p.agentDir(), "key"))
 	return killed && who == "agent" && errors.Is(err, fs.ErrNotExist)
 }
 
-// TestRenewRefused: who has neither the key in the list nor its word gets no answer, also where a revocation came
-// first; another device's key and a certificate without its key are refused. What is refused changes no list.
+// TestRenewRefused checks that a request signed with an unlisted key gets no answer, also after a revocation. Another
+// device's key and a certificate without its key are refused. Refused requests must not change the list.
 func TestRenewRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
@@ -580,7 +581,7 @@ func TestRenewRefused(t *testing.T) {
 	})
 }
 
-// TestRenewRevoked: the root document ends it.
+// TestRenewRevoked checks that the root document can revoke a device.
 func TestRenewRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)

@@ -22,11 +22,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// deviceHistoryInterval is the interval between two writes of the history of devices. A kill loses what changed since
-// the last write.
+// deviceHistoryInterval is the interval between two writes of the device history. A kill loses the changes since the
+// last write.
 const deviceHistoryInterval = 10 * time.Minute
 
-// devicesRoute is the list of the devices.
+// devicesRoute returns the route that lists the devices.
 func (f *Federation) devicesRoute() api.Route {
 	return api.GetRoute("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices,
 		error) {
@@ -49,12 +49,12 @@ func (f *Federation) devicesRoute() api.Route {
 			"; with a leading - in the other direction"})
 }
 
-// BootCounterResetAnswer is the answer to a reset of a device's counter of starts.
+// BootCounterResetAnswer is the response to a reset of a device's boot counter.
 type BootCounterResetAnswer struct {
 	Agent string `json:"agent"`
 }
 
-// bootCounterResetRoute has the counter of a device's starts begin anew.
+// bootCounterResetRoute returns the route that resets a device's boot counter.
 func (f *Federation) bootCounterResetRoute() api.Route {
 	return api.PostRoute("/v1/devices/{id}/reset",
 		"Hear a device whose state folder was lost, whatever it said before.",
@@ -70,41 +70,43 @@ func (f *Federation) bootCounterResetRoute() api.Route {
 		})
 }
 
-// Devices' requests and answers. Keys and bytes are in base64.
+// Requests and responses of the device routes. Keys and bytes are in base64.
 type (
-	// TokenRequest asks for a token.
+	// TokenRequest requests a token.
 	TokenRequest struct {
-		Device         string `json:"device,omitempty"`   // that may join with it; empty = any that is not in the list
-		ReplacedDevice string `json:"replaces,omitempty"` // the device in whose place it comes, which may be the same
-		TTL            string `json:"ttl"`                // as 24h
+		// device that may join with the token; empty for any device that is not in the list
+		Device         string `json:"device,omitempty"`
+		ReplacedDevice string `json:"replaces,omitempty"` // device to be replaced, which may be the same device
+		TTL            string `json:"ttl"`                // validity, such as 24h
 	}
-	// IssuedToken is a token. It is shown once: the coordinator cannot show it again.
+	// IssuedToken is a new token. The coordinator shows it only once.
 	IssuedToken struct {
 		Token   string    `json:"token"`
-		JoinURL string    `json:"url"` // where the device joins
+		JoinURL string    `json:"url"` // URL at which the device joins
 		Expires time.Time `json:"expires"`
 	}
-	// OpenTokenRevoked says that devices join with tokens of their own only.
+	// OpenTokenRevoked reports that the open token was revoked. Devices now need tokens of their own.
 	OpenTokenRevoked struct {
 		IsOpenTokenRevoked bool `json:"closed"`
 	}
-	// AdmitRequest puts a device into the list whose key a person has.
+	// AdmitRequest adds a device to the list with a key that the operator already has.
 	AdmitRequest struct {
-		SigningPublicKey []byte `json:"key"`           // of the device
-		TLSPublicKey     []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
+		SigningPublicKey []byte `json:"key"`           // signing key of the device
+		TLSPublicKey     []byte `json:"tls,omitempty"` // key of the client certificate, if one is requested
 	}
-	// AdmitResponse is the answer: that of a join, as it goes over the wire, if a certificate was wanted.
+	// AdmitResponse is the response to an AdmitRequest. It contains the encoded admission if a certificate was
+	// requested.
 	AdmitResponse struct {
 		Agent            string `json:"agent"`
 		EncodedAdmission []byte `json:"admission,omitempty"`
 	}
-	// DeviceRevoked is a device that was taken from the list.
+	// DeviceRevoked names a device that was removed from the list.
 	DeviceRevoked struct {
 		Agent string `json:"agent"`
 	}
 )
 
-// enrolmentRoutes change who may take part.
+// enrolmentRoutes returns the routes that change the list of agents.
 func (f *Federation) enrolmentRoutes() []api.Route {
 	return []api.Route{
 		f.rootDocumentInstallRoute(),
@@ -135,12 +137,12 @@ func (f *Federation) enrolmentRoutes() []api.Route {
 	}
 }
 
-// unlistedAgentError is the error of a device that is not in the list.
+// unlistedAgentError returns the error for a device that is not in the list.
 func unlistedAgentError(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
 }
 
-// unlistedAsNotFound makes an answer of that error.
+// unlistedAsNotFound converts coordinator.ErrUnlisted to an API error.
 func unlistedAsNotFound(err error) error {
 	if errors.Is(err, coordinator.ErrUnlisted) {
 		return api.NotFound("%v", err)
@@ -148,11 +150,10 @@ func unlistedAsNotFound(err error) error {
 	return err
 }
 
-// errEnrolmentDisabled says that nobody can join.
+// errEnrolmentDisabled reports that enrolment is disabled.
 var errEnrolmentDisabled = api.Conflict("devices cannot join: enrol.listen is not set; `coordinator init` with " +
 	"a broker over TLS sets the section enrol")
 
-// issueToken makes a token.
 func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made IssuedToken, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
@@ -187,7 +188,7 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 		time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
-// admitDevice puts a device into the list.
+// admitDevice adds a device to the list.
 func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
 	done := AdmitResponse{Agent: string(id)}
 	key, err := keys.ParsePublic(base64.StdEncoding.EncodeToString(a.SigningPublicKey))
@@ -218,7 +219,7 @@ func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a A
 	return done, enrolErrorAsConflict(e.Admit(ctx, id, wire.SigningPublicKey(key), ""))
 }
 
-// enrolErrorAsConflict makes an answer of why a device may not come into the list.
+// enrolErrorAsConflict converts errors about an inadmissible device to API errors.
 func enrolErrorAsConflict(err error) error {
 	if errors.Is(err, enrol.ErrListed) || errors.Is(err, enrol.ErrOther) {
 		return api.Conflict("%v", err)
@@ -226,8 +227,8 @@ func enrolErrorAsConflict(err error) error {
 	return err
 }
 
-// persistDeviceHistory reads what earlier processes have known of the devices, and keeps it for later ones, until end
-// is called: after the coordinator has told its last.
+// persistDeviceHistory loads the device history and saves it periodically until end is called. The caller calls end
+// after the coordinator's last event.
 func (f *Federation) persistDeviceHistory(ctx context.Context) (end func()) {
 	f.loadDeviceHistory()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -239,7 +240,7 @@ func (f *Federation) persistDeviceHistory(ctx context.Context) (end func()) {
 	}
 }
 
-// loadDeviceHistory reads what is known of the devices from earlier processes. A damaged file costs only that.
+// loadDeviceHistory loads the device history of earlier processes. If the file is damaged, the history starts empty.
 func (f *Federation) loadDeviceHistory() {
 	body, err := store.LocalDisk.LoadStateFile(f.stateDir, runs.DeviceHistory)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -257,7 +258,7 @@ func (f *Federation) loadDeviceHistory() {
 	}
 }
 
-// saveDeviceHistoryPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
+// saveDeviceHistoryPeriodically saves the device history at intervals, and once more when ctx ends.
 func (f *Federation) saveDeviceHistoryPeriodically(ctx context.Context) {
 	tick := time.NewTicker(deviceHistoryInterval)
 	defer tick.Stop()

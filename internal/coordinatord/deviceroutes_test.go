@@ -32,7 +32,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleetOf has n enrolled devices, and a state folder. Its log goes to w.
+// fleetOf returns a federation with n enrolled devices and a state folder. Its log is written to w.
 func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 	dir := t.TempDir()
 	s := coordinatorsettings.Default()
@@ -52,7 +52,7 @@ func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 		statusTracker: coordinatorstatus.New("", "air", time.Now, o.Board)}
 }
 
-// ask asks for the list of devices.
+// ask requests the list of devices.
 func (f *Federation) ask(query string) (code int, text string) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices?width=200&"+query, nil)
@@ -79,8 +79,8 @@ func TestDevicesRoute(t *testing.T) {
 	}
 }
 
-// TestDevicesAreKept writes what is known every ten minutes and at the end, for the next process; a damaged file is
-// told and costs only itself.
+// TestDevicesAreKept checks that the device history is saved every ten minutes and at the end, and is loaded by the
+// next process. A damaged file is logged, and the history then starts empty.
 func TestDevicesAreKept(t *testing.T) {
 	var log strings.Builder
 	f := fleetOf(t, 2, &log)
@@ -132,12 +132,12 @@ func TestDevicesAreKept(t *testing.T) {
 	}
 }
 
-// TestRevokeAgain: a revocation that failed after the text was edited is tried again by the same command.
+// TestRevokeAgain checks that the same command repeats a revocation that failed after the list was edited.
 func TestRevokeAgain(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
 	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.stateDir
 	ctx, end := context.WithCancel(t.Context())
-	end() // no coordinator runs that could take the list
+	end() // no coordinator is running that could load the list
 	for _, what := range []string{"first", "again"} {
 		err := f.enrolment.revokeDevice(ctx, "device-00001")
 		if !errors.Is(err, context.Canceled) || errors.Is(err, coordinator.ErrUnlisted) {
@@ -153,7 +153,7 @@ func TestRevokeAgain(t *testing.T) {
 	}
 }
 
-// TestAdmitChecks: a device whose name or key was taken after it was checked does not come into the list.
+// TestAdmitChecks checks that a device is rejected if its id or key was taken after the first check.
 func TestAdmitChecks(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
 	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.stateDir
@@ -175,7 +175,7 @@ func TestAdmitChecks(t *testing.T) {
 	}
 }
 
-// BenchmarkDevices answers with 10⁴ devices, all of which report, and counts what each takes in memory.
+// BenchmarkDevices lists 10⁴ devices with reports and measures the memory per device.
 func BenchmarkDevices(b *testing.B) {
 	const n = 10_000
 	f := fleetOf(b, n, io.Discard)

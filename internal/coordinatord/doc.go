@@ -1,4 +1,3 @@
-// Package coordinatord runs the program coordinator: one run of a federation after the other, the tasks that commands
-// apply, the enrolment of devices, and the replica that takes over when the leader fails. (Package coordinator is the
-// host of one run.)
+// Package coordinatord runs the coordinator program: consecutive runs of a federation, tasks applied by commands, the
+// enrolment of devices, and the failover between replicas. Package coordinator is the host of a single run.
 package coordinatord

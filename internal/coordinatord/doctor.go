@@ -14,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DoctorTargets returns what the doctor examines for a coordinator. open is CoordinatorOptions.Store.
+// DoctorTargets returns the brokers and folders that the doctor examines for a coordinator. open is
+// Options.OpenReplicaStore.
 func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsettings.ConfigFile) (replica.KeyValueStore,
 	error)) (
 	[]*doctor.Target, error) {
@@ -45,10 +46,11 @@ func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsett
 	return []*doctor.Target{t}, nil
 }
 
-// stateStoreTimeout is how long the cluster's engine has for an answer.
+// stateStoreTimeout is the time limit for a reply from the state store.
 const stateStoreTimeout = 20 * time.Second
 
-// checkClusterLeader looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
+// checkClusterLeader looks up the leader of the cluster. It also reports whether a coordinator leads, whose broker
+// session must not be taken over.
 func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 	open func(*coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)) ([]doctor.Finding, bool) {
 	found := func(state doctor.FindingStatus, mend, format string, args ...any) []doctor.Finding {
@@ -85,7 +87,7 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 }
 
 const (
-	minQueueLength = 500      // messages, for any number of agents
-	maxQueueLength = 50_000   // message ids end at 65535
-	minFreeBytes   = 64 << 20 // bytes, in addition to the updates of a round
+	minQueueLength = 500      // minimum number of queued messages, for any number of agents
+	maxQueueLength = 50_000   // maximum number of queued messages; message ids end at 65535
+	minFreeBytes   = 64 << 20 // in bytes, in addition to the updates of a round
 )

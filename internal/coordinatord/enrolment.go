@@ -21,17 +21,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// enrolmentService is how devices come into a federation's list, and leave it. The list is a text that people may edit,
-// too: one change after another, each on the disk before the coordinator takes it.
+// enrolmentService adds devices to a federation's list and removes them. The list is a text file that operators may
+// also edit. Changes are serialised, and each one is on disk before the coordinator loads it.
 type enrolmentService struct {
 	federation      *Federation
-	enroller        *enrol.Registrar // nil where nobody can join
+	enroller        *enrol.Registrar // nil if enrolment is disabled
 	aclUpdateDelays chan time.Duration
 
-	agentListMu sync.Mutex // of the list
-	observerMu  sync.Mutex // of events, where there is no desk
+	agentListMu sync.Mutex // protects the list of agents
+	observerMu  sync.Mutex // serialises events without a registrar
 
-	agentListFS store.FS // where the list is; the machine's unless set
+	agentListFS store.FS // file system of the list; the real one unless set
 }
 
 func (e *enrolmentService) agentListDisk() store.Disk {
@@ -41,7 +41,7 @@ func (e *enrolmentService) agentListDisk() store.Disk {
 	return store.Disk{FS: e.agentListFS}
 }
 
-// startRegistrar opens the desk and its listener, until ctx ends.
+// startRegistrar opens the registrar and its listener until ctx ends.
 func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	s := e.federation.settings()
 	if !s.Enrolment.IsEnabled() {
@@ -69,7 +69,7 @@ func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	return nil
 }
 
-// watchOpenTokenExpiry has the desk tell when an open token expires.
+// watchOpenTokenExpiry makes the registrar report the expiry of an open token.
 func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -82,7 +82,7 @@ func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	}
 }
 
-// forwardEvent tells an event that is not the desk's.
+// forwardEvent observes an event that does not come from the registrar.
 func (e *enrolmentService) forwardEvent(event observe.Event) {
 	if e.enroller != nil {
 		e.enroller.Observe(event)
@@ -126,7 +126,7 @@ func (e *enrolmentService) Has(id wire.AgentID, key wire.SigningPublicKey) (bool
 func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
 	replaces wire.AgentID) error {
 	err := e.editAgentList(ctx, func(path string) error {
-		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
+		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since the first check
 			return err
 		}
 		is, err := agentlist.LookupAgentAndKey(path, id, key.Ed25519())
@@ -139,14 +139,13 @@ func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.
 	return err
 }
 
-// revokeDevice takes a device from the list, and ends its session with the broker. The error is that it is not there,
-// coordinator.ErrUnlisted, or could not be taken away. It does all but the edit where the text does not have the device
-// any more: a revocation may have failed half way, and the device still be heard.
+// revokeDevice removes a device from the list and ends its broker session. It returns coordinator.ErrUnlisted if the
+// device is not in the list. If an earlier revocation failed after the edit, the remaining steps are repeated.
 func (e *enrolmentService) revokeDevice(ctx context.Context, id wire.AgentID) error {
 	if id.ValidateNonCoordinator() != nil {
-		return unlistedAgentError(id) // and the session of the coordinator's own name is not to be ended
+		return unlistedAgentError(id) // the coordinator's own session must not be ended
 	}
-	if e.enroller != nil { // else it could come back with a token
+	if e.enroller != nil { // otherwise the device could return with a token
 		if err := e.enroller.RemoveTokensOfDevice(id); err != nil {
 			return err
 		}
@@ -173,7 +172,7 @@ func (e *enrolmentService) revokeDevice(ctx context.Context, id wire.AgentID) er
 	return nil
 }
 
-// editAgentList changes the list of agents, and has the coordinator take it.
+// editAgentList changes the list of agents and makes the coordinator load it.
 func (e *enrolmentService) editAgentList(ctx context.Context, edit func(path string) error) error {
 	e.agentListMu.Lock()
 	defer e.agentListMu.Unlock()
@@ -188,20 +187,21 @@ func (e *enrolmentService) editAgentList(ctx context.Context, edit func(path str
 }
 
 const (
-	// sessionEndDelay is how much later the session of a revoked device is ended: it is told over that.
+	// sessionEndDelay is the delay before the session of a revoked device is ended. The device is notified over that
+	// session.
 	sessionEndDelay = 2 * time.Second
-	// sessionEndTimeout is how long the broker has for ending a session.
+	// sessionEndTimeout is the time limit for ending a session at the broker.
 	sessionEndTimeout = 10 * time.Second
 )
 
-// endBrokerSession ends a device's session at the broker by connecting under its name, with a certificate of our own: a
-// broker closes the older of two sessions of one client. The device was told before. If that was lost, it connects
-// again, says hello, and is told that it is not heard, before the rules keep it out.
+// endBrokerSession ends a device's session by connecting to the broker with the device's client id and a temporary
+// certificate. A broker closes the older of two sessions of one client. If the device missed the notification, it
+// reconnects, sends a hello and is rejected, before the access rules exclude it.
 func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID) {
 	s := e.federation.settings()
 	err := func() error {
 		if e.enroller == nil {
-			return nil // no certificate can be made
+			return nil // no certificate can be issued without a registrar
 		}
 		cfg, err := s.EnrolmentConfig()
 		if err != nil {
@@ -249,26 +249,26 @@ func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID
 }
 
 const (
-	// aclUpdateInterval is the least time between two versions of the access rules: while Mosquitto reads them, it
-	// stands still.
+	// aclUpdateInterval is the minimum time between two versions of the access rules. Mosquitto is blocked while it
+	// reads them.
 	aclUpdateInterval = 10 * time.Second
-	// revokedACLDelay is how much later a revoked device loses its access: it has connected again by then, and was
-	// told.
+	// revokedACLDelay is the delay before a revoked device loses its access. By then it has reconnected and was
+	// notified.
 	revokedACLDelay = 15 * time.Second
 )
 
-// scheduleACLUpdate says that the access rules are to be written anew, after a time.
+// scheduleACLUpdate schedules a rewrite of the access rules after a delay.
 func (e *enrolmentService) scheduleACLUpdate(after time.Duration) {
 	if e.aclUpdateDelays == nil {
 		return
 	}
 	select {
 	case e.aclUpdateDelays <- after:
-	default: // they are about to be
+	default: // an update is already scheduled
 	}
 }
 
-// keepACLFileCurrent writes Mosquitto's access rules at the start and whenever the list has changed.
+// keepACLFileCurrent writes Mosquitto's access rules at the start and after each change of the list.
 func (e *enrolmentService) keepACLFileCurrent(ctx context.Context, path string) {
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
@@ -304,7 +304,7 @@ func (e *enrolmentService) keepACLFileCurrent(ctx context.Context, path string) 
 	}
 }
 
-// writeACLFile writes the rules, unless the file has them already.
+// writeACLFile writes the rules unless the file already contains them.
 func (e *enrolmentService) writeACLFile(path string) (changed bool, err error) {
 	s := e.federation.settings()
 	text, err := e.federation.o.RenderMosquittoACL(s)
@@ -317,10 +317,11 @@ func (e *enrolmentService) writeACLFile(path string) (changed bool, err error) {
 	return true, store.LocalDisk.WriteFileDurably(path, text, 0o640)
 }
 
-// AccessRulesWritten: the access rules of the broker were written to the file in enrol.acl, or could not be written.
+// AccessRulesWritten reports that the broker's access rules were written to the file in enrol.acl, or that the write
+// failed.
 type AccessRulesWritten struct {
 	ACLFile string
-	Err     error // the write is tried again
+	Err     error // nil on success; a failed write is retried
 }
 
 // Describe implements observe.Event.

@@ -21,9 +21,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Federation runs a coordinator, and another one in its place whenever another task takes over: a change of the task is
-// a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
-// the commands about the run.
+// Federation runs one coordinator at a time and replaces it when another task takes effect. Each change of the task is
+// an orderly restart, so that a kill at any time leaves a state that a start can continue from. Federation also
+// executes commands for the run.
 type Federation struct {
 	o             Options
 	stateDir      string
@@ -31,20 +31,21 @@ type Federation struct {
 	enrolment     *enrolmentService
 	audit         *auditor
 
-	commandMu           sync.Mutex // one command after another
+	commandMu           sync.Mutex // serialises commands
 	control             coordinator.OperatorDecisions
-	applied             coordinatorsettings.AppliedSettings // the text of control.Task
-	noCoordinatorRunYet bool                                // no coordinator has run yet
+	applied             coordinatorsettings.AppliedSettings // decoded form of control.Task
+	noCoordinatorRunYet bool                                // true until the first coordinator of this process runs
 
 	mu sync.Mutex
-	// file is the configuration at the start of the process, with the list of agents that was taken last. Its applied
-	// part founds the first run.
+	// file is the configuration at the start of the process, with the most recently loaded list of agents. The first
+	// run uses its applied part.
 	file               *coordinatorsettings.ConfigFile
-	currentCoordinator *coordinator.Coordinator // nil between two
-	coordinatorChanged chan struct{}            // closed when running has changed
+	currentCoordinator *coordinator.Coordinator // nil while no coordinator is running
+	coordinatorChanged chan struct{}            // closed when currentCoordinator changes
 }
 
-// newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
+// newFederation loads the operator's decisions from the state folder. The configuration is used for the first run and
+// if a start begins a new run.
 func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, error) {
 	f := &Federation{file: s, o: o, stateDir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
 		noCoordinatorRunYet: true,
@@ -71,17 +72,17 @@ func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, e
 	return f, nil
 }
 
-// appliedTaskErrorName names the text of the state folder in errors.
+// appliedTaskErrorName is the name of the applied task in errors.
 const appliedTaskErrorName = "the applied task"
 
-// WarnUnappliedSettings warns of what of a configuration that was reloaded is not in effect.
+// WarnUnappliedSettings logs the settings of a reloaded configuration that are not in effect.
 func (f *Federation) WarnUnappliedSettings(file *coordinatorsettings.ConfigFile) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
 	f.warnTaskDifferences(file)
 }
 
-// warnTaskDifferences tells how a configuration differs from the task that is in effect.
+// warnTaskDifferences logs how a configuration differs from the task in effect.
 func (f *Federation) warnTaskDifferences(file *coordinatorsettings.ConfigFile) {
 	changes, _ := coordinatorsettings.DiffApplied(f.applied, file.AppliedSettings())
 	if len(changes) == 0 {
@@ -95,7 +96,7 @@ func (f *Federation) warnTaskDifferences(file *coordinatorsettings.ConfigFile) {
 		"file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
 }
 
-// runCoordinators runs coordinators until ctx ends.
+// runCoordinators runs one coordinator after the other until ctx ends.
 func (f *Federation) runCoordinators(ctx context.Context) error {
 	for {
 		if err := f.runNextCoordinator(ctx); !errors.Is(err, coordinator.ErrStoppedBetweenRounds) || ctx.Err() != nil {
@@ -104,7 +105,7 @@ func (f *Federation) runCoordinators(ctx context.Context) error {
 	}
 }
 
-// runNextCoordinator runs the next coordinator to its end.
+// runNextCoordinator runs the next coordinator until it ends.
 func (f *Federation) runNextCoordinator(ctx context.Context) error {
 	c, ending, err := f.openNextCoordinator(ctx)
 	if err != nil {
@@ -115,14 +116,14 @@ func (f *Federation) runNextCoordinator(ctx context.Context) error {
 		f.o.OnReady(f)
 	}
 	f.noCoordinatorRunYet = false
-	if ending != nil { // another task was to take over when the process before has ended
-		go func() { _ = c.StopBetweenRounds(ctx, ending.AbandonsRound) }() // or this one ends
+	if ending != nil { // the previous process ended before the next task took effect
+		go func() { _ = c.StopBetweenRounds(ctx, ending.AbandonsRound) }() // the coordinator may also have ended
 	}
 	return c.Run(ctx)
 }
 
-// openNextCoordinator makes the coordinator of the task that is to be in effect now. ending is the one that takes over
-// when the round under way is over; nil if there is none.
+// openNextCoordinator creates the coordinator for the current task. ending is the task that takes effect after the
+// current round, or nil.
 func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Coordinator,
 	ending *coordinator.AppliedTask,
 	err error) {
@@ -130,7 +131,7 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	defer f.commandMu.Unlock()
 	defer func() {
 		if err == nil {
-			f.setRunningCoordinator(c) // while no command comes between
+			f.setRunningCoordinator(c) // set it before the lock is released, so that no command intervenes
 		}
 	}()
 	next := f.control.NextTask
@@ -167,9 +168,9 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	return c, ending, nil
 }
 
-// openCoordinatorForTask makes the coordinator of the next task, which is in effect then; nil if the one before stays
-// in effect. What the flags of a start ask for ends the process if it cannot be had; what a command has asked for is
-// dropped.
+// openCoordinatorForTask puts the next task into effect and returns its coordinator. It returns nil if the previous
+// task stays in effect. A task from start flags that cannot be applied ends the process. A task from a command is
+// dropped instead.
 func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinator.AppliedTask,
 	flags bool) (*coordinator.Coordinator,
 	error) {
@@ -186,8 +187,9 @@ func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinat
 	case err == nil:
 		f.applied, f.control.OperatorCommand = applied, course
 		f.control.ApplyNextTask()
-		return c, errors.Join(f.control.Save(f.stateDir), f.publishStateToReplicas(ctx)) // the journal says so already
-	case errors.Is(err, coordinator.ErrRunContinues) && flags: // also where the process is about to end
+		// the journal already contains the decision
+		return c, errors.Join(f.control.Save(f.stateDir), f.publishStateToReplicas(ctx))
+	case errors.Is(err, coordinator.ErrRunContinues) && flags: // also if the process is about to end
 	case flags, ctx.Err() != nil:
 		return nil, err
 	default:
@@ -198,7 +200,7 @@ func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinat
 	return nil, nil
 }
 
-// newCoordinator makes a coordinator under a task, with a session of its own at the broker.
+// newCoordinator creates a coordinator for a task, with its own broker session.
 func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.AppliedSettings,
 	task coordinator.AppliedTask,
 	course round.OperatorCommand) (
@@ -211,7 +213,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	cfg.Round.OperatorCommand = course
 	conn, err := daemon.DialBroker(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
 		f.o.Metrics.CountTraffic, func(m *mqtt.Options) {
-			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
+			// All uploads of a round arrive in this mailbox, and all replies are sent through this outbox.
 			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBufferedUpdateBytes, 16384
 		})
 	if err != nil {
@@ -222,7 +224,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
-		_ = conn.Close() // the first error is the one to show
+		_ = conn.Close() // the first error is the one to report
 		return nil, err
 	}
 	past, err := c.SummarizeRun(status.KeptLosses)
@@ -235,7 +237,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	return c, nil
 }
 
-// coordinatorConfig returns a coordinator's configuration under a task. It opens the list of agents.
+// coordinatorConfig returns the coordinator's configuration for a task. It opens the list of agents.
 func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	task coordinator.AppliedTask) (coordinator.Config, error) {
 	cfg, err := s.CoordinatorConfig()
@@ -263,7 +265,7 @@ func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	return cfg, nil
 }
 
-// setRunningCoordinator tells who runs now.
+// setRunningCoordinator sets the running coordinator and wakes the waiters.
 func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,8 +274,7 @@ func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 	f.coordinatorChanged = make(chan struct{})
 }
 
-// awaitCoordinator returns the coordinator that runs, after waiting for one. The error is that none ran before ctx
-// ended.
+// awaitCoordinator waits for a running coordinator and returns it. It returns an error if ctx ends first.
 func (f *Federation) awaitCoordinator(ctx context.Context) (*coordinator.Coordinator, error) {
 	for {
 		f.mu.Lock()
@@ -290,7 +291,7 @@ func (f *Federation) awaitCoordinator(ctx context.Context) (*coordinator.Coordin
 	}
 }
 
-// Alive returns nil unless a coordinator hangs: see coordinator.Coordinator.Alive.
+// Alive returns an error if the running coordinator does not respond; see coordinator.Coordinator.Alive.
 func (f *Federation) Alive(ctx context.Context) error {
 	if c := f.runningCoordinator(); c != nil {
 		return c.Alive(ctx)
@@ -298,11 +299,11 @@ func (f *Federation) Alive(ctx context.Context) error {
 	return nil
 }
 
-// ApplyReloadedAgentList takes the list of who may take part from a configuration that was reloaded.
+// ApplyReloadedAgentList loads the list of agents from a reloaded configuration.
 func (f *Federation) ApplyReloadedAgentList(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 	f.enrolment.agentListMu.Lock()
 	defer f.enrolment.agentListMu.Unlock()
-	file := *f.settings() // the process has locked its state folder; another one needs a restart
+	file := *f.settings() // the state folder is locked by this process; changing it needs a restart
 	file.Identity.AgentListFile = fresh.Identity.AgentListFile
 	defer f.enrolment.scheduleACLUpdate(0)
 	if err := f.audit.log.RecordEntry(audit.Entry{Event: audit.Reloaded,
@@ -312,7 +313,7 @@ func (f *Federation) ApplyReloadedAgentList(ctx context.Context, fresh *coordina
 	return f.reloadAgentList(ctx, &file)
 }
 
-// reloadAgentList opens the list of who may take part, and has the coordinator take it.
+// reloadAgentList opens the list of agents and passes it to the coordinator.
 func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsettings.ConfigFile) error {
 	list, err := file.OpenAgentList()
 	if err != nil {
@@ -331,7 +332,7 @@ func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsetti
 	return nil
 }
 
-// settings returns the configuration; nobody changes it.
+// settings returns the configuration. It is read-only.
 func (f *Federation) settings() *coordinatorsettings.ConfigFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -27,11 +27,12 @@ func (f *Federation) logToMLflow(ctx context.Context, t *history.MLflowTracking)
 	}
 }
 
-// MLflowHistoryLogged: the history was logged to an MLflow server up to the newest round, or could not be logged.
+// MLflowHistoryLogged reports that the history was logged to an MLflow server up to the newest round, or that logging
+// failed.
 type MLflowHistoryLogged struct {
 	URL, Experiment   string
 	Err               error
-	IsRepeatedOutcome bool // the previous attempt succeeded or failed in the same way
+	IsRepeatedOutcome bool // the previous attempt had the same outcome
 }
 
 // Describe implements observe.Event.

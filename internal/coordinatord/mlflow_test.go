@@ -22,12 +22,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// roundTripper answers without a network.
+// roundTripper is an http.RoundTripper that does not use a network.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTrackingTells: log, status and metric say that MLflow is away, and that it is back.
+// TestTrackingTells checks that log, status and metric show when MLflow becomes unavailable and when it is back.
 func TestTrackingTells(t *testing.T) {
 	var log strings.Builder
 	reg := metrics.NewRegistry("coordinator")
@@ -52,7 +52,7 @@ func TestTrackingTells(t *testing.T) {
 		defer end()
 		const problem = "cannot log rounds to MLflow"
 		<-time.After(time.Minute)
-		synctest.Wait() // what happens at that moment, too
+		synctest.Wait() // also wait for goroutines that run at that moment
 		if text := f.statusTracker.Status().Draw(300); !strings.Contains(text, problem) ||
 			!strings.Contains(text, "nobody is there") || strings.Count(log.String(), problem) != 1 ||
 			tracked(t, reg) != 0 {
@@ -68,7 +68,7 @@ func TestTrackingTells(t *testing.T) {
 	})
 }
 
-// tracked is the metric's value; -1 if it is absent.
+// tracked returns the metric's value, or -1 if the metric is absent.
 func tracked(t *testing.T, reg *prometheus.Registry) float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -20,10 +20,10 @@ type StoredModel struct {
 	Version            uint64 `json:"version"`
 	Bytes              int64  `json:"bytes"`
 	Hash               string `json:"hash"`
-	IsCurrentBaseModel bool   `json:"present,omitempty"` // agents train on it
+	IsCurrentBaseModel bool   `json:"present,omitempty"` // base model of the current rounds
 }
 
-// openRunModels opens the models of the run that a request names.
+// openRunModels opens the models of the run named in the request.
 func (f *Federation) openRunModels(r *http.Request) (*store.ModelFolder, uint64, error) {
 	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
 	if err != nil {
@@ -45,7 +45,7 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, _ := models.List() // the undamaged ones
+	list, _ := models.List() // List returns only undamaged models
 	all := []StoredModel{}
 	for _, m := range list {
 		present := uint64(record.Run) == run && record.Plan.BaseModel.IsSet() &&
@@ -55,7 +55,7 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 	return all, nil
 }
 
-// historyRoute writes the history as it stands in the state folder.
+// historyRoute returns the route that streams the history from the state folder.
 func (f *Federation) historyRoute() api.Route {
 	r := api.StreamRoute("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
 		"application/x-ndjson", f.writeHistory)
@@ -75,11 +75,11 @@ func (f *Federation) writeHistory(w io.Writer, r *http.Request) error {
 	for e, err := range runs.ReadHistory(f.stateDir) {
 		var file *fs.PathError
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // no round is over yet
+		case errors.Is(err, fs.ErrNotExist): // no round has ended yet
 			return nil
 		case errors.As(err, &file):
 			return err
-		case err != nil, run > 0 && uint64(e.Run) != run: // a damaged line is no round
+		case err != nil, run > 0 && uint64(e.Run) != run: // damaged lines are skipped
 		default:
 			if err := lines.Encode(&e); err != nil {
 				return err

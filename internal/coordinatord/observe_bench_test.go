@@ -15,8 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkObserve measures what the coordinator pays for its most frequent events: each message of an agent, and each
-// update.
+// BenchmarkObserve measures the cost of the coordinator's most frequent events: agent messages and updates.
 func BenchmarkObserve(b *testing.B) {
 	log, err := logging.New(io.Discard, logging.Options{Level: "info", Format: "text"})
 	if err != nil {

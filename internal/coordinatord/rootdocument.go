@@ -18,17 +18,17 @@ import (
 )
 
 type (
-	// RootInstallRequest is a root document that is to be installed, in base64.
+	// RootInstallRequest contains the root document to be installed, in base64.
 	RootInstallRequest struct {
 		Document []byte `json:"document"`
 	}
-	// RootInstalled is the version that counts now.
+	// RootInstalled contains the version that is now in effect.
 	RootInstalled struct {
 		Version uint32 `json:"version"`
 	}
 )
 
-// rootDocumentInstallRoute installs the next root document.
+// rootDocumentInstallRoute returns the route that installs the next root document.
 func (f *Federation) rootDocumentInstallRoute() api.Route {
 	return api.PostRoute("/v1/root", "Install the next root document; devices take it from the broker.",
 		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
@@ -38,9 +38,9 @@ func (f *Federation) rootDocumentInstallRoute() api.Route {
 		})
 }
 
-// InstallRootDocument writes the next root document into the state folder of a coordinator, which goes by it at its
-// next start, or once it is told. The same document may be installed again. The error says why it cannot come after the
-// present one, or would leave the federation without this coordinator.
+// InstallRootDocument writes the next root document into the coordinator's state folder. The coordinator uses it after
+// the next start or a notification. Installing the same document again is allowed. It returns an error if the document
+// cannot follow the current one or excludes this coordinator.
 func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, document []byte) (wire.RootDocument,
 	error) {
 	next, err := wire.DecodeAndVerifyRootDocument(document)
@@ -72,8 +72,8 @@ func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, doc
 	return next, disk.WriteFileDurably(filepath.Join(s.StateDir, runs.RootDocumentFile(next.Version)), document, 0o600)
 }
 
-// installRootDocument installs the next root document: on the disk first, then at the coordinator, the desk, and the
-// list.
+// installRootDocument installs the next root document: first on disk, then at the coordinator and the registrar. Then
+// it revokes the devices that the document revokes.
 func (e *enrolmentService) installRootDocument(ctx context.Context, document []byte) (done RootInstalled, err error) {
 	next, err := e.applyRootDocument(ctx, document)
 	if err != nil {
@@ -88,8 +88,8 @@ func (e *enrolmentService) installRootDocument(ctx context.Context, document []b
 	return RootInstalled{uint32(next.Version)}, nil
 }
 
-// applyRootDocument writes the document, after the desk has looked whether it goes with its keys, and has desk and
-// coordinator go by it: one document after another.
+// applyRootDocument checks the document against the registrar's keys, writes it, and makes the registrar and the
+// coordinator use it. Calls are serialised.
 func (e *enrolmentService) applyRootDocument(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
 	e.agentListMu.Lock()
 	defer e.agentListMu.Unlock()

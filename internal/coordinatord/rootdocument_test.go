@@ -10,9 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRootInstalledKilled: coordinator or device are killed before each operation of their disk while the next root
-// document is installed, which also revokes another device. Each starts with a document that counts, the one before or
-// the next one; and when a person has installed it again both go by it, and the device that it revokes is in no list.
+// TestRootInstalledKilled kills the coordinator or a device before each disk operation while a root document that
+// revokes another device is installed. Each must start with a valid document, the old or the new one. After a second
+// installation both must use the new one, and the revoked device must be in no list.
 func TestRootInstalledKilled(t *testing.T) {
 	killEach(t, 5, installKilled)
 }

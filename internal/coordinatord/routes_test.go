@@ -26,7 +26,7 @@ func TestOpenAPI(t *testing.T) {
 		api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes()))), *update)
 }
 
-// TestHistoryRoute: what the file has, without a damaged line; of one run where it is asked for.
+// TestHistoryRoute checks that the route returns all undamaged lines, or only the lines of one run.
 func TestHistoryRoute(t *testing.T) {
 	f := &Federation{stateDir: t.TempDir()}
 	ask := func(query string) (code int, lines []string) {

@@ -18,33 +18,34 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Options are the parts of a coordinator that come from its process, not from its settings.
+// Options are the parts of a coordinator that come from its process instead of its settings.
 type Options struct {
 	Logger             *slog.Logger
-	Observer           observe.Observer // beside log, metrics and board; may be nil
+	Observer           observe.Observer // additional observer besides log, metrics and board; may be nil
 	Metrics            *coordinatormetrics.CoordinatorMetrics
-	Board              *status.ConditionBoard // has the coordinator's conditions; if it is nil, Run makes one
+	Board              *status.ConditionBoard // holds the coordinator's conditions; if nil, Run creates one
 	NewRun             bool
-	InitialModel       string // the model with which a new run begins; see coordinator.Config
+	InitialModel       string // initial model of a new run; see coordinator.Config
 	TakeOverFederation bool
-	// OnReady, if set, is called when the state is open and the coordinator is about to run.
+	// OnReady, if set, is called after the state has been opened and before the coordinator runs.
 	OnReady func(*Federation)
-	// NewMeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where
-	// it never does.
+	// NewMeshBuilder returns a function that makes the edges between mixing agents, or nil if the algorithm does not
+	// mix. The field is nil in programs that never mix.
 	NewMeshBuilder func(s *coordinatorsettings.ConfigFile) (func(agents []round.MixingAgent) (meshplan.MixingGraph,
 		error),
 		error)
-	// OpenReplicaStore returns where several coordinators keep their state, if there are any: agentd links no engine's
-	// client.
+	// OpenReplicaStore opens the state store that several coordinators share. It is a field so that agentd does not
+	// link the client of the store.
 	OpenReplicaStore func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)
-	// StandbyCoordinator is told of the replica, where there are several.
+	// Standby receives the state of the replica, if there are several.
 	Standby *StandbyCoordinator
-	// RenderMosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	// RenderMosquittoACL returns Mosquitto's access rules for the list of agents. It is a field so that agentd does not
+	// link package mosquitto.
 	RenderMosquittoACL func(s *coordinatorsettings.ConfigFile) ([]byte, error)
 
-	eventDispatcher   *daemon.EventDispatcher // of the events of coordinator, enrolment and replica
-	leadership        *replica.Leadership     // nil where this coordinator is alone
-	brokerLossMonitor *brokerLossMonitor      // likewise
+	eventDispatcher   *daemon.EventDispatcher // handles events of coordinator, enrolment and replica
+	leadership        *replica.Leadership     // nil without replicas
+	brokerLossMonitor *brokerLossMonitor      // nil without replicas
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -74,13 +75,13 @@ func Run(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) erro
 	o.brokerLossMonitor = newBrokerLossMonitor(o.leadership, o.Logger)
 	defer o.brokerLossMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // the shutdown was requested
 		err = nil
 	}
 	return errors.Join(err, stepDownAsLeader(ctx, o.leadership, o.Logger))
 }
 
-// runFederation runs the coordinator that the state folder is for.
+// runFederation runs the coordinators of a federation.
 func runFederation(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) error {
 	f, err := newFederation(s, o)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// replicatedAgentListName is the name of the list of agents among the files that all replicas have, wherever each keeps
-// it.
+// replicatedAgentListName is the name of the list of agents among the replicated files. Each replica may store it at
+// another path.
 const replicatedAgentListName = "agents"
 
 var (
@@ -32,14 +32,14 @@ var (
 		brokerLossTimeout)
 )
 
-// brokerLossTimeout is how long one that leads may be without the broker before it gives the lead away.
+// brokerLossTimeout is how long a leader may be disconnected from the broker before it gives up the lead.
 const brokerLossTimeout = 30 * time.Second
 
-// stepDownWithin is the time for giving the lead to another replica, when the process is to end.
+// stepDownWithin is the time limit for giving up the lead when the process ends.
 const stepDownWithin = 5 * time.Second
 
-// awaitLeadership returns the lead of the federation's coordinators once this one has it: their state is in the state
-// folder then.
+// awaitLeadership waits until this coordinator leads. When it returns, the state folder contains the federation's
+// state.
 func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *Options) (*replica.Leadership, error) {
 	name, err := s.Cluster.ReplicaName()
 	if err != nil {
@@ -53,7 +53,7 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *
 		return nil, err
 	}
 	observers := observe.Observers{o.eventDispatcher, o.Standby}
-	observers.Observe(replica.StandingBy{}) // until it has looked
+	observers.Observe(replica.StandingBy{}) // published until the replica knows the leader
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
 		Runtime:  host.RealTimeRuntime{},
 		Observer: observers,
@@ -66,8 +66,7 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *
 	return r.AwaitLeadership(ctx)
 }
 
-// checkAgentListWritable finds a list of agents that could not be written when this coordinator takes over from another
-// one.
+// checkAgentListWritable returns an error if the list of agents could not be written after a takeover.
 func checkAgentListWritable(list string) error {
 	probe, err := os.CreateTemp(filepath.Dir(list), ".fedmesh-probe-")
 	if err == nil {
@@ -80,17 +79,17 @@ func checkAgentListWritable(list string) error {
 	return nil
 }
 
-// isReplicatedFile reports whether a file of the state folder is one that all replicas have.
+// isReplicatedFile reports whether a file of the state folder is replicated.
 func isReplicatedFile(name string) bool {
 	return name == runs.Tokens.Name || name == runs.DeviceHistory.Name || runs.BelongsToBackup(name)
 }
 
 // StandbyCoordinator is a coordinator that may stand by.
 type StandbyCoordinator struct {
-	// OnStandby, if set, is called when it begins to, once.
+	// OnStandby, if set, is called once, when the coordinator begins to stand by.
 	OnStandby func()
 
-	leaderName atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
+	leaderName atomic.Pointer[string] // name of the leader; nil while this coordinator leads or before it has looked
 }
 
 func (w *StandbyCoordinator) enterStandby() {
@@ -99,7 +98,7 @@ func (w *StandbyCoordinator) enterStandby() {
 	}
 }
 
-// serveStandbyMessage answers commands with who leads, until ctx ends.
+// serveStandbyMessage answers commands with the leader's name until ctx ends.
 func (w *StandbyCoordinator) serveStandbyMessage(ctx context.Context, dir string, log *slog.Logger) {
 	routes := []api.Route{api.GetRoute("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
 		return struct{}{}, &api.Error{Status: http.StatusServiceUnavailable, Problem: w.standbyMessage()}
@@ -115,8 +114,7 @@ func (w *StandbyCoordinator) standbyMessage() string {
 		"leader is about to be found"
 }
 
-// Observe implements observe.Observer: commands that come while this coordinator stands by are answered with the
-// leader.
+// Observe implements observe.Observer. It records the leader for the replies to commands.
 func (w *StandbyCoordinator) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case replica.StandingBy:
@@ -139,7 +137,7 @@ func (f *Federation) publishStateToReplicas(ctx context.Context) error {
 	return nil
 }
 
-// brokerLossMonitor gives the lead away when the broker is out of reach, since that may be so for this machine alone.
+// brokerLossMonitor gives up the lead if the broker is unreachable, since another replica may still reach it.
 type brokerLossMonitor struct {
 	stepDownTimer *time.Timer
 	isLinkUp      bool
@@ -163,19 +161,19 @@ func newBrokerLossMonitor(lead *replica.Leadership, log *slog.Logger) *brokerLos
 	})}
 }
 
-// handleLinkChange is coordinator.Config.OnLinkChange.
+// handleLinkChange implements coordinator.Config.OnLinkChange.
 func (w *brokerLossMonitor) handleLinkChange(up bool) {
 	switch {
 	case up:
 		w.isLinkUp = true
 		w.stepDownTimer.Stop()
-	case w.isLinkUp: // each attempt to connect that fails is reported, too
+	case w.isLinkUp: // each failed connection attempt is also reported
 		w.isLinkUp = false
 		w.stepDownTimer.Reset(brokerLossTimeout)
 	}
 }
 
-// stepDownAsLeader gives the lead away when the process is to end, and joins the reason why it is over otherwise.
+// stepDownAsLeader gives up the lead if the process ends. Otherwise it returns the reason why the lead was lost.
 func stepDownAsLeader(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {
 	if ctx.Err() == nil {
 		return context.Cause(lead.Context())

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// TestWritable wants a list of agents that another coordinator's may replace, and nothing left behind.
+// TestWritable checks that the list of agents must be writable and that no temporary file is left.
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	if err := checkAgentListWritable(filepath.Join(dir, "agents.keys")); err != nil {

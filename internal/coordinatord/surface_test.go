@@ -46,9 +46,9 @@ import (
 
 var one, two = wire.ModelRef{Run: 7, Version: 1}, wire.ModelRef{Run: 6, Version: 2}
 
-// coordinatorEvents are events of the coordinator, of its machine and of enrolment, each type at least once.
+// coordinatorEvents contains at least one event of each type of the coordinator, its host and enrolment.
 var coordinatorEvents = []observe.Event{
-	host.BrokerLinkChanged{Err: errors.New("gone")}, // the session says it
+	host.BrokerLinkChanged{Err: errors.New("gone")}, // logged by the MQTT session instead
 	host.RefusedSubscriptionsChanged{Filters: []string{"s/+"}},
 	devices.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedOldEpoch},
@@ -202,7 +202,7 @@ var coordinatorEvents = []observe.Event{
 	replica.LeadershipLost{Err: errors.New("timeout")},
 }
 
-// TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
+// TestCoordinatorSurface is the counterpart of TestAgentSurface, with the entries of the audit log.
 func TestCoordinatorSurface(t *testing.T) {
 	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "host", "internal/coordinatord")
 	state := t.TempDir()
@@ -243,7 +243,7 @@ func TestCoordinatorSurface(t *testing.T) {
 		entries = append(entries,
 			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.Subject, e.Actor))
 	}
-	slices.Sort(entries) // Note writes an entry later than Record does
+	slices.Sort(entries) // RecordEntryLater writes an entry later than RecordEntry
 	surface.RecordConditions(t, &out, coordinatorEvents)
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
 	testkit.Golden(t, "testdata/coordinator-surface.txt", out.String(), *update)

@@ -15,19 +15,20 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// AppliedTask is the applied task as it is shown.
+// AppliedTask describes the applied task in API responses.
 type AppliedTask struct {
 	Version         uint64                `json:"version"`
-	AppliedAt       time.Time             `json:"at"`     // it was applied
-	TaskYAML        string                `json:"text"`   // YAML: the keys task, round, mesh and predict
-	OperatorCommand round.OperatorCommand `json:"course"` // go, pause or stop, as it was commanded
-	Phase           string                `json:"phase"`  // where the run stands
+	AppliedAt       time.Time             `json:"at"`     // time of application
+	TaskYAML        string                `json:"text"`   // YAML with the keys task, round, mesh and predict
+	OperatorCommand round.OperatorCommand `json:"course"` // last command: go, pause or stop
+	Phase           string                `json:"phase"`  // current phase of the run
 	Run             uint64                `json:"run"`
-	ModelVersion    *uint64               `json:"model,omitempty"` // version of the present model; absent before the first
-	PendingTask     *PendingTask          `json:"next,omitempty"`
+	// version of the current model; absent before the first one
+	ModelVersion *uint64      `json:"model,omitempty"`
+	PendingTask  *PendingTask `json:"next,omitempty"`
 }
 
-// PendingTask is a task that takes over when the round under way is over.
+// PendingTask is a task that takes effect after the current round.
 type PendingTask struct {
 	Version      uint64    `json:"version"`
 	RequestedAt  time.Time `json:"at"`
@@ -36,35 +37,37 @@ type PendingTask struct {
 	InitialModel string    `json:"from,omitempty"`
 }
 
-// ApplyRequest asks for a task to be applied.
+// ApplyRequest requests the application of a task.
 type ApplyRequest struct {
-	TaskFileName string `json:"name,omitempty"` // of the file, for errors
-	// TaskYAML is a coordinator.yaml, or the part of it that is applied; empty for the applied one, as where only a new
-	// run is asked for.
-	TaskYAML     string `json:"text,omitempty"`
-	NewRun       bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless From says more
-	InitialModel string `json:"from,omitempty"`    // begin one from RUN/VERSION, VERSION, present, or the path of a file
-	AbandonRound bool   `json:"now,omitempty"`     // give up the round under way
-	DryRun       bool   `json:"check,omitempty"`   // only tell what would happen
+	TaskFileName string `json:"name,omitempty"` // file name for errors
+	// TaskYAML is a coordinator.yaml or its applied part. If it is empty, the applied task is kept, for example for a
+	// new run.
+	TaskYAML string `json:"text,omitempty"`
+	NewRun   bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless InitialModel is set
+	// begin a new run from RUN/VERSION, VERSION, present, or the path of a file
+	InitialModel string `json:"from,omitempty"`
+	AbandonRound bool   `json:"now,omitempty"`   // abandon the current round
+	DryRun       bool   `json:"check,omitempty"` // only report the effect
 }
 
-// ApplyPreview tells what an application does.
+// ApplyPreview describes the effect of an ApplyRequest.
 type ApplyPreview struct {
-	Version          uint64                           `json:"version"` // of the task; the present one if nothing changes
+	// version of the task; the current one if there are no changes
+	Version          uint64                           `json:"version"`
 	Changes          []coordinatorsettings.Change     `json:"changes"`
 	Effect           coordinatorsettings.ChangeEffect `json:"effect,omitempty"`
-	MissingFlags     string                           `json:"needs,omitempty"` // what the command still has to say
+	MissingFlags     string                           `json:"needs,omitempty"` // flags that the command still needs
 	NewRun           bool                             `json:"new_run"`
 	InitialModel     string                           `json:"from,omitempty"`
-	WaitsForRoundEnd bool                             `json:"waits"` // for the end of the round under way
+	WaitsForRoundEnd bool                             `json:"waits"` // waits for the end of the current round
 }
 
-// RunControlRequest asks for a pause, an end, or for the run to go on.
+// RunControlRequest requests that the run pauses, stops or continues.
 type RunControlRequest struct {
-	AbandonRound bool `json:"now,omitempty"` // give up the round under way
+	AbandonRound bool `json:"now,omitempty"` // abandon the current round
 }
 
-// Routes are the operations on the federation.
+// Routes returns the API routes of the federation.
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
 		f.statusTracker.StatusRoute(), f.devicesRoute(), f.bootCounterResetRoute(),
@@ -128,7 +131,7 @@ func (f *Federation) appliedTaskLocked() AppliedTask {
 	return t
 }
 
-// ApplyTask puts a task into effect, at the end of the round under way, or tells what that would do.
+// ApplyTask applies a task, usually after the current round. With DryRun it only returns the effect.
 func (f *Federation) ApplyTask(ctx context.Context, a ApplyRequest) (ApplyPreview, error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
@@ -143,7 +146,7 @@ func (f *Federation) ApplyTask(ctx context.Context, a ApplyRequest) (ApplyPrevie
 		NewRun:     o.NewRun,
 		StartModel: o.InitialModel, AbandonsRound: a.AbandonRound}
 	if !o.NewRun && len(o.Changes) == 0 {
-		next = nil // what waits is taken back
+		next = nil // cancels the pending task
 	}
 	control := f.control
 	control.NextTask = next
@@ -157,7 +160,7 @@ func (f *Federation) ApplyTask(ctx context.Context, a ApplyRequest) (ApplyPrevie
 	})
 }
 
-// previewTaskApply tells what an application does, after all checks.
+// previewTaskApply checks a request and returns its effect.
 func (f *Federation) previewTaskApply(a ApplyRequest) (coordinatorsettings.AppliedSettings, ApplyPreview, error) {
 	phase := f.statusTracker.Phase()
 	o := ApplyPreview{Version: f.control.Task.Version, NewRun: a.NewRun || a.InitialModel != "",
@@ -195,8 +198,7 @@ func (f *Federation) pendingTaskVersion() uint64 {
 	return f.control.NextTask.Version
 }
 
-// checkTaskFeasible finds what no reading of the text can: whether edges can be made, and whether a model fits the
-// task.
+// checkTaskFeasible checks that edges can be made and that a model fits the task. The text alone does not show this.
 func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
 	s := f.settings().WithApplied(a)
 	cfg, err := s.CoordinatorConfig()
@@ -217,7 +219,7 @@ func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o 
 	return nil
 }
 
-// commitOperatorControl makes a decision count.
+// commitOperatorControl saves a decision and puts it into effect.
 func (f *Federation) commitOperatorControl(ctx context.Context, c coordinator.OperatorDecisions) error {
 	if err := c.Save(f.stateDir); err != nil {
 		return err
@@ -226,7 +228,7 @@ func (f *Federation) commitOperatorControl(ctx context.Context, c coordinator.Op
 	return f.publishStateToReplicas(ctx)
 }
 
-// ApplyOperatorCommand has the run pause, end or go on, and remembers it.
+// ApplyOperatorCommand pauses, stops or continues the run, and saves the command.
 func (f *Federation) ApplyOperatorCommand(ctx context.Context, course round.OperatorCommand, now bool) (AppliedTask,
 	error) {
 	f.commandMu.Lock()
@@ -249,14 +251,14 @@ func (f *Federation) ApplyOperatorCommand(ctx context.Context, course round.Oper
 		c *coordinator.Coordinator) error {
 		return c.SetOperatorCommand(ctx, course, now)
 	})
-	if err == nil && course == round.CommandContinue && over() { // it was stopped, and a rule ends it as well
+	if err == nil && course == round.CommandContinue && over() { // the run was stopped and a stop rule is also met
 		err = finished
 	}
 	return f.appliedTaskLocked(), err
 }
 
-// notifyCoordinator tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile,
-// nobody is told: the next one begins with what is decided.
+// notifyCoordinator passes a decision to the running coordinator. If none is running, the next one reads the decision
+// at its start.
 func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Context,
 	*coordinator.Coordinator) error) error {
 	f.mu.Lock()
@@ -284,7 +286,7 @@ func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Cont
 	return nil
 }
 
-// runningCoordinator returns the coordinator that runs; nil between two.
+// runningCoordinator returns the running coordinator, or nil between two coordinators.
 func (f *Federation) runningCoordinator() *coordinator.Coordinator {
 	f.mu.Lock()
 	defer f.mu.Unlock()

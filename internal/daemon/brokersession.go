@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DialBroker opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
+// DialBroker opens a session with the broker. The end of ctx does not close it, because the owner first publishes a
+// final message.
 func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
 	traffic func(mqtt.ObservedMessage, mqtt.TopicKind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
@@ -30,7 +31,7 @@ func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
 
-// DoctorBrokerTarget returns what the doctor examines at a broker for a device or the coordinator.
+// DoctorBrokerTarget returns the doctor's settings for the broker of a device or the coordinator.
 func DoctorBrokerTarget(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.BrokerTarget, err error) {
 	d.Options, _, err = b.SessionOptions(t.ClientID(id))
 	d.SelfTestTopic = t.SelfTest(id)

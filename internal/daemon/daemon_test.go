@@ -24,7 +24,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestVersion(t *testing.T) {
 	if v := Version(); v == "" || strings.ContainsAny(v, " \n") {
-		t.Errorf("version %q", v) // what it is depends on how the test was built
+		t.Errorf("version %q", v) // the version depends on how the test was built
 	}
 }
 
@@ -34,7 +34,7 @@ func TestLoggerRefuses(t *testing.T) {
 	}
 }
 
-// TestServe wants the metrics served until the context ends.
+// TestServe checks that the metrics are served until the context ends.
 func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -58,7 +58,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
 	cancel()
-	for err == nil { // until the server has heard of it
+	for err == nil { // until the server has noticed the end of the context
 		_, err = get(url)
 	}
 }
@@ -73,7 +73,7 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// TestReadiness wants /-/ready to name each condition with which the daemon is not ready, with its remedy.
+// TestReadiness checks that /-/ready lists each condition that makes the daemon unready, with its remedy.
 func TestReadiness(t *testing.T) {
 	line := NewStatusLine()
 	board := line.NewBoard("")
@@ -106,12 +106,12 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// described is an event that is described by a function.
+// described is an event whose description is written by a function.
 type described func(d *observe.EventDescription)
 
 func (e described) Describe(d *observe.EventDescription) { e(d) }
 
-// TestRemedyInLog wants a warning to have the remedy of the condition that its event begins, and of no other.
+// TestRemedyInLog checks that a warning gets the remedy of the condition that its event raises, and no other remedy.
 func TestRemedyInLog(t *testing.T) {
 	for _, tt := range []struct {
 		event described

@@ -11,22 +11,22 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// EventDispatcher passes the description of each event to the log, the metrics and the board of conditions. A warning
-// or an error of an event that begins a condition gets the condition's remedy as an attribute, unless the record has a
-// remedy or the event begins conditions with different remedies. Several goroutines may use a reader at once.
+// EventDispatcher passes the description of each event to the log, the metrics and the condition board. Warnings and
+// errors get the remedy of the condition that their event raises, as an attribute. They do not if the record already
+// has a remedy, or if the event raises conditions with different remedies. Observe may be called concurrently.
 type EventDispatcher struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics
 	Board   *status.ConditionBoard
 
 	mu          sync.Mutex
-	description observe.EventDescription // of the present event; its memory is used again
+	description observe.EventDescription // description of the current event; reused to avoid allocations
 }
 
 // Observe implements observe.Observer.
 func (r *EventDispatcher) Observe(e observe.Event) {
 	r.mu.Lock()
-	if e.Describe(&r.description); !r.description.IsEmpty() { // most events of a large federation say nothing
+	if e.Describe(&r.description); !r.description.IsEmpty() { // most events of a large federation have no description
 		r.dispatchDescription(&r.description)
 		r.description.Reset()
 	}
@@ -51,7 +51,7 @@ func (r *EventDispatcher) dispatchDescription(d *observe.EventDescription) {
 	r.Board.ApplyDescription(d)
 }
 
-// commonRemedy returns the remedy of the conditions that begin, or "" if their remedies differ.
+// commonRemedy returns the remedy shared by all raised conditions, or "" if their remedies differ.
 func commonRemedy(conditions []observe.OperatorCondition) (remedy string) {
 	for _, c := range conditions {
 		switch {

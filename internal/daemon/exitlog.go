@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// LogShutdown logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
-// daemon's work is over: it logs how many lines were held back, and "stopped". If the log lacks that
-// line, the daemon was killed.
+// LogShutdown logs why a daemon stops when ctx ends, for example on a signal. The caller calls the returned function
+// when the daemon's work is done. It logs the number of suppressed lines, and then "stopped". If that line is missing,
+// the daemon was killed.
 func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	var began time.Time
 	said := make(chan struct{})
@@ -21,7 +21,7 @@ func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 			"why", context.Cause(ctx))
 	})
 	return func() {
-		if cancel() { // it ends by itself, or with an error
+		if cancel() { // the daemon ends by itself or with an error
 			logging.LogSuppressedLineCounts(log)
 			return
 		}

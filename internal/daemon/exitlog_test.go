@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// A stop has a first line that names the signal, a last one, and between them how many lines were held back.
+// TestEnding checks that a stop logs the signal first, then the number of suppressed lines, and then a last line.
 func TestEnding(t *testing.T) {
 	for _, stopped := range []bool{true, false} {
 		var out bytes.Buffer

@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// NewLogger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
+// NewLogger returns the process's logger. If level is not nil, later changes of it change the log level.
 func NewLogger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
 	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
 		WritesToJournald: logging.IsJournalStream(w)})
 }
 
-// ServeMetrics serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
+// ServeMetrics serves the process's metrics until ctx ends. If listen is empty, it returns a nil Server.
 func ServeMetrics(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
 	if listen == "" {
 		return nil, nil
@@ -36,5 +36,5 @@ func ServeMetrics(ctx context.Context, listen string, h http.Handler, log *slog.
 	return s, nil
 }
 
-// AlwaysReady is the readiness of a process that is always ready.
+// AlwaysReady is the readiness check of a process that is always ready.
 func AlwaysReady() error { return nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// SelfTestTimeout is how long a message may take to the broker and back, the wait in the queue included.
+// SelfTestTimeout returns the time limit for a message to the broker and back, including the wait in the queue.
 func SelfTestTimeout(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
 
 // UnlockStateFolder unlocks the state folder. The process is ending, so an error is only logged.
@@ -23,17 +23,17 @@ func UnlockStateFolder(l *store.StateFolderLock, log *slog.Logger) {
 	}
 }
 
-// RandomBytes makes key material.
+// RandomBytes fills b with cryptographically secure random bytes.
 func RandomBytes(b []byte) { crand.Read(b) } // never fails
 
-// NewRand returns a generator for jitter and nonces, seeded by the system.
+// NewRand returns a random generator for jitter and nonces, seeded by the system.
 func NewRand() *rand.Rand {
 	var seed [16]byte
 	crand.Read(seed[:]) // never fails
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
-// MakeStateFolder makes the state folder.
+// MakeStateFolder creates the state folder.
 func MakeStateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
@@ -41,5 +41,5 @@ func MakeStateFolder(dir string) error {
 	return nil
 }
 
-// CommandTimeout is how long a command may wait for the coordinator, which may be busy with a large model.
+// CommandTimeout is the time limit for a command to the coordinator, which may be busy with a large model.
 const CommandTimeout = 20 * time.Second

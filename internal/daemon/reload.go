@@ -10,26 +10,26 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// ConfigReloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
-// ones that need a restart. A bad configuration changes nothing.
+// ConfigReloader reloads a daemon's configuration, a *T. Some settings take effect immediately. Changed settings that
+// need a restart are logged. An invalid configuration is ignored.
 type ConfigReloader[T any] struct {
 	Log           *slog.Logger
 	LogLevel      *slog.LevelVar
-	StartupConfig *T // the configuration that the daemon was started with
+	StartupConfig *T // configuration at the start of the daemon
 	LoadConfig    func() (*T, error)
 	LogSettingsOf func(*T) settings.Log
-	// Apply, if set, puts settings other than the log level into effect.
+	// ApplySettings, if set, applies the settings other than the log level.
 	ApplySettings func(ctx context.Context, fresh *T) error
-	// IsAppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
+	// IsAppliedByCommand, if set, reports whether a key takes effect through a command instead of a restart.
 	IsAppliedByCommand func(key string) bool
-	// OnReloaded is called with whether the reload succeeded.
+	// OnReloaded is called after each reload. good reports whether it succeeded.
 	OnReloaded func(good bool)
 }
 
-// reloadable are the keys that need no restart.
+// reloadable lists the keys that need no restart.
 var reloadable = []string{"log.level"}
 
-// Reload reads the configuration and puts it into effect.
+// Reload reads the configuration and applies it.
 func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 	fresh, err := r.LoadConfig()
 	if err == nil && r.ApplySettings != nil {
@@ -42,7 +42,8 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 		}
 		return
 	}
-	if level, err := logging.ParseLevel(r.LogSettingsOf(fresh).Level); err == nil { // as Load has checked
+	// LoadConfig has validated the level
+	if level, err := logging.ParseLevel(r.LogSettingsOf(fresh).Level); err == nil {
 		r.LogLevel.Set(level)
 	}
 	changed := slices.DeleteFunc(config.ChangedKeys(r.StartupConfig, fresh), func(key string) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// TestReload reads one configuration after the other.
+// TestReload reloads several configurations in sequence.
 func TestReload(t *testing.T) {
 	running := settings.DefaultAgent()
 	var log bytes.Buffer

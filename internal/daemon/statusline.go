@@ -9,16 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/internal/status"
 )
 
-// StatusLine is the line about a daemon that `systemctl status` shows, made of the boards of its federations.
+// StatusLine is the status of a daemon in `systemctl status`. It combines the boards of the daemon's federations.
 type StatusLine struct {
-	boardChanged chan struct{} // holds an element after a change of a board
+	boardChanged chan struct{} // contains an element after a change of a board
 
 	mu          sync.Mutex
-	federations []string // names; empty for the only one
+	federations []string // names of the federations; empty for a single one
 	boards      []*status.ConditionBoard
 }
 
-// NewStatusLine returns the line of a daemon without boards.
+// NewStatusLine returns the status line of a daemon without boards.
 func NewStatusLine() *StatusLine { return &StatusLine{boardChanged: make(chan struct{}, 1)} }
 
 // NewBoard adds the board of a federation. The name is empty if the daemon is in one federation. The daemon is not
@@ -32,7 +32,7 @@ func (s *StatusLine) NewBoard(federation string) *status.ConditionBoard {
 	return b
 }
 
-// String returns the line.
+// String returns the status line.
 func (s *StatusLine) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *StatusLine) String() string {
 	return strings.Join(all, "; ")
 }
 
-// ReadinessErr returns the conditions with which the daemon is not ready, one a line, or nil.
+// ReadinessErr returns the conditions that make the daemon unready, one per line, or nil.
 func (s *StatusLine) ReadinessErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

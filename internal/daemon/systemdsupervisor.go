@@ -13,20 +13,20 @@ import (
 	"github.com/fedmesh/fedmesh/internal/service/notify"
 )
 
-// SystemdSupervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
+// SystemdSupervisor connects a daemon to systemd. It reports readiness, status and liveness, and reloads the
 // configuration on SIGHUP.
 type SystemdSupervisor struct {
 	Status *StatusLine
 
 	log             *slog.Logger
 	notifySystemd   func(assignments ...string) error
-	watchdogTimeout time.Duration // systemd ends the process after this time without a sign of life; 0 = never
+	watchdogTimeout time.Duration // time after which systemd ends an unresponsive process; 0 means never
 	reloadSignals   chan os.Signal
 	goroutines      sync.WaitGroup
 }
 
-// NewSystemdSupervisor begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to
-// nobody.
+// NewSystemdSupervisor returns a supervisor and starts to receive SIGHUP, which would otherwise end the process.
+// Without systemd the reports are discarded.
 func NewSystemdSupervisor(log *slog.Logger) (*SystemdSupervisor, error) {
 	socket, err := notify.Open(os.Getenv("NOTIFY_SOCKET"))
 	if err != nil {
@@ -42,7 +42,8 @@ func NewSystemdSupervisor(log *slog.Logger) (*SystemdSupervisor, error) {
 	return s, nil
 }
 
-// Worker is a part of the daemon with a liveness check. Alive returns an error if there is no answer before ctx ends.
+// Worker is a part of the daemon with a liveness check. CheckAlive returns an error if the worker does not respond
+// before ctx ends.
 type Worker struct {
 	Name       string
 	CheckAlive func(ctx context.Context) error
@@ -63,7 +64,7 @@ func (s *SystemdSupervisor) Wait() {
 
 func (s *SystemdSupervisor) superviseUntilDone(ctx context.Context, reload func(ctx context.Context),
 	workers []Worker) {
-	var checks <-chan time.Time // never, without a watchdog
+	var checks <-chan time.Time // nil without a watchdog
 	if s.watchdogTimeout > 0 {
 		ticker := time.NewTicker(s.watchdogTimeout / 3)
 		defer ticker.Stop()
@@ -88,8 +89,8 @@ func (s *SystemdSupervisor) superviseUntilDone(ctx context.Context, reload func(
 	}
 }
 
-// feedWatchdog checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a
-// part of it hangs.
+// feedWatchdog checks every worker and feeds the watchdog only if all respond. If one worker hangs, systemd ends the
+// process.
 func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdogTimeout/3)
 	defer cancel()
@@ -103,7 +104,7 @@ func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) 
 	s.sendToSystemd("WATCHDOG=1")
 }
 
-// sendToSystemd sends assignments to systemd; a failure is only logged.
+// sendToSystemd sends assignments to systemd. An error is only logged.
 func (s *SystemdSupervisor) sendToSystemd(assignments ...string) {
 	if err := s.notifySystemd(assignments...); err != nil {
 		s.log.Warn("systemd did not receive the status of this service", "err", err)

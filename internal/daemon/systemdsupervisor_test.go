@@ -19,13 +19,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// supervised is a supervisor and what it has told systemd.
+// supervised is a supervisor with its messages to systemd.
 type supervised struct {
 	*SystemdSupervisor
 	board *status.ConditionBoard
 	mu    sync.Mutex
 	said  []string
-	log   bytes.Buffer // to be read when the supervisor is done
+	log   bytes.Buffer // may be read after the supervisor has ended
 }
 
 func newSupervised(watchdog time.Duration) *supervised {
@@ -61,7 +61,7 @@ func (s *supervised) wants(t *testing.T, said ...string) {
 	s.said = nil
 }
 
-// TestWatchdog wants systemd to hear of life only after all workers were asked.
+// TestWatchdog checks that the watchdog is fed only after all workers were checked.
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSupervised(time.Minute)

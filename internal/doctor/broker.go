@@ -17,30 +17,30 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// BrokerTarget is the broker as a daemon uses it.
+// BrokerTarget describes how a daemon uses a broker.
 type BrokerTarget struct {
 	Options           mqtt.Options
-	SubscribedFilters []string // the filters that the daemon subscribes to
-	SelfTestTopic     string   // the topic that only the daemon writes and reads
-	// PresenceTopic is the topic of the daemon's will; empty if it has none.
+	SubscribedFilters []string // filters that the daemon subscribes to
+	SelfTestTopic     string   // topic that only the daemon writes and reads
+	// PresenceTopic is the topic of the daemon's will. It is empty if the daemon has none.
 	PresenceTopic string
-	// NeedsRetainedMessages is true if the daemon needs its own messages retained.
+	// NeedsRetainedMessages is set if the daemon needs its own messages retained.
 	NeedsRetainedMessages bool
-	// WantedQueueLength is how many messages the broker should queue for a slow reader; 0 = not examined.
+	// WantedQueueLength is the number of messages that the broker should queue for a slow reader; 0 means not checked.
 	WantedQueueLength int
 }
 
 const (
-	// answerTimeout is how long an answer may take.
+	// answerTimeout is the time limit for a reply.
 	answerTimeout = 10 * time.Second
-	// selfTestTimeout bounds the self-test, reconnects included.
+	// selfTestTimeout is the time limit for the self-test, including reconnects.
 	selfTestTimeout = 6 * answerTimeout
-	// clientIDClashThreshold short links in a row, ended within patience each, are a sign of another client with the
-	// same id.
+	// clientIDClashThreshold is the number of consecutive links shorter than answerTimeout that indicate another client
+	// with the same id.
 	clientIDClashThreshold = 2
 )
 
-// targetPerURL returns the broker at each of its URLs.
+// targetPerURL returns one target for each URL of the broker.
 func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
 	var all []*BrokerTarget
 	for _, u := range append([]string{b.Options.URL}, b.Options.MoreURLs...) {
@@ -51,7 +51,7 @@ func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
 	return all
 }
 
-// checkTCPConnection examines whether the broker accepts a TCP connection. It sends no data.
+// checkTCPConnection checks whether the broker accepts a TCP connection. It sends no data.
 func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporter) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 			b.tlsHandshakeAndClose(ctx, conn, u.Hostname())
 		}
 	}
-	_ = conn.Close() // nothing was said
+	_ = conn.Close() // no data was sent
 	r.addGoodFinding("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
@@ -94,8 +94,8 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 	return true
 }
 
-// tlsHandshakeAndClose makes a TLS handshake and ends it properly, because a broker logs a connection without one as an
-// error. A failed handshake is reported by session.
+// tlsHandshakeAndClose completes a TLS handshake and closes the connection properly, because a broker logs a connection
+// without a handshake as an error. A failed handshake is reported later by the MQTT session.
 func (b *BrokerTarget) tlsHandshakeAndClose(ctx context.Context, conn net.Conn, host string) {
 	config := &tls.Config{}
 	if b.Options.TLS != nil {
@@ -111,22 +111,20 @@ func (b *BrokerTarget) tlsHandshakeAndClose(ctx context.Context, conn net.Conn, 
 		return
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.Copy(io.Discard, secure) // until the broker closes, too: unread bytes would reset the connection
+	_, _ = io.Copy(io.Discard, secure) // wait until the broker closes too: unread bytes would reset the connection
 }
 
-// brokerSession is a session with the broker.
 type brokerSession struct {
 	*BrokerTarget
 	report                *findingReporter
 	conn                  *mqtt.Session
 	events                <-chan mqtt.Event
-	retainedTopics        map[string]bool // topics with a retained message
-	refusedFilters        []string        // filters that the broker refuses
-	linkUpAt              time.Time       // when the link was made
-	consecutiveShortLinks int             // links in a row that ended within patience
+	retainedTopics        map[string]bool
+	refusedFilters        []string
+	linkUpAt              time.Time // time at which the link was established
+	consecutiveShortLinks int       // number of consecutive links shorter than answerTimeout
 }
 
-// recordEvent records an event.
 func (v *brokerSession) recordEvent(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
@@ -136,7 +134,8 @@ func (v *brokerSession) recordEvent(e mqtt.Event) {
 			v.consecutiveShortLinks = 0
 		}
 	case mqtt.SubscriptionRefused:
-		if !slices.Contains(v.refusedFilters, e.Filter) { // the session subscribes again, and is refused again
+		// the session retries a refused subscription, which is refused again
+		if !slices.Contains(v.refusedFilters, e.Filter) {
 			v.refusedFilters = append(v.refusedFilters, e.Filter)
 		}
 	case mqtt.SubscriptionRefusalEnded:
@@ -146,8 +145,8 @@ func (v *brokerSession) recordEvent(e mqtt.Event) {
 	}
 }
 
-// checkMQTTSession examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session
-// lasted to the end.
+// checkMQTTSession runs the checks that need an MQTT session, with the daemon's client id. It reports whether the
+// session lasted to the end.
 func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter) bool {
 	taken := b.watchDisplacedClientWill(ctx)
 	v := b.openSession(ctx, r)
@@ -175,13 +174,12 @@ func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter)
 	return true
 }
 
-// openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the
-// client in.
+// openSession opens a session and subscribes. If the broker rejects the client, it adds a finding and returns nil.
 func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *brokerSession {
 	warning := new(logging.LastWarningHandler)
 	o := b.Options
 	o.Logger = slog.New(warning)
-	o.MaxReconnectDelay = time.Second // a single client needs no spreading
+	o.MaxReconnectDelay = time.Second // a single client needs no jitter
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
 		r.addFinding("connection", Bad, "mend the configuration", "%v", err)
@@ -193,21 +191,21 @@ func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *bro
 	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
 		r.addFinding("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
 			"%s", warning.LastTextOr("no answer"))
-		_ = conn.Close() // nothing was said
+		_ = conn.Close() // no data was sent
 		return nil
 	}
 	r.addGoodFinding("connection", "the broker accepts the client %s", b.Options.ClientID)
 	return v
 }
 
-// reportRefusedFilters adds the filters that the broker refuses.
+// reportRefusedFilters adds a finding for each filter that the broker refuses.
 func (v *brokerSession) reportRefusedFilters(mend string) {
 	for _, filter := range v.refusedFilters {
 		v.report.addFinding("access", Bad, mend, "the broker refuses %s", filter)
 	}
 }
 
-// awaitEvent notes events until right returns true for one, for at most so long.
+// awaitEvent records events until right returns true, for at most within. It reports whether right returned true.
 func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -277,14 +275,13 @@ func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 			"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
 
-// willDeliveryTime is how long a broker may take from the end of a connection to the message that its client left as
-// its will.
+// willDeliveryTime is the maximum time from the end of a connection to the delivery of its will.
 const willDeliveryTime = time.Second
 
-// watchDisplacedClientWill listens, as another client, for the will of a client that has the daemon's id. taken is to
-// be called when the doctor has connected with that id: it ends the watch, and reports whether the broker has ended
-// another one's connection. A will that was kept says nothing, since it may be old. Where the broker does not let this
-// client in, or takes the user's name for its id as well, nobody is seen.
+// watchDisplacedClientWill watches, as another client, for the will of a client with the daemon's id. The caller calls
+// taken after connecting with that id. taken ends the watch and reports whether the broker disconnected another client.
+// A retained will is ignored, because it may be old. The check detects nothing if the broker rejects this client or
+// derives client ids from user names.
 func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func() bool) {
 	if b.PresenceTopic == "" {
 		return func() bool { return false }
@@ -299,7 +296,7 @@ func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func
 	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.SelfTestTopic)
 	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
 	if v.awaitEvent(ctx, answerTimeout, isUp) {
-		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
+		// The message comes back after the broker has processed the subscriptions, unless the access rules withhold it.
 		_ = conn.Publish(mqtt.Message{Topic: b.SelfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 		v.awaitEvent(ctx, willDeliveryTime, func(e mqtt.Event) bool {
 			m, ok := e.(mqtt.MessageReceived)
@@ -313,7 +310,7 @@ func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func
 			switch e := e.(type) {
 			case mqtt.MessageReceived:
 				will = e.Topic == b.PresenceTopic && !e.Retained
-			case mqtt.LinkDown: // this one had the doctor's id: it must not come back
+			case mqtt.LinkDown: // the broker gave this client the doctor's id, so it must not reconnect
 				return true
 			}
 			return will
@@ -322,7 +319,7 @@ func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func
 	}
 }
 
-// checkRetained examines whether the broker keeps retained messages.
+// checkRetained checks whether the broker stores retained messages.
 func (v *brokerSession) checkRetained(ctx context.Context) {
 	if !v.NeedsRetainedMessages {
 		return
@@ -334,7 +331,7 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 		v.report.addFinding("retained", Bad, "try again", "%v", err)
 		return
 	}
-	v.conn.Subscribe(mqtt.AtMostOnce, v.SelfTestTopic) // again: the self-test has unsubscribed
+	v.conn.Subscribe(mqtt.AtMostOnce, v.SelfTestTopic) // subscribe again, because the self-test has unsubscribed
 	if v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.MessageReceived)
 		return ok && string(m.Payload) == text && m.Retained

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// checkQueueLength examines how many messages the broker queues for a reader that does not acknowledge. A minimal
-// client sends all messages to itself before it acknowledges the first.
+// checkQueueLength checks how many messages the broker queues for a reader that does not acknowledge. A minimal client
+// sends all messages to itself before it acknowledges the first.
 func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter) {
 	if b.WantedQueueLength == 0 {
 		return
@@ -78,7 +78,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 			waiting = append(waiting, p.MessageID)
 		}
 	}
-	for { // acknowledge everything, until nothing more comes
+	for { // acknowledge all messages until no more arrive
 		for _, id := range waiting {
 			came++
 			c.acknowledgePublish(id)
@@ -87,7 +87,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 		if came >= n {
 			return came, c.firstErr
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // an error shows in the read
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // an error is returned by the read
 		p, err := packets.ReadPacket(conn)
 		var quiet net.Error
 		switch {
@@ -110,7 +110,7 @@ type rawMQTTClient struct {
 
 func (c *rawMQTTClient) sendPacket(p packets.ControlPacket) {
 	if c.firstErr == nil {
-		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows in the write
+		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // an error is returned by the write
 		c.firstErr = p.Write(c.conn)
 	}
 }
@@ -119,7 +119,7 @@ func (c *rawMQTTClient) readPacket() (packets.ControlPacket, error) {
 	if c.firstErr != nil {
 		return nil, c.firstErr
 	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // an error shows in the read
+	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // an error is returned by the read
 	return packets.ReadPacket(c.conn)
 }
 
@@ -129,7 +129,7 @@ func (c *rawMQTTClient) acknowledgePublish(id uint16) {
 	c.sendPacket(p)
 }
 
-// connectAndSubscribe connects, and subscribes to the loop.
+// connectAndSubscribe connects and subscribes to the self-test topic.
 func (c *rawMQTTClient) connectAndSubscribe(b *BrokerTarget) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// checkCertificateExpiry examines until when the certificate counts with which the broker knows this client.
+// checkCertificateExpiry checks the expiry of the client certificate for the broker.
 func checkCertificateExpiry(r *findingReporter, config *tls.Config, now time.Time) {
 	if config == nil || len(config.Certificates) == 0 {
 		return

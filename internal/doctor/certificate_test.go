@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestCertificate: the doctor says when the client's certificate ends, and warns in the last sixth of its life.
+// TestCertificate checks that the doctor reports the expiry of the client certificate, and warns in the last sixth of
+// its validity.
 func TestCertificate(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/cli"
 )
 
-// Command returns a program's command "doctor"; load reads the configuration, and targets makes the doctor's targets of
-// it.
+// Command returns a program's command "doctor". load reads the configuration, and targets returns the targets of the
+// examination.
 func Command[S any](program string, load func(*cli.ConfigLoader) (S, error),
 	targets func(S) ([]*Target, error)) *cobra.Command {
 	var l cli.ConfigLoader
@@ -52,7 +52,7 @@ The exit status is 1 when something is bad.`,
 	return cmd
 }
 
-// Examine shows each finding, and returns how many are bad.
+// Examine runs all checks, shows each finding, and returns the number of bad ones.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &findingReporter{showFinding: show, federation: p.Federation}
 	r.addGoodFinding("configuration", "can be used")
@@ -97,7 +97,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		}
 	}
 	if lock != nil {
-		_ = lock.Unlock() // the process ends
+		_ = lock.Unlock() // the process is about to end
 	}
 	return r.badFindingCount
 }

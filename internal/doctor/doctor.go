@@ -1,5 +1,5 @@
-// Package doctor examines what a daemon depends on: its state folder, the clock, and above all the broker. Each
-// finding says what is wrong and what to change.
+// Package doctor examines the environment of a daemon: its state folder, the clock, and above all the broker. Each
+// finding describes a problem and its remedy.
 package doctor
 
 import (
@@ -8,28 +8,28 @@ import (
 	"io"
 )
 
-// FindingStatus is how an examination ended.
+// FindingStatus is the result of a check.
 type FindingStatus string
 
-// The states.
+// The results of a check.
 const (
 	Good    FindingStatus = "good"
-	Warn    FindingStatus = "warn" // it works, but not well
+	Warn    FindingStatus = "warn" // it works, but with limitations
 	Bad     FindingStatus = "bad"
-	Skipped FindingStatus = "skipped" // could not be examined; the finding says why
+	Skipped FindingStatus = "skipped" // not checked; the finding contains the reason
 )
 
-// Finding is what one examination found.
+// Finding is the outcome of one check.
 type Finding struct {
 	Subject     string        `json:"about"`
 	State       FindingStatus `json:"state"`
 	Observation string        `json:"found"`
-	Remedy      string        `json:"mend,omitempty"` // what to change; empty if nothing
-	// Federation is which one of a device's it is about; empty if there is one.
+	Remedy      string        `json:"mend,omitempty"` // change to make; empty if none is needed
+	// Federation is the federation of the finding, if the device has several.
 	Federation string `json:"federation,omitempty"`
 }
 
-// findingReporter shows findings, and counts the bad ones.
+// findingReporter shows findings and counts the bad ones.
 type findingReporter struct {
 	showFinding       func(Finding)
 	observationPrefix string // prefix of each finding
@@ -51,7 +51,7 @@ func (r *findingReporter) addGoodFinding(about, format string, args ...any) {
 
 var markByStatus = map[FindingStatus]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
 
-// newTextFindingPrinter writes findings for a person.
+// newTextFindingPrinter returns a function that writes findings as text.
 func newTextFindingPrinter(w io.Writer) func(Finding) {
 	about := ""
 	return func(f Finding) {
@@ -66,8 +66,8 @@ func newTextFindingPrinter(w io.Writer) func(Finding) {
 	}
 }
 
-// newJSONFindingPrinter writes findings as JSON, one per line.
+// newJSONFindingPrinter returns a function that writes findings as JSON, one per line.
 func newJSONFindingPrinter(w io.Writer) func(Finding) {
 	e := json.NewEncoder(w)
-	return func(f Finding) { _ = e.Encode(f) } // a reader that has gone needs no error
+	return func(f Finding) { _ = e.Encode(f) } // ignore the error: the reader has gone
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newTarget is a coordinator at a broker.
+// newTarget returns a coordinator at the broker url as target.
 func newTarget(t *testing.T, url string) *Target {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "air")
@@ -32,16 +32,16 @@ func newTarget(t *testing.T, url string) *Target {
 	}}
 }
 
-// bounded is what each good broker has.
+// bounded is a configuration line that each good broker has.
 const bounded = "memory_limit 1073741824"
 
-// openBroker starts a Mosquitto in which nothing is wrong but what lines say.
+// openBroker starts a Mosquitto whose only faults come from the given configuration lines.
 func openBroker(t *testing.T, lines ...string) string {
 	t.Helper()
 	return brokers.OpenMosquitto(t, append(lines, bounded)...)
 }
 
-// examine returns the findings that are not good, as "about state", and all of them for a person.
+// examine returns the findings that are not good, as "about state", and the text of all findings.
 func examine(t *testing.T, p *Target) (found []string, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -68,7 +68,7 @@ func TestExamine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		lines  []string // of mosquitto.conf
+		lines  []string // lines of mosquitto.conf
 		change func(*Target)
 		found  string
 		says   string
@@ -114,7 +114,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// A subscription that the broker refuses is named. The embedded broker refuses; Mosquitto withholds.
+// TestRefusedSubscription checks that a refused subscription is named. It uses the embedded broker, because Mosquitto
+// accepts it and withholds the messages.
 func TestRefusedSubscription(t *testing.T) {
 	t.Parallel()
 	topics, err := mqtt.NewTopics("", "air")
@@ -136,7 +137,7 @@ func TestRefusedSubscription(t *testing.T) {
 	}
 }
 
-// presencesOnly starts a broker that lets its clients read presences, and nothing else.
+// presencesOnly starts a broker whose clients may only read presences.
 func presencesOnly(t *testing.T) string {
 	t.Helper()
 	rules := filepath.Join(t.TempDir(), "acl")
@@ -150,7 +151,7 @@ func presencesOnly(t *testing.T) string {
 	return openBroker(t, "acl_file "+rules)
 }
 
-// A topic of its own that it may not use is named.
+// TestAccess checks that a forbidden topic of the daemon is named.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
@@ -161,7 +162,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// Each node of a cluster is examined.
+// TestEachNodeIsExamined checks that each node of a cluster is examined.
 func TestEachNodeIsExamined(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
@@ -175,8 +176,8 @@ func TestEachNodeIsExamined(t *testing.T) {
 	}
 }
 
-// Another client with the same id throws the doctor out again and again, while
-// the access rules withhold the message that would end the self-test.
+// TestCloneIsNamed checks the case that another client with the same id repeatedly disconnects the doctor, and the
+// access rules withhold the message that would end the self-test.
 func TestCloneIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
@@ -194,8 +195,8 @@ func TestCloneIsNamed(t *testing.T) {
 	}
 }
 
-// TestCloneIsSeen: where messages come through the doctor is done before a clone is back; the clone's will gives it
-// away. The presence that the broker keeps of one that is gone does not.
+// TestCloneIsSeen checks that a clone is detected by its will, because the doctor finishes before the clone reconnects.
+// A retained presence of a client that has left is not reported.
 func TestCloneIsSeen(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))
@@ -204,7 +205,7 @@ func TestCloneIsSeen(t *testing.T) {
 	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
 	other.Subscribe(mqtt.AtLeastOnce, "presence")
 	mqtttest.Publish(t, other, there)
-	mqtttest.Received(t, other) // so that the broker has kept it
+	mqtttest.Received(t, other) // wait until the broker has stored it
 	if found, text := examine(t, p); len(found) > 0 {
 		t.Errorf("nobody is there: found %q in\n%s", found, text)
 	}
@@ -227,7 +228,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A daemon that runs keeps its connection.
+// TestRunningDaemonIsLeftAlone checks that a running daemon keeps its connection.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))

@@ -13,26 +13,27 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Target is a daemon for the doctor to examine.
+// Target is a daemon to be examined by the doctor.
 type Target struct {
 	Program         string
-	Federation      string // which one of the daemon's; empty if there is one
+	Federation      string // name of the federation, if the daemon has several
 	StateDir        string
-	NeededFreeBytes int64 // bytes that should be free for the folder
-	// FindAnnouncement examines whether a broker has an announcement of the coordinator that the daemon accepts; nil
-	// for the coordinator.
+	NeededFreeBytes int64 // number of bytes that should be free for the state folder
+	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. It is nil for the
+	// coordinator.
 	FindAnnouncement func(ctx context.Context, url string) Finding
-	// CheckData examines the data; nil for a daemon without data. It is called after Announced.
+	// CheckData checks the data. It is nil for a daemon without data, and is called after FindAnnouncement.
 	CheckData func(ctx context.Context) []Finding
-	// CheckCluster examines with whom the daemon takes turns, and reports whether another one has the session at the
-	// broker; nil for one that is alone.
+	// CheckCluster checks the daemon's cluster, and reports whether another replica has the broker session. It is nil
+	// for a daemon without a cluster.
 	CheckCluster func(ctx context.Context) (found []Finding, taken bool)
 	Broker       BrokerTarget
-	SiteBroker   *BrokerTarget // which the daemon only reads; nil if there is none
+	SiteBroker   *BrokerTarget // broker for readings; nil without one
 }
 
-// checkStateFolder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon
-// has run before and does not run now. It leaves no files, because the daemon's user could not use those of root.
+// checkStateFolder checks the state folder. It reports whether the daemon is running. It returns the folder's lock if
+// the daemon has run before and is not running now. It creates no files, because root's files would be unusable for the
+// daemon's user.
 func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
@@ -50,7 +51,7 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 		lock, err = store.LockStateFolder(p.StateDir)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // no daemon has started here
+	case errors.Is(err, fs.ErrNotExist): // no daemon has been started with this folder
 	case errors.Is(err, fs.ErrPermission):
 		r.addFinding("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
@@ -87,20 +88,18 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// BuildCommitTime returns the time of the commit that this program was built from, which is before any time at which it
-// runs. It is zero if the build does not tell.
+// BuildCommitTime returns the commit time of this build, a lower bound for the current time. It is zero if unknown.
 func BuildCommitTime() (at time.Time) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.time" {
-				at, _ = time.Parse(time.RFC3339, s.Value) // else zero, which is before everything
+				at, _ = time.Parse(time.RFC3339, s.Value) // zero on an error
 			}
 		}
 	}
 	return at
 }
 
-// checkClock examines the system time.
 func checkClock(r *findingReporter, now time.Time) {
 	if built := BuildCommitTime(); now.Before(built) {
 		r.addFinding("clock", Bad,

@@ -17,24 +17,24 @@ import (
 	"strings"
 )
 
-// minOpenFiles is how many open files a broker should be allowed. Each connection takes one, even that of a
-// stranger who sends nothing; services have 1024 by default.
+// minOpenFiles is the minimum limit of open files for a broker. Each connection needs one, even from an unauthenticated
+// client. The default for services is 1024.
 const minOpenFiles = 4096
 
-// localMachine is where the doctor finds a Mosquitto on this machine.
+// localMachine gives access to the processes and the firewall of a machine.
 type localMachine struct {
-	proc   string                                                    // the path of /proc
-	runNft func(ctx context.Context, args ...string) (string, error) // runs nft, and returns all that it prints
+	proc   string                                                    // path of /proc
+	runNft func(ctx context.Context, args ...string) (string, error) // runs nft and returns its output
 }
 
-// thisMachine is the machine itself.
+// thisMachine is the machine on which the doctor runs.
 var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput()
 	return string(out), err
 }}
 
-// checkMosquitto examines what bounds the Mosquitto on this machine and port: its open files, its memory, and the
-// connections of each source.
+// checkMosquitto checks the limits of the Mosquitto on this machine and port: open files, memory, and connections per
+// source.
 func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
 		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
@@ -43,7 +43,7 @@ func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, lo
 		return
 	}
 	process, known := m.mosquittoProcFolder(remote.Port())
-	if !known { // no Mosquitto, or the kernel does not tell this user
+	if !known { // no Mosquitto, or not visible to this user
 		return
 	}
 	checkOpenFiles(r, process)
@@ -51,7 +51,7 @@ func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, lo
 	m.checkFirewallConnectionLimit(ctx, r, remote.Port())
 }
 
-// addrPort returns the address of one end of a TCP connection; it is not valid for another network.
+// addrPort returns the address of one end of a TCP connection. It returns the invalid address for other networks.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -63,7 +63,6 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 var maxOpenFilesPattern = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
-// checkOpenFiles examines how many open files a Mosquitto is allowed.
 func checkOpenFiles(r *findingReporter, process string) {
 	text, err := os.ReadFile(filepath.Join(process, "limits"))
 	found := maxOpenFilesPattern.FindSubmatch(text)
@@ -72,7 +71,7 @@ func checkOpenFiles(r *findingReporter, process string) {
 	}
 	limit, err := strconv.Atoi(string(found[1]))
 	switch {
-	case err != nil: // unlimited
+	case err != nil: // the limit is "unlimited"
 	case limit < minOpenFiles:
 		r.addFinding("descriptors", Warn, "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
 			"(LimitNOFILE=20000), then systemctl daemon-reload and restart it",
@@ -87,17 +86,17 @@ var (
 	includeDirPattern  = regexp.MustCompile(`(?m)^include_dir +(.+)$`)
 )
 
-// checkMemoryLimit examines whether a Mosquitto's configuration bounds its memory: any device may have messages
-// retained.
+// checkMemoryLimit checks whether Mosquitto's configuration limits its memory, because any device may publish retained
+// messages.
 func checkMemoryLimit(r *findingReporter, process string) {
-	args, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty: nothing is known
+	args, _ := os.ReadFile(filepath.Join(process, "cmdline")) // args is empty on an error
 	words := strings.Split(string(args), "\x00")
 	i := slices.Index(words, "-c")
 	if i < 0 || i+1 == len(words) {
 		return
 	}
 	file := words[i+1]
-	if !filepath.IsAbs(file) { // relative to the broker's folder, not to the doctor's
+	if !filepath.IsAbs(file) { // the path is relative to the broker's working directory
 		file = filepath.Join(process, "cwd", file)
 	}
 	text, err := os.ReadFile(file)
@@ -108,7 +107,7 @@ func checkMemoryLimit(r *findingReporter, process string) {
 	for _, dir := range includeDirPattern.FindAllSubmatch(text, -1) {
 		names, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir[1])), "*.conf"))
 		for _, name := range names {
-			more, _ := os.ReadFile(name) // as if it were not there
+			more, _ := os.ReadFile(name) // an unreadable file is treated as empty
 			text = append(append(text, '\n'), more...)
 		}
 	}
@@ -121,7 +120,7 @@ func checkMemoryLimit(r *findingReporter, process string) {
 		"%s sets no memory_limit: one device can have Mosquitto retain messages until the machine has no memory", file)
 }
 
-// checkFirewallConnectionLimit examines whether something bounds the connections of each source, where others can reach
+// checkFirewallConnectionLimit checks whether a firewall limits the connections per source, if other machines can reach
 // the broker.
 func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findingReporter, port uint16) {
 	open := slices.ContainsFunc(m.listeningSocketsOn(port), func(s listeningSocket) bool { return !s.isLoopbackOnly })
@@ -148,8 +147,8 @@ func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findi
 	}
 }
 
-// mosquittoProcFolder returns the folder in /proc of the Mosquitto that listens on a port. Only root and Mosquitto's
-// own user can see which process that is; other users get the one that runs, if there is exactly one.
+// mosquittoProcFolder returns the /proc folder of the Mosquitto that listens on a port. Only root and Mosquitto's own
+// user can identify that process. For other users it returns the running Mosquitto if there is exactly one.
 func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) {
 	names, _ := filepath.Glob(filepath.Join(m.proc, "[0-9]*", "comm"))
 	listening := m.listeningSocketsOn(port)
@@ -177,14 +176,14 @@ func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) 
 	return unseen[0], true
 }
 
-// listeningSocket is one that listens.
+// listeningSocket is a listening TCP socket.
 type listeningSocket struct {
-	fdLink         string // in the form of those in /proc/PID/fd
-	isLoopbackOnly bool   // nobody else reaches it
+	fdLink         string // link target of the socket in /proc/PID/fd
+	isLoopbackOnly bool   // not reachable from other machines
 }
 
-// isLoopbackProcAddress reports whether a local address is one of the machine alone. The kernel writes it in words of
-// 32 bits, each as one number, and its port behind a colon.
+// isLoopbackProcAddress reports whether a local address in /proc/net/tcp is a loopback address. The kernel writes
+// 32-bit words in host byte order, followed by a colon and the port.
 func isLoopbackProcAddress(text string) bool {
 	text, _, _ = strings.Cut(text, ":")
 	words, err := hex.DecodeString(text)
@@ -201,10 +200,10 @@ func isLoopbackProcAddress(text string) bool {
 // listeningSocketsOn returns the sockets that listen on a port.
 func (m localMachine) listeningSocketsOn(port uint16) (sockets []listeningSocket) {
 	for _, file := range []string{"tcp", "tcp6"} {
-		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // none without IPv6
+		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // tcp6 is missing without IPv6
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
-			if len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && f[3] == "0A" { // LISTEN
+			if len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && f[3] == "0A" { // state 0A is LISTEN
 				sockets = append(sockets, listeningSocket{"socket:[" + f[9] + "]", isLoopbackProcAddress(f[1])})
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// proc lays out what the kernel tells of processes.
+// proc creates a folder with the given files of /proc.
 func proc(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,13 +40,13 @@ func limits(soft int) string {
 		"Max open files            %-20d 524288               files     \n", soft)
 }
 
-// The kernel's own lines: one that listens on port 8883, and a connection to it.
+// sockets contains lines of /proc/net/tcp: a socket that listens on port 8883, and a connection to it.
 const sockets = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:22B3 00000000:0000 0A 00000000:00000000 00:00000000 00000000   107        0 4711 1 0000000000000000 100 0 0 10 0
    1: 0100007F:22B3 0100007F:D431 01 00000000:00000000 00:00000000 00000000   107        0 4712 1 0000000000000000 20 4 30 10 -1
 `
 
-// unasked is for Mosquittos that only this machine reaches.
+// unasked returns an nft function that must not be called, for a Mosquitto that only this machine reaches.
 func unasked(t *testing.T) func(context.Context, ...string) (string, error) {
 	return func(context.Context, ...string) (string, error) {
 		t.Error("nft is asked for its rules")
@@ -91,7 +91,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestFirewall: the firewall bounds each source, where others can reach the port.
+// TestFirewall checks that the firewall limits each source if other machines can reach the port.
 func TestFirewall(t *testing.T) {
 	const (
 		table = "table inet fedmesh {\n\tset fedmesh {\n\t\ttype inet_service\n\t\telements = { 8883, 8884 }\n\t}\n" +
@@ -166,7 +166,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A real Mosquitto, with the real kernel's word.
+// TestDescriptorsOfMosquitto examines a real Mosquitto with the real /proc.
 func TestDescriptorsOfMosquitto(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/limits"); err != nil {
@@ -182,7 +182,7 @@ func TestDescriptorsOfMosquitto(t *testing.T) {
 	}
 }
 
-// TestRelativeConfiguration: a Mosquitto that was started with a relative path has it in its own working folder.
+// TestRelativeConfiguration checks that a relative configuration path is resolved in Mosquitto's working directory.
 func TestRelativeConfiguration(t *testing.T) {
 	process := t.TempDir()
 	for name, text := range map[string]string{"cmdline": "mosquitto\x00-c\x00m.conf\x00",

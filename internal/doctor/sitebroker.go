@@ -10,8 +10,8 @@ import (
 // readingsWait is how long the doctor waits for readings from the site's broker.
 const readingsWait = 3 * time.Second
 
-// checkSiteBroker examines the broker that readings come from: whether it lets the client in and read, and whether
-// anything comes. The session is not the daemon's, so the daemon may run.
+// checkSiteBroker checks the broker for readings: whether the client may connect and subscribe, and whether messages
+// arrive. It does not use the daemon's session, so the daemon may run.
 func (p *Target) checkSiteBroker(ctx context.Context, r *findingReporter) {
 	for _, b := range p.SiteBroker.targetPerURL() {
 		r.observationPrefix = "readings.broker " + b.Options.URL + ": "
@@ -22,7 +22,7 @@ func (p *Target) checkSiteBroker(ctx context.Context, r *findingReporter) {
 	r.observationPrefix = ""
 }
 
-// checkReadingsArrive subscribes to the topics of the readings and waits for some.
+// checkReadingsArrive subscribes to the topics of the readings and waits for messages.
 func (b *BrokerTarget) checkReadingsArrive(ctx context.Context, r *findingReporter) {
 	v := b.openSession(ctx, r)
 	if v == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// TestSite: what is wrong with the broker that readings come from is named, and whether any come.
+// TestSite checks that problems of the broker for readings are reported, and whether readings arrive.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, password string) bool { return password == "good" },
@@ -61,7 +61,8 @@ func TestSite(t *testing.T) {
 			p.Broker.SubscribedFilters, p.Broker.NeedsRetainedMessages, p.Broker.WantedQueueLength = nil, false, 0
 			p.Broker.SelfTestTopic += strings.ReplaceAll(tt.name, " ", "-")
 			p.SiteBroker = tt.site
-			p.SiteBroker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-") // else they put each other off
+			// different client ids, so that the tests do not disconnect each other
+			p.SiteBroker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-")
 			p.SiteBroker.Options.Username = p.SiteBroker.Options.ClientID
 			found, text := examine(t, p)
 			if strings.Join(found, ", ") != tt.found || !strings.Contains(text, tt.says) ||

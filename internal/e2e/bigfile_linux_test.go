@@ -23,19 +23,19 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// bigFile is an agent with a file that is larger than the memory it may use.
+// bigFile is an agent whose data file is larger than its memory limit.
 type bigFile struct {
 	megabytes int64
 	zipped    bool
-	inputs    bool // readings, of which the agent makes rows
-	// start starts a command with a bound on its memory, if there is one, and end looks at what it took.
+	inputs    bool // whether the file contains readings from which the agent makes rows
+	// start starts a command with an optional memory limit, and end checks its memory usage.
 	start func(cmd *exec.Cmd)
 	end   func()
 }
 
 const bigColumns = 16
 
-// learn has the agent take part in rounds, and returns the most memory that it took which is no copy of a file.
+// learn runs an agent through the rounds. It returns the agent's peak anonymous memory, which excludes cached files.
 func (b *bigFile) learn(t *testing.T) (anonymous float64) {
 	t.Helper()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -106,7 +106,7 @@ func (b *bigFile) write(t *testing.T, path string) (rows int) {
 	var to io.Writer = f
 	var z *gzip.Writer
 	if b.zipped {
-		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // the level is good
+		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // no error: the level is valid
 		to = z
 	}
 	w := bufio.NewWriterSize(to, 1<<20)
@@ -145,7 +145,7 @@ var (
 	trainedTook = regexp.MustCompile(` trained .* took=(\S+)`)
 )
 
-// tell logs how long all took.
+// tell logs the durations of the steps.
 func (b *bigFile) tell(t *testing.T, rows int, log string) {
 	t.Helper()
 	durations := func(of *regexp.Regexp) (all []time.Duration) {
@@ -168,7 +168,8 @@ func (b *bigFile) tell(t *testing.T, rows int, log string) {
 		b.inputs, rows, fit[0], fit[1], trained[0], sorted[len(sorted)/2], len(sorted))
 }
 
-// TestLargeFile: an agent whose rows are too many for memory takes part in rounds, and holds few of them.
+// TestLargeFile checks that an agent trains on a file that does not fit into memory, and keeps only a small part of it
+// in memory.
 func TestLargeFile(t *testing.T) {
 	for _, b := range []bigFile{{megabytes: 30}, {megabytes: 30, zipped: true, inputs: true}} {
 		b.start = func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "GOMEMLIMIT=20MiB") }

@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// memoryGroup is a control group with a bound on memory, of the first version of control groups or of the second.
+// memoryGroup is a control group with a memory limit, of cgroup version 1 or 2.
 type memoryGroup struct {
 	dir    string
 	second bool
 }
 
-// newMemoryGroup makes a group in which there is no swap. It needs root.
+// newMemoryGroup creates a control group without swap. It requires root.
 func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -39,7 +39,7 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	if g.second {
 		g.dir = "/sys/fs/cgroup"
 		limits = map[string]int{"memory.max": bytes, "memory.swap.max": 0}
-		// it may be so already
+		// the controller may already be enabled
 		_ = os.WriteFile(filepath.Join(g.dir, "cgroup.subtree_control"), []byte("+memory"), 0)
 	}
 	if g.dir, err = os.MkdirTemp(g.dir, "fedmesh-"); err != nil {
@@ -50,10 +50,10 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 			t.Error(err)
 		}
 	})
-	for _, name := range slices.Sorted(maps.Keys(limits)) { // the limit of both may not be below that of memory
+	for _, name := range slices.Sorted(maps.Keys(limits)) { // memory first: memory+swap must not be below it
 		n, path := limits[name], filepath.Join(g.dir, name)
 		if _, err := os.Stat(path); err != nil && strings.Contains(name, "sw") {
-			continue // a kernel without swap
+			continue // a kernel without swap has no such file
 		}
 		if err := os.WriteFile(path, []byte(strconv.Itoa(n)), 0); err != nil {
 			t.Fatal(err)
@@ -62,13 +62,14 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	return g
 }
 
-// into has a command begin in the group.
+// into makes a command start in the group.
 func (g *memoryGroup) into(cmd *exec.Cmd) {
 	script := `echo $$ >"$0/cgroup.procs" && exec "$@"`
 	*cmd = *exec.Command("/bin/sh", append([]string{"-c", script, g.dir}, cmd.Args...)...)
 }
 
-// peak returns the most memory that the group had, copies of files included. None of its processes was killed for it.
+// peak returns the peak memory of the group, including cached files. It checks that no process was killed for lack of
+// memory.
 func (g *memoryGroup) peak(t *testing.T) (bytes int) {
 	t.Helper()
 	peak, events := "memory.max_usage_in_bytes", "memory.oom_control"
@@ -81,7 +82,7 @@ func (g *memoryGroup) peak(t *testing.T) (bytes int) {
 	return g.number(t, peak, "")
 }
 
-// number reads the number behind a word.
+// number returns the number that follows a word in a file of the group.
 func (g *memoryGroup) number(t *testing.T, file, word string) (n int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
@@ -96,7 +97,7 @@ func (g *memoryGroup) number(t *testing.T, file, word string) (n int) {
 	return 0
 }
 
-// TestGigabyte: a file of 1 GB under MemoryMax=64M and MemorySwapMax=0, on a disk.
+// TestGigabyte checks that an agent trains on a file of 1 GB on disk under MemoryMax=64M and MemorySwapMax=0.
 func TestGigabyte(t *testing.T) {
 	if store.IsRAMBackedFolder(os.TempDir()) {
 		t.Setenv("TMPDIR", "/var/tmp")
@@ -105,7 +106,7 @@ func TestGigabyte(t *testing.T) {
 		g := newMemoryGroup(t, 64<<20)
 		b.start = func(cmd *exec.Cmd) {
 			g.into(cmd)
-			cmd.Env = append(os.Environ(), "GOMEMLIMIT=51MiB") // as agentd service install has it
+			cmd.Env = append(os.Environ(), "GOMEMLIMIT=51MiB") // as set by agentd service install
 		}
 		b.end = func() {
 			t.Logf("at most %d MiB with copies of files, and nothing was killed", g.peak(t)>>20)

@@ -15,12 +15,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// vandal deletes a chunk of the base of the second round, once it is announced,
-// and keeps what announcements name.
+// vandal deletes a chunk of the second round's base model as soon as the round is announced. It also records the hashes
+// in announcements.
 type vandal struct {
 	conn     mqtt.Conn
 	mu       sync.Mutex
-	named    map[wire.AnnouncementPosition][]string // hashes
+	named    map[wire.AnnouncementPosition][]string // hashes in each announcement
 	finished map[wire.RunID]bool
 	gone     bool
 }
@@ -70,7 +70,7 @@ func (v *vandal) hear(payload []byte) {
 	}
 }
 
-// mayStay is what the announcements of the newest two rounds of the newest run named.
+// mayStay returns the hashes in the announcements of the last two rounds of the newest run.
 func (v *vandal) mayStay() map[string]bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,7 +87,7 @@ func (v *vandal) mayStay() map[string]bool {
 	return may
 }
 
-// ended returns how many runs have announced their end, and the last model.
+// ended returns the number of runs whose end has been announced.
 func (v *vandal) ended() (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -99,14 +99,13 @@ func (v *vandal) ended() (n int) {
 	return n
 }
 
-// TestBlobsAtBroker has somebody delete a part of a model while agents fetch it,
-// and kills the coordinator: what is missing is published again, and what no
-// round needs any more is deleted.
+// TestBlobsAtBroker deletes a part of a model while an agent fetches it, and kills the coordinator. The coordinator
+// must publish missing parts again, and delete blobs that no round needs.
 func TestBlobsAtBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
-	// 1 MB, 17 chunks
+	// The model has 1 MB, in 17 chunks.
 	f.ConfigureCoordinator(t,
 		"{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+
 			"500]}, steps: {budget: 100ms, min: 1, max: 1}}",
@@ -130,8 +129,7 @@ func TestBlobsAtBroker(t *testing.T) {
 	again.Stop(t, syscall.SIGTERM, 0)
 }
 
-// wantTidy waits until the broker has the parts of blobs that may stay, and no
-// others.
+// wantTidy waits until the broker retains only the blobs of the last two rounds.
 func (v *vandal) wantTidy(t *testing.T, f *federation) {
 	t.Helper()
 	testkit.Until(t, "only what is named is retained", func() bool {

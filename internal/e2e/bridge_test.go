@@ -21,16 +21,16 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// bridged is a federation with a hub, where the coordinator is, and brokers of two sites with three agents each, all
-// with the shipped files and certificates.
+// bridged is a federation with a hub broker for the coordinator, and two site brokers with three agents each. All use
+// the shipped files and certificates.
 type bridged struct {
 	*federation
 	t         *testing.T
 	authority *acltest.Authority
-	rules     string // for Mosquitto
+	rules     string // access rules for Mosquitto
 	hub       *brokers.Mosquitto
 	sites     []*brokers.Mosquitto
-	lines     []*line // from the sites to the hub
+	lines     []*line // connections from the sites to the hub
 	ids       [][]string
 	daemons   []*testkit.Process
 }
@@ -63,12 +63,12 @@ func newBridged(t *testing.T, task, round, mesh string) *bridged {
 	return b
 }
 
-// mine writes the test's names into a shipped file.
+// mine replaces names in a shipped file by the test's names.
 func mine(file []byte, site int) string {
 	return strings.NewReplacer("plant_7", "e2e", "site-hall", fmt.Sprint("site-", site)).Replace(string(file))
 }
 
-// newSite lays out a site's broker, with a line to the hub.
+// newSite prepares a site's broker with a connection to the hub.
 func (b *bridged) newSite(n int) *brokers.Mosquitto {
 	b.t.Helper()
 	l := newLine(b.t, b.hub.Address)
@@ -81,7 +81,7 @@ func (b *bridged) newSite(n int) *brokers.Mosquitto {
 	return site
 }
 
-// start starts a broker with rules, and a user who sees everything.
+// start starts a broker with access rules and an additional user who may read everything.
 func (b *bridged) start(m *brokers.Mosquitto, rules string) {
 	b.t.Helper()
 	m.Write(b.t, "acl", []byte(rules+"\nuser "+acltest.ObserverUser+"\ntopic read #\n"))
@@ -100,7 +100,7 @@ func (b *bridged) pems(name string) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// trust gives a program its certificate.
+// trust issues a program's certificate.
 func (b *bridged) trust(id string) {
 	b.t.Helper()
 	cert, key := b.pems("e2e-" + id)
@@ -110,7 +110,7 @@ func (b *bridged) trust(id string) {
 	b.Write(b.t, "ca.crt", string(ca))
 }
 
-// daemon starts a program.
+// daemon starts a program with its certificate.
 func (b *bridged) daemon(program, id string) *testkit.Process {
 	b.t.Helper()
 	p := b.Daemon(b.t, program, id, "--set", "broker.ca_file="+b.Path("ca.crt"),
@@ -119,7 +119,7 @@ func (b *bridged) daemon(program, id string) *testkit.Process {
 	return p
 }
 
-// run starts everybody.
+// run starts the coordinator and all agents of both sites.
 func (b *bridged) run() (lead *testkit.Process, agents []*testkit.Process) {
 	b.t.Helper()
 	lead = b.daemon("coordinator", "coordinator")
@@ -138,7 +138,7 @@ func (b *bridged) stop() {
 	}
 }
 
-// spy collects how many messages come by which kind of topic at a broker.
+// spy counts the messages at a broker by kind of topic.
 type spy struct {
 	mu   sync.Mutex
 	seen map[mqtt.TopicKind]int
@@ -162,7 +162,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 			if m, ok := e.(mqtt.MessageReceived); ok {
 				kind, _, _, _, err := topics.ParseTopic(m.Topic)
 				if err != nil {
-					continue // of the coordinator itself, which no bridge carries
+					continue // retained by the coordinator only; bridges do not forward it
 				}
 				s.mu.Lock()
 				s.seen[kind]++
@@ -179,8 +179,8 @@ func (s *spy) count(kind mqtt.TopicKind) int {
 	return s.seen[kind]
 }
 
-// TestBridge trains at two sites with the shipped files, cuts one site off while rounds go on, and joins it again. The
-// model comes in parts.
+// TestBridge trains at two sites with the shipped files. It disconnects one site while rounds continue, and reconnects
+// it. The model is sent in chunks.
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	b := newBridged(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}, "+
@@ -203,7 +203,8 @@ func TestBridge(t *testing.T) {
 	b.stop()
 }
 
-// TestBridgeMixing: neighbours mix at the brokers of their sites, and nothing of that comes to the hub.
+// TestBridgeMixing checks that neighbours mix at the broker of their site, and that the hub receives none of their
+// messages.
 func TestBridgeMixing(t *testing.T) {
 	t.Parallel()
 	b := newBridged(t, feddec, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
@@ -225,14 +226,14 @@ func TestBridgeMixing(t *testing.T) {
 			t.Errorf("%v: %d messages at the hub, want none; %d at the site", kind, at, there)
 		}
 	}
-	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindSelfTest) > 2 { // the coordinator's own
+	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindSelfTest) > 2 { // the coordinator's self-test
 		t.Errorf("the hub has seen %d parts of updates and %d self-tests", hub.count(mqtt.KindUpdate),
 			hub.count(mqtt.KindSelfTest))
 	}
 	b.stop()
 }
 
-// line forwards connections to an address, until it is cut.
+// line forwards TCP connections to an address until it is cut.
 type line struct {
 	t           *testing.T
 	address, to string
@@ -249,7 +250,7 @@ func newLine(t *testing.T, to string) *line {
 	return l
 }
 
-// join lets connections through.
+// join accepts connections again.
 func (l *line) join() {
 	l.t.Helper()
 	var err error
@@ -281,8 +282,8 @@ func forward(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// cut ends all connections, and refuses new ones. Mosquitto 2.0.11 never tries again after a handshake of TLS that is
-// ended by the other side; it does when it is refused.
+// cut closes all connections and refuses new ones. They must be refused, because Mosquitto 2.0.11 does not retry after
+// the peer has closed a TLS handshake.
 func (l *line) cut() {
 	_ = l.listener.Close()
 	l.mu.Lock()

@@ -9,8 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestUnreachableBroker wants one clear line, and the connection when the broker
-// comes.
+// TestUnreachableBroker checks that an unreachable broker is logged in one line, and that the program connects later.
 func TestUnreachableBroker(t *testing.T) {
 	t.Parallel()
 	broker := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
@@ -31,7 +30,7 @@ func TestUnreachableBroker(t *testing.T) {
 	}
 }
 
-// TestStopsWithoutBroker wants an end soon, whatever the broker does.
+// TestStopsWithoutBroker checks that the programs stop soon in any state of the broker.
 func TestStopsWithoutBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, "tcp://"+brokers.FreeAddress(t))

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestBudget starts an agent that has used up nearly all of the month's bytes.
+// TestBudget starts an agent whose monthly budget of bytes is nearly used up.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestClone runs a device and a copy of its disk, but for the data.
+// TestClone runs a device and a copy of its disk with different data.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -35,9 +35,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// copyFiles copies the files of a folder that has no others below, but no
-// sockets. The process that owns it writes on: what is gone meanwhile was a
-// temporary file.
+// copyFiles copies the files of a folder without subfolders, except sockets. The owning process is still writing, so
+// temporary files may disappear meanwhile.
 func copyFiles(t *testing.T, to, from string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)

@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// orders hears every announcement at a broker.
+// orders records every announcement at a broker.
 type orders struct {
 	mu  sync.Mutex
 	all []wire.AnnouncementPosition
 }
 
-// hearOrders listens at a broker for as long as the test runs.
+// hearOrders subscribes to the announcements of a broker until the end of the test.
 func hearOrders(t *testing.T, broker string) *orders {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: broker, ClientID: "observer"})
@@ -62,7 +62,7 @@ func (o *orders) take(t *testing.T, payload []byte) {
 	o.all = append(o.all, wire.AnnouncementPositionOf(e.Header, &a))
 }
 
-// wantRising wants no announcement that is earlier than one before it, and several epochs.
+// wantRising checks that the positions of the announcements never decrease, and that they have this many epochs.
 func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 	t.Helper()
 	o.mu.Lock()
@@ -78,7 +78,7 @@ func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 const withoutEnd = `{participants: 3, quorum: 3, rounds: 0, pause: 200ms, deadline: 60s, ` +
 	`gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`
 
-// takenOver waits until another coordinator leads and has closed a round, and holds the cluster to its promises.
+// takenOver waits until another coordinator leads and has closed two rounds.
 func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to string) {
 	t.Helper()
 	to = c.leader(t, c.but(from)...)
@@ -89,8 +89,8 @@ func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to stri
 	return to
 }
 
-// end ends all programs, those that stand by once one of them has a model of the one that leads, and wants one model of
-// each version and one training of each round.
+// end stops all programs after two coordinators have a model of the same version. It checks that there is one model for
+// each version, and that each agent trained once for each round.
 func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	t.Helper()
 	for _, id := range []string{"one", "two", "three"} {
@@ -108,7 +108,7 @@ func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	c.wantOneTraining(t)
 }
 
-// ends waits until a coordinator ends by itself, with what it says last, and starts it again.
+// ends waits until a coordinator exits with the message why, and restarts it.
 func (c *cluster) ends(t *testing.T, name, why string) {
 	t.Helper()
 	c.replicas[name].Wait(t, 1)
@@ -119,7 +119,7 @@ func (c *cluster) ends(t *testing.T, name, why string) {
 	c.replicas[name].Await(t, "standing by leader=")
 }
 
-// stage starts what coordinators take turns at, and listens to what they announce.
+// stage starts NATS and Mosquitto for several coordinators, and records their announcements.
 func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, heard *orders) {
 	t.Helper()
 	engine = brokers.NewNATS(t, servers, 0, "")
@@ -128,7 +128,7 @@ func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, hear
 	return engine, broker, hearOrders(t, broker)
 }
 
-// through has each coordinator reach an address over a line of its own.
+// through returns a function that gives each coordinator its own proxy to an address.
 func through(t *testing.T, lines map[string]*brokers.Proxy, address string) func(name, text string) string {
 	return func(name, text string) string {
 		lines[name] = brokers.NewProxy(t, address)
@@ -136,7 +136,7 @@ func through(t *testing.T, lines map[string]*brokers.Proxy, address string) func
 	}
 }
 
-// TestStoppedCoordinator stops the coordinator that leads for longer than another one waits, and has it go on.
+// TestStoppedCoordinator stops the leading coordinator until another one has taken over, and then continues it.
 func TestStoppedCoordinator(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 3)
@@ -154,7 +154,7 @@ func TestStoppedCoordinator(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestCoordinatorCutFromEngine cuts the one that leads off from NATS, and not from the broker.
+// TestCoordinatorCutFromEngine disconnects the leading coordinator from NATS but not from the broker.
 func TestCoordinatorCutFromEngine(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
@@ -174,13 +174,13 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestCoordinatorCutFromBroker cuts the one that leads off from the broker, and not from NATS.
+// TestCoordinatorCutFromBroker disconnects the leading coordinator from the broker but not from NATS.
 func TestCoordinatorCutFromBroker(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
 	lines := map[string]*brokers.Proxy{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, strings.TrimPrefix(broker, "tcp://")),
-		func(_, text string) string { // the loss is seen long before the round's deadline
+		func(_, text string) string { // detect the loss long before the round's deadline
 			return strings.Replace(text, "broker: {", "broker: {keep_alive: 5s, min_rate: 1MB, ", 1)
 		})
 	first := c.leader(t, c.names...)
@@ -193,7 +193,7 @@ func TestCoordinatorCutFromBroker(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestEngineWithoutQuorum kills two of three servers of NATS, and starts them again: nobody leads meanwhile.
+// TestEngineWithoutQuorum kills two of three NATS servers and restarts them. No coordinator may lead meanwhile.
 func TestEngineWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 3)
@@ -219,8 +219,8 @@ func TestEngineWithoutQuorum(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestUpgradeCluster takes three coordinators of the last release to the present version without a stop: those that
-// stand by first, the one that leads last.
+// TestUpgradeCluster upgrades three coordinators from the last release without an interruption: first the replicas on
+// standby, then the leader.
 func TestUpgradeCluster(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
@@ -231,7 +231,7 @@ func TestUpgradeCluster(t *testing.T) {
 	leads := c.leader(t, c.names...)
 	c.awaitRounds(t, leads, 2)
 	c.Programs = now
-	const standsBy = "by leader=" // the last release says "this coordinator stands by", this one says "standing by"
+	const standsBy = "by leader=" // in logs of the last release and of this version
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
 			c.replicas[other].Await(t, standsBy)

@@ -26,7 +26,7 @@ type cluster struct {
 	agents   map[string]*testkit.Process
 }
 
-// newCluster starts three agents and three coordinators on an engine.
+// newCluster starts three agents, and three coordinators that share a NATS store.
 func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	change ...func(name, text string) string) *cluster {
 	t.Helper()
@@ -35,7 +35,7 @@ func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	return c
 }
 
-// layOutCluster writes their files. change changes a coordinator's configuration.
+// layOutCluster writes the files of a cluster. change modifies a coordinator's configuration.
 func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	change ...func(name, text string) string) *cluster {
 	t.Helper()
@@ -76,7 +76,7 @@ func (c *cluster) start(t *testing.T, name string) {
 	c.replicas[name] = c.Daemon(t, "coordinator", name)
 }
 
-// leader waits until one of some replicas leads that have not before.
+// leader waits until one of the given replicas leads. The replicas must not have led before.
 func (c *cluster) leader(t *testing.T, among ...string) string {
 	t.Helper()
 	leads := ""
@@ -100,7 +100,7 @@ func (c *cluster) but(names ...string) (rest []string) {
 	return rest
 }
 
-// history returns the lines of a replica's state folder, and wants each round once, one after the other.
+// history returns the history of a replica's state folder. It checks that the rounds are consecutive and closed.
 func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry) {
 	t.Helper()
 	for h, err := range runs.ReadHistory(c.Path("state-" + name)) {
@@ -116,19 +116,19 @@ func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry)
 	return lines
 }
 
-// awaitRounds waits until a replica's state folder has so many rounds: the log tells only some of many.
+// awaitRounds waits until a replica's history has n rounds. It does not use the log, which omits some rounds.
 func (c *cluster) awaitRounds(t *testing.T, name string, n int) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("%s has %d rounds", name, n), func() bool { return c.rounds(name) >= n })
 }
 
-// rounds is how many rounds a replica's state folder has: one that is being written may be cut short.
+// rounds returns the number of complete lines in a replica's history.
 func (c *cluster) rounds(name string) int {
-	text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl")) // what there is of it
+	text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl")) // the file may not exist yet
 	return bytes.Count(text, []byte("\n"))
 }
 
-// models returns of each version that is in state folders what each of these has of it.
+// models returns the hashes of each model version in the replicas' state folders.
 func (c *cluster) models(t *testing.T) (all map[string][][]byte) {
 	t.Helper()
 	all = map[string][][]byte{}
@@ -140,7 +140,7 @@ func (c *cluster) models(t *testing.T) (all map[string][][]byte) {
 		for _, path := range files {
 			hash, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // an old one, removed just now
+				continue // the old model was removed meanwhile
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,8 @@ func (c *cluster) awaitCopy(t *testing.T) {
 	})
 }
 
-// wantOneModel wants no version of which two replicas have different models, and some of which two have one.
+// wantOneModel checks that replicas with the same model version have the same model. At least two replicas must share a
+// version.
 func (c *cluster) wantOneModel(t *testing.T) {
 	t.Helper()
 	compared := 0
@@ -182,7 +183,7 @@ func (c *cluster) wantOneModel(t *testing.T) {
 
 var trained = regexp.MustCompile(`trained agent=\w+ round=(\d+)`)
 
-// wantOneTraining wants no agent to have trained twice for one round.
+// wantOneTraining checks that no agent has trained twice for one round.
 func (c *cluster) wantOneTraining(t *testing.T) {
 	t.Helper()
 	for id, p := range c.agents {
@@ -198,8 +199,8 @@ func (c *cluster) wantOneTraining(t *testing.T) {
 	}
 }
 
-// TestCoordinators has three coordinators: the one that leads is killed, the next one is asked to end, and the third
-// one leads the same run on.
+// TestCoordinators runs three coordinators. The leader is killed and the next one is stopped; the third must continue
+// the same run.
 func TestCoordinators(t *testing.T) {
 	t.Parallel()
 	engine := brokers.NewNATS(t, 1, 0, "")
@@ -239,7 +240,7 @@ func TestCoordinators(t *testing.T) {
 	for _, name := range c.but(second) {
 		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
 	}
-	if n := len(c.history(t, third)); n <= len(before) { // the last line may be written by the next process
+	if n := len(c.history(t, third)); n <= len(before) { // the next process may write the last line
 		t.Errorf("the history has %d rounds, had %d before", n, len(before))
 	}
 	c.wantOneModel(t)

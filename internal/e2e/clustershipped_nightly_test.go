@@ -17,8 +17,8 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestShippedCluster has three coordinators with certificates at three servers of NATS with the shipped nats.conf. The
-// one that leads is killed, then one of the servers, which is replaced by one with an empty folder, then another one.
+// TestShippedCluster runs three coordinators with certificates on three NATS servers with the shipped nats.conf. It
+// kills the leader, then one server, which it replaces by an empty one, and then another server.
 func TestShippedCluster(t *testing.T) {
 	t.Parallel()
 	authority := acltest.NewAuthority(t)
@@ -51,7 +51,7 @@ func TestShippedCluster(t *testing.T) {
 	lost.Rejoin(t)
 	engine.Nodes[0].Kill()
 	before := c.rounds(second)
-	// Where the new server takes its time there is no quorum for 10 s, and another coordinator goes on.
+	// While the new server starts there may be no quorum for 10 s, and another coordinator may take over.
 	testkit.Until(t, "three more rounds, whoever leads", func() bool {
 		return slices.ContainsFunc(c.names, func(name string) bool { return c.rounds(name) >= before+3 })
 	})

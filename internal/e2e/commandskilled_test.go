@@ -14,22 +14,22 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// killing is a federation whose coordinator is killed while commands are given.
+// killing is a federation whose coordinator is killed during commands.
 type killing struct {
 	*federation
 	lead *testkit.Process
 	draw *rand.Rand
 }
 
-// strike gives a command, kills the coordinator meanwhile or just after it, and starts it again. It reports whether the
-// command was carried out.
+// strike runs a command, kills the coordinator during or just after it, and restarts the coordinator. It reports
+// whether the command succeeded.
 func (k *killing) strike(t *testing.T, words ...string) bool {
 	t.Helper()
-	if words[0] != "restandardize" { // it is given the folder
+	if words[0] != "restandardize" { // restandardize has the flag --state-dir instead
 		words = append(words, "--config", k.Path("coordinator.yaml"))
 	}
 	p := programs.Start(t, "coordinator", words...)
-	<-time.After(time.Duration(k.draw.IntN(60)) * time.Millisecond) // a command takes some 20 ms
+	<-time.After(time.Duration(k.draw.IntN(60)) * time.Millisecond) // a command takes about 20 ms
 	k.lead.Kill()
 	select {
 	case <-p.Ended:
@@ -46,18 +46,18 @@ func (k *killing) strike(t *testing.T, words ...string) bool {
 	return code == 0
 }
 
-// goesOn wants more models.
+// goesOn waits for more models.
 func (k *killing) goesOn(t *testing.T) {
 	t.Helper()
 	at := k.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool {
 		n := k.picture(t).Aggregations
-		return n > at+1 || n > 0 && n < at // of a new run
+		return n > at+1 || n > 0 && n < at // a lower count means a new run
 	})
 }
 
-// TestCommandsKilled kills the coordinator at arbitrary points of every other command that changes something, or reads
-// what changes: what was answered holds, and the federation goes on. TestLifecycleKilled does it for task apply.
+// TestCommandsKilled kills the coordinator at random points of the commands that change or read its state. Completed
+// commands must stay in effect, and the federation must continue. TestLifecycleKilled tests task apply.
 func TestCommandsKilled(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -75,7 +75,7 @@ func TestCommandsKilled(t *testing.T) {
 	k.lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// steer strikes pause, resume and stop.
+// steer interrupts pause, resume and stop.
 func (k *killing) steer(t *testing.T) {
 	if k.strike(t, "task", "pause") {
 		k.awaitPhase(t, "paused")
@@ -91,7 +91,7 @@ func (k *killing) steer(t *testing.T) {
 	k.goesOn(t)
 }
 
-// models strikes the commands that begin a run with a model.
+// models interrupts the commands that start a run from a model.
 func (k *killing) models(t *testing.T) {
 	for _, words := range [][]string{{"model", "use", "1"}, {"model", "rollback"}} {
 		version := k.picture(t).Task.Version
@@ -102,7 +102,7 @@ func (k *killing) models(t *testing.T) {
 	}
 }
 
-// files strikes what reads the state, and what has a device heard.
+// files interrupts commands that read the state, and the reset of a device.
 func (k *killing) files(t *testing.T) {
 	backup := k.Path("backup.tar")
 	_ = os.Remove(backup)
@@ -119,7 +119,7 @@ func (k *killing) files(t *testing.T) {
 	k.goesOn(t)
 }
 
-// reload kills the coordinator while it reads another list: the list of its next start is in effect.
+// reload kills the coordinator while it reloads the list of agents. After the restart the new list must be in effect.
 func (k *killing) reload(t *testing.T, list string) {
 	for _, lines := range []string{list + k.AddAgent(t, "four", plane(60)), list} {
 		k.Write(t, "agents.keys", lines)
@@ -135,7 +135,7 @@ func (k *killing) reload(t *testing.T, list string) {
 	}
 }
 
-// restore kills a restore of a backup, and restores it then.
+// restore interrupts the restore of a backup, and then completes it.
 func (k *killing) restore(t *testing.T, backup string) {
 	t.Helper()
 	folder := k.Path("restored")

@@ -31,8 +31,8 @@ func demo(t *testing.T, args ...string) result {
 	return r
 }
 
-// TestDemoOnMosquitto wants the model of the embedded broker from processes on a
-// real one, and a clean broker afterwards.
+// TestDemoOnMosquitto checks that processes on a real broker learn the same model as with the embedded broker, and
+// leave no retained messages.
 func TestDemoOnMosquitto(t *testing.T) {
 	t.Parallel()
 	url, out := brokers.OpenMosquitto(t), filepath.Join(t.TempDir(), "out")
@@ -49,12 +49,12 @@ func TestDemoOnMosquitto(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted wants the same of a demo that Ctrl-C ends.
+// TestDemoInterrupted checks that a demo ended by Ctrl-C leaves no retained messages.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
 	p := programs.Start(t, "fedlab", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
-	for len(retained(t, url)) < 13 { // the announcement and everyone's presence are there
+	for len(retained(t, url)) < 13 { // the announcement and the presence of each agent
 		select {
 		case <-p.Ended:
 			t.Fatal("the demo ended by itself")
@@ -70,7 +70,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// TestDemoRefuses wants usage errors before anything begins.
+// TestDemoRefuses checks that invalid usage is reported before the demo starts.
 func TestDemoRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"--participants 13": "fedlab: --participants must be between 1 and 12 (0 means 6), is 13\n" +

@@ -1,4 +1,2 @@
-// Package e2e tests the programs from end to end: as processes, with
-// configuration files, on a real Mosquitto. It has tests only; nothing imports
-// it.
+// Package e2e contains end-to-end tests: the programs run as processes with configuration files, on a real Mosquitto.
 package e2e

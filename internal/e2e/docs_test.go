@@ -21,24 +21,24 @@ import (
 
 const root = "../../"
 
-// shown is commands that a page shows, a line each.
+// shown is a block of commands on a documentation page.
 type shown struct {
 	page   string
-	line   int // of the first command
+	line   int // line number of the first command
 	lines  []string
-	notRun []string // begins of lines that are not run; "" = of all
+	notRun []string // prefixes of lines that are not run; "" matches all lines
 }
 
 var (
 	fence = regexp.MustCompile("^ *```(sh|console)$")
 	mark  = regexp.MustCompile(`^<!-- not run(?: \(([^)]+)\))?: .+ -->$`)
-	// joined are commands on one line.
+	// joined matches the separators of commands on one line.
 	joined = regexp.MustCompile(` && | \| `)
-	// hidden is a command outside a block of sh, where nobody would run it or read its mark.
+	// hidden matches a command outside a block of sh, where it would be neither run nor marked.
 	hidden = regexp.MustCompile(`^ *(sudo |\S+ \| )?(bin/)?(agentd|coordinator|fedlab|make|go) [a-z]`)
 )
 
-// blocks returns what all pages show.
+// blocks returns the command blocks of all pages.
 func blocks(t *testing.T) (all []shown) {
 	t.Helper()
 	pages := []string{root + "README.md", root + "CONTRIBUTING.md"}
@@ -65,7 +65,7 @@ func blocks(t *testing.T) (all []shown) {
 	return all
 }
 
-// outside yields the lines of a page's code that is in no block of sh: indented lines, and other blocks.
+// outside yields the code lines of a page that are not in blocks of sh: indented lines and other blocks.
 func outside(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		block, sh := false, false
@@ -82,8 +82,8 @@ func outside(text string) iter.Seq2[int, string] {
 	}
 }
 
-// blocksOf returns the blocks of a page. Comments above a block say which lines are not run, and why:
-// `<!-- not run: it needs root -->` for all, `<!-- not run (make): … -->` for those that begin so.
+// blocksOf returns the command blocks of a page. A comment above a block marks lines that are not run: `<!-- not run:
+// it needs root -->` marks all lines, `<!-- not run (make): … -->` marks lines with this prefix.
 func blocksOf(page, text string) (all []shown) {
 	var marks []string
 	inside := false
@@ -109,19 +109,19 @@ func blocksOf(page, text string) (all []shown) {
 	return all
 }
 
-// runs tells whether a line is run.
+// runs reports whether a line is run.
 func (b *shown) runs(line string) bool {
 	return !slices.ContainsFunc(b.notRun, func(begin string) bool { return strings.HasPrefix(line, begin) })
 }
 
-// command is a line without its comment.
+// command returns a line without its comment.
 func command(line string) string {
 	before, _, _ := strings.Cut(line+" ", " # ")
 	return strings.TrimSpace(before)
 }
 
-// TestPages runs the commands of the pages, each page in a folder of its own, one after the other. What is marked as
-// not run, and what is run, has only subcommands, flags and targets of make that there are.
+// TestPages runs the commands of each page in a separate folder, in order. For all commands, including those marked as
+// not run, it checks that subcommands, flags and make targets exist.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	byPage := map[string][]shown{}
@@ -148,8 +148,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// checkWords asks the program of each command for help with the command's own words, which it refuses if a flag or a
-// subcommand is unknown. What the words do is not tried.
+// checkWords runs each command with --help, which fails if a flag or a subcommand is unknown. It does not execute the
+// commands.
 func checkWords(t *testing.T, b *shown, line string) {
 	t.Helper()
 	for _, part := range joined.Split(line, -1) {
@@ -183,7 +183,7 @@ func checkWords(t *testing.T, b *shown, line string) {
 	}
 }
 
-// strayed tells whether the help is that of a group of commands which has no command of the next word.
+// strayed reports whether the help text belongs to a group of commands that lacks the next word as a subcommand.
 func strayed(words []string, help string) bool {
 	_, usage, _ := strings.Cut(help, "Usage:\n")
 	line, _, _ := strings.Cut(usage, "\n")
@@ -200,12 +200,12 @@ func strayed(words []string, help string) bool {
 	return strings.Contains(usage, "Available Commands:") && plain > path
 }
 
-// reader does what a page says, in a folder with the files that pages speak of.
+// reader executes the commands of a page in a folder with the files that the pages mention.
 type reader struct {
 	dir     string
-	path    string   // with the programs
-	options []string // of the daemons, as their environment
-	printed string   // by the last key that was made
+	path    string   // PATH with the programs
+	options []string // options of the daemons, as environment variables
+	printed string   // public key that the last command has created
 }
 
 func newReader(t *testing.T) *reader {
@@ -239,7 +239,7 @@ func newReader(t *testing.T) *reader {
 	}
 	broker := brokers.OpenMosquitto(t)
 	r.path = "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")
-	r.options = []string{ // no round waits for the next
+	r.options = []string{ // no pauses between rounds
 		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker,
 		"AGENTD_BROKER_URL=" + broker}
 	return r
@@ -247,7 +247,7 @@ func newReader(t *testing.T) *reader {
 
 var daemon = regexp.MustCompile(`^(bin/)?(agentd|coordinator) run `)
 
-// do runs a command, or starts it if it is a daemon. A coordinator is waited for.
+// do runs a command, or starts it in the background if it is a daemon. It waits for a coordinator's run to finish.
 func (r *reader) do(t *testing.T, at, line string) {
 	t.Helper()
 	line = strings.ReplaceAll(line, "go run ./cmd/fedlab", "fedlab")
@@ -256,7 +256,7 @@ func (r *reader) do(t *testing.T, at, line string) {
 	if daemon.MatchString(line) {
 		cmd := exec.Command("/bin/sh", "-c", "exec "+line)
 		cmd.Dir, cmd.Env = r.dir, append(append(os.Environ(), r.path), r.options...)
-		if strings.Contains(line, "agentd run") { // its files are beside it, as on the device
+		if strings.Contains(line, "agentd run") { // agentd expects its files in the working folder
 			copyFile(t, filepath.Join(r.dir, "air", "agentd.yaml"), filepath.Join(r.dir, "agentd.yaml"))
 		}
 		p := testkit.Start(t, cmd)

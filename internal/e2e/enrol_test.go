@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestEnrolCommands: the other ways into the list, on Mosquitto: with an open token, until that is removed; with a kit,
-// whose files are enough to take part; and with a key that is known.
+// TestEnrolCommands tests other ways of enrolment on Mosquitto: an open token until its removal, a kit with all
+// necessary files, and a known key.
 func TestEnrolCommands(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 2)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestEvaluate has five agents, one of which is drawn a round, evaluate each model on the rows that they hold out. All
-// readers tell the same of it.
+// TestEvaluate runs five agents that evaluate each model on their held-out rows, while only one is drawn per round.
+// Log, status and metrics must show the same results.
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

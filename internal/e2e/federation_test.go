@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// federation is the files of one, in a folder of the test's.
+// federation contains the files of a federation in a temporary folder.
 type federation struct{ *testkit.Federation }
 
 func newFederation(t *testing.T, broker string) *federation {
@@ -24,7 +24,7 @@ func newFederation(t *testing.T, broker string) *federation {
 	return &federation{testkit.NewFederation(t, programs, "e2e", broker)}
 }
 
-// lead has the coordinator learn the plane.
+// lead writes the coordinator's configuration for learning the plane.
 func (f *federation) lead(t *testing.T, agents, round string) {
 	t.Helper()
 	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents,
@@ -44,8 +44,8 @@ func plane(rows int) string {
 
 const threeOfThree = `{participants: 3, quorum: 3, rounds: 3, deadline: 20s, gather: {target: 3, minimum: 3, within: 20s, spread: 10ms}}`
 
-// TestFederation follows a federation through its life: three rounds with three
-// agents, a fourth whose data are bad, the models, the end, and a second start.
+// TestFederation runs a whole federation: three rounds with three agents, a fourth agent with bad data, model commands,
+// shutdown and restart.
 func TestFederation(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -74,7 +74,7 @@ func TestFederation(t *testing.T) {
 		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	lead.Await(t, "run finished version=3")
-	f.checkModels(t) // while the daemon runs
+	f.checkModels(t) // run the model commands while the daemon runs
 	f.checkLocks(t)
 	f.checkStatus(t)
 	f.checkData(t)
@@ -85,7 +85,7 @@ func TestFederation(t *testing.T) {
 	f.checkRestart(t)
 }
 
-// checkModels looks at the models as a person would.
+// checkModels tests the model commands.
 func (f *federation) checkModels(t *testing.T) {
 	t.Helper()
 	state := f.Path("state")
@@ -133,7 +133,7 @@ func (f *federation) checkModels(t *testing.T) {
 	}
 }
 
-// checkLocks starts second daemons on the same folders.
+// checkLocks checks that a second daemon on the same folder is refused.
 func (f *federation) checkLocks(t *testing.T) {
 	t.Helper()
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
@@ -145,7 +145,7 @@ func (f *federation) checkLocks(t *testing.T) {
 	}
 }
 
-// checkData has the devices' data checked against the announced task, while the agents run.
+// checkData runs `agentd data check` against the announced task while the agents run.
 func (f *federation) checkData(t *testing.T) {
 	t.Helper()
 	good := programs.MustRun(t, "agentd", "data", "check", "--config", f.Path("one.yaml"))
@@ -159,10 +159,10 @@ func (f *federation) checkData(t *testing.T) {
 	if code != 1 || stderr != "" {
 		t.Errorf("data check of bad data: exit %d, %s", code, stderr)
 	}
-	f.checkStatus(t) // the agents are still connected
+	f.checkStatus(t) // the agents must still be connected
 }
 
-// checkStatus asks the daemons what they do, while they run.
+// checkStatus runs the status commands while the daemons run.
 func (f *federation) checkStatus(t *testing.T) {
 	t.Helper()
 	for name, wants := range map[string][]string{
@@ -189,8 +189,7 @@ func (f *federation) checkStatus(t *testing.T) {
 	}
 }
 
-// checkPresence wants every agent offline by its own word: the broker's would be
-// "lost".
+// checkPresence checks that every agent has published "offline" itself. The broker would publish "lost" instead.
 func (f *federation) checkPresence(t *testing.T, ids []string) {
 	t.Helper()
 	kept := retained(t, f.Broker)
@@ -206,13 +205,12 @@ func (f *federation) checkPresence(t *testing.T, ids []string) {
 	}
 }
 
-// checkRestart starts the coordinator again: on the same run, then with another
-// task, then with a new run.
+// checkRestart restarts the coordinator with the same run, then with another task, and then with a new run.
 func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
 	again := f.Daemon(t, "coordinator", "coordinator")
 	again.Await(t, "connected to the broker at "+f.Broker)
-	again.Await(t, "run finished version=3") // by then it has read where it stands
+	again.Await(t, "run finished version=3") // at this point it has loaded its state
 	if text := programs.MustRun(t, "coordinator", "status",
 		"--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") ||
 		!strings.Contains(text, "over 3 rounds") {

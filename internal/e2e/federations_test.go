@@ -12,7 +12,7 @@ import (
 )
 
 // TestOneDeviceTwoFederations runs one agentd in two federations on one broker. It is killed while both train, and both
-// go on and come to their ends. Status, doctor and metrics tell the federations apart.
+// must finish their runs. Status, doctor and metrics must distinguish the federations.
 func TestOneDeviceTwoFederations(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
@@ -52,7 +52,7 @@ federations:
 	for i, lead := range leads {
 		lead.Await(t, "run finished version=40")
 		name := []string{"air", "power"}[i]
-		testkit.Until(t, "the metrics of "+name+" are at the end", func() bool { // one round is of statistics
+		testkit.Until(t, "the metrics of "+name+" are at the end", func() bool { // one round is a statistics round
 			return testkit.ScrapeMetric(t, metrics, fmt.Sprintf("agentd_round{federation=%q}", name)) == 41
 		})
 		if text := air.MustRun(t, "agentd", "status", "--federation", name, "--config", config); !strings.Contains(text,

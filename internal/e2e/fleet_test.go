@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFleet wants rounds to close although agents vanish, are late and slow.
+// TestFleet checks that rounds close although some agents vanish, are late or are slow.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -24,7 +24,7 @@ func TestFleet(t *testing.T) {
 	lead.Await(t, "run finished version=3")
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
-	for _, p := range []*testkit.Process{fleet, lead} { // a kill would leave none of these
+	for _, p := range []*testkit.Process{fleet, lead} { // after a kill the presence messages would remain
 		first, last := p.Await(t, "stopping: what is under way is on disk"), p.Await(t, "stopped took=")
 		if !strings.Contains(first, "terminated signal received") ||
 			!strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
@@ -32,7 +32,7 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	log := lead.Log()
-	if n := strings.Count(log, "round closed"); n < 4 { // and the statistics round
+	if n := strings.Count(log, "round closed"); n < 4 { // including the statistics round
 		t.Errorf("%d rounds closed, want 4 or more", n)
 	}
 	if !strings.Contains(log, "missing=") {

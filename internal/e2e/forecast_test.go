@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestForecasts has an agent publish predictions on the broker of its site: for each row that comes to its file, after
-// the coordinator is gone; and after a start at which no broker of the federation answers, with the model that it kept.
+// TestForecasts checks that an agent publishes a forecast for each new row on the broker of its site. It must do so
+// after the coordinator has stopped, and after a restart without a reachable broker of the federation.
 func TestForecasts(t *testing.T) {
 	t.Parallel()
 	m, site := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf)), brokers.OpenMosquitto(t)
@@ -32,7 +32,7 @@ func TestForecasts(t *testing.T) {
 	lead.Await(t, "run finished version=2")
 	one.Await(t, "version=2 task=plane pinned=false")
 	lead.Stop(t, syscall.SIGTERM, 0)
-	mqtttest.Received(t, sub) // of the newest row that is there
+	mqtttest.Received(t, sub) // forecast for the newest existing row
 	grows := func(from, to int) {
 		t.Helper()
 		put(t, f.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(to), plane(from)))
@@ -50,7 +50,7 @@ func TestForecasts(t *testing.T) {
 	one.Stop(t, syscall.SIGTERM, 0)
 }
 
-// wantForecast wants the forecast of a row of the plane, by model 2.
+// wantForecast checks the forecast of model 2 for a row of the plane.
 func wantForecast(t *testing.T, payload []byte, row int) {
 	t.Helper()
 	var got struct {

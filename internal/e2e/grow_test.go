@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestGrowingFile appends to the file of an agent that trains, damages the file and mends it.
+// TestGrowingFile appends to the data file of a training agent, damages the file and repairs it.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -32,7 +32,7 @@ func TestGrowingFile(t *testing.T) {
 	testkit.Until(t, "its metric says so", func() bool { return testkit.ScrapeMetric(t, url, "agentd_samples") == 27 })
 
 	put(t, f.Path("one.csv"), os.O_APPEND, ",3,4\n1,2,3\n")
-	one.Await(t, `4 fields where the header has 3`) // this line alone is left out
+	one.Await(t, `4 fields where the header has 3`) // only this line is skipped
 	if n := testkit.ScrapeMetric(t, url, "agentd_samples"); n != 28 {
 		t.Errorf("%v rows beside a malformed line", n)
 	}
@@ -48,7 +48,7 @@ func TestGrowingFile(t *testing.T) {
 	}
 }
 
-// put writes into a file that is there.
+// put writes to an existing file.
 func put(t *testing.T, path string, flag int, text string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY|flag, 0)

@@ -15,14 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// founded are the kinds of federation that a person founds: how the target follows from a device's two features
-// (z₁ and z₂ are them, standardised), and how far each comes.
+// founded lists typical federations: the function from the two standardised features z₁ and z₂ of a device to its
+// target, and the expected progress.
 var founded = []struct {
 	name   string
 	flags  []string
 	target func(r *rand.Rand, z1, z2 float64) float64
-	by     int     // the round by which
-	share  float64 // of the first round's risk at most this is left
+	by     int     // last round in which the goal must be reached
+	share  float64 // largest allowed share of the first round's risk
 }{
 	{"linear", nil, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
@@ -38,14 +38,14 @@ var founded = []struct {
 	}, 60, 0.35},
 	{"autoencoder", []string{"--model", "autoencoder"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 + 0.1*z2 + r.NormFloat64()
-	}, 40, 0.45}, // the power is in the temperature, and the code has one unit for both and the humidity
+	}, 40, 0.45}, // the power follows the temperature, and the code uses one unit for both and the humidity
 	{"feddec", []string{"--algorithm", "feddec"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
 	}, 15, 0.1},
 }
 
-// TestFoundedFederationsLearn follows what `coordinator init` prints, with five devices that have files of their own:
-// nothing is edited, the federation learns in few rounds, and then it rests.
+// TestFoundedFederationsLearn follows the instructions that `coordinator init` prints, with five devices and without
+// edits. The federation must learn in few rounds and then finish.
 func TestFoundedFederationsLearn(t *testing.T) {
 	t.Parallel()
 	broker := brokers.OpenMosquitto(t)
@@ -86,7 +86,7 @@ func TestFoundedFederationsLearn(t *testing.T) {
 	}
 }
 
-// deviceRows is a device's file, in units of its own, with a column that no model uses.
+// deviceRows returns a device's CSV file with physical units and an unused column.
 func deviceRows(r *rand.Rand, device int, target func(r *rand.Rand, z1, z2 float64) float64) []byte {
 	var b strings.Builder
 	b.WriteString("station,temperature,humidity,power\n")
@@ -97,7 +97,7 @@ func deviceRows(r *rand.Rand, device int, target func(r *rand.Rand, z1, z2 float
 	return []byte(b.String())
 }
 
-// enrolled does on each device what init has printed, and starts its agent.
+// enrolled follows the printed instructions on each device, and starts its agent.
 func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Process) {
 	t.Helper()
 	list, err := os.OpenFile(filepath.Join(dir, "agents.keys"), os.O_APPEND|os.O_WRONLY, 0)
@@ -126,7 +126,7 @@ func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Proc
 	return devices
 }
 
-// risksOf reads the risk of each round from a history.
+// risksOf returns the risk of each round in a history file.
 func risksOf(t *testing.T, path string) (risks []float64) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -15,16 +15,16 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// joining is a federation that was founded for a broker over TLS, and whose devices join with tokens.
+// joining is a federation with a broker over TLS, whose devices join with tokens.
 type joining struct {
 	t      *testing.T
 	dir    string
 	broker *brokers.Mosquitto
 	lead   *testkit.Process
-	rules  int // versions of the access rules that the broker has read
+	rules  int // number of versions of the access rules that the broker has loaded
 }
 
-// newJoining follows what `coordinator init` prints, up to a running coordinator.
+// newJoining follows the instructions of `coordinator init` until the coordinator runs.
 func newJoining(t *testing.T, devices int, set ...string) *joining {
 	t.Helper()
 	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "plant"), broker: brokers.NewMosquitto(t, mosquitto.Conf)}
@@ -65,7 +65,7 @@ func (j *joining) rows(device int) []byte {
 	return deviceRows(rand.New(rand.NewPCG(1, uint64(device))), device, founded[0].target)
 }
 
-// reload has the broker read the next version of its access rules, as fedmesh-acl.path does.
+// reload makes the broker load the next version of its access rules, as fedmesh-acl.path does.
 func (j *joining) reload() {
 	j.t.Helper()
 	const written = "the broker's access rules are written"
@@ -74,7 +74,7 @@ func (j *joining) reload() {
 	j.broker.Reload(j.t)
 }
 
-// command runs one about devices.
+// command runs a coordinator command and returns its output.
 func (j *joining) command(args ...string) string {
 	j.t.Helper()
 	return programs.MustRun(j.t, "coordinator", append(args, "--config", j.path("coordinator.yaml"))...)
@@ -82,7 +82,7 @@ func (j *joining) command(args ...string) string {
 
 var printed = regexp.MustCompile(`agentd join (\S+) --token (\S+)`)
 
-// enrolled returns what `coordinator enrol` prints for a device.
+// enrol returns the URL and the token that `coordinator enrol` prints for a device.
 func (j *joining) enrol(args ...string) (url, token string) {
 	j.t.Helper()
 	said := printed.FindStringSubmatch(j.command(args...))
@@ -92,7 +92,7 @@ func (j *joining) enrol(args ...string) (url, token string) {
 	return said[1], said[2]
 }
 
-// device is a folder with data, in which agentd joins.
+// device creates a folder with data in which agentd joins.
 func (j *joining) device(n int) string {
 	j.t.Helper()
 	dir := filepath.Join(j.dir, fmt.Sprint("device-", n))
@@ -118,7 +118,7 @@ func run(t *testing.T, dir string) *testkit.Process {
 		filepath.Join(dir, "agentd.yaml")))
 }
 
-// accepted waits for further rounds to be folded.
+// accepted waits for further rounds to be aggregated.
 func (j *joining) accepted(more int) {
 	j.t.Helper()
 	rounds := func() int {
@@ -132,9 +132,9 @@ func (j *joining) accepted(more int) {
 	testkit.Until(j.t, "a round is folded", func() bool { return rounds() >= was+more })
 }
 
-// TestJoin: two commands for each device, on Mosquitto as we ship it, and the federation learns. The next root document
-// comes to all of them, and nothing is restarted. Then a device is revoked: it is told, its access ends, and the others
-// keep their connections and their rounds.
+// TestJoin joins each device with two commands on the shipped Mosquitto configuration and trains. All devices must
+// install the next root document without a restart. A revoked device must lose its access, while the others stay
+// connected.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 3)
@@ -191,7 +191,7 @@ func TestJoin(t *testing.T) {
 	j.audited()
 }
 
-// checked wants the tools of a device to get the announced task while agentd runs, and agentd to keep its connection.
+// checked checks that device tools obtain the announced task from the running agentd.
 func (j *joining) checked(n int) {
 	j.t.Helper()
 	config := filepath.Join(j.device(n), "agentd.yaml")
@@ -205,12 +205,12 @@ func (j *joining) checked(n int) {
 	}
 }
 
-// order returns where two texts stand in a log.
+// order returns the positions of two texts in a log.
 func order(log, one, other string) (int, int) {
 	return strings.Index(log, one), strings.Index(log, other)
 }
 
-// nextRoot has coordinator and devices go by the next root document, which names another key of the coordinator, too.
+// nextRoot installs the next root document, which contains a new coordinator key, and waits for it on all devices.
 func (j *joining) nextRoot(devices []*testkit.Process) {
 	j.t.Helper()
 	key := strings.TrimSpace(programs.MustRun(j.t, "coordinator", "key", "new", j.path("second.key")))
@@ -222,7 +222,7 @@ func (j *joining) nextRoot(devices []*testkit.Process) {
 	}
 }
 
-// audited holds the log of who changed what against what was done, and has it find a change.
+// audited checks the entries of the audit log, and that `audit verify` detects a changed entry.
 func (j *joining) audited() {
 	j.t.Helper()
 	if said := j.command("audit", "verify"); !strings.Contains(said, "are what was written") ||

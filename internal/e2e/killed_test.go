@@ -15,15 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelBytes and modelChunks are of the model with two hidden layers of 3160.
+// modelBytes and modelChunks are the size of a model with two hidden layers of 3160 units.
 const (
 	modelBytes  = 40_005_604
 	modelChunks = (modelBytes + wire.MaxChunkBytes - 1) / wire.MaxChunkBytes
 )
 
-// TestKilledInTransfer kills an agent in the middle of fetching a model of 40 MB,
-// and the coordinator in the middle of receiving the update. Both go on with
-// what they have.
+// TestKilledInTransfer kills an agent while it fetches a model of 40 MB, and the coordinator while it receives the
+// update. Both must continue with the chunks that they have.
 func TestKilledInTransfer(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -35,7 +34,7 @@ func TestKilledInTransfer(t *testing.T) {
 		`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	seen := watchUploads(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	// Two seconds each way; and where this process gets no core, the line stands still, too.
+	// Each direction takes two seconds. The proxy also stops while this process gets no processor time.
 	set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set",
 		"broker.url=tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), 20_000_000)}
 	one := f.Daemon(t, "agentd", "one", set...)
@@ -57,7 +56,7 @@ func TestKilledInTransfer(t *testing.T) {
 		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had,
 			modelBytes, most)
 	}
-	before := seen.Load() // what was lent may have been sent meanwhile
+	before := seen.Load() // chunks that already had credit may have been sent meanwhile
 	if before >= modelChunks {
 		t.Fatalf("the coordinator was killed too late: %d chunks had been sent", before)
 	}
@@ -70,7 +69,7 @@ func TestKilledInTransfer(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// onDisk returns how much of a file has been written: holes do not count.
+// onDisk returns the number of bytes of a file that have been written, without holes.
 func onDisk(path string) int {
 	info, err := os.Stat(filepath.FromSlash(path))
 	if err != nil {
@@ -79,7 +78,7 @@ func onDisk(path string) int {
 	return int(info.Sys().(*syscall.Stat_t).Blocks) * 512
 }
 
-// watchUploads counts the chunks of updates that the broker passes on.
+// watchUploads counts the chunks of updates that the broker forwards.
 func watchUploads(t *testing.T, url string) *atomic.Int64 {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(),

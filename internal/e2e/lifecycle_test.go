@@ -25,7 +25,7 @@ func (f *federation) task(t *testing.T, words ...string) (code int, stdout, stde
 		f.Path("coordinator.yaml"))...)
 }
 
-// mustTask runs a command that succeeds and says want.
+// mustTask runs a task command that must succeed and print want.
 func (f *federation) mustTask(t *testing.T, want string, words ...string) {
 	t.Helper()
 	if code, stdout, stderr := f.task(t, words...); code != 0 || !strings.Contains(stdout, want) {
@@ -33,7 +33,7 @@ func (f *federation) mustTask(t *testing.T, want string, words ...string) {
 	}
 }
 
-// noTask runs a command that is refused with want.
+// noTask runs a task command that must fail with this exit status and text.
 func (f *federation) noTask(t *testing.T, status int, want string, words ...string) {
 	t.Helper()
 	if code, stdout, stderr := f.task(t, words...); code != status || !strings.Contains(stderr, want) {
@@ -42,7 +42,7 @@ func (f *federation) noTask(t *testing.T, status int, want string, words ...stri
 	}
 }
 
-// picture is what the status command shows.
+// picture returns the output of the status command.
 func (f *federation) picture(t *testing.T) (p struct {
 	Phase        string
 	Aggregations int
@@ -51,7 +51,7 @@ func (f *federation) picture(t *testing.T) (p struct {
 	t.Helper()
 	code, text, _ := programs.Run(t, "coordinator", "status", "--json", "--config", f.Path("coordinator.yaml"))
 	if code != 0 {
-		return p // it is starting
+		return p // the coordinator is starting
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (f *federation) awaitPhase(t *testing.T, phase string) {
 	testkit.Until(t, "phase "+phase, func() bool { return f.picture(t).Phase == phase })
 }
 
-// edited is the applied task with a word replaced, in a file.
+// edited returns the path of a file with the applied task in which one word is replaced.
 func (f *federation) edited(t *testing.T, old, new string) string {
 	t.Helper()
 	_, text, _ := f.task(t, "show")
@@ -74,7 +74,8 @@ func (f *federation) edited(t *testing.T, old, new string) string {
 	return f.Write(t, "edited.yaml", strings.Replace(text, old, new, 1))
 }
 
-// TestLifecycle leads a run by commands: pause, kill, resume, other tasks that go on, and that need a new run, an end.
+// TestLifecycle controls a run by commands: pause, kill, resume, tasks that continue the run or need a new one, and
+// stop.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -126,12 +127,12 @@ func TestLifecycle(t *testing.T) {
 	f.awaitPhase(t, "finished")
 	f.mustTask(t, "round.rounds: 0 -> 1 (goes on)", "apply", f.edited(t, "  rounds: 0", "  rounds: 1"))
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 4 })
-	f.noTask(t, 1, "the run is finished: raise round.rounds", "resume") // nobody stops it now, and its rounds are made
+	f.noTask(t, 1, "the run is finished: raise round.rounds", "resume") // the run has ended by itself
 	f.noTask(t, 1, "the run is finished", "pause")
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// refusedTasks: what is wrong, or needs a word more, changes nothing.
+// refusedTasks checks that invalid tasks, and tasks that need a further flag, change nothing.
 func (f *federation) refusedTasks(t *testing.T) {
 	t.Helper()
 	f.noTask(t, 78, "edited.yaml:", "apply", f.edited(t, "min_rows: 10", "min_rows: none"))
@@ -147,8 +148,8 @@ func (f *federation) refusedTasks(t *testing.T) {
 	}
 }
 
-// TestLifecycleKilled kills the coordinator at arbitrary points of commands: what was answered holds, and the run goes
-// on under the task before or the one after.
+// TestLifecycleKilled kills the coordinator at random points after `task apply`. An applied task must stay in effect,
+// and the run must continue.
 func TestLifecycleKilled(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -181,7 +182,7 @@ func TestLifecycleKilled(t *testing.T) {
 		at := f.picture(t).Aggregations
 		testkit.Until(t, "more models", func() bool {
 			p := f.picture(t)
-			return p.Aggregations > at+1 || p.Aggregations < at // of a new run
+			return p.Aggregations > at+1 || p.Aggregations < at // a lower count means a new run
 		})
 	}
 	if _, text, _ := f.task(t, "show"); !strings.Contains(text, fmt.Sprint("max: ", steps)) {
@@ -193,7 +194,8 @@ func TestLifecycleKilled(t *testing.T) {
 	}
 }
 
-// TestModelsAndBackup: a run goes back to an earlier model, and a fleet that has gone on obeys a restored backup.
+// TestModelsAndBackup checks that a run can return to an earlier model, and that agents accept a restored backup
+// although they are ahead of it.
 func TestModelsAndBackup(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -202,7 +204,7 @@ func TestModelsAndBackup(t *testing.T) {
 	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list,
 		forEver,
 		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
-			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // nobody is there, and no round waits
+			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // no server listens there
 	config := []string{"--config", f.Path("coordinator.yaml")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	f.Agents(t, []string{"one", "two", "three"})
@@ -258,7 +260,7 @@ func TestModelsAndBackup(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// asked wants a status in answer to a request with a token.
+// asked sends a request with a token and checks the status of the answer.
 func asked(t *testing.T, url, method, path, token string, want int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)

@@ -12,9 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestResidentMemory looks at what a running agent holds in memory: idle, and
-// after rounds with a model of 4 MB, under the limit that its service sets on a
-// gateway; and what one holds that also predicts with it. `make size` prints it.
+// TestResidentMemory measures the memory of an agent under its service's limit on a gateway: idle, after rounds with a
+// model of 4 MB, and while it also predicts. `make size` prints the results.
 func TestResidentMemory(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "32MiB")
 	m := newMemory(t)
@@ -31,7 +30,7 @@ func TestResidentMemory(t *testing.T) {
 	m.lead(t)
 	m.agent.Await(t, "version=3 task=large")
 	m.report(t, "after three rounds with a 4 MB model")
-	mqtttest.Received(t, sub) // of the newest row that is there
+	mqtttest.Received(t, sub) // forecast for the newest existing row
 	put(t, m.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(160), plane(60)))
 	for range 100 {
 		mqtttest.Received(t, sub)
@@ -40,12 +39,12 @@ func TestResidentMemory(t *testing.T) {
 	m.agent.Stop(t, syscall.SIGTERM, 0)
 }
 
-// memory is a federation with an agent that is looked at.
+// memory is a federation with an agent whose memory is measured.
 type memory struct {
 	*federation
 	agent *testkit.Process
 	name  string
-	limit float64 // anonymous: what the kernel cannot drop and read again
+	limit float64 // limit of anonymous memory, which the kernel cannot drop and read again
 }
 
 func newMemory(t *testing.T) *memory {
@@ -64,7 +63,7 @@ func (m *memory) start(t *testing.T, name string, limit float64, more ...string)
 	m.report(t, "idle")
 }
 
-// lead runs all rounds.
+// lead runs the coordinator until all rounds have ended.
 func (m *memory) lead(t *testing.T) {
 	lead := m.Daemon(t, "coordinator", "coordinator")
 	lead.Await(t, "run finished version=3")

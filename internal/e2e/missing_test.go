@@ -8,8 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation, missing access rules and a device that is not
-// in the list have texts of their own, in the status of the device and from its doctor, whose exit status is 1.
+// TestAnnouncementMissing checks the causes of a missing announcement: a wrong coordinator_key, a wrong federation,
+// missing access rules, and a device that is not listed. Status and doctor must name each cause, and doctor must exit
+// with 1.
 func TestAnnouncementMissing(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -20,7 +20,7 @@ import (
 const feddec = `{name: plane, features: [a, b], target: y, step_size: {constant: 0.02, normalize: false}, steps: {budget: 1s, min: 1, max: 10},
   mixing: {wait: 300ms, repeat: 100ms, drain: 2s}}`
 
-// sites are the brokers of a site, with our access rules for these agents of the federation.
+// sites are the kinds of site brokers, with our access rules for the agents of the federation.
 var sites = []struct {
 	name string
 	open func(t *testing.T, f *federation, ids []string) (address string)
@@ -43,7 +43,7 @@ var sites = []struct {
 	}},
 }
 
-// mixingFederation has four agents that mix over a broker of their site, with lines of their configuration there.
+// mixingFederation writes the files of four agents that mix over the broker of their site.
 func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string,
 	open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
 	t.Helper()
@@ -63,7 +63,7 @@ func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string,
 	return f, ids
 }
 
-// add adds a line to a configuration file.
+// add appends a line to a configuration file.
 func (f *federation) add(t *testing.T, name, line string) {
 	t.Helper()
 	text, err := os.ReadFile(f.Path(name + ".yaml"))
@@ -73,7 +73,8 @@ func (f *federation) add(t *testing.T, name, line string) {
 	f.Write(t, name+".yaml", string(text)+line+"\n")
 }
 
-// TestDiscovery has agents find each other at the broker of their site, whose rules let each write its own beacon only.
+// TestDiscovery checks that agents discover each other at the broker of their site, whose rules allow each to write
+// only its own beacon.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	for _, site := range sites {
@@ -99,11 +100,11 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// endless is feddec where the server's average replaces nothing.
+// endless is feddec without replacement of the parameters by the server's average.
 var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
 
-// TestWithoutUplink: agents go on mixing while the uplink's broker is down, one of them is killed and comes back to
-// what its neighbours have, and when the broker is there again the coordinator goes on averaging.
+// TestWithoutUplink checks that agents continue mixing while the broker of the uplink is down. A killed agent must
+// catch up with its neighbours, and the coordinator must continue averaging when the broker is back.
 func TestWithoutUplink(t *testing.T) {
 	t.Parallel()
 	uplink := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
@@ -165,7 +166,7 @@ func TestWithoutUplink(t *testing.T) {
 
 	before := strings.Count(lead.Log(), "model ready")
 	uplink.Start(t)
-	lead.Await(t, fmt.Sprintf("model ready version=%d", before+2)) // the first is version 1
+	lead.Await(t, fmt.Sprintf("model ready version=%d", before+2)) // version 1 is the first model
 	for _, p := range append(slices.Collect(maps.Values(agents)), lead) {
 		p.Stop(t, syscall.SIGTERM, 0)
 	}

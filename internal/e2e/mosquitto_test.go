@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// retained returns what the broker keeps, by topic.
+// retained returns the broker's retained messages by topic.
 func retained(t *testing.T, url string) map[string][]byte {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: "observer"})
@@ -24,7 +24,7 @@ func retained(t *testing.T, url string) map[string][]byte {
 		select {
 		case e := <-conn.Events():
 			switch e := e.(type) {
-			case mqtt.LinkUp: // what is retained comes before this
+			case mqtt.LinkUp: // all retained messages arrive before this one
 				if err := conn.Publish(mqtt.Message{Topic: "end", QoS: mqtt.AtLeastOnce,
 					Payload: []byte("of what is retained")}); err != nil {
 					t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNameServer runs agentd as on Android: the system knows no name server
-// that has the broker's name; the one in the configuration does.
+// TestNameServer runs agentd as on Android, where the system has no usable name server. The broker's name is resolved
+// by the name server in the configuration.
 func TestNameServer(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
@@ -30,7 +30,7 @@ func TestNameServer(t *testing.T) {
 	one.Stop(t, syscall.SIGTERM, 0)
 }
 
-// nameServer answers that a name is 127.0.0.1, and returns its own address.
+// nameServer starts a name server that resolves name to 127.0.0.1, and returns its address.
 func nameServer(t *testing.T, name string) string {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -57,11 +57,11 @@ func nameServer(t *testing.T, name string) string {
 	return socket.LocalAddr().String()
 }
 
-// answerOf answers a question (RFC 1035, 4.1): with an address if one of IPv4
-// is asked for, else with none.
+// answerOf returns the answer to a DNS question (RFC 1035, 4.1). It contains an address only if the question is for
+// IPv4.
 func answerOf(question []byte) []byte {
 	answer := append([]byte(nil), question...)
-	answer[2], answer[3] = 0x81, 0x80 // a response, no error
+	answer[2], answer[3] = 0x81, 0x80 // header flags: a response without an error
 	copy(answer[4:12], []byte{0, 1, 0, 0, 0, 0, 0, 0})
 	if binary.BigEndian.Uint16(question[len(question)-4:]) != 1 {
 		return answer

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// nodesFederation is a federation at a cluster of brokers, whose model depends on nothing but which updates it has:
-// each agent takes three local steps on all of its rows.
+// nodesFederation is a federation on a cluster of brokers. Each agent takes three local steps on all of its rows, so a
+// model depends only on the set of updates.
 type nodesFederation struct {
 	*federation
 	t      *testing.T
@@ -25,7 +25,7 @@ type nodesFederation struct {
 	rounds rounds
 }
 
-// newNodesFederation starts a federation of n agents. round is further keys of its rounds.
+// newNodesFederation starts a federation of n agents. round contains further keys of the section round.
 func newNodesFederation(t *testing.T, urls []string, n, quorum, hidden int, round string) *nodesFederation {
 	t.Helper()
 	f := &nodesFederation{federation: newFederation(t, `["`+strings.Join(urls, `", "`)+`"]`), t: t,
@@ -54,10 +54,9 @@ func (f *nodesFederation) startAgent(id string) {
 	f.agents[id] = f.Daemon(f.t, "agentd", id, "--set", "broker.keep_alive=10s", "--set", "broker.min_rate=1MB")
 }
 
-// version is the newest model's.
 func (f *nodesFederation) version() uint64 { return uint64(f.rounds.last().Version) }
 
-// await waits for a version, and returns how long that took.
+// await waits for a model version, and returns the waiting time.
 func (f *nodesFederation) await(version uint64, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
@@ -68,7 +67,7 @@ func (f *nodesFederation) await(version uint64, most time.Duration) time.Duratio
 	return time.Since(began)
 }
 
-// running fails when a daemon has ended.
+// running fails the test if a daemon has ended.
 func (f *nodesFederation) running() {
 	f.t.Helper()
 	for _, p := range f.agents {
@@ -94,7 +93,7 @@ func (f *nodesFederation) stop() {
 	f.lead.Stop(f.t, syscall.SIGTERM, 0)
 }
 
-// models returns the hashes of all models, by version.
+// models returns the hashes of all models, ordered by version.
 func (f *nodesFederation) models() (hashes []string) {
 	f.t.Helper()
 	out := programs.MustRun(f.t, "coordinator", "model", "list", "--state-dir", f.Path("state"))
@@ -109,13 +108,13 @@ func (f *nodesFederation) models() (hashes []string) {
 	return hashes
 }
 
-// TestNATSKilled kills each of three nodes of NATS in turn, ten times, over 2,000 rounds. Each round wants all agents,
-// so that none may stay away, and none of their updates may be lost.
+// TestNATSKilled kills each of three NATS nodes in turn, ten times, over 2,000 rounds. Each round requires the updates
+// of all agents, so no agent may stay away and no update may be lost.
 func TestNATSKilled(t *testing.T) {
 	t.Parallel()
 	const (
 		agents, rounds, kills = 6, 2000, 30
-		promised, most        = 30 * time.Second, 60 * time.Second // until rounds resume: docs/BROKERS.md, and here
+		promised, most        = 30 * time.Second, 60 * time.Second // downtime: promised and largest allowed
 	)
 	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
 	n.Start(t)
@@ -126,7 +125,7 @@ func TestNATSKilled(t *testing.T) {
 		f.await(uint64(rounds*(i+1)/(kills+1)), 5*time.Minute)
 		node := n.Nodes[i%3]
 		node.Kill()
-		// The round that is under way may have all it needs: the second one after it has seen the kill.
+		// The current round may be complete already; the second round after it is affected by the kill.
 		took := f.await(f.version()+2, most)
 		stood = append(stood, took)
 		t.Logf("kill %d: two rounds after %s, of which the promise is %s", i+1, took.Round(time.Millisecond), promised)
@@ -141,7 +140,7 @@ func TestNATSKilled(t *testing.T) {
 		stood[kills/2].Round(10*time.Millisecond), stood[kills-1].Round(10*time.Millisecond))
 }
 
-// at returns an agent that is at a node; empty if none is.
+// at returns an agent that is connected to the node, or "".
 func (f *nodesFederation) at(has func(t testing.TB, client string) bool) string {
 	f.t.Helper()
 	for _, id := range f.ids {
@@ -152,9 +151,9 @@ func (f *nodesFederation) at(has func(t testing.TB, client string) bool) string 
 	return ""
 }
 
-// TestNATSStopped freezes each node in turn until its clients have gone to the others. When it goes on, it still has
-// connections under the names of clients that are elsewhere now, and their wills. The rounds want all agents: a node
-// that throws out the newer connection, or a will that comes late and counts, would stop them.
+// TestNATSStopped freezes each node until its clients have moved to other nodes. After it continues, it still has the
+// clients' old connections and wills. Rounds require all agents, so they would stop if the node closed newer
+// connections or published a late will.
 func TestNATSStopped(t *testing.T) {
 	t.Parallel()
 	const agents = 6
@@ -180,8 +179,8 @@ func TestNATSStopped(t *testing.T) {
 	f.wantAll(agents)
 }
 
-// TestNATSNoWill kills a node together with an agent at it: no will of the agent comes. The others' rounds go on after
-// a deadline, and with the agent when it is back.
+// TestNATSNoWill kills a node together with an agent connected to it, so that no will is published. Rounds of the other
+// agents must continue after a deadline, and include the agent after its restart.
 func TestNATSNoWill(t *testing.T) {
 	t.Parallel()
 	const agents, most = 6, 2 * time.Minute
@@ -192,7 +191,7 @@ func TestNATSNoWill(t *testing.T) {
 	for _, node := range n.Nodes {
 		lost := f.at(node.HasClient)
 		if lost == "" {
-			continue // its clients are spread by chance
+			continue // clients are distributed at random
 		}
 		gone := f.agents[lost]
 		delete(f.agents, lost)
@@ -208,7 +207,7 @@ func TestNATSNoWill(t *testing.T) {
 	f.stop()
 }
 
-// awaitAll waits for a round with all agents, and returns how long that took.
+// awaitAll waits for a round with all agents, and returns the waiting time.
 func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
@@ -218,7 +217,7 @@ func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration
 	return time.Since(began)
 }
 
-// wantAll wants every round once, none abandoned, with the updates of all agents.
+// wantAll checks that every round occurs once, was not abandoned, and has the updates of all agents.
 func (f *nodesFederation) wantAll(agents int) {
 	f.t.Helper()
 	f.rounds.last()

@@ -10,15 +10,15 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNATSLarge kills each of three nodes of NATS in turn, and an agent with it, which is started again at once and
-// comes to another node while the cluster elects. The model is in parts: that node may be told of no new ones while the
-// killed one is away, so the killed one comes back only when rounds have gone on without it.
+// TestNATSLarge kills each of three NATS nodes in turn, together with an agent. The agent is restarted at once and
+// connects to another node during the election. That node may miss parts of the model, so the killed node returns only
+// after rounds have continued.
 func TestNATSLarge(t *testing.T) {
 	t.Parallel()
 	const (
 		agents, kills  = 4, 6
-		hidden         = 20_000                             // 320 kB
-		promised, most = 30 * time.Second, 60 * time.Second // until rounds resume: docs/BROKERS.md, and here
+		hidden         = 20_000                             // hidden units, for a model of 320 kB
+		promised, most = 30 * time.Second, 60 * time.Second // downtime: promised and largest allowed
 	)
 	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
 	n.Start(t)
@@ -47,7 +47,7 @@ func TestNATSLarge(t *testing.T) {
 	}
 }
 
-// wantCalm wants the models of a federation that nothing disturbs, bit for bit, of this one, which has ended.
+// wantCalm checks that the models equal, bit for bit, the models of a federation without faults.
 func (f *nodesFederation) wantCalm(agents, hidden int) {
 	f.t.Helper()
 	got := f.models()

@@ -9,9 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNewDisk: a device that lost its state folder, or of which a file is
-// damaged, is back in the federation at once, though the coordinator drops what is
-// older than its last start.
+// TestNewDisk checks that a device rejoins at once after its state folder was lost or a file in it was damaged,
+// although the coordinator ignores messages older than the newest start of a device.
 func TestNewDisk(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestKilledNode has a federation at two Mosquittos with a bridge, and kills the
-// one that the coordinator is at. Rounds of all agents go on at the other.
+// TestKilledNode runs a federation on two bridged Mosquittos, and kills the coordinator's broker. Rounds of all agents
+// must continue at the other one.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
 	first := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	first.Start(t)
-	// The bridge complains of the node that is killed: nothing but notices is written.
+	// The bridge warns about the killed node, so only notices are logged.
 	second := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"log_type notice\nlog_type information\n"+
 		"connection first\naddress "+first.Address+"\ntopic # both 1\nnotifications false\n"))
 	second.Start(t)

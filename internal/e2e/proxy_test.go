@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestThroughProxy trains where only an HTTP proxy is open.
+// TestThroughProxy trains through an HTTP proxy, without direct access to the broker.
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -30,7 +30,7 @@ func TestThroughProxy(t *testing.T) {
 	}
 }
 
-// httpProxy lets everyone through to one address (CONNECT), and counts them.
+// httpProxy starts a proxy that allows CONNECT to one address only, and counts the tunnels.
 func httpProxy(t *testing.T, allowed string, tunnels *atomic.Int64) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestReadings has an agent record what a gateway sends over the site's broker: metrics and status tell of it, a broker
-// that is away is told and comes back, and a task with columns is declined with the reason.
+// TestReadings runs an agent that records a gateway's readings from the site's broker. Metrics and status must report
+// the readings and an unavailable broker, and a task with columns must be declined with a reason.
 func TestReadings(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

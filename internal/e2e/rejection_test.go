@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// awaitStatus waits until a device's own status has a text.
+// awaitStatus waits until a device's status contains a text.
 func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) {
 	t.Helper()
 	testkit.Until(t, "the status of "+id+" with "+want, func() bool {
@@ -22,8 +22,8 @@ func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) 
 	})
 }
 
-// TestRejected runs devices whose messages the coordinator ignores: one that is not in its list, one whose state folder
-// was lost, and a clone. Each says so in its own status. The first is heard after a reload, the second after a reset.
+// TestRejected runs devices whose messages the coordinator ignores: an unlisted device, one that lost its state folder,
+// and a clone. Each must report this in its status. The first is accepted after a reload, the second after a reset.
 func TestRejected(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -46,7 +46,7 @@ func TestRejected(t *testing.T) {
 	says := func(text string, times int) {
 		testkit.Until(t, text, func() bool { return strings.Count(lead.Log(), text) >= times })
 	}
-	for n := range 2 { // so that its count of starts is above that of a new folder
+	for n := range 2 { // its start counter must exceed the counter of a new folder
 		two := f.Daemon(t, "agentd", "two")
 		says("agent present agent=two", n+1)
 		two.Kill()
@@ -63,7 +63,7 @@ func TestRejected(t *testing.T) {
 	admin.Subscribe(mqtt.AtLeastOnce, "done")
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: topics.Presence("two"), QoS: mqtt.AtLeastOnce, Retained: true})
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: "done", QoS: mqtt.AtLeastOnce, Payload: []byte("1")})
-	mqtttest.Received(t, admin) // so that the broker has handled both
+	mqtttest.Received(t, admin) // so that the broker has handled both messages
 	two := f.Daemon(t, "agentd", "two")
 	f.awaitStatus(t, "two", "its counter of starts is behind")
 	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRemediesNameCommands asks the programs for the help of each command that a condition's remedy names.
+// TestRemediesNameCommands checks that each command in a condition's remedy exists, by requesting its help.
 func TestRemediesNameCommands(t *testing.T) {
 	found := 0
 	for _, name := range []string{"agentd/testdata/agent-surface.txt",

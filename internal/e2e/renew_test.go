@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestRenew: on Mosquitto, with certificates of a minute. A device renews its own, without a person, and connects with
-// it when the first one has ended. Then a person gives it another key: the rounds go on, and the next start has it.
+// TestRenew uses certificates that are valid for a minute. A device must renew its certificate and connect with the new
+// one. Then it receives a new key: rounds must continue, and the next start must use it.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 1, "enrol.certificate_life=1m")
@@ -25,7 +25,7 @@ func TestRenew(t *testing.T) {
 	j.accepted(1)
 
 	const renewed = "certificate renewed"
-	for n := range 2 { // then the first one has ended
+	for n := range 2 { // by the second round the first certificate has expired
 		testkit.Until(t, "the certificate is renewed", func() bool { return strings.Count(device.Log(), renewed) > n })
 	}
 	j.broker.Stop(t)
@@ -59,7 +59,7 @@ func TestRenew(t *testing.T) {
 	j.wantAudited(`"event":"renewed","agent":"press-0","about":"another key, certificate until`)
 }
 
-// wantAudited wants that in the log of who changed what.
+// wantAudited checks that the audit log contains all texts.
 func (j *joining) wantAudited(all ...string) {
 	j.t.Helper()
 	files, err := filepath.Glob(j.path("state", "audit", "*.jsonl"))

@@ -4,7 +4,7 @@ package e2e
 
 import "testing"
 
-// TestAllRespond has each agent leave, come back and take part.
+// TestAllRespond checks that each agent leaves, returns and participates.
 func TestAllRespond(t *testing.T) {
 	t.Parallel()
 	openCrowd(t).respond(t, crowdThere)

@@ -21,53 +21,53 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// How many agents there are, and how many more are in the list, of which none is ever there.
+// The numbers of running and of listed agents. The other listed agents never connect.
 const (
 	crowdThere  = 12
 	crowdListed = 4 * crowdThere
 )
 
-// crowdRound asks some of the agents. Of the others those leave that have no test of the broker to do, which each
-// begins within the first minute of its process.
+// crowdRound is a round that asks a share of the agents to respond. Other agents leave once they have completed the
+// self-test, which starts within a minute of their start.
 const crowdRound = `{participants: 3, quorum: 2, deadline: 20s, pause: 200ms, gather: {minimum: 3, within: 1s,
   spread: 200ms, respond: {target: 4, return_after: 500ms, return_within: 1s, presence: round}}}`
 
-// crowd is a federation in which some agents answer, and the others leave the broker for a while.
+// crowd is a federation in which some agents respond, and the others leave the broker for a while.
 type crowd struct {
 	*federation
 	ids    []string
 	agents map[string]*guest
 	lead   *testkit.Process
-	led    string // where the coordinator serves its metrics
+	led    string // URL of the coordinator's metrics
 	seen   *rounds
 	heard  *heard
 }
 
-// guest is an agent, and what it had done when it was first seen to have left and come back.
+// guest is an agent with its progress when the test first saw that it had left and returned.
 type guest struct {
 	*testkit.Process
 	url      string
 	back     bool
 	accepted float64
-	again    bool // it has had an update accepted since
+	again    bool // whether an update has been accepted since its return
 }
 
-// heard is what an observer hears: the share of the agents that each gathering asks, and how many clients the broker
-// says that it has.
+// heard holds the observer's data: the share of agents that each gathering asks, and the number of clients at the
+// broker.
 type heard struct {
 	mu     sync.Mutex
 	shares []float64
-	fewest int // clients
+	fewest int // smallest number of clients
 }
 
-// from returns the shares from number n on.
+// from returns the shares from index n on.
 func (h *heard) from(n int) []float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.shares[n:])
 }
 
-// fewestFrom has the least number of clients counted from now on, and fewestClients returns it.
+// fewestFrom restarts the minimum of the number of clients, which fewestClients returns.
 func (h *heard) fewestFrom() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *crowd) start(t *testing.T) {
 	c.led = servedAt.FindStringSubmatch(c.lead.Await(t, "serving metrics"))[1]
 }
 
-// hear listens for as long as the test runs.
+// hear observes a broker until the end of the test.
 func hear(t *testing.T, broker string) *heard {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: broker, ClientID: "observer"})
@@ -162,7 +162,7 @@ func hear(t *testing.T, broker string) *heard {
 	return h
 }
 
-// returned counts the agents that have left, come back, and taken part in a round after that.
+// returned returns the number of agents that have left, returned, and then participated in a round.
 func (c *crowd) returned(t *testing.T) (n int) {
 	for _, g := range c.agents {
 		accepted := testkit.ScrapeMetric(t, g.url, `agentd_updates_settled_total{fate="folded"}`)
@@ -179,7 +179,7 @@ func (c *crowd) returned(t *testing.T) (n int) {
 	return n
 }
 
-// goesOn wants rounds and models without a gap, and none twice.
+// goesOn checks that rounds and model versions are consecutive.
 func goesOn(t *testing.T, all []runs.HistoryEntry) {
 	t.Helper()
 	for i := 1; i < len(all); i++ {
@@ -195,21 +195,21 @@ func goesOn(t *testing.T, all []runs.HistoryEntry) {
 	}
 }
 
-// openCrowd is a crowd at a Mosquitto that says every second how many clients it has.
+// openCrowd returns a crowd on a Mosquitto that publishes its number of clients every second.
 func openCrowd(t *testing.T) *crowd {
 	t.Helper()
 	return newCrowd(t, brokers.OpenMosquitto(t, "sys_interval 1"))
 }
 
-// TestSomeRespond has an agent leave, come back and take part; see respond.
+// TestSomeRespond checks that an agent leaves, returns and participates; see respond.
 func TestSomeRespond(t *testing.T) {
 	t.Parallel()
 	openCrowd(t).respond(t, 1)
 }
 
-// respond waits until so many agents have left, come back and taken part, and kills the coordinator meanwhile, which
-// then asks as many as before, and not as many as the list would have it ask. It finds an agent that is away, and wants
-// it to say so and to be well; and those that have left to leave nothing behind at the broker.
+// respond waits until this many agents have left, returned and participated, and kills the coordinator meanwhile. The
+// restarted coordinator must keep its estimate of the number of agents. An absent agent must be healthy, and stopped
+// agents must leave no retained presence.
 func (c *crowd) respond(t *testing.T, many int) {
 	testkit.Until(t, "5 rounds", func() bool { return c.seen.last().Round >= 5 })
 	c.lead.Kill()
@@ -219,7 +219,7 @@ func (c *crowd) respond(t *testing.T, many int) {
 		fmt.Sprintf("%d agents have left, come back and taken part", many),
 		func() bool { return c.returned(t) >= many })
 	c.heard.fewestFrom()
-	testkit.Until(t, "the broker has fewer clients", func() bool { // the coordinator and the observer are two of them
+	testkit.Until(t, "the broker has fewer clients", func() bool { // including the coordinator and the observer
 		return c.heard.fewestClients() <= crowdThere+2-max(1, many/2)
 	})
 	c.checkEstimate(t, before)
@@ -235,11 +235,11 @@ func (c *crowd) respond(t *testing.T, many int) {
 	}
 }
 
-// checkEstimate wants the agents that come while a round gathers to be estimated, which are fewer than all, also by a
-// coordinator that was killed after it had asked so many times.
+// checkEstimate checks that the coordinator estimates the number of running agents, which is less than the number of
+// listed agents. A restarted coordinator must keep its estimate.
 func (c *crowd) checkEstimate(t *testing.T, before int) {
 	t.Helper()
-	const wanted = 1.3 * 4 // by the documents; round.gather.respond.target is 4
+	const wanted = 1.3 * 4 // as documented; round.gather.respond.target is 4
 	all := c.heard.from(0)
 	if first := wanted / crowdListed; math.Abs(all[0]-first) > 1e-6 {
 		t.Errorf("at first %g of the agents are asked, want %g: by those listed", all[0], first)
@@ -257,7 +257,7 @@ func (c *crowd) checkEstimate(t *testing.T, before int) {
 	}
 }
 
-// checkAway finds an agent that is away, and says so.
+// checkAway finds an agent that is away, and checks its status, doctor and readiness.
 func (c *crowd) checkAway(t *testing.T) {
 	t.Helper()
 	var id string

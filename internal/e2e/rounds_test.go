@@ -2,18 +2,18 @@ package e2e
 
 import "github.com/fedmesh/fedmesh/coordinator/runs"
 
-// rounds follows the history of a coordinator: its log leaves out what comes too often.
+// rounds reads the history of a coordinator. It does not use the log, which omits frequent messages.
 type rounds struct {
 	dir  string
-	read int64 // bytes
+	read int64 // number of bytes read
 	all  []runs.HistoryEntry
 }
 
-// last reads what is new, and returns the newest round; the zero entry if there is none.
+// last reads new entries and returns the newest, or the zero entry if the history is empty.
 func (r *rounds) last() (newest runs.HistoryEntry) {
 	for entry, err := range runs.ReadHistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
-			break // there is none yet
+			break // the file does not exist yet
 		}
 		r.all = append(r.all, entry)
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestSelfTest runs both programs on brokers that carry the largest messages,
-// swallow them, and hang up on them. The test's times follow the keepalive:
-// short where silence is waited for, long where it would be a wrong answer.
+// TestSelfTest runs both programs on brokers that forward, discard or reject the largest messages. The keepalive
+// determines the durations: it is short if the test waits for silence, and otherwise long.
 func TestSelfTest(t *testing.T) {
 	for name, c := range map[string]struct{ line, keepAlive, want string }{
 		"good": {"", "10s", "DEBUG broker carries the largest messages"},

@@ -19,11 +19,11 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// side is a federation beside another, with agents of the same names.
+// side is one of two federations whose agents have the same names.
 type side struct {
 	*federation
 	name   string
-	column int // that the agents learn to copy
+	column int // column that the agents learn to copy
 	lead   *testkit.Process
 	all    []*testkit.Process
 }
@@ -47,7 +47,7 @@ func newSide(t *testing.T, name, url string, column int) *side {
 	return s
 }
 
-// rules are those that the coordinator writes for Mosquitto.
+// rules returns the access rules that the coordinator generates for Mosquitto.
 func (s *side) rules(t *testing.T) string {
 	return programs.MustRun(t, "coordinator", "acl", "--config", s.Path("coordinator.yaml"), "--set",
 		"federation="+s.name)
@@ -61,7 +61,7 @@ func (s *side) users() []string {
 	return users
 }
 
-// start starts everyone, with what proves who they are.
+// start starts all programs with their credentials.
 func (s *side) start(t *testing.T, proof func(user string) []string) {
 	for _, user := range s.users() {
 		id := strings.TrimPrefix(user, s.name+"-")
@@ -81,7 +81,7 @@ func (s *side) start(t *testing.T, proof func(user string) []string) {
 	}
 }
 
-// check looks at the model: it has learned from this side's agents alone.
+// check checks that the model was learned from this side's agents only.
 func (s *side) check(t *testing.T) {
 	t.Helper()
 	s.lead.Await(t, "run finished version=3")
@@ -110,9 +110,8 @@ func (s *side) check(t *testing.T) {
 	}
 }
 
-// TestTwoFederations has two federations with the same names of agents and
-// coordinators on one Mosquitto with our files, with passwords and with
-// certificates.
+// TestTwoFederations runs two federations with the same names of agents and coordinators on one Mosquitto with the
+// shipped files, once with passwords and once with certificates.
 func TestTwoFederations(t *testing.T) {
 	t.Run("passwords", func(t *testing.T) {
 		t.Parallel()

@@ -11,16 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestSlowLink trains over links of 20 kB/s with the usual settings, and over
-// one of 4 kB/s with what its rate needs. Nobody loses the broker, and hardly
-// anything travels twice, though a model takes longer than a credit lasts.
+// TestSlowLink trains over links of 20 kB/s with default settings, and over a link of 4 kB/s with adapted settings. No
+// program may lose its connection, and few bytes may be sent twice, although a model transfer outlasts a credit.
 func TestSlowLink(t *testing.T) {
 	for _, tt := range []struct {
 		rate, hidden int
 		settings     []string
 	}{
-		{20_000, 330, nil}, // 440 kB: 22 s down and 22 s up
-		{5000, 150, []string{"broker.min_rate=5kB", "broker.keep_alive=105s"}}, // 93 kB: 19 s and 19 s, and two chunks
+		{20_000, 330, nil}, // 440 kB: 22 s down, 22 s up
+		{5000, 150, []string{"broker.min_rate=5kB", "broker.keep_alive=105s"}}, // 93 kB: 19 s down, 19 s up, two chunks
 	} {
 		t.Run(fmt.Sprint(tt.rate), func(t *testing.T) {
 			t.Parallel()

@@ -18,18 +18,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stochastic is the bilinear network of 2nd-order (40) with mini-batches, noise
-// and stragglers, and a number of local steps that no clock decides.
+// stochastic is a task with a bilinear network as in 2nd-order (40), with mini-batches, noise and stragglers. The
+// number of local steps does not depend on the clock.
 const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: {constant: 0.05}, batch_size: 5,
   response: {probability: 0.5}, gradient_noise: {law: laplace, variance: 0.01}, steps: {budget: 10s, min: 5, max: 5},
   model: {kind: mlp, hidden: [3], activation: identity, risk: logistic, bias: false, ridge: 0.1}}`
 
-// TestStochasticGradients: programs and broker leave nothing to chance but what
-// the seed decides. The model is that of the plain loop, to the bit.
+// TestStochasticGradients checks that all randomness comes from the seed: the model equals the result of a plain loop,
+// bit for bit.
 func TestStochasticGradients(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
-	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of the fold
+	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of aggregation
 	var list strings.Builder
 	for i, id := range ids {
 		data[id] = classes(30 + 7*i)
@@ -64,7 +64,7 @@ func TestStochasticGradients(t *testing.T) {
 	}
 }
 
-// plainLoop is federated averaging of all agents, three rounds, without any host.
+// plainLoop computes three rounds of federated averaging over all agents without any host.
 func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, rows map[string]string) []float32 {
 	t.Helper()
 	must := func(err error) {
@@ -98,7 +98,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, 
 	return w
 }
 
-// classes returns rows of two classes, on either side of a line.
+// classes returns rows of two classes that a line separates.
 func classes(rows int) string {
 	var b strings.Builder
 	b.WriteString("a,b,y\n")

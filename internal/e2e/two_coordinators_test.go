@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestTwoCoordinators starts a coordinator on an older copy of the state folder beside the one that leads: it ends with
-// exit status 78 and the cause, and the other one goes on. When that has stopped, the copy leads after a restore.
+// TestTwoCoordinators starts a second coordinator on an older copy of the state folder. It must exit with status 78 and
+// the cause, while the first one continues. After the first has stopped, the copy leads after a restore.
 func TestTwoCoordinators(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -49,7 +49,7 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 	second = f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Await(t, "round closed")
-	lead = f.Daemon(t, "coordinator", "coordinator") // now its folder is the one that is behind
+	lead = f.Daemon(t, "coordinator", "coordinator") // now this folder is the older one
 	lead.Wait(t, 78)
 	second.Stop(t, syscall.SIGTERM, 0)
 	testkit.StopAll(t, agents...)

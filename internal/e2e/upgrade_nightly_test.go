@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestUpgrade takes a federation of the last release to the present version and back, with the power cut at each
-// change, in both orders: the coordinator first, and the agents first.
+// TestUpgrade upgrades a federation from the last release and downgrades it again, with a power cut at each change. It
+// tests both orders: coordinator first, and agents first.
 func TestUpgrade(t *testing.T) {
 	release := testkit.LastRelease(root)
 	old := testkit.BuildEarlier(t, root, release)
@@ -21,14 +21,14 @@ func TestUpgrade(t *testing.T) {
 		f := newFleet(t)
 		f.run(t, old, append(fleetIDs, "")...)
 		f.versions(t, 4)
-		f.step(t, programs, "")      // the new coordinator leads agents of the last release
-		f.step(t, programs, half...) // and of both
+		f.step(t, programs, "")      // new coordinator, all agents of the last release
+		f.step(t, programs, half...) // agents of both versions
 		f.mixed(t, 2)
-		f.step(t, programs, rest...) // all are new
+		f.step(t, programs, rest...) // all agents new
 		f.mixed(t, 0)
-		f.step(t, old, half...) // some go back
-		f.step(t, old, "")      // the coordinator too
-		f.step(t, programs, "") // and forward again
+		f.step(t, old, half...) // downgrade of some agents
+		f.step(t, old, "")      // downgrade of the coordinator
+		f.step(t, programs, "") // upgrade again
 	})
 	t.Run("agents first", func(t *testing.T) {
 		f := newFleet(t)
@@ -42,7 +42,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// step replaces programs by those of a version, on the same folders, and wants the run to go on.
+// step replaces programs by programs of another version on the same folders, and checks that the run continues.
 func (f *fleet) step(t *testing.T, of testkit.Programs, ids ...string) {
 	t.Helper()
 	f.kill(ids...)
@@ -51,7 +51,7 @@ func (f *fleet) step(t *testing.T, of testkit.Programs, ids ...string) {
 	f.unharmed(t)
 }
 
-// mixed wants the list of devices to name the version of each.
+// mixed checks that the list of devices shows the version of each device.
 func (f *fleet) mixed(t *testing.T, old int) {
 	t.Helper()
 	text := programs.MustRun(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"))

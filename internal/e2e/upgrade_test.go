@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// fleet is a federation whose programs are of several versions.
+// fleet is a federation whose programs may have different versions.
 type fleet struct {
 	*federation
 	agents map[string]*testkit.Process
@@ -21,7 +21,7 @@ type fleet struct {
 
 var fleetIDs = []string{"four", "one", "three", "two"}
 
-// newFleet writes the files of a fleet. Every key whose default has changed since the first version is given.
+// newFleet writes the files of a fleet. It sets every key whose default has changed since the first version.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{federation: newFederation(t, brokers.OpenMosquitto(t)), agents: map[string]*testkit.Process{}}
@@ -37,7 +37,7 @@ func (f *fleet) configure(t *testing.T, list string) {
 		list, "{participants: 4, quorum: 4, deadline: 20s, gather: {target: 4, minimum: 4, within: 20s, spread: 10ms}}")
 }
 
-// run starts an agent, or the coordinator for "", of a version.
+// run starts agents of a version, or its coordinator if an id is "".
 func (f *fleet) run(t *testing.T, of testkit.Programs, ids ...string) {
 	t.Helper()
 	with := *f.Federation
@@ -51,7 +51,7 @@ func (f *fleet) run(t *testing.T, of testkit.Programs, ids ...string) {
 	}
 }
 
-// kill cuts the power of the coordinator, for "", and of agents.
+// kill kills agents, or the coordinator if an id is "", as a power cut would.
 func (f *fleet) kill(ids ...string) {
 	for _, id := range ids {
 		if id == "" {
@@ -62,7 +62,7 @@ func (f *fleet) kill(ids ...string) {
 	}
 }
 
-// versions waits until the run has got some models more, all of one run and made with all agents.
+// versions waits for a number of further models. It checks that they belong to one run and include all agents.
 func (f *fleet) versions(t *testing.T, more int) (last uint64) {
 	t.Helper()
 	before := len(f.rounds(t))
@@ -83,7 +83,7 @@ type closed struct {
 	Outcome      string
 }
 
-// rounds are the rounds that were closed.
+// rounds returns the closed rounds.
 func (f *fleet) rounds(t *testing.T) (all []closed) {
 	t.Helper()
 	text, err := os.ReadFile(f.Path("state/history.jsonl"))
@@ -93,7 +93,7 @@ func (f *fleet) rounds(t *testing.T) (all []closed) {
 	for line := range strings.Lines(string(text)) {
 		var r closed
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			continue // it is being written
+			continue // the line is incomplete
 		}
 		if r.Outcome == "closed" && !slices.Contains(all, r) {
 			all = append(all, r)
@@ -102,7 +102,7 @@ func (f *fleet) rounds(t *testing.T) (all []closed) {
 	return all
 }
 
-// unharmed wants no error in any log.
+// unharmed checks that no log contains an error.
 func (f *fleet) unharmed(t *testing.T) {
 	t.Helper()
 	for _, p := range f.agents {

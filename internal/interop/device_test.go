@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestDevicesLeave has three of examples/device.py of which one is drawn to train in each round, and of which only some
-// answer: each leaves the broker, comes back and takes part. Then the broker keeps none of their presences.
+// TestDevicesLeave runs three devices with examples/device.py. One device is drawn per round, and only some respond:
+// each device leaves the broker, returns and participates. Finally the broker must retain none of their presences.
 func TestDevicesLeave(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
@@ -53,14 +53,14 @@ func TestDevicesLeave(t *testing.T) {
 	if strings.Contains(log, `"msg":"agent declined"`) || strings.Contains(log, "abandoned") {
 		t.Error(log)
 	}
-	for line := range strings.Lines(log) { // an online that is retained for a moment yet may come behind the offline
+	for line := range strings.Lines(log) { // a previously retained "online" may arrive after "offline"
 		if strings.Contains(line, `"msg":"message dropped"`) && !strings.Contains(line, `"reason":"replayed"`) {
 			t.Error(line)
 		}
 	}
 }
 
-// TestDevice has examples/device.py, which is no agentd, train beside agentd with examples/logistic.py.
+// TestDevice trains with one device that runs examples/device.py, and others that run agentd with examples/logistic.py.
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)

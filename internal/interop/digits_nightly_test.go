@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestDigits has three agentds train a network of scikit-learn, each on its third of the digits: examples/digits.py
-// over Mosquitto. It tells digits that no device has trained on.
+// TestDigits trains a scikit-learn network on three agentds, each with a third of the digits (examples/digits.py, over
+// Mosquitto). The model must recognise digits on which no device has trained.
 func TestDigits(t *testing.T) {
 	x := findTools(t)
 	f := testkit.NewFederation(t, x.programs, "digits", brokers.OpenMosquitto(t))

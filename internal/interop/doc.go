@@ -1,9 +1,9 @@
-// Package interop holds docs/PROTOCOL.md against the code. fedmesh.agent of packaging/python is an agent in Python,
-// written from that page and sharing no code with this module. The tests let it take part in federations beside agentd,
-// under the real coordinator and a real broker, and selftest.py holds it against the golden files of package wire. It
-// is also an example to begin with in other languages.
+// Package interop checks docs/PROTOCOL.md against the code. fedmesh.agent in packaging/python is an agent in Python
+// that was written from that page and shares no code with this module. The tests run it in federations together with
+// agentd, under the real coordinator and a real broker. selftest.py checks it against the golden files of package wire.
+// It is also an example for implementations in other languages.
 //
-// The other tests of packaging/python are here, too: its trainers under agentd, against agentd's own learner.
+// Other tests of packaging/python are here as well: its trainers under agentd, compared with agentd's own learner.
 //
-// The package has tests only; nothing imports it.
+// The package contains tests only.
 package interop

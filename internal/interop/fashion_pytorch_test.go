@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFashion has three agentds train a convolutional network of PyTorch on Fashion-MNIST: examples/fashion.py over
-// Mosquitto. It tells images that no device has trained on. tools/python.sh runs it, which has PyTorch from PyPI.
+// TestFashion trains a convolutional PyTorch network on Fashion-MNIST with three agentds (examples/fashion.py, over
+// Mosquitto). The model must classify images on which no device has trained. tools/python.sh runs it with PyTorch from
+// PyPI.
 func TestFashion(t *testing.T) {
 	x := findTools(t)
 	python := findPython(t, "numpy", "torch")

@@ -15,10 +15,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// client is what fedmesh.agent imports.
+// client lists the Python modules that fedmesh.agent imports.
 var client = []string{"numpy", "paho.mqtt.client", "cryptography"}
 
-// tools are what the tests run.
+// tools holds the external programs of the tests.
 type tools struct {
 	programs testkit.Programs
 	python   string
@@ -28,13 +28,14 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", ".."), &programs)) }
 
-// findTools finds what is not ours. Without a program it skips the test, but not in CI.
+// findTools finds the external programs. If one is missing it skips the test, but fails in CI.
 func findTools(t *testing.T) tools {
 	t.Helper()
 	return tools{python: findPython(t, client...), programs: programs}
 }
 
-// findPython returns a Python that has these modules: Debian's has, another one earlier in PATH perhaps not.
+// findPython returns a Python interpreter with these modules. Debian's interpreter has them; another one earlier in
+// PATH may not.
 func findPython(t *testing.T, modules ...string) string {
 	t.Helper()
 	if testing.Short() {
@@ -57,8 +58,8 @@ func missing(t *testing.T, what string) {
 	t.Skip(what + " is not installed; `make deps` installs it")
 }
 
-// problem is what a federation learns: y = intercept + Σ slopes_j x_j, where the features beyond the slopes mean
-// nothing. task holds further keys of the coordinator's section task.
+// problem is a regression task y = intercept + Σ slopes_j x_j, where features beyond the slopes have no influence. task
+// contains further keys of the section task.
 type problem struct {
 	features     []string
 	slopes       []float64
@@ -67,7 +68,8 @@ type problem struct {
 	task         string
 }
 
-// data returns an agent's rows as CSV. The columns are in another order than the features, and one is of no use.
+// data returns an agent's rows as CSV. The columns are in a different order than the features, and one column is
+// unused.
 func (p *problem) data(seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var s strings.Builder
@@ -86,14 +88,14 @@ func (p *problem) data(seed uint64) string {
 	return s.String()
 }
 
-// federation is three agents, named a, b and python, under a coordinator.
+// federation is a coordinator with three agents, named a, b and python.
 type federation struct {
 	*testkit.Federation
 	coordinator, python *testkit.Process
 }
 
-// start runs a federation that needs all its agents. seeds are those of their data. At the end of the test each process
-// must end when it is told to, and without an error.
+// start starts a federation that requires all its agents. seeds are the seeds of the agents' data. At the end of the
+// test each process must stop on request without an error.
 func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federation {
 	t.Helper()
 	f := &federation{Federation: testkit.NewFederation(t, x.programs, "interop", brokers.OpenMosquitto(t))}
@@ -131,7 +133,8 @@ func endsWell(t *testing.T, p *testkit.Process) {
 	t.Cleanup(func() { p.Stop(t, syscall.SIGTERM, 0) })
 }
 
-// await returns when the run is finished, and fails the test if anything on the way was not smooth.
+// await waits for the end of the run, and fails the test if a message was dropped, an agent declined or a round was
+// abandoned.
 func (f *federation) await(t *testing.T) {
 	t.Helper()
 	f.coordinator.Await(t, `"msg":"run finished"`)
@@ -148,7 +151,7 @@ type event struct {
 	Norm, Risk      float64
 }
 
-// events returns the lines of the coordinator's log with one of the messages.
+// events returns the lines of the coordinator's log that have one of the messages.
 func (f *federation) events(t *testing.T, msgs ...string) (found []event) {
 	t.Helper()
 	for line := range strings.Lines(f.coordinator.Log()) {

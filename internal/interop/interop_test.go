@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestGoldenFiles lets the client read, verify, write and damage the golden messages.
+// TestGoldenFiles makes the client read, verify, write and damage the golden messages.
 func TestGoldenFiles(t *testing.T) {
 	cmd := exec.Command(findPython(t, client...), "-B", "selftest.py",
 		filepath.Join("..", "..", "wire", "testdata", "golden"))
@@ -25,14 +25,15 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestPythonAgent runs federations that cannot close a round without the Python client.
+// TestPythonAgent runs federations that require the Python client to close a round.
 func TestPythonAgent(t *testing.T) {
 	x := findTools(t)
 	t.Run("inline", x.testInline)
 	t.Run("chunks", x.testChunks)
 }
 
-// testInline has messages so small that models and updates ride in them, and learns a known relation.
+// testInline trains on messages so small that they contain models and updates inline, and checks the learned
+// coefficients.
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
 		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200,
@@ -53,22 +54,22 @@ func (x *tools) testInline(t *testing.T) {
 	}
 }
 
-// testChunks has a task and a model that are pulled, the task in more chunks than may be asked for at a time, and
-// updates of which chunks go ahead of credit. The client has the rows of agent a, so what it sends must be as long.
+// testChunks pulls a task and a model in chunks. The task has more chunks than may be requested at once, and some
+// update chunks are sent before a credit. The client has agent a's rows, so its update must have the same length.
 func (x *tools) testChunks(t *testing.T) {
 	p := &problem{
 		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
 		task: "  batch_size: 0\n  step_size: {constant: 3e-4}\n  steps: {budget: 10s, min: 2, max: 2}\n",
 	}
 	for j := range 15400 {
-		// short names: they go on a command line
+		// short names, since they are passed on a command line
 		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16))
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 1})
 	f.await(t)
 	f.checkAccepted(t, 1+p.rounds)
 	for _, want := range []string{
-		// the task, the same with means, the models
+		// the task, the task with means, and the models
 		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks",
 		"round 1: 4 chunks go ahead", "round 1: credit for 1 chunks", "round 2: 2 chunks go ahead",
 		"round 3: 2 chunks go ahead",
@@ -91,8 +92,8 @@ func (x *tools) testChunks(t *testing.T) {
 	}
 }
 
-// checkAccepted wants rounds 1 to last, each closed with the updates of all three agents, and the client to know that
-// its own was accepted.
+// checkAccepted checks that rounds 1 to last closed with the updates of all three agents, and that the client received
+// the acceptance of its own.
 func (f *federation) checkAccepted(t *testing.T, last int) {
 	t.Helper()
 	closed := f.events(t, "round closed")

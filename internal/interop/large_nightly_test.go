@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// largeElements is as many float32 as 100 MB hold.
+// largeElements is the number of float32 values in 100 MB.
 const largeElements = 25_000_000
 
 // adding is a trainer that adds 1 to each parameter in each step.
@@ -39,11 +39,11 @@ class Adding(Trainer):
         return {"w": np.zeros(25_000_000, np.float32)}
 `
 
-// mostResident is how much memory agentd and the coordinator may have at most, in models: 5.1 and 6.2 were measured.
+// mostResident is the memory limit of each daemon in multiples of the model; 5.1 and 6.2 were measured.
 var mostResident = map[string]float64{"agentd": 6.5, "coordinator": 8}
 
-// TestLarge has two devices train a model of 100 MB, whose program adds a constant: over Mosquitto each round adds that
-// to each parameter, exactly. The daemons' memory is bounded.
+// TestLarge trains a model of 100 MB on two devices whose program adds a constant. Each round must add exactly this
+// constant to each parameter, and the daemons' memory must stay bounded.
 func TestLarge(t *testing.T) {
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "adding:Adding")
 	f := testkit.NewFederation(t, x.programs, "large", brokers.OpenMosquitto(t))
@@ -78,7 +78,7 @@ func TestLarge(t *testing.T) {
 			}
 		}
 	}
-	lead.Stop(t, syscall.SIGTERM, 0) // then the last model is in the archive
+	lead.Stop(t, syscall.SIGTERM, 0) // after that the last model is in the archive
 	export := f.Path("exported.safetensors")
 	x.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
 	file, err := os.ReadFile(export)

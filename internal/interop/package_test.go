@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// TestPackage runs those tests of packaging/python that need no more than numpy and what fedmesh.agent imports.
-// `tools/python.sh all` runs the others, too, against a wheel.
+// TestPackage runs the tests of packaging/python that need only numpy and the imports of fedmesh.agent.
+// `tools/python.sh all` also runs the others, against a wheel.
 func TestPackage(t *testing.T) {
 	t.Parallel()
 	python := findPython(t, append([]string{"pytest"}, client...)...)
 	folder := filepath.Join("..", "..", "packaging", "python")
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			_, err = os.Stat(path) // so that go test runs this again after a change
+			_, err = os.Stat(path) // go test reruns this test if the file changes
 		}
 		return err
 	})

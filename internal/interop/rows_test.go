@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// growing is a trainer whose rows come after its fit has been answered. It predicts the sum of its parameters. With a
-// name of a file it ends in its first fit.
+// growing is a trainer that receives new rows after each fit. It predicts the sum of its parameters. If it is given a
+// file name, it crashes in its first fit.
 const growing = `
 import os
 import numpy as np
@@ -49,7 +49,7 @@ class Growing(Trainer):
         return {"x": np.ones(3)}
 `
 
-// startGrowing starts the coordinator of a task that the program trains, and its device a.
+// startGrowing starts the coordinator of a task for the program, and device a.
 func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round string) (lead, device *testkit.Process) {
 	t.Helper()
 	f.ConfigureCoordinator(t,
@@ -64,8 +64,8 @@ func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round stri
 	return lead, device
 }
 
-// TestNewRows has a coordinator wait for rows that no round has used, which a program has only between rounds. What the
-// program predicts with each model is published.
+// TestNewRows checks that a coordinator waits for unused rows, which the program receives only between rounds, and that
+// the program's predictions are published.
 func TestNewRows(t *testing.T) {
 	t.Parallel()
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing")

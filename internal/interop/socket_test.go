@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// serve has the example run by itself at a socket, and returns once it listens. The test's end kills it.
+// serve starts the example as a server on a socket, and returns when it listens. It is killed at the end of the test.
 func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(e.program[0], slices.Insert(slices.Clone(e.program[1:]), 3, "--socket", path)...)
@@ -26,7 +26,7 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have ended
 		_ = cmd.Wait()
 	})
 	lines := bufio.NewScanner(said)
@@ -39,8 +39,8 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 	return nil
 }
 
-// TestSocket has a device train with a program that runs by itself. It ends in its first local step, which costs a
-// round, and is started again: the device goes on with that.
+// TestSocket trains with a program that runs separately and serves a socket. It crashes in its first local step, which
+// costs one round. After its restart the device continues with it.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing", "crashed")

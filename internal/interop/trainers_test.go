@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// logistic is a trainer in Python: the full gradient of logistic regression, as agentd's own has it. In its first fit
-// on device c it ends, as a program does that has a bug.
+// logistic is a trainer in Python that computes the full gradient of logistic regression, as agentd's learner does. On
+// device c it crashes in its first fit.
 const logistic = `
 import os, sys
 import numpy as np
@@ -62,9 +62,9 @@ class Logistic(Trainer):
         return {"layer0.weight": np.zeros((1, 2)), "layer0.bias": np.zeros(1)}
 `
 
-// TestTrainers has three devices train a logistic regression with a program in Python, and three others with agentd's
-// own learner: over Mosquitto, with the same data, the models are the same. One program crashes on the way, which costs
-// a round, or, where devices mix, a second. One device may be fedmesh.agent instead of agentd.
+// TestTrainers trains a logistic regression with a Python program on three devices, and with agentd's learner on three
+// others. With the same data the models must be equal. One program crashes, which costs a round, or a second if devices
+// mix. One device may be fedmesh.agent instead of agentd.
 func TestTrainers(t *testing.T) {
 	t.Parallel()
 	x, python := findTools(t), findPython(t, "numpy")
@@ -80,7 +80,7 @@ func TestTrainers(t *testing.T) {
 			ends:  "trainer ended"},
 		"agent": {round: "participants: 3, quorum: 3", wire: "b",
 			ends: `err="trainer logistic: the program has ended"`},
-		// The bias is each device's own: the model that is shared has the weights alone.
+		// The bias is personal: devices share only the weights.
 		"personal": {round: "participants: 3, quorum: 3", task: ", personal: {layers: [layer0.bias]}", own: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,16 +90,16 @@ func TestTrainers(t *testing.T) {
 	}
 }
 
-// agreement is two federations that come to the same: with programs, and without.
+// agreement describes two federations that must learn the same model: one with programs, and one without.
 type agreement struct {
 	tools
 	python, source string
-	task           string // further keys
-	round          string // keys
-	agent, mesh    string // sections
-	wire           string // the device that is fedmesh.agent, with the trainer in its process, in the place of agentd
-	ends           string // what a device logs whose program has crashed; empty if none is to crash
-	own            int    // parameters that stay on the devices
+	task           string // further keys of the section task
+	round          string // keys of the section round
+	agent, mesh    string // configuration sections
+	wire           string // device that runs fedmesh.agent instead of agentd, with the trainer in the same process
+	ends           string // log message of a device whose program has crashed; empty if none crashes
+	own            int    // number of personal parameters
 }
 
 func (c *agreement) try(t *testing.T) {
@@ -144,7 +144,7 @@ func (c *agreement) try(t *testing.T) {
 	}
 }
 
-// play plays the protocol with the program, and with one that speaks otherwise.
+// play checks the protocol with the program, and with a program that violates it.
 func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, program []string) {
 	f.Write(t, "a.csv", classes(0))
 	shown := c.checkTrainer(t, f, initial, c.source, program, 0)
@@ -161,8 +161,8 @@ func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, pr
 	}
 }
 
-// model runs a federation to its end, and returns its model. task and device are the beginning of the task, and a
-// section of each device's; watch is called once all run.
+// model runs a federation to its end and returns its model. task is the beginning of the task, and device a
+// configuration section of each device. watch is called once all programs run.
 func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device string,
 	watch func(agents []*testkit.Process)) []float64 {
 	ids, keys := []string{"a", "b", "c"}, ""
@@ -170,7 +170,7 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 		keys += f.AddAgent(t, id, classes(uint64(i)))
 		configure(t, f, id, device+c.agent)
 	}
-	evaluation, evaluates := "", device != "" && c.wire == "" // fedmesh.agent does not
+	evaluation, evaluates := "", device != "" && c.wire == "" // fedmesh.agent does not evaluate
 	if evaluates {
 		evaluation = ", evaluation: {every: 2, min_rows: 40}"
 	}
@@ -194,18 +194,18 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	export := f.Path("exported.safetensors")
 	c.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
 	w := parametersOf(t, export, "layer0.weight", "layer0.bias")
-	if evaluates { // agentd holds rows out, the program evaluates the model on all that it has
+	if evaluates { // agentd holds rows out; the program evaluates on all rows
 		c.evaluated(t, lead, w)
 	}
 	return w
 }
 
-// evaluated wants the programs to have evaluated the last model: what they say together is what one makes of it who has
+// evaluated checks the evaluation of the last model by the programs. The combined result must equal the evaluation on
 // the rows of all devices.
 func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) {
 	t.Helper()
 	said := "agents have evaluated a model on the rows that they hold out version=6 agents=3 present=3 rows=120 risk="
-	if c.own > 0 { // the biases are on the devices
+	if c.own > 0 { // the biases stay on the devices
 		lead.Await(t, said)
 		return
 	}
@@ -226,7 +226,7 @@ func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) 
 	lead.Await(t, fmt.Sprintf("%s%.4g accuracy=%.4g", said, risk, float64(right)/120))
 }
 
-// TestExample has agentd look at examples/logistic.py of the Python package.
+// TestExample runs `agentd trainer check` on examples/logistic.py of the Python package.
 func TestExample(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
@@ -246,7 +246,7 @@ func TestExample(t *testing.T) {
 
 // example is a trainer of packaging/python/examples.
 type example struct {
-	path    string // Python's
+	path    string // path of the Python interpreter
 	program []string
 }
 
@@ -260,14 +260,13 @@ func newExample(t *testing.T, python string, target ...string) *example {
 		append([]string{python, "-B", "-m", "fedmesh.trainer"}, target...)}
 }
 
-// trainers is the section of agentd.yaml for the example, under a name that tasks have for it. Its libraries work with
-// one thread each: several at once would wait for each other.
+// trainers returns the trainers section of agentd.yaml for the example. Its libraries use one thread each, since
+// concurrent threads would delay each other.
 func (e *example) trainers(name, dir string) string {
 	return fmt.Sprintf("trainers: [{name: %s, command: [\"%s\"], dir: %s, env: [%q, OMP_NUM_THREADS=1]}]\n", name,
 		strings.Join(e.program, `", "`), dir, "PYTHONPATH="+e.path)
 }
 
-// configure adds sections to a device's configuration.
 func configure(t *testing.T, f *testkit.Federation, id, sections string) {
 	t.Helper()
 	text, err := os.ReadFile(f.Path(id + ".yaml"))
@@ -289,7 +288,7 @@ func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) 
 	return string(out)
 }
 
-// initial writes the example's first model.
+// initial writes the example's initial model and returns its path.
 func (e *example) initial(t *testing.T, f *testkit.Federation) string {
 	t.Helper()
 	path := f.Path("initial.safetensors")
@@ -297,7 +296,7 @@ func (e *example) initial(t *testing.T, f *testkit.Federation) string {
 	return path
 }
 
-// checkTrainer plays the protocol with a program in the folder of a federation.
+// checkTrainer checks the trainer protocol of a program in the folder of a federation.
 func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, source string, program []string,
 	code int) string {
 	t.Helper()
@@ -310,7 +309,7 @@ func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, sourc
 	return string(out)
 }
 
-// classes are rows of two features and a class, which they do not quite tell.
+// classes returns rows of two features and a class that depends on them with noise.
 func classes(seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var b strings.Builder
@@ -326,7 +325,7 @@ func classes(seed uint64) string {
 	return b.String()
 }
 
-// parametersOf are those of a model's file, of tensors in that order.
+// parametersOf returns the parameters in a model file, in the order of the tensor names.
 func parametersOf(t *testing.T, path string, names ...string) (all []float64) {
 	t.Helper()
 	file, err := os.ReadFile(path)

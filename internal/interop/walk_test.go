@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// walk is a trainer in Python whose step goes the way from w to its goal, 1 to 2, by the share that is the step size:
-// what a federation comes to is known. Its rows become more in each fit.
+// walk is a trainer in Python whose parameters w move towards their goals 1 to 2. Each step covers the fraction given
+// by the step size, so the result is known. Each fit adds rows.
 const walk = `
 import os
 import numpy as np
@@ -43,15 +43,15 @@ class Walk(Trainer):
         return {"w": np.zeros_like(self.goal)}
 `
 
-// walker is one device with that trainer.
+// walker is a federation of one device with the trainer walk.
 type walker struct {
 	tools
 	e       *example
-	initial string // of f
+	initial string // initial model of f
 	f       *testkit.Federation
 }
 
-// newWalker makes a federation of the device one, whose trainer gets the arguments after its folder.
+// newWalker prepares a federation with device one, whose trainer receives the folder and the given arguments.
 func newWalker(t *testing.T, arguments ...string) *walker {
 	t.Helper()
 	w := &walker{tools: findTools(t)}
@@ -62,7 +62,7 @@ func newWalker(t *testing.T, arguments ...string) *walker {
 	return w
 }
 
-// lead writes the configuration of a federation that trains the walk; line is the device's in the list of keys.
+// lead writes the configuration of a federation that trains the walk. line is the device's line in the list of keys.
 func (w *walker) lead(t *testing.T, f *testkit.Federation, line, task, round string) {
 	t.Helper()
 	f.ConfigureCoordinator(t,
@@ -71,7 +71,8 @@ func (w *walker) lead(t *testing.T, f *testkit.Federation, line, task, round str
 			"minimum: 1, within: 60s, spread: 0s}, "+round+"}")
 }
 
-// run has the coordinator run to its end, and checks the newest model: of element i want is the share of its goal.
+// run runs the coordinator to its end, and checks the newest model. want(i) is the fraction of the goal that element i
+// has reached.
 func (w *walker) run(t *testing.T, f *testkit.Federation, want func(i int) float64, more ...string) {
 	t.Helper()
 	lead := f.Daemon(t, "coordinator", "coordinator", more...)
@@ -94,8 +95,8 @@ func (w *walker) check(t *testing.T, f *testkit.Federation, within float64, want
 	}
 }
 
-// TestSharedTrainer has a device in two federations with one trainer: each has a program of its own, and they do not
-// mix up their models.
+// TestSharedTrainer runs a device in two federations with the same trainer. Each federation must have its own trainer
+// process and its own model.
 func TestSharedTrainer(t *testing.T) {
 	t.Parallel()
 	w := newWalker(t, "5")
@@ -130,7 +131,7 @@ federations:
 	}
 }
 
-// device starts the device one of w.f, with further sections of agentd.yaml, and returns its line in the list of keys.
+// device starts device one of w.f with further sections of agentd.yaml, and returns its line in the list of keys.
 func (w *walker) device(t *testing.T, sections ...string) string {
 	t.Helper()
 	line := w.f.AddAgent(t, "one", "unused\n0\n")
@@ -139,20 +140,20 @@ func (w *walker) device(t *testing.T, sections ...string) string {
 	return line
 }
 
-// TestFromModel begins runs from a model of the run before, and from a file.
+// TestFromModel starts runs from a model of the previous run, and from a file.
 func TestFromModel(t *testing.T) {
 	t.Parallel()
 	w := newWalker(t, "5")
 	w.lead(t, w.f, w.device(t), "step_size: {constant: 0.5}", "rounds: 2")
 	left := func(steps float64) func(int) float64 { return func(int) float64 { return 1 - math.Pow(0.5, steps) } }
 	w.run(t, w.f, left(2))
-	w.run(t, w.f, left(3), "--from", "1") // two more rounds
+	w.run(t, w.f, left(3), "--from", "1") // two more rounds after model 1
 	w.f.MustRun(t, "coordinator", "model", "export", "--out", w.f.Path("third"), "--state-dir", w.f.Path("state"))
 	w.run(t, w.f, left(5), "--from", w.f.Path("third"))
 	w.run(t, w.f, left(2), "--new-run")
 }
 
-// TestPackedTrainer packs the updates of a trainer. What top_k keeps for the next round is right to the last bit.
+// TestPackedTrainer compresses the updates of a trainer. The error feedback of top_k must be exact to the last bit.
 func TestPackedTrainer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -161,7 +162,7 @@ func TestPackedTrainer(t *testing.T) {
 		want   func(i int) float64
 	}{
 		{"int8", 0.03, func(int) float64 { return 0.75 }},
-		// The last three in the first round; then three that have all of two rounds' way before them.
+		// Three elements are sent in the first round; then three that have accumulated two rounds.
 		{"top_k:0.3", 1e-6, func(i int) float64 { return []float64{0, 0, 0, 0, 1, 1, 1, 0.5, 0.5, 0.5}[i] }},
 	} {
 		t.Run(c.codec, func(t *testing.T) {

@@ -24,16 +24,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// answerTimeout is how long the coordinator has for its answer.
+// answerTimeout is the time limit for the coordinator's reply.
 const answerTimeout = 30 * time.Second
 
-// DeviceKeys are a device's: its own, and that of its certificate at the broker.
+// DeviceKeys are the private keys of a device.
 type DeviceKeys struct {
 	SigningKey ed25519.PrivateKey
 	TLSKey     *ecdsa.PrivateKey
 }
 
-// NewDeviceKeys makes keys.
+// NewDeviceKeys generates new keys.
 func NewDeviceKeys() (k DeviceKeys, err error) {
 	if _, k.SigningKey, err = ed25519.GenerateKey(nil); err == nil {
 		k.TLSKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func NewDeviceKeys() (k DeviceKeys, err error) {
 	return k, err
 }
 
-// Public returns the public parts.
+// Public returns the public keys.
 func (k *DeviceKeys) Public() (wire.SigningPublicKey, wire.TLSPublicKey, error) {
 	p, err := k.TLSKey.PublicKey.Bytes()
 	if err != nil {
@@ -50,7 +50,7 @@ func (k *DeviceKeys) Public() (wire.SigningPublicKey, wire.TLSPublicKey, error) 
 	return wire.SigningPublicKeyOf(k.SigningKey), wire.TLSPublicKey(p), nil
 }
 
-// signEnrolmentRequest makes the message for a connection with that binding.
+// signEnrolmentRequest returns the signed request for a connection with this channel binding.
 func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire.AgentID,
 	binding []byte) (*wire.EnrolmentRequest,
 	error) {
@@ -67,9 +67,9 @@ func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire
 	return j, err
 }
 
-// RequestAdmission asks the coordinator behind a URL to take the device in. Nothing is sent before the listener has
-// shown that it is the coordinator's, by the token's pin. It keeps the connection instead of using http.Client, because
-// the request signs the connection's TLS exporter.
+// RequestAdmission asks the coordinator at target to admit the device. Nothing is sent until the listener has proved
+// its identity with the token's pin. It uses its own connection instead of http.Client, because the request signs the
+// connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,
 	k *DeviceKeys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)
@@ -80,7 +80,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	defer cancel()
 	var root []byte
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
-		InsecureSkipVerify: true, // the pin says more than authorities and names, and needs no clock
+		InsecureSkipVerify: true, // the pin replaces authorities and names, and needs no clock
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
 			root, err = verifyPinnedRoot(s.PeerCertificates[0], token.Pin)
 			return err
@@ -107,7 +107,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	return verifyAdmission(answer, root, token, k)
 }
 
-// postEnrolmentRequest sends a request and returns the body of its answer.
+// postEnrolmentRequest sends a request and returns the body of the response.
 func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
 	r, err := http.NewRequest(http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -134,14 +134,14 @@ func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, 
 	return p, nil
 }
 
-// errPinMismatch is the answer to a listener that is not the coordinator's, or to a token of another federation.
+// errPinMismatch is returned if the listener is not the coordinator, or if the token belongs to another federation.
 var errPinMismatch = errors.New("this is not the coordinator that has made the token: its certificate does not " +
 	"carry the " +
 	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
 	"until they fit")
 
-// verifyPinnedRoot returns the root document in the certificate of a listener: it has the root key of the pin, and
-// names the key of the certificate.
+// verifyPinnedRoot returns the root document in a listener's certificate. It checks that the document has the pinned
+// root key and names the certificate's key.
 func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	for _, e := range c.Extensions {
 		_, text, is := bytes.Cut(e.Value, []byte(rootCommentPrefix))
@@ -165,20 +165,20 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	return nil, errPinMismatch
 }
 
-// A certificate's comment, netscape-comment, and what it begins with: as in coordinator/enrol.
+// OID and prefix of the certificate comment (netscape-comment), as in coordinator/enrol.
 const (
 	commentExtensionOID = "2.16.840.1.113730.1.13"
 	rootCommentPrefix   = "fedmesh root "
 )
 
-// VerifiedAdmission is what the coordinator has given, after all checks.
+// VerifiedAdmission is the coordinator's answer after all checks.
 type VerifiedAdmission struct {
 	wire.EnrolmentAnswer
 	Document      wire.RootDocument
-	EncodedAnswer []byte // of the Admission, as it came
+	EncodedAnswer []byte // encoding of the answer as received
 }
 
-// verifyAdmission checks an answer against the root document of the connection, and the device's keys.
+// verifyAdmission checks an answer against the root document of the connection and the device's keys.
 func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {
@@ -197,7 +197,7 @@ func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) 
 	return is, err
 }
 
-// CheckAdmission reports why an admission does not go with a pin and a device's keys.
+// CheckAdmission checks an answer against a pin and a device's keys.
 func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*VerifiedAdmission, error) {
 	d, err := wire.DecodeAndVerifyRootDocument(a.RootDocument)
 	if err != nil {
@@ -225,7 +225,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil
 }
 
-// joinRefusalError says what a refusal means, and what to do.
+// joinRefusalError returns an error that explains a refusal and its remedy.
 func joinRefusalError(r wire.EnrolmentRefusalReason) error {
 	const again = "; make another one there: coordinator enrol --device ID"
 	why := map[wire.EnrolmentRefusalReason]string{

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files of a device, beside its configuration.
+// The files of a device, in the folder of its configuration.
 const (
 	agentKeyFile   = "agent.key"
 	clientKeyFile  = "client.key"
@@ -29,8 +29,9 @@ const (
 	caCertFile     = "ca.crt"
 	rootFile       = "root"
 
-	usedTokenFile = "joined"  // the token that was used last: the public part of its key
-	pendingFolder = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
+	usedTokenFile = "joined" // the last used token, as the public part of its key
+	// Folder for files that are not in place yet: keys, the coordinator's answer, and their token.
+	pendingFolder = "joining"
 	answerFile    = "answer"
 	tokenFile     = "token"
 )
@@ -38,19 +39,20 @@ const (
 // packagedConfigDir is the folder in which a package's agentd looks for its files.
 const packagedConfigDir = "/etc/agentd"
 
-// DeviceSetup is a device that joins.
+// DeviceSetup describes a device that joins a federation.
 type DeviceSetup struct {
 	ConfigPath    string            // path of agentd.yaml
 	OwnerSettings map[string]string // keys that the device's owner sets, as on a command line
 	Token         wire.EnrolmentToken
-	Agent         wire.AgentID // for a token of any device; else that of the token
+	Agent         wire.AgentID // id of the device; required if the token is for any device
 	Disk          store.Disk
-	// RequestAdmission is the function Exchange, for the coordinator's address.
+	// RequestAdmission calls the function [RequestAdmission] with the coordinator's address.
 	RequestAdmission func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID,
 		k *DeviceKeys) (*VerifiedAdmission,
 		error)
 
-	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
+	// SkippedSettings lists settings from the coordinator that this build does not know or leaves to the device's
+	// owner.
 	SkippedSettings []string
 }
 
@@ -58,8 +60,8 @@ func (s *DeviceSetup) pathBesideConfig(names ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(s.ConfigPath)}, names...)...)
 }
 
-// tokenMarker returns the content of a file that names the token, and the device if the token is for any device.
-// Whoever reads it cannot use the token.
+// tokenMarker returns the content of a file that identifies the token, and the device if the token is for any device.
+// The token cannot be derived from it.
 func (s *DeviceSetup) tokenMarker() []byte {
 	text := hex.EncodeToString(keys.Public(s.Token.SigningKey()))
 	if s.Token.Agent == "" {
@@ -68,7 +70,7 @@ func (s *DeviceSetup) tokenMarker() []byte {
 	return []byte(text + "\n")
 }
 
-// Join enrols the device. It reports whether the device had joined with this token before.
+// Join enrols the device. before reports whether the device had already joined with this token.
 func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	if s.Token.Agent != "" && s.Agent != "" && s.Agent != s.Token.Agent {
 		return false, fmt.Errorf("the token is of the device %s, not of %s", s.Token.Agent, s.Agent)
@@ -107,14 +109,14 @@ func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	return false, s.installFiles(k, a)
 }
 
-// loadOrMakeKeys returns those that this token was asked with, or makes them.
+// loadOrMakeKeys returns the keys of an earlier attempt with this token, or generates new ones.
 func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	is, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, tokenFile))
 	switch {
 	case err == nil && bytes.Equal(is, s.tokenMarker()):
 		return s.readPendingKeys()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, err // the keys may have used the token already
+		return nil, err // the token may already have been used with these keys
 	}
 	if err := s.checkKeyReplaceable(); err != nil {
 		return nil, err
@@ -140,7 +142,7 @@ func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	if err := s.writeFileBesideConfig(0o600, client, pendingFolder, clientKeyFile); err != nil {
 		return nil, err
 	}
-	// last: with it the keys count
+	// written last, because it makes the keys valid
 	if err := s.writeFileBesideConfig(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil {
 		return nil, err
 	}
@@ -160,7 +162,8 @@ func (s *DeviceSetup) readPendingKeys() (*DeviceKeys, error) {
 	return &DeviceKeys{own, client}, err
 }
 
-// checkKeyReplaceable reports why the device's key must stay: it was made by hand, or for another federation.
+// checkKeyReplaceable returns an error if the device's key must be kept, because it was made by hand or for another
+// federation.
 func (s *DeviceSetup) checkKeyReplaceable() error {
 	if _, err := s.Disk.Lstat(s.pathBesideConfig(agentKeyFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -187,7 +190,7 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	return nil
 }
 
-// loadOrRequestAdmission returns the coordinator's answer: the one that is kept, or a fresh one.
+// loadOrRequestAdmission returns the stored answer of the coordinator, or requests a new one.
 func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, answerFile)); err == nil {
 		if a,
@@ -206,7 +209,7 @@ func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys)
 	return a, s.writeFileBesideConfig(0o600, a.EncodedAnswer, pendingFolder, answerFile)
 }
 
-// checkNextRoot reports why a root document may not come into the place of the device's own.
+// checkNextRoot returns an error if a root document must not replace the device's own.
 func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	held, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -224,7 +227,7 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 		return err
 	}
 	switch {
-	// another root: checkKeyReplaceable has looked at it
+	// another root, already accepted by checkKeyReplaceable
 	case is.RootKey != next.RootKey && is.RootPin() != next.RootPin():
 		return nil
 	case next.Version < is.Version:
@@ -238,7 +241,8 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	return nil
 }
 
-// installFiles puts all files into their place; the configuration comes last but for the note that this is done.
+// installFiles installs all files. The configuration is the last one before the token marker, which records the
+// completion.
 func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
 	text, err := s.updatedConfig(a)
 	if err != nil {
@@ -267,8 +271,8 @@ func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
 	return s.removePendingFiles()
 }
 
-// removePendingFiles removes the folder, the token first: without it the rest counts for nothing. A write that was cut
-// short leaves files of other names there.
+// removePendingFiles removes the pending folder. It removes the token first, because the other files are ignored
+// without it. An interrupted write leaves files with other names there.
 func (s *DeviceSetup) removePendingFiles() error {
 	entries, err := s.Disk.ReadDir(s.pathBesideConfig(pendingFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -290,7 +294,7 @@ func (s *DeviceSetup) removePendingFiles() error {
 	return nil
 }
 
-// DeviceFiles are those of a device that was taken in, besides its configuration, by name.
+// DeviceFiles returns the contents of an admitted device's files, except for its configuration, by name.
 func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error) {
 	own, err1 := keys.EncodePrivate(k.SigningKey)
 	client, err2 := keys.EncodePrivate(k.TLSKey)
@@ -302,10 +306,10 @@ func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error)
 		rootFile:   a.RootDocument}, errors.Join(err1, err2)
 }
 
-// configHeader begins a configuration that was not there.
+// configHeader is the header of a newly created configuration.
 const configHeader = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
 
-// updatedConfig returns agentd.yaml with what the device is now.
+// updatedConfig returns agentd.yaml with the settings of the admitted device.
 func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 	path, err := filepath.Abs(s.ConfigPath)
 	if err != nil {
@@ -331,8 +335,8 @@ func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 	return config.EditConfigText(path, text, values, settings.UnvalidatedAgentDefaults)
 }
 
-// AgentConfigValues are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the
-// coordinator's to give are passed over.
+// AgentConfigValues returns the keys of agentd.yaml for a device whose files are in dir. Settings that the coordinator
+// may not set are added to passed instead.
 func AgentConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *[]string) map[string]string {
 	values := map[string]string{}
 	for _, x := range a.Settings {

@@ -1,6 +1,6 @@
-// Package join makes a machine a device of a federation: it makes the device's keys, exchanges a token for a
-// certificate with the coordinator, and writes what agentd needs. docs/PROTOCOL.md, section 14, is the exchange.
+// Package join enrols a machine as a device of a federation. It generates the device's keys, exchanges a token for a
+// certificate with the coordinator, and writes agentd's files. The exchange is described in docs/PROTOCOL.md, section
+// 14.
 //
-// Whenever it is killed, the same again ends well: keys and answer are kept in a folder of their own until all files
-// are in their place.
+// An interrupted enrolment can be repeated: keys and answer are kept in a separate folder until all files are in place.
 package join

@@ -12,10 +12,11 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// fileOwner is to whom a device's files are given: to whom its configuration belongs, so that the service reads them.
+// fileOwner is the owner of a device's files. It is the owner of the configuration, so that the service can read the
+// files.
 type fileOwner struct {
-	mode     fs.FileMode // of the configuration
-	uid, gid int         // -1 = as they are made
+	mode     fs.FileMode // mode of the configuration
+	uid, gid int         // -1 leaves the owner unchanged
 }
 
 func ownerOf(config string) fileOwner {
@@ -30,7 +31,7 @@ func ownerOf(config string) fileOwner {
 	return o
 }
 
-// privateKeyMode is the mode of private keys: the group of a service reads them.
+// privateKeyMode returns the mode of private keys. The group of a service may read them.
 func (o fileOwner) privateKeyMode() fs.FileMode {
 	if o.gid > 0 {
 		return 0o640
@@ -38,7 +39,7 @@ func (o fileOwner) privateKeyMode() fs.FileMode {
 	return 0o600
 }
 
-// writeFileBesideConfig replaces a file, which has its owner from the begin.
+// write replaces a file. The new file has its final owner from the beginning.
 func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
 	fresh := path + ".new"
 	if err := d.WriteFileDurably(fresh, content, perm); err != nil {
@@ -53,8 +54,8 @@ func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.File
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// setFileOwner gives a fresh file its owner, and where there is one before it its whole mode, whatever the umask. The
-// folder may be the service's, and we be root: a link in the file's place is not followed.
+// setFileOwner sets the owner of a new file. If it replaces a file, it also sets the complete mode, whatever the umask.
+// It does not follow symbolic links, because root may write here to a folder that belongs to the service.
 func (o fileOwner) setFileOwner(fresh, before string, perm fs.FileMode) error {
 	f, err := os.OpenFile(fresh, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

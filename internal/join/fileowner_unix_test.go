@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// linking is a file system on which somebody puts a link in the place of each fresh file.
+// linking is a file system on which an attacker replaces each new file with a link.
 type linking struct {
 	store.FS
 	to string
@@ -28,7 +28,7 @@ func (l linking) Rename(from, to string) error {
 	return os.Symlink(l.to, to)
 }
 
-// TestOwnerFollowsNoLink: who owns the folder gets no other file from root.
+// TestOwnerFollowsNoLink checks that the owner of the folder cannot make root give away another file.
 func TestOwnerFollowsNoLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
@@ -51,7 +51,7 @@ func TestOwnerFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestOwnerKeepsMode: the umask takes nothing from a file that was there.
+// TestOwnerKeepsMode checks that the umask does not restrict the mode of an existing file.
 func TestOwnerKeepsMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	path := filepath.Join(t.TempDir(), "agentd.yaml")

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// members is a list in memory.
+// members is an in-memory list of agents.
 type members map[wire.AgentID]wire.SigningPublicKey
 
 func (m members) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
@@ -49,12 +49,12 @@ func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SigningPubli
 	return nil
 }
 
-// told counts the events of a desk.
+// told counts the events of a registrar.
 type told int
 
 func (t *told) Observe(observe.Event) { *t++ }
 
-// office is a coordinator's desk with its listener.
+// office is a coordinator's registrar with its listener.
 type office struct {
 	*enrol.Registrar
 	url     string
@@ -62,7 +62,7 @@ type office struct {
 	told    *told
 }
 
-// open begins a federation, whose keys come from a number.
+// open creates a federation whose keys are derived from n.
 func open(t *testing.T, n byte, shared ...wire.AgentSetting) *office {
 	t.Helper()
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n, k}, 16)) }
@@ -108,7 +108,7 @@ func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Enrolmen
 	return token
 }
 
-// setup is a device that joins there.
+// setup returns a device that joins this federation.
 func (o *office) setup(dir string, token wire.EnrolmentToken) *DeviceSetup {
 	return &DeviceSetup{ConfigPath: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.LocalDisk,
 		RequestAdmission: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
@@ -118,7 +118,7 @@ func (o *office) setup(dir string, token wire.EnrolmentToken) *DeviceSetup {
 		}}
 }
 
-// joined wants a device whose files belong together, and whose key the coordinator lists.
+// joined checks that the device's files match each other and that the coordinator lists its key.
 func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 	t.Helper()
 	a := settings.DefaultAgent()
@@ -142,7 +142,7 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 	}
 }
 
-// TestRun: a device joins, and again with the token of a rotation; the same command does nothing the second time.
+// TestRun checks that a device can join, and join again with a rotation token. Repeating the command has no effect.
 func TestRun(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	token := o.token(t, "press-01", "")
@@ -172,7 +172,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunRefused: each error says what to do, and the device's files stay as they were.
+// TestRunRefused checks that each error contains a remedy, and that the device's files are unchanged.
 func TestRunRefused(t *testing.T) {
 	o, other := open(t, 1), open(t, 2)
 	token := o.token(t, "press-01", "")
@@ -247,8 +247,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestOldRoot: a device keeps its root document where the coordinator has an older one, or another of that version;
-// once the coordinator has the right one the same command goes on.
+// TestOldRoot checks that a device keeps its root document if the coordinator has an older or a different one of the
+// same version. With the right document, the same command continues.
 func TestOldRoot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version wire.RootVersion
@@ -290,7 +290,8 @@ func TestOldRoot(t *testing.T) {
 	}
 }
 
-// TestOlderRootOfAnotherKey: an older root document is refused, too, where another of the same root keys has signed it.
+// TestOlderRootOfAnotherKey checks that an older root document is also refused if another key of the same root has
+// signed it.
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
 	document := func(version wire.RootVersion, signs, other byte) []byte {
@@ -312,7 +313,7 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	}
 }
 
-// TestAddress: a slash at the end of the coordinator's address does no harm.
+// TestAddress checks that the coordinator's address may end with a slash.
 func TestAddress(t *testing.T) {
 	o := open(t, 1)
 	o.url += "/"
@@ -321,8 +322,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestManInTheMiddle: neither a listener with a root of its own, nor one that shows the coordinator's own certificate
-// without its key, is sent anything.
+// TestManInTheMiddle checks that nothing is sent to a listener with another root, or to one with the coordinator's
+// certificate but without its key.
 func TestManInTheMiddle(t *testing.T) {
 	o, thief := open(t, 1), open(t, 2)
 	token := o.token(t, "press-01", "")
@@ -341,7 +342,7 @@ func TestManInTheMiddle(t *testing.T) {
 		go func() {
 			defer close(sent)
 			if conn, err := l.Accept(); err == nil {
-				n, _ := conn.Read(make([]byte, 100)) // of what comes over TLS
+				n, _ := conn.Read(make([]byte, 100)) // data received over TLS
 				sent <- n
 				_ = conn.Close()
 			}
@@ -359,7 +360,7 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestSettings: what is not the coordinator's to give is passed over, and a value cannot become a key.
+// TestSettings checks that settings outside the shared keys are skipped, and that a value cannot inject a key.
 func TestSettings(t *testing.T) {
 	o := open(t, 1, wire.AgentSetting{Name: "broker.url", Value: "tls://gw.example:8883"},
 		wire.AgentSetting{Name: "data.delimiter", Value: ";\"\npredict:\n  hook: [/bin/false]"},
@@ -378,7 +379,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// failing is a file system on which a process is killed before the operation left = 0, or only that one fails.
+// failing is a file system that fails when left operations are done: all later ones for a killed process, or only one.
 type failing struct {
 	store.FS
 	left *int
@@ -429,13 +430,13 @@ func (f failing) SyncDir(dir string) error {
 	return f.FS.SyncDir(dir)
 }
 
-// TestRunKilled: killed before every operation of the disk, or with that one alone failing, also on the answer's way,
-// the same command again ends well; of a rotation, too.
+// TestRunKilled checks that the command can be repeated after a kill or an error at any disk operation, or after a lost
+// answer. It also covers a rotation.
 func TestRunKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("killed after each of its effects")
 	}
-	for i := range 4 { // the power goes, or one operation fails
+	for i := range 4 { // the process is killed, or one operation fails
 		rotated, once := i%2 == 1, i/2 == 1
 		for cut := 0; ; cut++ {
 			o, dir := open(t, 1), t.TempDir()
@@ -468,7 +469,7 @@ func TestRunKilled(t *testing.T) {
 	}
 }
 
-// TestAnswerLost: the connection breaks after the token is burnt; the same command gets the answer.
+// TestAnswerLost checks that the command gets the answer if the connection broke after the token was used.
 func TestAnswerLost(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))

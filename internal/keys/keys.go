@@ -1,7 +1,5 @@
-// Package keys reads and writes the key files of the daemons: an Ed25519
-// private key as PKCS #8 in PEM (what `openssl genpkey -algorithm ed25519`
-// writes), a public key as one line of base64, and the list of the agents'
-// public keys, one `ID KEY` a line.
+// Package keys reads and writes the key files of the daemons: an Ed25519 private key as PKCS #8 in PEM (the format of
+// `openssl genpkey -algorithm ed25519`), and a public key as one line of base64.
 package keys
 
 import (
@@ -25,8 +23,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// CreateSigningKeyFile makes a new private key file, readable by its owner only. An existing
-// file is never replaced: its key may be the identity of a device.
+// CreateSigningKeyFile creates a new private key file that only its owner can read. It never replaces an existing file,
+// because its key may be the identity of a device.
 func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
@@ -38,7 +36,6 @@ func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	return key, savePrivateKey(path, key)
 }
 
-// savePrivateKey writes a private key file.
 func savePrivateKey(path string, key any) error {
 	text, err := EncodePrivate(key)
 	if err != nil {
@@ -47,23 +44,23 @@ func savePrivateKey(path string, key any) error {
 	return store.LocalDisk.WriteFileDurably(path, text, 0o600)
 }
 
-// EncodePrivate returns the content of the file of a private key.
+// EncodePrivate returns the PEM encoding of a private key.
 func EncodePrivate(key any) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
-// ReadSigningKey reads a private key file, which no other users may read.
+// ReadSigningKey reads a private key file. It returns an error if other users can read the file.
 func ReadSigningKey(path string) (ed25519.PrivateKey, error) {
 	return readPrivateKey[ed25519.PrivateKey](path, "Ed25519")
 }
 
-// ReadClientKey reads the private key of a certificate, of the curve P-256, as Private does.
+// ReadClientKey reads the P-256 private key of a certificate, with the checks of [ReadSigningKey].
 func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
-// CreateClientKeyFile is CreateSigningKeyFile for the private key of a certificate, of the curve P-256.
+// CreateClientKeyFile is like CreateSigningKeyFile for the P-256 private key of a certificate.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
@@ -98,9 +95,9 @@ func readPrivateKey[K any](path, kind string) (none K, err error) {
 	return key, CheckPermissions(path)
 }
 
-// CheckPermissions refuses the file of a private key that all users of the machine may read or write. Its group may
-// read it: a file of root's is given so to the user of a service. On Windows the mode means nothing, and systemd
-// protects its credentials.
+// CheckPermissions returns an error if all users can read or write a private key file. The group may read it: a file of
+// root is made readable in this way for the user of a service. Modes are not checked on Windows or for systemd's
+// credentials.
 func CheckPermissions(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -124,7 +121,7 @@ func Public(key ed25519.PrivateKey) ed25519.PublicKey {
 // FormatPublic returns a public key in base64.
 func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// ParsePublic reads a public key in base64.
+// ParsePublic parses a public key in base64.
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {
@@ -138,8 +135,8 @@ func ParsePublic(s string) (ed25519.PublicKey, error) {
 	return b, nil
 }
 
-// smallOrderPoints are the y coordinates, little-endian, of the points P of Ed25519 with 8P = 0: whoever names such a
-// key as his can make signatures for it without a private key, that count for many messages at once.
+// smallOrderPoints contains the y coordinates (little-endian hex) of the Ed25519 points P with 8P = 0. With such a
+// public key, anyone can make signatures without a private key, and one signature is valid for many messages.
 var smallOrderPoints = [5]string{
 	"0000000000000000000000000000000000000000000000000000000000000000",
 	"0100000000000000000000000000000000000000000000000000000000000000",
@@ -148,10 +145,11 @@ var smallOrderPoints = [5]string{
 	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 }
 
-// isWeakKey tells a key of small order, or one whose y is not below 2²⁵⁵ − 19: two keys would be one point.
+// isWeakKey reports whether a key has small order or is not canonical (y ≥ 2²⁵⁵ − 19). A non-canonical key is a second
+// encoding of the same point.
 func isWeakKey(key ed25519.PublicKey) bool {
 	y := [ed25519.PublicKeySize]byte(key)
-	y[31] &= 0x7f // the sign of x
+	y[31] &= 0x7f // clear the sign of x
 	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })
 	var digits [2 * len(y)]byte
 	hex.Encode(digits[:], y[:])

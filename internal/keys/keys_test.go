@@ -15,9 +15,8 @@ import (
 	"testing"
 )
 
-// The keys in testdata were made for these tests with `openssl genpkey
-// -algorithm ed25519` (and x25519); opensslPublic is what `openssl pkey -pubout`
-// said of the first.
+// The keys in testdata were made for these tests with `openssl genpkey -algorithm ed25519` (and x25519). opensslPublic
+// is the public key of the first, as printed by `openssl pkey -pubout`.
 const opensslPublic = "0/19yYovIbfEtn2YwRrPBOh+9UpbARe9oaiIGFJ7c+Q="
 
 func TestOpenSSLKey(t *testing.T) {
@@ -93,7 +92,7 @@ func TestPrivateRefuses(t *testing.T) {
 	}
 }
 
-// closed copies a key, which git leaves open, to where only its user reads it.
+// closed copies a key file to a path where only its user can read it, because git does not preserve modes.
 func closed(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -107,8 +106,8 @@ func closed(t *testing.T, path string) string {
 	return copied
 }
 
-// A key that all users of the machine can read, or write, is refused with what to do; a group may have it, as may
-// systemd.
+// TestPrivateIsClosed checks that a key file that all users can read or write is rejected with a remedy. Its group and
+// systemd may read it.
 func TestPrivateIsClosed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing")
@@ -135,7 +134,7 @@ func TestPrivateIsClosed(t *testing.T) {
 	}
 }
 
-// ed25519P is the field's prime, ed25519D the curve's d.
+// ed25519P is the prime of the field and ed25519D the constant d of the curve.
 var (
 	ed25519P = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 	ed25519D = func() *big.Int {
@@ -144,7 +143,7 @@ var (
 	}()
 )
 
-// pointOf returns the point with this y and one of its x, or nil if there is none.
+// pointOf returns an x coordinate for y, or nil if the curve has no such point.
 func pointOf(y *big.Int) (x *big.Int) {
 	yy := new(big.Int).Mul(y, y)
 	u := new(big.Int).Sub(yy, big.NewInt(1))
@@ -153,7 +152,7 @@ func pointOf(y *big.Int) (x *big.Int) {
 	return new(big.Int).ModSqrt(xx, ed25519P)
 }
 
-// doubled is P + P on the curve −x² + y² = 1 + d x² y².
+// doubled returns P + P on the curve −x² + y² = 1 + d x² y².
 func doubled(x, y *big.Int) (*big.Int, *big.Int) {
 	mod := func(z *big.Int) *big.Int { return z.Mod(z, ed25519P) }
 	xx, yy := mod(new(big.Int).Mul(x, x)), mod(new(big.Int).Mul(y, y))
@@ -166,8 +165,8 @@ func doubled(x, y *big.Int) (*big.Int, *big.Int) {
 	return x2, y2
 }
 
-// TestWeakKeys derives the points of small order: L·P, L the order of the large subgroup, is one of them for every P,
-// and every one of them comes up.
+// TestWeakKeys derives the points of small order. L·P, where L is the order of the large subgroup, has small order for
+// every P, and random P yield all such points.
 func TestWeakKeys(t *testing.T) {
 	add := func(x1, y1, x2, y2 *big.Int) (*big.Int, *big.Int) {
 		mul := func(a ...*big.Int) *big.Int {
@@ -234,7 +233,7 @@ func TestWeakKeys(t *testing.T) {
 	}
 }
 
-// encoded is a point's y in little-endian bytes, with the bit of x.
+// encoded returns a point's y in little-endian bytes, with the sign bit of x.
 func encoded(y *big.Int, sign byte) string {
 	b := y.FillBytes(make([]byte, 32))
 	slices.Reverse(b)

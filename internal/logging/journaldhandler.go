@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// journalHandler puts syslog priorities in front of the lines of another handler (sd-daemon(3)) and drops the time.
+// journalHandler prepends syslog priorities to the lines of another handler (sd-daemon(3)) and omits the time.
 type journalHandler struct {
 	nextHandler slog.Handler
 	lineWriter  *priorityWriter
 }
 
-// priorityWriter writes the priority of a record before the line that another handler formats. Its lock is held from
-// setting the priority until the line is written.
+// priorityWriter writes the priority of a record before its formatted line. The lock is held from setting the priority
+// until the line is written.
 type priorityWriter struct {
 	mu       sync.Mutex
 	priority string
@@ -50,11 +50,11 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.lineWriter.mu.Lock()
 	defer h.lineWriter.mu.Unlock()
 	h.lineWriter.priority = syslogPriority(r.Level)
-	r.Time = time.Time{} // handlers do not print the zero time
+	r.Time = time.Time{} // handlers omit the zero time
 	return h.nextHandler.Handle(ctx, r)
 }
 
-// syslogPriority is the level in syslog's terms: err, warning, info, debug.
+// syslogPriority returns the syslog priority of a level: err, warning, info or debug.
 func syslogPriority(l slog.Level) string {
 	switch {
 	case l >= slog.LevelError:

@@ -4,5 +4,5 @@ package logging
 
 import "io"
 
-// IsJournalStream is false: journald is where systemd is.
+// IsJournalStream returns false, because journald requires systemd.
 func IsJournalStream(io.Writer) bool { return false }

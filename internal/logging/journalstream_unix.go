@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// IsJournalStream tells whether what is written to w goes to journald: whether $JOURNAL_STREAM names its device and
-// inode (systemd.exec(5)). The variable alone proves nothing: programs started from a desktop's terminal inherit it.
+// IsJournalStream reports whether w is connected to journald, that is, whether $JOURNAL_STREAM contains its device and
+// inode (systemd.exec(5)). The variable alone is not sufficient: programs started from a desktop's terminal inherit it.
 func IsJournalStream(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

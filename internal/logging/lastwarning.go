@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// LastWarningHandler is a slog.Handler that keeps the last warning, or error. Its zero value has none.
+// LastWarningHandler is a slog.Handler that keeps the last warning or error. The zero value is empty.
 type LastWarningHandler struct {
 	mu   sync.Mutex
 	text string
@@ -32,13 +32,13 @@ func (*LastWarningHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn
 }
 
-// WithAttrs implements slog.Handler: the text has no attributes but the error.
+// WithAttrs implements slog.Handler. The text contains no attribute except the error.
 func (l *LastWarningHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 // WithGroup implements slog.Handler.
 func (l *LastWarningHandler) WithGroup(string) slog.Handler { return l }
 
-// LastTextOr returns the last warning; otherwise if there was none.
+// LastTextOr returns the last warning, or otherwise if there was none.
 func (l *LastWarningHandler) LastTextOr(otherwise string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package logging builds a daemon's [slog.Logger]: one line per record, for people ("text") or for machines ("json"),
-// with journald's priorities under systemd. It limits repeated messages, so that a broker that is away for a week does
-// not fill the disk.
+// Package logging creates a daemon's [slog.Logger]. It writes one line per record, as text or JSON, with journald's
+// priorities under systemd. It limits repeated messages, so that a broker outage of a week does not fill the disk.
 //
-// Line breaks, terminal escapes and other control characters in messages and attributes are escaped, so that no peer
-// can forge a log line with its name.
+// Line breaks, terminal escapes and other control characters in messages and attributes are escaped, so that a peer
+// cannot forge a log line with its name.
 package logging
 
 import (
@@ -13,23 +12,23 @@ import (
 	"time"
 )
 
-// Options say how to log.
+// Options configure a logger.
 type Options struct {
-	// Level is the least level that is logged: "debug", "info", "warn" or "error".
+	// Level is the minimum level: "debug", "info", "warn" or "error".
 	Level string
-	// AdjustableLevel, if set, is set to Level; later changes of it change the logger's level.
+	// AdjustableLevel, if set, is initialised to Level. Later changes of it change the logger's level.
 	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// WritesToJournald is set if the lines go to journald (IsJournalStream): each begins with its priority, such as
-	// "<4>", and has no time, because journald adds it.
+	// WritesToJournald is set if the lines go to journald (see IsJournalStream). Each line begins with its priority,
+	// such as "<4>", and has no time, because journald adds it.
 	WritesToJournald bool
-	// Now is the clock by which repeats are counted; nil means time.Now.
+	// Now is the clock for limiting repeated messages; nil means time.Now.
 	Now func() time.Time
 }
 
-// New returns a logger that writes to w, one Write per line. Many goroutines may use it. The error names the option
-// that is wrong and its possible values.
+// New returns a logger that writes to w with one Write call per line. The logger is safe for concurrent use. The error
+// names the invalid option and its possible values.
 func New(w io.Writer, o Options) (*slog.Logger, error) {
 	least, err := ParseLevel(o.Level)
 	if err != nil {
@@ -59,7 +58,7 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 	return slog.New(newLimiter(handler, o.Now)), nil
 }
 
-// ParseLevel returns the level of that name; the error lists the names.
+// ParseLevel returns the level with this name. The error lists the valid names.
 func ParseLevel(name string) (slog.Level, error) {
 	level, ok := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	maxLinesPerWindow = 10 // lines of one message that pass in a window
+	maxLinesPerWindow = 10 // number of lines per message and window that are logged
 	repeatWindow      = time.Minute
-	// maxMessages bounds the memory. A daemon has far fewer, since messages are constants; new ones beyond the bound
-	// pass uncounted.
+	// maxMessages limits the memory. A daemon has far fewer messages, since they are constants. Further messages are
+	// not limited.
 	maxMessages = 1024
 )
 
 // repeatLimiter is a handler that passes the first lines of a message in each minute and counts the rest. Lines are the
-// same if level and message are; attributes do not count. The limiter has no goroutine and no timer: it logs the count
-// with the first line of any kind after the minute.
+// same if level and message are equal, whatever their attributes. The limiter has no goroutine and no timer: it logs
+// the count with the first line of any kind after the minute.
 type repeatLimiter struct {
 	nextHandler slog.Handler
 	*repeatCounter
 }
 
-// repeatCounter is the state that a limiter shares with those made from it by With.
+// repeatCounter is the state shared by a limiter and the loggers derived from it by With.
 type repeatCounter struct {
 	now             func() time.Time
 	mu              sync.Mutex
 	windowByMessage map[messageKey]*messageWindow
-	nextWindowEnd   time.Time // the earliest end of a window
+	nextWindowEnd   time.Time // earliest end of all windows
 }
 
 type messageKey struct {
@@ -39,13 +39,14 @@ type messageKey struct {
 	text  string
 }
 
-// messageWindow is the window of one message.
+// messageWindow counts the lines of one message in one window.
 type messageWindow struct {
 	messageKey
-	start                 time.Time
-	passedLineCount       int
-	suppressedLineCount   int
-	lastSuppressedHandler slog.Handler // of the last line held: its attributes name the part of the daemon
+	start               time.Time
+	passedLineCount     int
+	suppressedLineCount int
+	// handler of the last suppressed line, whose attributes identify the part of the daemon
+	lastSuppressedHandler slog.Handler
 }
 
 func newLimiter(next slog.Handler, now func() time.Time) *repeatLimiter {
@@ -73,7 +74,7 @@ func (h *repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.nextHandler.Handle(ctx, r)
 }
 
-// logSuppressedCounts logs how many lines were held back in windows that have ended.
+// logSuppressedCounts logs the number of suppressed lines in windows that have ended.
 func logSuppressedCounts(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
@@ -89,8 +90,8 @@ func logSuppressedCounts(ctx context.Context, ended []*messageWindow, now, at ti
 	return nil
 }
 
-// LogSuppressedLineCounts logs the counts of held lines that a logger of New has not logged yet, at the end of its
-// program.
+// LogSuppressedLineCounts logs the pending counts of suppressed lines. It is called at the end of a program with a
+// logger of New.
 func LogSuppressedLineCounts(log *slog.Logger) {
 	h, ok := log.Handler().(*repeatLimiter)
 	if !ok {
@@ -98,13 +99,13 @@ func LogSuppressedLineCounts(log *slog.Logger) {
 	}
 	h.mu.Lock()
 	now := h.now()
-	ended := h.removeEndedWindows(now.Add(repeatWindow)) // by then all windows have ended
+	ended := h.removeEndedWindows(now.Add(repeatWindow)) // removes all windows, which have ended by that time
 	h.mu.Unlock()
-	_ = logSuppressedCounts(context.Background(), ended, now, now) // the log itself failed
+	_ = logSuppressedCounts(context.Background(), ended, now, now) // an error means that the log itself fails
 }
 
-// countLine counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
-// their start.
+// countLine counts a line. It returns whether the line is logged, and the ended windows with suppressed lines in order
+// of their start.
 func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +132,7 @@ func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler
 	return ended, false
 }
 
-// removeEndedWindows forgets the windows that have ended and returns those that held lines back.
+// removeEndedWindows removes the windows that have ended and returns those with suppressed lines.
 func (s *repeatCounter) removeEndedWindows(now time.Time) (ended []*messageWindow) {
 	s.nextWindowEnd = now.Add(repeatWindow)
 	for m, w := range s.windowByMessage {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// clock stands still until the test moves it.
+// clock is a clock that the test advances.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -50,7 +50,7 @@ func TestRepeatsAreSummedUp(t *testing.T) {
 `)
 }
 
-// A program that ends tells what it held back, once, and goes on logging.
+// TestFlush checks that the suppressed counts are logged once at the end, and that the logger can still be used.
 func TestFlush(t *testing.T) {
 	c := newClock()
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
@@ -65,7 +65,7 @@ func TestFlush(t *testing.T) {
 	logging.LogSuppressedLineCounts(l)
 	l.Warn("broker unreachable")
 	wantOutput(t, out, "<4>WARN  broker unreachable\n")
-	logging.LogSuppressedLineCounts(slog.New(slog.DiscardHandler)) // of another kind
+	logging.LogSuppressedLineCounts(slog.New(slog.DiscardHandler)) // a logger without a repeatLimiter is ignored
 }
 
 func TestLateSummaryNamesItsMinute(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLateSummaryNamesItsMinute(t *testing.T) {
 	wantOutput(t, out, "<6>INFO  c\n")
 }
 
-// TestWindowsEndInTurn has windows that end one after the other, so that each must be found due by itself.
+// TestWindowsEndInTurn checks windows that end one after the other, each detected separately.
 func TestWindowsEndInTurn(t *testing.T) {
 	c := newClock()
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})

@@ -13,17 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// textHandler writes lines for people:
+// textHandler writes human-readable lines:
 //
 //	12:04:05 INFO  round 12 closed accepted=6 took=1.2s
 type textHandler struct {
 	level      slog.Leveler
 	lineWriter *lockedWriter
-	attrs      string // of WithAttrs, formatted, each after a blank
-	keyPrefix  string // of WithGroup: the prefix of keys, as in "broker.tls."
+	attrs      string // formatted attributes of WithAttrs, each preceded by a space
+	keyPrefix  string // key prefix of WithGroup, such as "broker.tls."
 }
 
-// lockedWriter keeps the lines of many goroutines apart; all handlers made from one share it.
+// lockedWriter serialises the writes of all handlers that share it.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -75,7 +75,7 @@ func levelName(l slog.Level) string {
 	return name + strings.Repeat(" ", max(0, 5-len(name)))
 }
 
-// appendAttrs writes attributes as " key=value", those of a group as " group.key=value".
+// appendAttrs appends attributes as " key=value", and group members as " group.key=value".
 func appendAttrs(b *strings.Builder, group string, attrs []slog.Attr) {
 	for _, a := range attrs {
 		a.Value = a.Value.Resolve()
@@ -98,7 +98,7 @@ func formatValue(v slog.Value) string {
 	case slog.KindTime:
 		return v.Time().Format(time.RFC3339)
 	default:
-		return fmt.Sprint(v.Any()) // unlike a call of Error or String, survives a nil pointer in the interface
+		return fmt.Sprint(v.Any()) // unlike a call of Error or String, this survives a nil pointer in the interface
 	}
 }
 
@@ -116,7 +116,7 @@ func formatDuration(d time.Duration) string {
 	}
 }
 
-// quoteIfNeeded quotes text that is not a single printable word.
+// quoteIfNeeded quotes a text unless it is a single printable word.
 func quoteIfNeeded(s string) string {
 	if s == "" || strings.ContainsFunc(s,
 		func(r rune) bool { return r == '"' || r == '=' || r == ' ' || isUnprintable(r) }) {
@@ -125,7 +125,7 @@ func quoteIfNeeded(s string) string {
 	return s
 }
 
-// escapeUnprintable replaces only the unprintable characters of s, with Go's escapes.
+// escapeUnprintable replaces only the unprintable characters of s with Go escapes.
 func escapeUnprintable(s string) string {
 	if !strings.ContainsFunc(s, isUnprintable) {
 		return s
@@ -144,5 +144,5 @@ func escapeUnprintable(s string) string {
 	return b.String()
 }
 
-// isUnprintable includes U+FFFD, which is what ranging over invalid UTF-8 yields.
+// isUnprintable reports whether r cannot be printed. This includes U+FFFD, which ranging over invalid UTF-8 yields.
 func isUnprintable(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// checkReadable refuses a file whose permissions do not let the user read it. It ignores access lists and the folders
-// above, whose problems show at the start.
+// checkReadable returns an error if the file's permissions do not let the user read it. It ignores access control lists
+// and parent folders. Their problems appear when the service starts.
 func checkReadable(what, path string, owner *user.User) error {
 	if owner == nil || owner.Uid == "0" {
 		return nil
 	}
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) { // the configuration's check has refused files that are missing
+	if errors.Is(err, fs.ErrNotExist) { // the configuration's validation has already rejected missing files
 		return nil
 	}
 	if err != nil {
@@ -50,7 +50,7 @@ func checkReadable(what, path string, owner *user.User) error {
 	return nil
 }
 
-// checkFolderOwner refuses a folder that does not exist or belongs to another user.
+// checkFolderOwner returns an error if a folder does not exist or belongs to another user.
 func checkFolderOwner(what, path string, owner *user.User) error {
 	if owner == nil {
 		return nil
@@ -65,8 +65,8 @@ func checkFolderOwner(what, path string, owner *user.User) error {
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 
-// CheckFolderOwnedBySelf refuses a folder that belongs to another user than that of this process: its owner could not
-// read the files that this process makes there.
+// CheckFolderOwnedBySelf returns an error if a folder belongs to another user than this process. That user could not
+// read the files that this process creates there.
 func CheckFolderOwnedBySelf(what, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -2,11 +2,11 @@ package service
 
 import "os/user"
 
-// Windows has access lists instead of modes; an unreadable file shows when the service starts.
+// Windows has access control lists instead of modes. An unreadable file causes an error when the service starts.
 
 func checkReadable(string, string, *user.User) error { return nil }
 
 func checkFolderOwner(string, string, *user.User) error { return nil }
 
-// CheckFolderOwnedBySelf refuses nothing here.
+// CheckFolderOwnedBySelf always returns nil on Windows.
 func CheckFolderOwnedBySelf(string, string) error { return nil }

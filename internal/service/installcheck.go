@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// CheckPrivileges returns an error for users who may not change services, before anything is changed.
+// CheckPrivileges returns an error if the user may not change services.
 func CheckPrivileges() error {
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
 		return errors.New("only root may change services: use sudo")
@@ -73,13 +73,13 @@ func (s *Service) checkProgram() error {
 	return s.checkPathVisible("the program", s.unit.Executable)
 }
 
-// hiddenFolders are the folders that the service cannot see, with the setting of its unit that hides them.
+// hiddenFolders maps each folder that the service cannot access to the unit setting that hides it.
 var hiddenFolders = map[string]string{
 	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
 	"/var/tmp": "PrivateTmp",
 }
 
-// checkPathVisible refuses paths that the service cannot see.
+// checkPathVisible returns an error for a path that the service cannot access.
 func (s *Service) checkPathVisible(what, path string) error {
 	if s.platformName != systemdPlatform {
 		return nil
@@ -94,14 +94,14 @@ func (s *Service) checkPathVisible(what, path string) error {
 	return nil
 }
 
-// isSystemdCredential reports whether systemd reads the file and gives the service a copy.
+// isSystemdCredential reports whether systemd reads the file and passes a copy to the service.
 func (s *Service) isSystemdCredential(path string) bool {
 	folder, name := filepath.Split(filepath.Clean(path))
 	return s.platformName == systemdPlatform && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets,
 		name)
 }
 
-// packageFile returns the unit that a package has installed, or "".
+// packageFile returns the path of a unit installed by a package, or "".
 func (s *Service) packageFile() string {
 	if s.platformName != systemdPlatform {
 		return ""

@@ -1,7 +1,7 @@
 package service
 
 import (
-	_ "embed" // the texts
+	_ "embed" // for the embedded templates
 	"fmt"
 	"html"
 	"strings"
@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// serviceManager is a service manager.
+// serviceManager describes a supported service manager.
 type serviceManager struct {
-	filePathFormat    string // path of a service's file, with %s for its name; empty if there is none
+	filePathFormat    string // path of a service file, with %s for the service's name; empty without service files
 	renderServiceFile func(u systemd.Unit) (string, error)
-	unitTextOption    string // of kardianos/service, for the text
+	unitTextOption    string // name of the kardianos/service option for the rendered text
 }
 
-// The names are those of kardianos/service.
+// Platform names of kardianos/service.
 const (
 	systemdPlatform = "linux-systemd"
 	windowsPlatform = "windows-service"
@@ -36,7 +36,7 @@ var openRCTemplate string
 var launchdTemplate string
 
 func renderOpenRC(u systemd.Unit) (string, error) {
-	if _, err := u.Text(); err != nil { // a value that is not safe in a unit is not safe in a shell script
+	if _, err := u.Text(); err != nil { // a value that is unsafe in a unit is also unsafe in a shell script
 		return "", err
 	}
 	stateDir := u.StateDir
@@ -56,14 +56,14 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 	if u.User != "" {
 		user = "\n\t<key>UserName</key>\n\t<string>" + html.EscapeString(u.User) + "</string>"
 	}
-	if strings.Contains(command+user, "{{") { // kardianos/service takes it for a template
+	if strings.Contains(command+user, "{{") { // kardianos/service would parse it as a template
 		return "", fmt.Errorf("a path or the user contains {{, which is not allowed: rename it")
 	}
 	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command,
 		"@User@", user).Replace(launchdTemplate), nil
 }
 
-// renderWindows describes what is registered; Windows has no file of a service.
+// renderWindows describes the service to be registered. Windows has no service file.
 func renderWindows(u systemd.Unit) (string, error) {
 	user := u.User
 	if user == "" {
@@ -74,7 +74,7 @@ func renderWindows(u systemd.Unit) (string, error) {
 		u.Program, u.Description, u.Executable, strings.Join(commandArguments(u), " "), user), nil
 }
 
-// commandArguments returns the command line after the program's path.
+// commandArguments returns the arguments after the program's path.
 func commandArguments(u systemd.Unit) []string {
 	if u.Config == "" {
 		return []string{"run"}

@@ -13,8 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// TestRender holds what each service manager gets against golden files; those
-// for systemd are in packaging/systemd.
+// TestRender compares the rendered files with golden files. The units for systemd are in packaging/systemd.
 func TestRender(t *testing.T) {
 	plain, other := systemd.Agent(), systemd.Coordinator()
 	other.Executable, other.Config, other.StateDir, other.User = "/opt/fl/coordinator", "/srv/fl.yaml", "/srv/state",

@@ -8,7 +8,7 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// Run runs work and answers the service manager meanwhile. If a person has started the program, it only runs work.
+// Run runs work and answers the service manager meanwhile. In an interactive session it only runs work.
 func Run(ctx context.Context, program string, work func(ctx context.Context) error) error {
 	if kardianos.Interactive() {
 		return work(ctx)
@@ -23,7 +23,7 @@ func Run(ctx context.Context, program string, work func(ctx context.Context) err
 	return s.Run()
 }
 
-// hosted is the work in the form that the service manager controls.
+// hosted implements kardianos.Interface for the work.
 type hosted struct {
 	work     func() error
 	stop     context.CancelFunc
@@ -36,7 +36,7 @@ func (h *hosted) Start(kardianos.Service) error {
 	go func() {
 		h.done <- h.work()
 		if !h.stopping.Load() {
-			os.Exit(1) // so that the manager sees a failure, and starts the service again
+			os.Exit(1) // reports a failure, so that the manager restarts the service
 		}
 	}()
 	return nil

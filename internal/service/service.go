@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// kardianosService is the part of a kardianos/service Service that is used here.
+// kardianosService contains the methods of kardianos.Service that are used here.
 type kardianosService interface {
 	Install() error
 	Uninstall() error
@@ -24,27 +24,27 @@ type kardianosService interface {
 	Status() (kardianos.Status, error)
 }
 
-// Service is one of our programs as a service of this system.
+// Service is one of our programs as a system service.
 type Service struct {
 	unit            systemd.Unit
-	platformName    string // a key of platforms
+	platformName    string // key of platformByName
 	unitText        string
-	serviceFilePath string // of the service; empty on a platform without such files
+	serviceFilePath string // path of the service file; empty on a platform without service files
 	manager         kardianosService
 
 	checkPrivileges    func() error
-	packageUnitFolders []string // folders of units that belong to packages
-	// runSystemdCommand runs a program of systemd and returns its standard output.
+	packageUnitFolders []string // folders for the units of packages
+	// runSystemdCommand runs a systemd program and returns its standard output.
 	runSystemdCommand func(args ...string) (string, error)
 }
 
-// New renders the service and changes nothing on the system. It returns an error if the unit cannot be rendered or the
+// New renders the service without changing the system. It returns an error if the unit cannot be rendered or the
 // service manager is not supported.
 func New(u systemd.Unit) (*Service, error) {
 	return newForPlatform(kardianos.Platform(), u)
 }
 
-// ownProgram returns the path of the running program, or otherwise if it is not known.
+// ownProgram returns the path of the running program, or otherwise if it is unknown.
 func ownProgram(otherwise string) string {
 	if path, err := os.Executable(); err == nil {
 		return path
@@ -52,7 +52,7 @@ func ownProgram(otherwise string) string {
 	return otherwise
 }
 
-// platformByManager are the short names of the supported service managers, as --manager takes them.
+// platformByManager maps the short names of the supported service managers, used by --manager, to platform names.
 var platformByManager = map[string]string{"systemd": systemdPlatform, "openrc": "linux-openrc",
 	"launchd": "darwin-launchd",
 	"windows": windowsPlatform}
@@ -60,7 +60,7 @@ var platformByManager = map[string]string{"systemd": systemdPlatform, "openrc": 
 // Managers returns the short names of the supported service managers.
 func Managers() []string { return slices.Sorted(maps.Keys(platformByManager)) }
 
-// Render returns what would be installed for a unit with a service manager of Managers, whichever one this system has.
+// Render returns the service file of a unit for any of the Managers, regardless of this system's service manager.
 func Render(manager string, u systemd.Unit) (string, error) {
 	name, known := platformByManager[manager]
 	if !known {
@@ -108,8 +108,9 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	return s, err
 }
 
-// Install makes the program a service that starts with the system; it does not start it now. files are the paths that
-// the service must be able to read, by their names in messages. If it fails, nothing is left behind.
+// Install installs the program as a service that starts with the system. It does not start the service now. files
+// contains the paths that the service must be able to read, by their names in messages. A failed installation is
+// undone.
 func (s *Service) Install(files map[string]string) error {
 	if err := s.checkInstallable(files); err != nil {
 		return err
@@ -121,24 +122,23 @@ func (s *Service) Install(files map[string]string) error {
 	return nil
 }
 
-// removeFailedInstall removes the remains of a failed installation.
 func (s *Service) removeFailedInstall() error {
 	if s.serviceFilePath == "" {
 		return nil
 	}
 	if s.platformName == systemdPlatform {
-		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service") // there may be no link yet
+		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service") // the unit may not be enabled yet
 	}
 	if err := os.Remove(s.serviceFilePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if s.platformName == systemdPlatform {
-		_, _ = s.runSystemdCommand("systemctl", "daemon-reload") // the first error is the one to show
+		_, _ = s.runSystemdCommand("systemctl", "daemon-reload") // the first error is the one to report
 	}
 	return nil
 }
 
-// Uninstall stops the service and removes it. Configuration and state stay.
+// Uninstall stops the service and removes it. Configuration and state are kept.
 func (s *Service) Uninstall() error {
 	if err := s.checkPrivileges(); err != nil {
 		return err
@@ -158,21 +158,21 @@ func (s *Service) Uninstall() error {
 		return fmt.Errorf("%s could not be removed: %w", s.unit.Program, err)
 	}
 	if s.platformName == systemdPlatform {
-		// an error if it has not failed
+		// this returns an error if the unit has not failed
 		_, _ = s.runSystemdCommand("systemctl", "reset-failed", s.unit.Program+".service")
 	}
 	return nil
 }
 
-// Start starts the service. On systemd it returns when the program is ready; the error holds the last line that the
-// program logged.
+// Start starts the service. On systemd it returns when the program is ready. The error contains the program's last log
+// line.
 func (s *Service) Start() error { return s.changeRunState("started", s.manager.Start) }
 
-// Stop stops the service and waits for its end.
+// Stop stops the service and waits until it has ended.
 func (s *Service) Stop() error { return s.changeRunState("stopped", s.manager.Stop) }
 
-// Restart is Stop and Start. On systemd a running service is reloaded first: if its configuration is bad, it is not
-// restarted.
+// Restart stops and starts the service. On systemd it first reloads a running service: if its configuration is invalid,
+// it is not restarted.
 func (s *Service) Restart() error {
 	return s.changeRunState("restarted", func() error {
 		if s.platformName == systemdPlatform && s.readUnitProperties()["ActiveState"] == "active" {
@@ -210,15 +210,15 @@ func (s *Service) installed() bool {
 	return err == nil
 }
 
-// IsInstalledOrPackaged reports whether there is a service to start: of Install, or of a package.
+// IsInstalledOrPackaged reports whether a service was installed by Install or by a package.
 func (s *Service) IsInstalledOrPackaged() bool { return s.installed() || s.packageFile() != "" }
 
-// running reports whether there is a process to stop.
+// running reports whether the service is running or in transition.
 func (s *Service) running() bool {
 	if s.platformName == systemdPlatform {
 		state := s.readUnitProperties()["ActiveState"]
 		return state != "inactive" && state != "failed"
 	}
-	status, _ := s.manager.Status() // an error is not running
+	status, _ := s.manager.Status() // an error means that the service is not running
 	return status == kardianos.StatusRunning
 }

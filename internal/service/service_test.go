@@ -14,11 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// fake is a service manager that does as it is told.
+// fake is a service manager for tests.
 type fake struct {
 	file   string
 	status kardianos.Status
-	err    error // of all that is done
+	err    error // error returned by every action
 	did    []string
 }
 
@@ -28,7 +28,8 @@ func (f *fake) do(what string) error {
 }
 
 func (f *fake) Install() error {
-	if err := os.WriteFile(f.file, nil, 0o644); err != nil { // before it can fail, as theirs
+	// written before a possible failure, as by kardianos/service
+	if err := os.WriteFile(f.file, nil, 0o644); err != nil {
 		return err
 	}
 	return f.do("install")
@@ -40,8 +41,7 @@ func (f *fake) Stop() error                       { return f.do("stop") }
 func (f *fake) Restart() error                    { return f.do("restart") }
 func (f *fake) Status() (kardianos.Status, error) { return f.status, f.err }
 
-// newFake returns a service for whoever runs the test, of a program that can
-// run, on a service manager.
+// newFake returns an installable service on the named platform, for the user who runs the test.
 func newFake(t *testing.T, name string) (*Service, *fake) {
 	t.Helper()
 	me, err := user.Current()
@@ -101,7 +101,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestRestartNeedsAGoodConfiguration keeps a running service running.
+// TestRestartNeedsAGoodConfiguration checks that a running service is not restarted with an invalid configuration.
 func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
@@ -120,7 +120,7 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 	}
 }
 
-// TestUninstallStopsFirst also keeps what could not be stopped.
+// TestUninstallStopsFirst checks that a service is stopped before its removal, and kept if it cannot be stopped.
 func TestUninstallStopsFirst(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	if err := errors.Join(s.Install(nil), s.Uninstall()); err != nil {
@@ -135,7 +135,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 	if err := s.Uninstall(); err != nil {
 		t.Fatal(err)
 	}
-	f.wants(t, "install", "uninstall") // it was stopped
+	f.wants(t, "install", "uninstall") // the service was already stopped
 
 	s, f = newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
@@ -162,7 +162,7 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusals changes one thing at a time that makes an installation useless.
+// TestRefusals checks each reason against an installation separately.
 func TestRefusals(t *testing.T) {
 	private := filepath.Join(t.TempDir(), "private")
 	for _, tt := range []struct {
@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.WriteFile(private, nil, 0o000); err != nil {
 				t.Fatal(err)
 			}
-			s.platformName = "linux-openrc" // which sees temporary files
+			s.platformName = "linux-openrc" // this service manager allows temporary folders
 			s.unit.User, files["broker.ca_file"] = "nobody", private
 		}},
 	} {

@@ -9,14 +9,14 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// The exit codes of status commands, as the Linux Standard Base has them.
+// The exit codes of status commands, according to the Linux Standard Base.
 const (
 	ExitCodeRunning      = 0
 	ExitCodeNotRunning   = 3
 	ExitCodeNotInstalled = 4
 )
 
-// Status returns the service's status for people, and the exit code of the status command.
+// Status returns the service's status as text, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
 	if s.platformName == systemdPlatform {
 		return describeUnitState(s.unit.Program, s.readUnitProperties())
@@ -34,14 +34,14 @@ func (s *Service) Status() (text string, code int) {
 	}
 }
 
-// unitProperties are the properties of a unit from which its status is described.
+// unitProperties are the properties that determine the status of a unit.
 var unitProperties = []string{
 	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText",
 	"MainPID",
 	"UnitFileState", "FragmentPath", "DropInPaths", "ExecMainPID",
 }
 
-// readUnitProperties asks systemd for the properties in shown.
+// readUnitProperties returns the unit's properties from systemd.
 func (s *Service) readUnitProperties() map[string]string {
 	text, err := s.runSystemdCommand("systemctl", "show", "--property="+strings.Join(unitProperties, ","),
 		s.unit.Program+".service")
@@ -57,13 +57,13 @@ func (s *Service) readUnitProperties() map[string]string {
 	return properties
 }
 
-// describeUnitState returns the status and exit code that a unit's properties mean.
+// describeUnitState returns the status text and the exit code for a unit's properties.
 func describeUnitState(program string, p map[string]string) (text string, code int) {
 	switch p["LoadState"] {
 	case "loaded":
 	case "not-found":
 		return program + " is not installed as a service\n", ExitCodeNotInstalled
-	case "unknown": // of show
+	case "unknown": // readUnitProperties returns this state on an error
 		return fmt.Sprintf("%s: systemctl show failed: %s\n", program, p["LoadError"]), ExitCodeNotInstalled
 	default:
 		return fmt.Sprintf("%s: systemd could not load the unit: %s %s\n", program, p["LoadState"], p["LoadError"]),
@@ -93,8 +93,7 @@ func describeUnitState(program string, p map[string]string) (text string, code i
 	return b.String(), code
 }
 
-// explainUnitFailure says how the unit's last process ended, where that is why the service manager failed, and adds the
-// last line that it logged.
+// explainUnitFailure returns an error with the exit status of the unit's last process and the last line that it logged.
 func (s *Service) explainUnitFailure(err error) error {
 	if s.platformName != systemdPlatform {
 		return err
@@ -104,8 +103,9 @@ func (s *Service) explainUnitFailure(err error) error {
 	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
-	_, _ = s.runSystemdCommand("journalctl", "--sync") // the journal may be behind; without it the line may be missing
-	// By the process id: where a process ends before the journal has read its line, that line has no invocation id.
+	// the journal may lag behind; without a sync the line may be missing
+	_, _ = s.runSystemdCommand("journalctl", "--sync")
+	// Query by process id: if a process ends before the journal has read its line, the line has no invocation id.
 	said, journal := s.runSystemdCommand("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_PID="+p["ExecMainPID"])
 	if journal == nil && strings.TrimSpace(said) != "" {
@@ -114,7 +114,7 @@ func (s *Service) explainUnitFailure(err error) error {
 	return fmt.Errorf("%w\nsee also: journalctl -u %s", problem, s.unit.Program)
 }
 
-// commandOutput runs a program and returns its standard output; the error holds its standard error.
+// commandOutput runs a program and returns its standard output. The error contains its standard error.
 func commandOutput(args ...string) (string, error) {
 	out, err := exec.Command(args[0], args[1:]...).Output()
 	var exit *exec.ExitError

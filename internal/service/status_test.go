@@ -76,7 +76,7 @@ func TestStatusElsewhere(t *testing.T) {
 	}
 }
 
-// TestExplain wants the program's last words, not "exit status 1".
+// TestExplain checks that the error contains the program's last log line instead of "exit status 1".
 func TestExplain(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
@@ -89,8 +89,9 @@ func TestExplain(t *testing.T) {
 			synced = true
 			return "", nil
 		case args[0] == "journalctl" && !synced:
-			return "", nil // what the program said last is still on its way
-		case args[0] == "journalctl" && slices.Contains(args, "_PID=12"): // no invocation: it ended too early
+			return "", nil // the program's last line has not arrived yet
+		// without an invocation id, because the process ended too early
+		case args[0] == "journalctl" && slices.Contains(args, "_PID=12"):
 			return "agentd.yaml:3:1: unknown key\n", nil
 		}
 		return "LoadState=loaded\nResult=exit-code\nExecMainStatus=78\nExecMainPID=12\n", nil
@@ -98,7 +99,7 @@ func TestExplain(t *testing.T) {
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
 		"key\nsee also: journalctl -u agentd")
-	s.runSystemdCommand = func(args ...string) (string, error) { // no process has run
+	s.runSystemdCommand = func(args ...string) (string, error) { // no process has been started
 		return map[string]string{"systemctl": "LoadState=masked\nResult=success\nExecMainStatus=0\n"}[args[0]], nil
 	}
 	f.err = errors.New("exit status 1: Unit agentd.service is masked.")

@@ -22,21 +22,21 @@ import (
 type Agent struct {
 	FederationSettings `yaml:",inline"`
 	StateDir           string            `yaml:"state_dir"`
-	NameServer         string            `yaml:"dns"` // address:port of a name server; empty = the system's
+	NameServer         string            `yaml:"dns"` // address:port of a name server; empty for the system's
 	Budget             TrafficBudget     `yaml:"budget"`
 	Device             DeviceWorkRules   `yaml:"device"`
 	Trainers           []ExternalTrainer `yaml:"trainers"`
 	Metrics            AgentMetrics      `yaml:"metrics"`
 	Log                Log               `yaml:"log"`
-	// Federations are those that the device is in, if it is in several; the keys of FederationSettings are their
-	// defaults then.
+	// Federations lists the device's federations if it is in several. The keys of FederationSettings are then their
+	// defaults.
 	Federations []FederationMembership `yaml:"federations"`
 
-	// LocalFederationName is what the device calls the federation, if it is one of several (Each).
+	// LocalFederationName is the device's name for the federation, if it is in several; see SettingsPerFederation.
 	LocalFederationName string `yaml:"-"`
 }
 
-// FederationSettings is what may differ between the federations of a device.
+// FederationSettings are the settings that may differ between the federations of a device.
 type FederationSettings struct {
 	Federation string        `yaml:"federation"`
 	ID         string        `yaml:"id"`
@@ -52,23 +52,23 @@ type FederationSettings struct {
 	Limits     ModelLimits   `yaml:"limits"`
 }
 
-// AgentIdentity names the agent's own key and the coordinator's.
+// AgentIdentity configures the agent's key and the trust in the coordinator.
 type AgentIdentity struct {
-	KeyFile        string `yaml:"key_file"`        // the agent's private key
-	RootFile       string `yaml:"root_file"`       // the federation's root document, which names the coordinator's key
-	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64, where there is no root
+	KeyFile        string `yaml:"key_file"`        // file with the agent's private key
+	RootFile       string `yaml:"root_file"`       // root document of the federation, which names the coordinator's key
+	CoordinatorKey string `yaml:"coordinator_key"` // coordinator's public key in base64, if there is no root document
 }
 
-// D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
+// D2D configures the connection to neighbours, for an algorithm that mixes. Without it the agent does not mix.
 type D2D struct {
-	// UsesUplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps ×
-	// model × neighbours, so it is off by default.
+	// UsesUplink sends the traffic between neighbours over the coordinator's broker. It is off by default, because the
+	// traffic grows as devices × steps × model × neighbours.
 	UsesUplink bool           `yaml:"uplink"`
-	Broker     Broker         `yaml:"broker"` // of the site; not with uplink
+	Broker     Broker         `yaml:"broker"` // broker of the site; unused with uplink
 	Place      *AgentLocation `yaml:"place"`
-	// NeighborCell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
+	// NeighborCell is the group of devices in which the agent looks for at most MaxDegree neighbours.
 	NeighborCell string `yaml:"cell"`
-	MaxDegree    int    `yaml:"max_degree"` // 0 = DefaultMaxDegree
+	MaxDegree    int    `yaml:"max_degree"` // maximum number of neighbours; 0 means DefaultMaxDegree
 }
 
 // DefaultMaxDegree is the default of d2d.max_degree.
@@ -80,15 +80,15 @@ type AgentLocation struct {
 	Y float64 `yaml:"y"`
 }
 
-// SiteBroker returns the broker of the site.
+// SiteBroker returns the settings of the site's broker.
 func (d *D2D) SiteBroker() Broker {
 	b := d.Broker
 	b.BrokerAccess = b.withSiteBrokerDefaults("d2d-password")
 	return b
 }
 
-// withSiteBrokerDefaults sets the defaults of a broker of the site: its URL has none. The credential is never the one
-// of the uplink.
+// withSiteBrokerDefaults sets the defaults for a broker of the site. The URL has no default. The systemd credential is
+// never the uplink's.
 func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
 	b.systemdCredentialName = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
@@ -97,7 +97,7 @@ func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
 	return b
 }
 
-// WireLocation returns the place in the protocol's form.
+// WireLocation returns the location in the protocol's form.
 func (d *D2D) WireLocation() wire.AgentLocation {
 	if d.Place == nil {
 		return wire.AgentLocation{}
@@ -105,30 +105,31 @@ func (d *D2D) WireLocation() wire.AgentLocation {
 	return wire.AgentLocation{IsKnown: true, X: d.Place.X, Y: d.Place.Y}
 }
 
-// Evaluation says how the device scores the models that it trains.
+// Evaluation configures how the device evaluates the models that it trains.
 type Evaluation struct {
-	// HeldOutShare is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
+	// HeldOutShare is the share of the newest rows that are held out for evaluation; 0 means none.
 	HeldOutShare float64 `yaml:"held_out"`
 }
 
-// Prediction says which models the device keeps to predict with.
+// Prediction configures the models that the device keeps for predictions.
 type Prediction struct {
-	KeptModels              int           `yaml:"keep"`    // models; 0 = none are kept
-	MinModelRefreshInterval time.Duration `yaml:"refresh"` // the least time between two new models
-	// MaxRiskIncrease is how much worse than the model in use a new one may be on the rows that are held out.
+	KeptModels              int           `yaml:"keep"`    // number of kept models; 0 means none
+	MinModelRefreshInterval time.Duration `yaml:"refresh"` // minimum time between two new models
+	// MaxRiskIncrease is the maximum relative increase of the risk on held-out rows for which a new model replaces
+	// the current one.
 	MaxRiskIncrease float64 `yaml:"margin"`
-	// ModelHookCommand is the command that is run when another model is in use, and its arguments.
+	// ModelHookCommand is the command, with its arguments, that runs after a change of the model in use.
 	ModelHookCommand config.OneOrMore `yaml:"hook"`
-	ModelHookTimeout time.Duration    `yaml:"hook_time"` // that it may take
-	// ForecastTopic is the topic of the forecasts, on a Broker of the site; empty = none are made.
+	ModelHookTimeout time.Duration    `yaml:"hook_time"` // time limit of the hook
+	// ForecastTopic is the topic of the forecasts on the site's broker. If it is empty, no forecasts are made.
 	ForecastTopic    string        `yaml:"publish"`
 	ForecastBroker   BrokerAccess  `yaml:"broker"`
-	ForecastInterval time.Duration `yaml:"every"` // the time between two looks at the data
-	// UsualResidualShare is the share of the device's residuals that is usual.
+	ForecastInterval time.Duration `yaml:"every"` // interval between two checks for new rows
+	// UsualResidualShare is the share of the device's residuals that is considered normal.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
-// SiteBroker returns the broker of the forecasts.
+// SiteBroker returns the settings of the broker for forecasts.
 func (p *Prediction) SiteBroker() Broker {
 	return Broker{BrokerAccess: p.ForecastBroker.withSiteBrokerDefaults("predict-password")}
 }
@@ -169,61 +170,61 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		p.ModelHookTimeout)
 }
 
-// Compute says how fast the device is.
+// Compute configures the computation on the device.
 type Compute struct {
-	// DeclaredStepTime declares the time per local step; 0 = measure it.
+	// DeclaredStepTime is the declared duration of a local step; 0 means that it is measured.
 	DeclaredStepTime time.Duration `yaml:"step_time"`
-	// MomentsMethod says how the statistics for the common standardisation are computed: robust or exact.
+	// MomentsMethod is the method for the statistics of the common standardisation: robust or exact.
 	MomentsMethod MomentsMethod `yaml:"moments"`
 }
 
-// MomentsMethod is a way to compute the statistics for the common standardisation.
+// MomentsMethod is a method to compute the statistics for the common standardisation.
 type MomentsMethod string
 
-// The ways.
+// The methods.
 const (
 	MomentsRobust MomentsMethod = "robust" // each outlier is replaced by the median of its column
 	MomentsExact  MomentsMethod = "exact"
 )
 
-// Privacy bounds what the device reveals of its data.
+// Privacy limits the information that the device reveals about its data.
 type Privacy struct {
-	MinRowsToParticipate int `yaml:"min_rows"` // with fewer rows the agent does not take part
+	MinRowsToParticipate int `yaml:"min_rows"` // minimum number of rows for participation
 }
 
-// ModelLimits bounds what the device accepts.
+// ModelLimits limits the size of accepted models.
 type ModelLimits struct {
 	MaxModel spec.ByteSize `yaml:"max_model"`
 }
 
-// TrafficBudget bounds what the device's link to the broker may cost.
+// TrafficBudget limits the traffic of the device's broker link.
 type TrafficBudget struct {
-	// BytesPerMonth is the limit per calendar month, both directions together; 0 = no limit.
+	// BytesPerMonth is the limit per calendar month for both directions together; 0 means no limit.
 	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
 }
 
-// AgentMetrics says where the device's metrics are found.
+// AgentMetrics configures the publication of the device's metrics.
 type AgentMetrics struct {
-	Listen string `yaml:"listen"` // host:port; empty = nowhere
-	// ReportEvery is how often the device reports its metrics to the coordinator; 0 = never.
+	Listen string `yaml:"listen"` // host:port; empty disables the listener
+	// ReportEvery is the interval between two metrics reports to the coordinator; 0 means never.
 	ReportEvery time.Duration `yaml:"report_every"`
-	// AdvertisedAddress is where Prometheus reaches the address in Listen; empty = nowhere.
+	// AdvertisedAddress is the address at which Prometheus reaches Listen; empty if it does not.
 	AdvertisedAddress string `yaml:"advertise"`
 }
 
-// DeviceWorkRules says when the device may work.
+// DeviceWorkRules are the owner's rules for when the device may work.
 type DeviceWorkRules struct {
-	ProcSysRoot        string        `yaml:"root"`        // the folder with Linux's proc and sys
-	LoadPerCore        EaseStopBand  `yaml:"load"`        // of the last minute, per core
-	Temperature        EaseStopBand  `yaml:"temperature"` // °C
-	Battery            EaseStopBand  `yaml:"battery"`     // percent, while it discharges
-	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains
-	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
-	WorkTimeWindows    []string      `yaml:"windows"`     // in which it may, in local time
+	ProcSysRoot        string        `yaml:"root"`        // folder that contains Linux's proc and sys
+	LoadPerCore        EaseStopBand  `yaml:"load"`        // load average of the last minute, per core
+	Temperature        EaseStopBand  `yaml:"temperature"` // temperature in °C
+	Battery            EaseStopBand  `yaml:"battery"`     // charge in percent, while discharging
+	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains power
+	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // memory that must be available; 0 means no rule
+	WorkTimeWindows    []string      `yaml:"windows"`     // time windows in which the device may work, in local time
 }
 
-// EaseStopBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
-// rounds (stop); both 0 = no rule.
+// EaseStopBand has two thresholds. At EaseThreshold the agent takes fewer local steps. At StopThreshold it declines
+// rounds. Both are 0 if there is no rule.
 type EaseStopBand struct {
 	EaseThreshold float64 `yaml:"ease"`
 	StopThreshold float64 `yaml:"stop"`
@@ -262,7 +263,7 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 // minMonthlyBudget, in bytes, is enough for a month of pings, hellos and small rounds.
 const minMonthlyBudget = 20_000_000
 
-// DefaultAgent returns agentd's defaults.
+// DefaultAgent returns the default configuration of agentd.
 func DefaultAgent() Agent {
 	return Agent{
 		FederationSettings: FederationSettings{
@@ -281,7 +282,7 @@ func DefaultAgent() Agent {
 	}
 }
 
-// Validate reports every problem, by key.
+// Validate reports every problem by key.
 func (a *Agent) Validate() error {
 	var c SettingsChecker
 	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
@@ -311,7 +312,7 @@ func (a *Agent) Validate() error {
 	return c.Err()
 }
 
-// validateForFederation reports every problem, by key.
+// validateForFederation reports every problem of one federation's settings by key.
 func (a *Agent) validateForFederation() error {
 	m := &a.FederationSettings
 	var c SettingsChecker
@@ -336,7 +337,7 @@ func (a *Agent) validateForFederation() error {
 	return c.Err()
 }
 
-// ValidateDataSettings reports every problem of the data, and of nothing else, by key.
+// ValidateDataSettings reports every problem of the data sections by key.
 func (a *Agent) ValidateDataSettings() error {
 	var c SettingsChecker
 	a.eachFederation(func(section string, m *Agent) {
@@ -347,7 +348,7 @@ func (a *Agent) ValidateDataSettings() error {
 	return c.Err()
 }
 
-// CheckDataFileHeaders reports what the headers of the data files lack, by key.
+// CheckDataFileHeaders reports columns that are missing in the headers of the data files, by key.
 func (a *Agent) CheckDataFileHeaders() error {
 	var c SettingsChecker
 	a.eachFederation(func(section string, m *Agent) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestTaskFile: a task that is written is the same when it is read, whatever it has.
+// TestTaskFile checks that any task is read back as it was written.
 func TestTaskFile(t *testing.T) {
 	plain := settings.DefaultTask()
 	plain.Name, plain.Features, plain.Target = "plain", []string{"a b", "c: d", "é", "on"}, "y"
@@ -43,14 +43,15 @@ func TestTaskFile(t *testing.T) {
 	}
 }
 
-// TestTaskFileRefused: every problem is told with its line.
+// TestTaskFileRefused checks that every problem is reported with its line.
 func TestTaskFileRefused(t *testing.T) {
 	_, err := settings.ReadTask(writeFile(t, "task.yaml", "task:\n  name: x\n  target: y\n  min_rows: 0\n"))
 	wantError(t, err, "task.features: is empty")
 	wantError(t, err, "task.yaml:4:13: task.min_rows")
 }
 
-// TestReadApplied: a whole coordinator.yaml will do, and so will the part; what is wrong is told with its line.
+// TestReadApplied checks that a complete coordinator.yaml and its applied part can both be read, and that problems are
+// reported with their lines.
 func TestReadApplied(t *testing.T) {
 	s := coordinatorsettings.Default()
 	if err := settings.Load(&s, "coordinator", writeFile(t, "coordinator.yaml", coordinatorFile(t)), nil); err != nil {
@@ -67,7 +68,7 @@ func TestReadApplied(t *testing.T) {
 	wantError(t, err, "part.yaml:2:3: unknown key")
 }
 
-// TestEdit changes keys of a coordinator.yaml and of what `task show` prints, and keeps all others.
+// TestEdit checks that editing a coordinator.yaml or the output of `task show` changes only the given keys.
 func TestEdit(t *testing.T) {
 	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, " +
 		"step_size: {constant: 0.5}}\n" +
@@ -77,7 +78,7 @@ func TestEdit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time of its own output
+	for range 2 { // the second time with the output of the first
 		var a coordinatorsettings.AppliedSettings
 		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
 			t.Fatal(err)
@@ -97,7 +98,7 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// TestReadWholeFile: the file that `task apply` reads is one that ReadTask reads.
+// TestReadWholeFile checks that ReadTask accepts the files that `task apply` accepts.
 func TestReadWholeFile(t *testing.T) {
 	path := writeFile(t, "coordinator.yaml", "federation: air\nstate_dir: /nowhere\nbroker: {url: 'tcp://b:1'}\n"+
 		"task: {name: air, features: [a, b], target: y}\nround: {rounds: 7}\n")

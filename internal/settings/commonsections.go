@@ -1,5 +1,5 @@
-// Package settings defines agentd.yaml, the task in coordinator.yaml, and the sections that both files have. Both
-// programs read both: the coordinator gives devices a part of agentd.yaml when they join, and `agentd data check` reads
+// Package settings defines agentd.yaml, the task in coordinator.yaml, and the sections common to both files. Both
+// programs read both files: the coordinator gives joining devices a part of agentd.yaml, and `agentd data check` reads
 // a task.
 package settings
 
@@ -23,58 +23,60 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Broker says how to reach the broker, and how to use it.
+// Broker configures the connection to the broker and its use.
 type Broker struct {
 	BrokerAccess `yaml:",inline"`
-	Prefix       string `yaml:"prefix"` // of all topics
-	QoS          int    `yaml:"qos"`    // of all messages and subscriptions: 0 or 1
+	Prefix       string `yaml:"prefix"` // prefix of all topics
+	QoS          int    `yaml:"qos"`    // QoS of all messages and subscriptions: 0 or 1
 }
 
-// BrokerAccess says how to reach a broker.
+// BrokerAccess configures the connection to a broker.
 type BrokerAccess struct {
-	URLs         config.OneOrMore `yaml:"url"`      // several for the nodes of a cluster
-	Username     string           `yaml:"username"` // empty = the client id
+	URLs         config.OneOrMore `yaml:"url"`      // URLs of the broker; several for the nodes of a cluster
+	Username     string           `yaml:"username"` // empty for the client id
 	Password     config.Secret    `yaml:"password"`
 	PasswordFile string           `yaml:"password_file"`
-	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
-	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
+	CAFile       string           `yaml:"ca_file"`   // certificate authority file; empty for the system's roots
+	CertFile     string           `yaml:"cert_file"` // client certificate file
 	KeyFile      string           `yaml:"key_file"`
-	TLSMin       string           `yaml:"tls_min"` // the least version of TLS: 1.2 or 1.3
+	TLSMin       string           `yaml:"tls_min"` // minimum version of TLS: 1.2 or 1.3
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
-	// MinRate is the lowest rate of the link, in bytes per second.
+	// MinRate is the minimum rate of the link in bytes per second.
 	MinRate      spec.ByteSize `yaml:"min_rate"`
 	HTTPProxyURL string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
-	// renewedCertificateFor returns the certificate that has replaced the configured one; nil = none replaces it.
+	// renewedCertificateFor returns the certificate to use instead of the configured one. If it is nil, the configured
+	// one is used.
 	renewedCertificateFor func(configured tls.Certificate) tls.Certificate `yaml:"-"`
-	systemdCredentialName string                                           `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
+	// name of the password among systemd's credentials; empty for mqtt-password
+	systemdCredentialName string `yaml:"-"`
 }
 
-// Log says what the daemon logs to stderr.
+// Log configures the log on stderr.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
 	Format string `yaml:"format"` // text or json
 }
 
-// Metrics says where the daemon serves its metrics.
+// Metrics configures the metrics server.
 type Metrics struct {
-	Listen string `yaml:"listen"` // host:port; empty = nowhere
+	Listen string `yaml:"listen"` // host:port; empty disables the listener
 }
 
-// DefaultBroker returns the defaults of a section broker.
+// DefaultBroker returns the defaults of a broker section.
 func DefaultBroker() Broker {
 	return Broker{BrokerAccess: BrokerAccess{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute,
 		MinRate: mqtt.DefaultMinLinkRate, TLSMin: defaultMinTLSVersion}}
 }
 
-// The least versions of TLS that a broker may speak; the first one is the default.
+// The minimum TLS versions that can be configured for a broker. The first one is the default.
 const (
 	defaultMinTLSVersion = "1.3"
 	olderTLSVersion      = "1.2"
 )
 
-// minLinkRate and maxLinkRate are in bytes per second. On a link slower than minLinkRate the coordinator would give a
-// chunk up before it arrives. maxLinkRate fits into an int of 32 bits.
+// minLinkRate and maxLinkRate are in bytes per second. On a slower link than minLinkRate the coordinator would time out
+// a chunk before it arrives. maxLinkRate fits into a 32-bit int.
 const (
 	minLinkRate = 1000
 	maxLinkRate = 1_000_000_000
@@ -83,7 +85,7 @@ const (
 // SettingsChecker collects the problems of a configuration.
 type SettingsChecker struct{ spec.ProblemList }
 
-// CheckBroker reports every problem of a section broker, by key.
+// CheckBroker reports every problem of a broker section by key.
 func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	var encryption *tls.Config
 	if wire.FederationName(federation).Validate() == nil {
@@ -98,7 +100,7 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	default:
 		o, _, err := b.SessionOptions("check")
 		c.AddSectionErrors("", err)
-		encryption = o.TLS // only some URLs go with it
+		encryption = o.TLS // only some URL schemes allow TLS options
 	}
 	c.checkBrokerURLs(b.URLs, encryption)
 	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
@@ -118,7 +120,7 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	}
 }
 
-// checkBrokerURLs checks each URL by itself, then all together.
+// checkBrokerURLs validates each URL separately, then all of them together.
 func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
 	before := c.ProblemCount()
@@ -143,7 +145,7 @@ func (c *SettingsChecker) CheckMetricsListen(address string) {
 	}
 }
 
-// CheckLog reports every problem of a section log, by key.
+// CheckLog reports every problem of a log section by key.
 func (c *SettingsChecker) CheckLog(l *Log) {
 	_, err := logging.ParseLevel(l.Level)
 	c.AddError("log.level", err)
@@ -151,8 +153,8 @@ func (c *SettingsChecker) CheckLog(l *Log) {
 	c.AddError("log.format", err)
 }
 
-// SessionOptions returns the options of a session with the broker. warning is not empty if other users can read a
-// secret. The error is a [*spec.FieldError].
+// SessionOptions returns the options of a session with the broker. warning is set if other users can read a secret. The
+// error is a [*spec.FieldError].
 func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := b.readPassword()
 	if err != nil {
@@ -165,7 +167,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 		encryption, err2 := b.tlsConfig()
 		return password, encryption, errors.Join(err1, err2)
 	}
-	if len(b.URLs) > 0 { // else the session's own check reports it
+	if len(b.URLs) > 0 { // otherwise the session's own validation reports it
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
 	if o.Username == "" && o.Password != "" {
@@ -182,7 +184,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 	return o, warning, err
 }
 
-// readPassword returns the password. warning is not empty if other users can read it.
+// readPassword returns the password. warning is set if other users can read it.
 func (b *BrokerAccess) readPassword() (password, warning string, err error) {
 	secret, warning, err := config.ReadSecret(b.Password, ResolveSecretFile(b.PasswordFile),
 		cmp.Or(b.systemdCredentialName, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
@@ -192,7 +194,7 @@ func (b *BrokerAccess) readPassword() (password, warning string, err error) {
 	return string(secret), warning, nil
 }
 
-// tlsConfig reads the certificates; nil where all is as by default.
+// tlsConfig loads the certificates. It returns nil if all settings have their defaults.
 func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLSVersion {
 		return nil, nil
@@ -224,14 +226,14 @@ func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// WithCertificateRenewal returns b with another client certificate: each new session presents what current returns for
-// the configured one.
+// WithCertificateRenewal returns a copy of b with renewable client certificates. Each new session uses the certificate
+// that current returns for the configured one.
 func (b Broker) WithCertificateRenewal(current func(configured tls.Certificate) tls.Certificate) *Broker {
 	b.renewedCertificateFor = current
 	return &b
 }
 
-// Certificate reads the client's certificate, with its key; it is empty if none is configured.
+// Certificate loads the client certificate with its key. It is empty if none is configured.
 func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	if b.CertFile == "" {
 		return cert, nil
@@ -246,8 +248,8 @@ func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	return cert, nil
 }
 
-// LoadPerCore reads a daemon's configuration: the defaults in cfg, the file, the environment with the program's prefix,
-// then the command line.
+// Load reads a daemon's configuration from the defaults in cfg, the file, the environment with the program's prefix,
+// and the command line, in this order.
 func Load(cfg any, program, path string, overrides map[string]string) error {
 	return config.Load(cfg, config.Source{
 		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,
@@ -255,5 +257,6 @@ func Load(cfg any, program, path string, overrides map[string]string) error {
 	})
 }
 
-// ConfigPathVariable is the environment variable that names a program's configuration file; --config overrides it.
+// ConfigPathVariable returns the name of the environment variable with the path of a program's configuration file. The
+// flag --config overrides it.
 func ConfigPathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
-// TestLostList: a list that is not there yet is empty where devices join, and an error once it was there: the broker's
-// rules of an empty list let no device in.
+// TestLostList checks that a list that has never existed is empty if devices may join. A lost list is an error, because
+// access rules made from an empty list would exclude every device.
 func TestLostList(t *testing.T) {
 	dir := t.TempDir()
 	s := coordinatorsettings.Default()

@@ -11,21 +11,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FederationMembership is what is said of one of several federations. A key that it leaves out is as it is for the
-// device.
+// FederationMembership contains the settings for one of several federations. Missing keys have the device's values.
 type FederationMembership struct {
-	LocalName          string `yaml:"name"` // for people, and of the state folder; empty = the federation's
+	LocalName          string `yaml:"name"` // name for display and of the state folder; empty for the federation's name
 	FederationSettings `yaml:",inline"`
 }
 
-// SettingsPerFederation returns the settings of the device in each of its federations: those of the file, if that names
-// one.
+// SettingsPerFederation returns the device's settings for each of its federations. If the device is in one federation,
+// the result is the file's settings.
 func (a *Agent) SettingsPerFederation() (all []*Agent) {
 	a.eachFederation(func(_ string, m *Agent) { all = append(all, m) })
 	return all
 }
 
-// eachFederation visits the settings of each federation, with the key of its section; empty if it is the whole file.
+// eachFederation calls visit with the settings of each federation and the key of its section. The key is empty if the
+// device is in one federation.
 func (a *Agent) eachFederation(visit func(section string, m *Agent)) {
 	if len(a.Federations) == 0 {
 		visit("", a)
@@ -40,8 +40,8 @@ func (a *Agent) eachFederation(visit func(section string, m *Agent)) {
 
 func federationsEntryKey(i int) string { return fmt.Sprintf("federations[%d]", i) }
 
-// ForFederation returns the settings of the device in the federation with this name, which may be empty if it is in
-// one.
+// ForFederation returns the settings for the federation with this name. name may be empty if the device is in one
+// federation.
 func (a *Agent) ForFederation(name string) (*Agent, error) {
 	all := a.SettingsPerFederation()
 	var names []string
@@ -60,15 +60,15 @@ func (a *Agent) ForFederation(name string) (*Agent, error) {
 		strings.Join(names, ", "))
 }
 
-// FederationFolder is where the state of the device in its federation is.
+// FederationFolder returns the state folder of the device in its federation.
 func (a *Agent) FederationFolder() string { return filepath.Join(a.StateDir, a.LocalFederationName) }
 
-// checkFederations finds what keeps federations from being on one device.
+// checkFederations reports conflicts between the federations of one device.
 func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
 		"is set, and so is federations: write it into "+
 			"an entry there, or remove federations")
-	before := map[string]string{} // what only one of them may have, and whose it is
+	before := map[string]string{} // section that already uses a value, for values that must be unique
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
 		c.Require(!taken, section+key, "is as in "+other+": "+format, args...)
@@ -77,7 +77,7 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 	}
 	a.eachFederation(func(section string, m *Agent) {
 		if section == "" || wire.FederationName(m.Federation).Validate() != nil {
-			return // one, or it is told elsewhere
+			return // a single federation, or already reported
 		}
 		for _, u := range m.Broker.URLs {
 			if !once("client "+m.Federation+" "+u, section, ".federation",

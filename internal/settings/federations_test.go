@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// twoFederations is a good configuration with entries that inherit and override.
+// twoFederations returns a valid configuration with entries that inherit and override.
 func twoFederations(t *testing.T) string {
 	t.Helper()
 	key, _ := writeKey(t)
@@ -28,10 +28,10 @@ func loadAgent(path string) (*settings.Agent, error) {
 	return &s, settings.Load(&s, "agentd", path, nil)
 }
 
-// An entry has what the device has, but for what it says itself; nothing of it comes to the device or to other entries.
-// The printed configuration loads as the same.
+// TestEach checks that an entry inherits the device's settings, and that its own settings do not affect the device or
+// other entries. The printed configuration must load as the same.
 func TestEach(t *testing.T) {
-	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // of the device: an entry overrides it, too
+	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // a setting of the device, which an entry also overrides
 	s, err := loadAgent(writeFile(t, "agentd.yaml", twoFederations(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,8 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// Without entries the file is that of the one federation, whose state is where it was.
+// TestOneFederation checks that without entries the file configures a single federation, whose state folder is
+// unchanged.
 func TestOneFederation(t *testing.T) {
 	s, err := loadAgent(writeFile(t, "agentd.yaml", agentFile(t)))
 	if err != nil {
@@ -135,7 +136,7 @@ func TestFederationProblems(t *testing.T) {
 			`:17:5: unknown key "state_dir"; state_dir belongs at the top, outside all sections`},
 		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: is empty`},
 		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, is 7`},
-		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, is 7`}, // once, where it is
+		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, is 7`}, // reported once, at its own line
 		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
 			`:23:20: predict.publish: is as in federations[0]: nobody could tell the forecasts apart`},
 	}, func(path string) error { _, err := loadAgent(path); return err })

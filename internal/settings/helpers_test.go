@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/keys"
 )
 
-// publicKey is one of many public keys that parse.
+// publicKey returns one of several valid public keys.
 func publicKey(which byte) string {
 	return keys.FormatPublic(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
 }
@@ -39,7 +39,7 @@ func writeKey(t *testing.T) (path string, key ed25519.PrivateKey) {
 	return path, key
 }
 
-// writeCertificate writes the certificate of an authority.
+// writeCertificate writes an authority's certificate and returns its path.
 func writeCertificate(t *testing.T) (path string) {
 	t.Helper()
 	_, key := writeKey(t)
@@ -51,7 +51,7 @@ func writeCertificate(t *testing.T) (path string) {
 	return writeFile(t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 }
 
-// agentFile and coordinatorFile return configurations that are good.
+// agentFile returns a valid agentd.yaml.
 func agentFile(t *testing.T) string {
 	t.Helper()
 	key, _ := writeKey(t)
@@ -68,7 +68,7 @@ func coordinatorFile(t *testing.T) string {
 		"task:\n  name: air\n  features: [a, b]\n  target: y\n"
 }
 
-// leaves returns the keys of a settings struct that hold values.
+// leaves returns the keys of a settings struct that have values.
 func leaves(t reflect.Type, prefix string) []string {
 	var all []string
 	for i := range t.NumField() {
@@ -93,7 +93,7 @@ func leaves(t reflect.Type, prefix string) []string {
 	return all
 }
 
-// wantError wants an error that holds a text.
+// wantError checks that an error contains a text.
 func wantError(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {

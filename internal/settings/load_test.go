@@ -18,12 +18,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSourcesInOrder wants defaults < file < environment < command line.
+// TestSourcesInOrder checks the order of sources: defaults < file < environment < command line.
 func TestSourcesInOrder(t *testing.T) {
 	path := writeFile(t, "agentd.yaml", agentFile(t)+"privacy:\n  min_rows: 20\nlog:\n  level: debug\n")
 	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "30")
 	t.Setenv("AGENTD_DATA_WHERE", "site=a,year=2024")
-	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // is for the command line to read
+	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // this variable is read only by the command line
 	t.Setenv("COORDINATOR_ID", "of another program")
 	s := settings.DefaultAgent()
 	if err := settings.Load(&s, "agentd", path,
@@ -88,7 +88,8 @@ func TestSessionFindsPassword(t *testing.T) {
 	}
 }
 
-// TestSessionRenews: a session takes files as they are at each attempt, and what is half written is an error.
+// TestSessionRenews checks that a session reads its files again at each attempt, and that an incomplete file is an
+// error.
 func TestSessionRenews(t *testing.T) {
 	b := settings.DefaultBroker()
 	b.Username, b.PasswordFile, b.CAFile = "me", writeFile(t, "password", "first"), writeCertificate(t)
@@ -219,8 +220,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireSchedule holds η_t = 2/(μ_sc(γ+t)) with γ = max{8 L_s/μ_sc − 1, H}
-// (feddec, theorem 1) against a calculation by hand: 8·4/0.5 − 1 = 63.
+// TestWireSchedule compares η_t = 2/(μ_sc(γ+t)) with γ = max{8 L_s/μ_sc − 1, H} (feddec, theorem 1) with a manual
+// calculation: 8·4/0.5 − 1 = 63.
 func TestWireSchedule(t *testing.T) {
 	task := settings.DefaultTask()
 	task.StepSize = spec.StepSize{Constant: 0.02, IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 4}

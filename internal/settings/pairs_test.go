@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// choose puts words into a configuration.
+// choose contains functions that set an option to a word in a configuration.
 var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word string){
 	spec.OptionAlgorithm: func(s *coordinatorsettings.ConfigFile,
 		word string) {
@@ -82,14 +82,14 @@ var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word st
 		}
 	},
 	spec.OptionServerEvery: func(s *coordinatorsettings.ConfigFile, word string) {
-		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // 0, or -1 for "-1"
+		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // "-1" becomes −1, and "0" becomes 0
 	},
 }
 
-// initialModel is a file with tensors, once a test has written it.
+// initialModel is the path of a file with tensors, set by writeInitial.
 var initialModel string
 
-// writeInitial writes it.
+// writeInitial writes the file initialModel.
 func writeInitial(t *testing.T) {
 	t.Helper()
 	file, err := store.EncodeSafetensors([]store.Tensor{
@@ -101,7 +101,7 @@ func writeInitial(t *testing.T) {
 	initialModel = writeFile(t, "model.safetensors", string(file))
 }
 
-// codecOf is the codec of a name.
+// codecOf returns the codec with this name.
 func codecOf(name string) (c spec.Codec) {
 	if err := c.UnmarshalText([]byte(name)); err != nil {
 		panic(err)
@@ -109,7 +109,8 @@ func codecOf(name string) (c spec.Codec) {
 	return c
 }
 
-// TestPairs: of every two words a configuration is good exactly if the table of package spec does not refuse them.
+// TestPairs checks for every pair of options that a configuration is valid if and only if the table of package spec
+// allows the pair.
 func TestPairs(t *testing.T) {
 	writeInitial(t)
 	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0

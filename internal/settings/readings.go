@@ -7,34 +7,34 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Readings is for sources of data that collect by themselves.
+// Readings configures data sources that collect readings themselves.
 type Readings struct {
-	Broker    ReadingsBroker `yaml:"broker"` // of the site
+	Broker    ReadingsBroker `yaml:"broker"` // broker of the site
 	Retention Retention      `yaml:"keep"`
 }
 
-// ReadingsBroker is the broker of the site, from which the device gets its readings.
+// ReadingsBroker configures the site's broker, from which the device receives its readings.
 type ReadingsBroker struct {
 	BrokerAccess `yaml:",inline"`
-	QoS          int `yaml:"qos"` // of the subscriptions: 0 or 1
+	QoS          int `yaml:"qos"` // QoS of the subscriptions: 0 or 1
 }
 
-// Retention says how many readings the device keeps: each bound holds.
+// Retention limits the readings that the device keeps. All limits apply.
 type Retention struct {
-	MaxReadings int           `yaml:"rows"`  // readings; 0 = no bound
-	Age         time.Duration `yaml:"age"`   // counted back from the newest; 0 = no bound
-	Bytes       spec.ByteSize `yaml:"bytes"` // on the disk
+	MaxReadings int           `yaml:"rows"`  // maximum number of readings; 0 means no limit
+	Age         time.Duration `yaml:"age"`   // maximum age relative to the newest reading; 0 means no limit
+	Bytes       spec.ByteSize `yaml:"bytes"` // maximum number of bytes on disk
 }
 
-// minRetainedReadings is the least bound that is worth keeping.
+// minRetainedReadings is the minimum of readings.keep.rows.
 const minRetainedReadings = 1000
 
-// SiteBroker returns the broker of the site.
+// SiteBroker returns the settings of the site's broker.
 func (r *Readings) SiteBroker() Broker {
 	return Broker{BrokerAccess: r.Broker.withSiteBrokerDefaults("readings-password"), QoS: r.Broker.QoS}
 }
 
-// RingBounds returns the bounds in the form of package store.
+// RingBounds returns the limits in the form of package store.
 func (r *Readings) RingBounds() store.RingLimits {
 	return store.RingLimits{MaxEntries: r.Retention.MaxReadings, MaxAge: r.Retention.Age,
 		MaxBytes: int64(r.Retention.Bytes)}

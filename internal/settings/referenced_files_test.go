@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// TestCredentials reads secrets where systemd puts them: the files themselves
-// are as if they were root's.
+// TestCredentials reads secrets from systemd's credentials folder. The files themselves are unreadable, as if they
+// belonged to root.
 func TestCredentials(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", folder)
@@ -30,7 +30,7 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	put("mqtt-password", "hush\n")
-	put("d2d-password", "\n") // as the unit says that there is none
+	put("d2d-password", "\n") // written by the unit for a missing password
 
 	text := strings.Replace(agentFile(t), "  url: tcp://localhost:1883",
 		"  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
@@ -53,11 +53,11 @@ func TestCredentials(t *testing.T) {
 	}
 
 	put("agent.key", "\n")
-	// the file is asked for, and named
+	// the error names the file
 	wantError(t, settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
 }
 
-// TestFiles wants every file that the settings name to be told.
+// TestFiles checks that FilesByKey returns every file in the settings.
 func TestFiles(t *testing.T) {
 	agent, coordinator := settings.DefaultAgent(), coordinatorsettings.Default()
 	agent.D2D, coordinator.HeldOutData = &settings.D2D{}, &data.Config{}

@@ -17,15 +17,13 @@ import (
 	"github.com/fedmesh/fedmesh/packaging"
 )
 
-// The samples' settings without Validate: an example of everything at once is
-// more than any federation may have.
+// The settings of the samples without Validate: an example with all keys is more than any federation may have.
 type (
 	agentKeys       settings.Agent
 	coordinatorKeys coordinatorsettings.ConfigFile
 )
 
-// TestSamplesLoad loads the sample files as the programs do. Only keys, which no
-// sample can bring along, are put beside them.
+// TestSamplesLoad loads the sample files like the programs. Only the keys, which a sample cannot contain, are added.
 func TestSamplesLoad(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := settings.DefaultAgent()
@@ -49,8 +47,7 @@ func TestSamplesLoad(t *testing.T) {
 	}
 }
 
-// TestSamplesAreComplete wants every key in its sample file, with its default
-// unless the line says otherwise.
+// TestSamplesAreComplete checks that every key is in its sample file, with its default unless the line is marked.
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(settings.DefaultAgent()), coordinatorKeys(coordinatorsettings.Default())
 	coordinator.HeldOutData = &data.Config{}
@@ -88,13 +85,12 @@ func compareSample(t *testing.T, sample []byte, loaded, defaults any) {
 }
 
 var (
-	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`) // a key, not a sentence: those begin with one blank
+	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`) // a key, not a sentence: sentences begin with one space
 	keyLine   = regexp.MustCompile(`^( *)(\w+):(.*)$`)
 	marked    = regexp.MustCompile(`# \((yours|example)\)`)
 )
 
-// uncomment returns the sample with its commented keys, and how each key's line,
-// or the one above it, is marked.
+// uncomment returns the sample with its commented keys, and the mark on or above each key's line.
 func uncomment(t *testing.T, sample []byte) (text string, marks map[string]string) {
 	t.Helper()
 	marks = map[string]string{}
@@ -140,7 +136,7 @@ func lookUp(settings any, key string) any {
 	return v.Interface()
 }
 
-// TestWrittenLoads loads what is printed, as the laboratory's configurations are.
+// TestWrittenLoads checks that a printed configuration can be loaded, like those of the laboratory.
 func TestWrittenLoads(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := settings.DefaultAgent()

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Task is what a federation learns.
+// Task describes what a federation learns.
 type Task struct {
 	Name     string     `yaml:"name"`
 	Features []string   `yaml:"features"`
@@ -25,76 +25,80 @@ type Task struct {
 	Model    spec.Model `yaml:"model"`
 
 	Exchange       spec.ExchangeKind    `yaml:"exchange"`
-	UpdateCodec    spec.Codec           `yaml:"codec"` // of updates
+	UpdateCodec    spec.Codec           `yaml:"codec"` // codec of updates
 	BatchSize      int                  `yaml:"batch_size"`
 	StepSampling   StepSampling         `yaml:"response"`
 	GradientNoise  spec.GradientNoise   `yaml:"gradient_noise"`
 	StepSize       spec.StepSize        `yaml:"step_size"`
-	ProximalWeight float64              `yaml:"proximal"` // ρ_p of FedProx
+	ProximalWeight float64              `yaml:"proximal"` // weight ρ_p of the proximal term of FedProx
 	Steps          LocalStepLimits      `yaml:"steps"`
-	Mixing         Mixing               `yaml:"mixing"` // for round.algorithm feddec
+	Mixing         Mixing               `yaml:"mixing"` // mixing settings for round.algorithm feddec
 	Personal       spec.PersonalOptions `yaml:"personal"`
 	Finetune       spec.FinetuneOptions `yaml:"finetune"`
 
-	// TimeGrid and Inputs say how rows are made of readings; without them features and target are columns of a file.
+	// TimeGrid and Inputs define how rows are made from readings. Without them, features and target are columns of a
+	// file.
 	TimeGrid spec.TimeGrid      `yaml:"grid"`
 	Inputs   []spec.InputSeries `yaml:"inputs"`
 
-	MinRows     int  `yaml:"min_rows"` // agents with fewer do not take part
+	MinRows     int  `yaml:"min_rows"` // minimum number of rows for participation
 	Standardize bool `yaml:"standardize"`
-	// RestandardizeAtVersions are the versions of a run at which the columns are standardised again.
-	RestandardizeAtVersions []int   `yaml:"standardize_at"`
-	ClipStandardDeviations  float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+	// RestandardizeAtVersions lists the model versions of a run at which the columns are standardised again.
+	RestandardizeAtVersions []int `yaml:"standardize_at"`
+	// clipping of standardised features, in standard deviations; 0 means none
+	ClipStandardDeviations float64 `yaml:"clip"`
 }
 
-// taskAndRoundFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm:
-// agents of one that mixes have more to check.
+// taskAndRoundFile is the part of a coordinator.yaml that a task is read from. Round contains the algorithm: agents
+// that mix need more checks.
 type taskAndRoundFile struct {
 	Task  Task         `yaml:"task"`
 	Round round.Config `yaml:"round"`
 }
 
-// Validate reports every problem of the task, by key.
+// Validate reports every problem of the task by key.
 func (f *taskAndRoundFile) Validate() error {
 	var c spec.ProblemList
 	f.Task.Check(&c, f.Round.Algorithm == spec.FedDec)
 	return c.Err()
 }
 
-// ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or
-// the output of `coordinator task show`, as for `coordinator task apply`. Errors have the line of their key.
+// ReadTask reads the task from a file in its announced form, without mixing settings. The file is a coordinator.yaml or
+// the output of `coordinator task show`. Errors contain the line of their key.
 func ReadTask(path string) (wire.Task, error) {
 	f := taskAndRoundFile{DefaultTask(), round.DefaultConfig()}
 	err := config.Load(&f, config.Source{Path: path, IgnoreForeignKeys: true})
 	return f.Task.ToWireTask(false), err
 }
 
-// StepSampling says how often an agent responds.
+// StepSampling configures the random omission of local steps.
 type StepSampling struct {
-	StepProbability float64 `yaml:"probability"` // δ: that a local step is taken; a step that is taken is scaled by 1/δ
+	StepProbability float64 `yaml:"probability"` // probability δ of a local step; an executed step is scaled by 1/δ
 }
 
-// LocalStepLimits says how agents size E_k.
+// LocalStepLimits configures the choice of E_k.
 type LocalStepLimits struct {
-	TimeBudget time.Duration `yaml:"budget"` // for the local steps of a round
+	TimeBudget time.Duration `yaml:"budget"` // time for the local steps of a round
 	Min        int           `yaml:"min"`
 	Max        int           `yaml:"max"`
 }
 
-// Mixing says how agents mix with their neighbours between local steps. A round then has steps.max local steps.
+// Mixing configures how agents mix with their neighbours between local steps. A round then has steps.max local steps.
 type Mixing struct {
-	StepsPerMixing int `yaml:"every"` // local steps between two mixings
-	// StepsPerServerAverage is H, the local steps after which the server's average replaces the agents' models: -1 =
-	// steps.max; 0 = never.
-	StepsPerServerAverage   int           `yaml:"server_every"`
-	SnapshotTimeout         time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
-	SnapshotRequestInterval time.Duration `yaml:"repeat"` // until a missing snapshot is requested
-	LateSnapshotTimeout     time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	StepsPerMixing int `yaml:"every"` // number of local steps between two mixings
+	// StepsPerServerAverage is H, the number of local steps after which the server's average replaces the agents'
+	// models; −1 means steps.max, 0 means never.
+	StepsPerServerAverage int `yaml:"server_every"`
+	// maximum wait of a step for the neighbours' snapshots; 0 means no limit
+	SnapshotTimeout         time.Duration `yaml:"wait"`
+	SnapshotRequestInterval time.Duration `yaml:"repeat"` // delay before a missing snapshot is requested
+	LateSnapshotTimeout     time.Duration `yaml:"drain"`  // time for late snapshots after the last step
 	SnapshotCodec           spec.Codec    `yaml:"codec"`
-	// ClipDistance is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none
-	// of it.
-	ClipDistance         float64 `yaml:"clip"`
-	SealsNeighborTraffic bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
+	// ClipDistance is τ, the maximum distance between the two vectors of a flow. It also excludes edges whose distance
+	// is an outlier. 0 disables both.
+	ClipDistance float64 `yaml:"clip"`
+	// encrypt the traffic between neighbours; false only on a trusted test bench
+	SealsNeighborTraffic bool `yaml:"sealed"`
 }
 
 func (m *Mixing) toWireSettings() wire.MixingSettings {
@@ -130,7 +134,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		m.ClipDistance)
 }
 
-// DefaultTask returns the defaults of the section task.
+// DefaultTask returns the defaults of the task section.
 func DefaultTask() Task {
 	return Task{
 		Exchange: spec.ExchangeParameters, UpdateCodec: spec.CodecRaw, BatchSize: 32,
@@ -148,10 +152,10 @@ func DefaultTask() Task {
 	}
 }
 
-// maxLocalSteps bounds numbers that the protocol sends with 32 bits; larger ones would be truncated.
+// maxLocalSteps limits numbers that the protocol sends with 32 bits. Larger numbers would be truncated.
 const maxLocalSteps = 1_000_000_000
 
-// Check reports every problem of the task, by key. mixes says that its agents mix (round.algorithm feddec).
+// Check reports every problem of the task by key. mixes reports whether the agents mix (round.algorithm feddec).
 func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
@@ -187,7 +191,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
-	if size := t.StepSize; size.IsDiminishing { // no problem tells these numbers, as in an experiment
+	if size := t.StepSize; size.IsDiminishing { // the task does not determine these constants, so they must be set
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
@@ -205,10 +209,10 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 }
 
-// HasExternalModel says that a program of each device's owner trains the model, on rows of its own.
+// HasExternalModel reports whether an external program on each device trains the model, on its own rows.
 func (t *Task) HasExternalModel() bool { return t.Model.Kind == spec.ModelExternal }
 
-// StartsWithStatistics says that a run begins with a round of statistics.
+// StartsWithStatistics reports whether a run begins with a statistics round.
 func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.HasExternalModel() }
 
 func (t *Task) checkColumns(c *spec.ProblemList) {
@@ -234,10 +238,10 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 	t.checkRecipe(c)
 }
 
-// externalTensorSchema returns those of an external model, in the order of its file.
+// externalTensorSchema returns the tensors of an external model, in the order of its file.
 func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	if t.Model.InitialModelFile == "" {
-		return nil, nil // which is told already
+		return nil, nil // the missing file has already been reported
 	}
 	tensors, err := store.LocalDisk.ReadSafetensorsLayout(t.Model.InitialModelFile)
 	if err != nil {
@@ -263,13 +267,13 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	return s, nil
 }
 
-// externalTensorNames are the names that tensors of an external model, and the layers before their first dots, have;
-// nil of others.
+// externalTensorNames returns the names of an external model's tensors and of their layers, the parts before the first
+// dot. It returns nil for other models.
 func (t *Task) externalTensorNames() []string {
 	if !t.HasExternalModel() {
 		return nil
 	}
-	tensors, _ := t.externalTensorSchema() // an error is told elsewhere
+	tensors, _ := t.externalTensorSchema() // an error is reported elsewhere
 	names := []string{"last"}
 	for _, tensor := range tensors {
 		if layer, _, inside := strings.Cut(tensor.Name, "."); inside && !slices.Contains(names, layer) {
@@ -280,7 +284,7 @@ func (t *Task) externalTensorNames() []string {
 	return names
 }
 
-// recipe says how rows are made of readings, with the words that were left out.
+// recipe returns the recipe for making rows from readings, with all defaults set.
 func (t *Task) recipe() spec.RowRecipe {
 	return spec.RowRecipe{Grid: t.TimeGrid, Inputs: t.Inputs}.WithDefaults()
 }
@@ -295,7 +299,7 @@ func (t *Task) checkRecipe(c *spec.ProblemList) {
 	}
 }
 
-// RowQuery says which rows the task wants.
+// RowQuery returns the query for the rows of the task.
 func (t *Task) RowQuery() data.RowQuery {
 	w := data.RowQuery{Features: t.Features, Target: t.Target}
 	if r := t.recipe(); len(r.Inputs) > 0 {
@@ -304,7 +308,7 @@ func (t *Task) RowQuery() data.RowQuery {
 	return w
 }
 
-// ToWireTask returns the task as it is announced, before any standardisation; mixes is true if its agents mix.
+// ToWireTask returns the task in its announced form, before any standardisation. mixes reports whether the agents mix.
 func (t *Task) ToWireTask(mixes bool) wire.Task {
 	schedule, recipe := learner.NewStepSizeSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
@@ -338,7 +342,7 @@ func (t *Task) ToWireTask(mixes bool) wire.Task {
 	}
 	if t.HasExternalModel() {
 		w.External.TrainerName = t.Model.TrainerName
-		w.External.TrainedTensors, _ = t.externalTensorSchema() // the error has been told by the check
+		w.External.TrainedTensors, _ = t.externalTensorSchema() // the check has already reported the error
 		w.Model = wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 	}
 	for _, n := range t.Model.HiddenUnits {

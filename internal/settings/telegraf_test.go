@@ -36,8 +36,8 @@ func fromTelegraf(t *testing.T, language string) string {
 	return m[1]
 }
 
-// TestTelegraf reads the message of that page, which has the form of Telegraf's documentation, with the
-// configuration that stands there.
+// TestTelegraf reads the message on that page, which has the form of Telegraf's documentation, with the configuration
+// from the same page.
 func TestTelegraf(t *testing.T) {
 	s := settings.DefaultAgent()
 	text := strings.Replace(agentFile(t), "data:\n  csv: rows.csv\n", fromTelegraf(t, "yaml"), 1)
@@ -47,7 +47,7 @@ func TestTelegraf(t *testing.T) {
 	message := fromTelegraf(t, "json")
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Unix(1772366400, 0)
-		<-time.After(time.Until(at)) // the bubble begins in 2000: the message would be of the future
+		<-time.After(time.Until(at)) // the synctest bubble begins in 2000, and a message must not be from the future
 		b := memory.New(memory.Options{})
 		source, err := sources.Open(&s.Data)
 		if err != nil {
@@ -73,7 +73,7 @@ func TestTelegraf(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 		}
-		<-time.After(10 * time.Second) // until it is written
+		<-time.After(10 * time.Second) // wait until the reading has been written
 		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: 10 * time.Second},
 			Inputs: []spec.InputSeries{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
 		v, err := source.OpenRows(data.RowQuery{Features: []string{"temperature", "pressure"},

@@ -11,22 +11,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ExternalTrainer is a program of the device's owner, which trains external models.
+// ExternalTrainer configures an external program that trains models.
 type ExternalTrainer struct {
-	Name           string           `yaml:"name"`    // as tasks call it
-	Command        config.OneOrMore `yaml:"command"` // the program and its arguments
-	Socket         string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
-	WorkDir        string           `yaml:"dir"`     // where it runs; empty = the state folder
-	Env            []string         `yaml:"env"`     // NAME=value
-	MemoryLimit    spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
-	SilenceTimeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = DefaultTrainerTimeout
-	AllowsNetwork  bool             `yaml:"network"` // it may use the network
+	Name    string           `yaml:"name"`    // name that tasks use
+	Command config.OneOrMore `yaml:"command"` // program and its arguments
+	// socket of a program that is already running; excludes the fields Command to AllowsNetwork
+	Socket      string        `yaml:"socket"`
+	WorkDir     string        `yaml:"dir"`    // working directory; empty for the state folder
+	Env         []string      `yaml:"env"`    // environment, as NAME=value
+	MemoryLimit spec.ByteSize `yaml:"memory"` // memory limit of all its processes; 0 means no limit
+	// maximum time without a message while the program works; 0 means DefaultTrainerTimeout
+	SilenceTimeout time.Duration `yaml:"timeout"`
+	AllowsNetwork  bool          `yaml:"network"` // the program may use the network
 }
 
-// DefaultTrainerTimeout is the default of a trainer's timeout.
+// DefaultTrainerTimeout is the default timeout of a trainer.
 const DefaultTrainerTimeout = 10 * time.Minute
 
-// HasOnlyExternalTrainers says that the device has programs, which have rows, and nothing else.
+// HasOnlyExternalTrainers reports whether the device has no data of its own and only external trainers, which bring
+// their own rows.
 func (a *Agent) HasOnlyExternalTrainers() bool {
 	return len(a.Trainers) > 0 && a.Data.Source == data.SourceCSV && a.Data.CSVPath == ""
 }
@@ -55,5 +58,5 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 	}
 }
 
-// minTrainerTimeout leaves a program the time for a word in a third of it.
+// minTrainerTimeout leaves a program enough time to send a message in each third of it.
 const minTrainerTimeout = 10 * time.Second

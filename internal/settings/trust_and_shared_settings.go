@@ -29,8 +29,8 @@ func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
 	return d, nil
 }
 
-// CoordinatorKeyOrRoot returns the coordinator's public key that a person has written, or else the root document. The
-// error is a [*spec.FieldError].
+// CoordinatorKeyOrRoot returns the configured public key of the coordinator, or else the root document. The error is a
+// [*spec.FieldError].
 func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.RootDocument, error) {
 	i := &m.Identity
 	if i.RootFile == "" {
@@ -56,8 +56,8 @@ func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.Ro
 	return nil, &d, nil
 }
 
-// sharedSettings are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a
-// program, names a file or tells of the device's data.
+// sharedSettings are the keys of agentd.yaml that the coordinator sends to joining devices. None of them runs a
+// program, names a file or reveals anything about the device's data.
 var sharedSettings = []sharedSetting{
 	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
 	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},
@@ -79,12 +79,12 @@ type sharedSetting struct {
 	valueOf    func(a *Agent) string
 }
 
-// IsSharedSetting reports whether a key is the coordinator's to give.
+// IsSharedSetting reports whether the coordinator may set a key.
 func IsSharedSetting(key string) bool {
 	return slices.ContainsFunc(sharedSettings, func(s sharedSetting) bool { return s.settingKey == key })
 }
 
-// SharedSettings returns what devices share of a configuration: the keys that differ from the defaults.
+// SharedSettings returns the shared settings that differ from the defaults.
 func (a *Agent) SharedSettings() (all []wire.AgentSetting) {
 	usual := DefaultAgent()
 	for _, s := range sharedSettings {
@@ -95,7 +95,7 @@ func (a *Agent) SharedSettings() (all []wire.AgentSetting) {
 	return all
 }
 
-// agentWithoutValidation is a configuration that may lack what only the device knows.
+// agentWithoutValidation is a configuration that may lack device-specific keys.
 type agentWithoutValidation Agent
 
 // UnvalidatedAgentDefaults returns the defaults as a pointer to a configuration without Validate.
@@ -104,8 +104,8 @@ func UnvalidatedAgentDefaults() any {
 	return &a
 }
 
-// ReadUnvalidatedAgent reads a configuration that lacks what only a device knows, such as the one that all devices
-// begin with.
+// ReadUnvalidatedAgent reads a configuration that may lack device-specific keys, such as the initial configuration of
+// all devices.
 func ReadUnvalidatedAgent(path string) (*Agent, error) {
 	a := UnvalidatedAgentDefaults()
 	err := config.Load(a, config.Source{Path: path})

@@ -19,8 +19,8 @@ import (
 
 // problem is a configuration with one mistake.
 type problem struct {
-	change string // of the file: "old -> new"; with nothing old, new lines at its end
-	want   string // what the error says, after the file's name
+	change string // change of the file: "old -> new"; without old, new lines at its end
+	want   string // expected error text after the file's name
 }
 
 func checkProblems(t *testing.T, good string, tests []problem, load func(path string) error) {
@@ -58,7 +58,7 @@ func TestAgentProblems(t *testing.T) {
 	checkProblems(t, agentFile(t), slices.Concat(agentProblems, agentFileProblems(t)), load)
 }
 
-// agentFileProblems are mistakes whose text holds paths of the test's own files.
+// agentFileProblems returns mistakes whose error contains paths of the test's own files.
 func agentFileProblems(t *testing.T) []problem {
 	none := filepath.Join(t.TempDir(), "none")
 	empty, authority := writeFile(t, "empty", ""), writeCertificate(t)
@@ -75,7 +75,7 @@ func agentFileProblems(t *testing.T) []problem {
 	}
 }
 
-// agentProblems are mistakes whose text is always the same.
+// agentProblems are mistakes whose error is constant.
 var agentProblems = []problem{
 	{"federation: air -> federation: Air", `:1:13: federation: federation "Air"`},
 	{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator": this name is the coordinator's`},
@@ -177,7 +177,7 @@ func TestCoordinatorProblems(t *testing.T) {
 	checkProblems(t, coordinatorFile(t), slices.Concat(coordinatorProblems, coordinatorFileProblems(t)), load)
 }
 
-// coordinatorFileProblems are mistakes whose text holds paths of the test's own files.
+// coordinatorFileProblems returns mistakes whose error contains paths of the test's own files.
 func coordinatorFileProblems(t *testing.T) []problem {
 	bad := writeFile(t, "bad.keys", "a b c\n")
 	return []problem{
@@ -190,7 +190,7 @@ func coordinatorFileProblems(t *testing.T) []problem {
 	}
 }
 
-// coordinatorProblems are mistakes whose text is always the same.
+// coordinatorProblems are mistakes whose error is constant.
 var coordinatorProblems = []problem{
 	{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
 	{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
@@ -331,7 +331,7 @@ func TestMixingProblems(t *testing.T) {
 	}, load)
 }
 
-// TestSeveralProblems wants all of them at once.
+// TestSeveralProblems checks that all problems are reported together.
 func TestSeveralProblems(t *testing.T) {
 	text := strings.NewReplacer("id: roof-1", "id: a b", "csv: rows.csv", "csv: \"\"").Replace(agentFile(t))
 	path := writeFile(t, "bad.yaml", text)
@@ -342,7 +342,7 @@ func TestSeveralProblems(t *testing.T) {
 	}
 }
 
-// A private key that all users can read, of the daemon or of its certificate, keeps a daemon from starting.
+// TestOpenKeyFile checks that a daemon does not start with a private key or certificate key that all users can read.
 func TestOpenKeyFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing")

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/cli"
 )
 
-// Command returns a program's command "status"; stateDirs are the configured
-// folders: that of each federation of an agent.
+// Command returns a program's command "status". stateDirs returns the configured state folders, one per federation of
+// an agent.
 func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)) *cobra.Command {
 	var l cli.ConfigLoader
 	var watch, json bool
@@ -54,8 +54,8 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 	return cmd
 }
 
-// watchStatus asks and writes every second. It ends if the first request fails. Later it says once why there is no
-// answer and asks on, since the program may be restarting.
+// watchStatus requests and writes the status every second. It returns an error if the first request fails. It prints
+// later errors once and continues, because the program may be restarting.
 func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -68,7 +68,7 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 		case err != nil && !silent:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s; asking again every second\n", err)
 		case err == nil && !json && terminal:
-			text = append([]byte("\x1b[H\x1b[J"), text...) // from the top of an empty screen
+			text = append([]byte("\x1b[H\x1b[J"), text...) // clear the screen and start at the top
 		case err == nil && !json:
 			text = append(text, '\n')
 		}
@@ -85,15 +85,15 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 	}
 }
 
-// OutputWidth is the width to draw for.
+// OutputWidth returns the output width in columns.
 func OutputWidth(w io.Writer) int {
 	width, _ := terminalWidth(w)
 	return width
 }
 
-// terminalWidth returns the width to draw for, and whether w is a terminal.
+// terminalWidth returns the output width in columns, and whether w is a terminal.
 func terminalWidth(w io.Writer) (width int, terminal bool) {
-	const wide = 160 // for files and pipes
+	const wide = 160 // default width for files and pipes
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return wide, false

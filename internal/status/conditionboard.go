@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Condition is something that needs an operator.
+// Condition is a state of the program that needs an operator.
 type Condition struct {
 	Name            string    `json:"name"`
 	Since           time.Time `json:"since"`
@@ -20,32 +20,32 @@ type Condition struct {
 	BlocksReadiness bool      `json:"not_ready,omitempty"` // the program is not ready while the condition lasts
 }
 
-// StartingCondition is the condition of a daemon that opens its state folder.
+// StartingCondition is the condition of a daemon that is opening its state folder.
 var StartingCondition = Condition{Name: "starting", Problem: "the state folder is being opened",
 	Remedy: "wait; if it takes long, look at the log", BlocksReadiness: true}
 
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
 
-// ConditionBoard reads the descriptions of events and keeps the conditions and the status values of a program. Status
-// page, HTTP API and readiness show its conditions. Several goroutines may use it at once.
+// ConditionBoard keeps the conditions and the status values of a program, from the descriptions of events. The status
+// page, the HTTP API and the readiness check show its conditions. It is safe for concurrent use.
 type ConditionBoard struct {
 	now     func() time.Time
-	changed chan<- struct{} // may be nil; gets an element after a change, unless it is full
+	changed chan<- struct{} // receives an element after a change unless it is full; may be nil
 
 	mu               sync.Mutex
-	conditions       map[string]Condition // by name
+	conditions       map[string]Condition // active conditions by name
 	shownValueByName map[string]any
 }
 
-// NewBoard returns a board without conditions. changed, if not nil, gets an element after each change, unless it is
-// full.
+// NewBoard returns a board without conditions. After each change, an element is sent to changed unless the channel is
+// full or nil.
 func NewBoard(now func() time.Time, changed chan<- struct{}) *ConditionBoard {
 	return &ConditionBoard{now: now, changed: changed, conditions: map[string]Condition{},
 		shownValueByName: map[string]any{observe.ConnectionStatus: "connecting to the broker"}}
 }
 
-// ApplyDescription takes the conditions and shown values of an event.
+// ApplyDescription applies the conditions and status values of an event.
 func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 	if len(d.Conditions) == 0 && len(d.StatusValues) == 0 {
 		return
@@ -71,7 +71,8 @@ func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 		if b.shownValueByName[s.Name] = s.Value; s.Value == nil {
 			delete(b.shownValueByName, s.Name)
 		}
-		changed = changed || before != b.shownText(s.Name) // only the status line has to follow at once
+		// only texts appear in the status line, which needs an immediate update
+		changed = changed || before != b.shownText(s.Name)
 	}
 	b.mu.Unlock()
 	if changed && b.changed != nil {
@@ -82,7 +83,7 @@ func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 	}
 }
 
-// RaiseCondition begins a condition that no event reports, or changes its texts.
+// RaiseCondition raises a condition that no event reports, or changes its texts.
 func (b *ConditionBoard) RaiseCondition(c Condition) {
 	b.ApplyDescription(&observe.EventDescription{Conditions: []observe.OperatorCondition{{Name: c.Name,
 		Problem: c.Problem, Remedy: c.Remedy,
@@ -94,7 +95,7 @@ func (b *ConditionBoard) ResolveCondition(name string) {
 	b.ApplyDescription(&observe.EventDescription{Conditions: []observe.OperatorCondition{{Name: name}}})
 }
 
-// Conditions returns the conditions that last, in the order of their names.
+// Conditions returns the active conditions in the order of their names.
 func (b *ConditionBoard) Conditions() []Condition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +106,7 @@ func (b *ConditionBoard) Conditions() []Condition {
 	return all
 }
 
-// ReadinessErr returns the conditions with which the program is not ready, one a line, or nil.
+// ReadinessErr returns the conditions that make the program unready, one per line, or nil.
 func (b *ConditionBoard) ReadinessErr() error {
 	var all []string
 	for _, c := range b.Conditions() {
@@ -119,7 +120,7 @@ func (b *ConditionBoard) ReadinessErr() error {
 	return errors.New(strings.Join(all, "\n"))
 }
 
-// StatusLine returns the status line of the service: the connection, what the program does, and its conditions by name.
+// StatusLine returns the status line of the service: the connection, the current activity, and the conditions by name.
 func (b *ConditionBoard) StatusLine() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +159,8 @@ func (b *ConditionBoard) shownText(name string) string {
 	return text
 }
 
-// ShownValue returns the value under a name. It returns the zero value without a value of type T.
+// ShownValue returns the status value with this name. It returns the zero value if the board has no such value of type
+// T.
 func ShownValue[T any](b *ConditionBoard, name string) T {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestBoard wants a condition to keep the time of its beginning while its texts change, and to end when it is resolved.
+// TestBoard checks that a condition keeps its start time while its texts change, and that it ends when it is resolved.
 func TestBoard(t *testing.T) {
 	c := surface.NewClock()
 	changed := make(chan struct{}, 1)
@@ -61,7 +61,7 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestShownValues wants a value to be shown until nil removes it, and only a text to change the status line.
+// TestShownValues checks that a value is shown until it is set to nil, and that only texts change the status line.
 func TestShownValues(t *testing.T) {
 	const name = "rows"
 	changed := make(chan struct{}, 1)

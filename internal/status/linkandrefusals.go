@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Link is the connection to the broker.
+// Link describes the connection to the broker.
 type Link struct {
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
-	LastLossError string    `json:"error,omitempty"` // of the last loss
-	// ReconnectAt is when an agent connects again that has given up the link, having no part in the round or to a
-	// clone.
+	LastLossError string    `json:"error,omitempty"` // error of the last connection loss
+	// ReconnectAt is the time of the next connection of an agent that has disconnected on purpose: it is not in the
+	// round, or it has lost its session to a clone.
 	ReconnectAt *time.Time `json:"back,omitempty"`
 }
 
-// SetConnected notes at the time now that the connection was made, or lost because of err.
+// SetConnected records that the connection was made or lost. err is the reason of the loss.
 func (l *Link) SetConnected(now time.Time, up bool, err error) {
 	*l = Link{Connected: up, Since: now}
 	if err != nil {
@@ -23,10 +23,10 @@ func (l *Link) SetConnected(now time.Time, up bool, err error) {
 	}
 }
 
-// SetPaused is change for an agent that has given up the link until back.
+// SetPaused records that the agent has disconnected until back.
 func (l *Link) SetPaused(now, back time.Time) { *l = Link{Since: now, ReconnectAt: &back} }
 
-// describe says how the connection is.
+// describe returns a text about the connection.
 func (l *Link) describe(now time.Time) string {
 	switch {
 	case l.Connected:
@@ -43,7 +43,7 @@ func (l *Link) describe(now time.Time) string {
 	return "NOT connected for " + FormatDuration(now.Sub(l.Since))
 }
 
-// Refusal is an update that was refused or left out, a declined round, or an abandoned one.
+// Refusal is a refused or omitted update, or a declined or abandoned round.
 type Refusal struct {
 	At     time.Time `json:"at"`
 	Agent  string    `json:"agent,omitempty"`
@@ -52,7 +52,7 @@ type Refusal struct {
 	Reason string    `json:"reason"`
 }
 
-// AppendBounded appends to a list, and drops the oldest elements above most.
+// AppendBounded appends x to a list and keeps only the newest most elements.
 func AppendBounded[T any](list []T, most int, x T) []T {
 	if list = append(list, x); len(list) > most {
 		list = append([]T(nil), list[len(list)-most:]...)
@@ -60,8 +60,8 @@ func AppendBounded[T any](list []T, most int, x T) []T {
 	return list
 }
 
-// KeptRefusals is how many refusals are listed.
+// KeptRefusals is the maximum number of listed refusals.
 const KeptRefusals = 10
 
-// KeptLosses is how many rounds the line of losses shows.
+// KeptLosses is the maximum number of rounds in the loss line.
 const KeptLosses = 60

@@ -9,19 +9,19 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 )
 
-// fetchTimeout is how long a daemon has for its picture.
+// fetchTimeout is the time limit for a daemon's status.
 const fetchTimeout = 5 * time.Second
 
-// Path is where a daemon answers with its picture.
+// Path is the API path of the status.
 const Path = "/v1/status"
 
-// DrawableStatus is the state that a daemon shows. It is also encoded as JSON.
+// DrawableStatus is the status of a daemon as text and JSON.
 type DrawableStatus interface {
-	// Draw returns the picture as text, no line wider than width.
+	// Draw returns the status as text with lines of at most width characters.
 	Draw(width int) string
 }
 
-// fetchStatus asks the daemon with this state folder for its picture: as JSON, or as text of a width.
+// fetchStatus requests the status from the daemon with this state folder, as JSON or as text of the given width.
 func fetchStatus(ctx context.Context, program, dir string, json bool, width int, patience time.Duration) ([]byte,
 	error) {
 	c := api.Client{Program: program, Dir: dir, Timeout: patience}

@@ -26,7 +26,7 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	cmd.SetArgs(append([]string{}, args...)) // nil would be this process's own
+	cmd.SetArgs(append([]string{}, args...)) // nil would use the arguments of this process
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
@@ -37,8 +37,8 @@ func serveOne(ctx context.Context, dir string, v *agentstatus.StatusTracker) {
 		slog.New(slog.DiscardHandler))
 }
 
-// TestSocket asks a daemon for text and JSON, also where a daemon that was
-// killed has left its socket, and afterwards.
+// TestSocket requests text and JSON from a daemon, also after a killed daemon has left its socket, and after the daemon
+// has ended.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ask(t, dir); err == nil ||
@@ -66,13 +66,13 @@ func TestSocket(t *testing.T) {
 		t.Errorf("%v, error %v", info, err)
 	}
 	cancel()
-	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until it has heard of it
+	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until the daemon has closed its socket
 		_, err = ask(t, dir)
 	}
 }
 
-// TestWatch goes on over a restart of the daemon, and says once that there is
-// none; but not where none has ever answered.
+// TestWatch checks that --watch continues over a restart of the daemon and reports the interruption once. It fails if
+// no daemon answers the first request.
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no agentd runs") {

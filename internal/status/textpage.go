@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Page is text in lines, each with a label, no wider than the terminal.
+// Page is a text with labelled lines that fit the width of the terminal.
 type Page struct {
 	Width int
 	Text  strings.Builder
@@ -20,13 +20,13 @@ const (
 	barWidth   = 30
 )
 
-// AddLine adds a line, cut to the width.
+// AddLine adds a line, truncated to the width.
 func (p *Page) AddLine(label, format string, args ...any) {
 	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
 	p.Text.WriteString(strings.TrimRight(CutToWidth(text, p.Width), " ") + "\n")
 }
 
-// CutToWidth shortens a text to a width.
+// CutToWidth truncates a text to a width in characters.
 func CutToWidth(text string, width int) string {
 	if short := []rune(text); len(short) > width {
 		return string(short[:max(width-1, 0)]) + "…"
@@ -34,7 +34,7 @@ func CutToWidth(text string, width int) string {
 	return text
 }
 
-// AddParagraph adds a text on as many lines as it needs.
+// AddParagraph adds a text, wrapped into as many lines as necessary.
 func (p *Page) AddParagraph(label, text string) {
 	room := max(p.Width-labelWidth, 1)
 	var line []rune
@@ -50,7 +50,7 @@ func (p *Page) AddParagraph(label, text string) {
 		if len(line) > 0 {
 			line = append(line, ' ')
 		}
-		for line = append(line, rest...); len(line) > room; { // a long path
+		for line = append(line, rest...); len(line) > room; { // split long words, such as paths
 			rest = line[room:]
 			line = line[:room:room]
 			flush()
@@ -60,7 +60,7 @@ func (p *Page) AddParagraph(label, text string) {
 	flush()
 }
 
-// ProgressBar draws a share of a whole.
+// ProgressBar renders done/of as a bar.
 func ProgressBar(done, of float64) string {
 	share := 0.
 	if of > 0 {
@@ -70,7 +70,7 @@ func ProgressBar(done, of float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
 }
 
-// Sparkline draws numbers, the least at the bottom and the most at the top.
+// Sparkline renders numbers as bars between their minimum and maximum.
 func Sparkline(xs []float64) string {
 	const heights = "▁▂▃▄▅▆▇█"
 	if len(xs) == 0 {
@@ -88,7 +88,7 @@ func Sparkline(xs []float64) string {
 	return b.String()
 }
 
-// FormatDuration is a duration for people.
+// FormatDuration returns a rounded duration for display.
 func FormatDuration(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
@@ -101,10 +101,10 @@ func FormatDuration(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// FormatSeconds is Span of a number of seconds.
+// FormatSeconds is like FormatDuration for a number of seconds.
 func FormatSeconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
-// FormatNamedNumbers joins names and numbers; it leaves out unknown (nil) numbers.
+// FormatNamedNumbers joins pairs of name and number. It omits nil numbers.
 func FormatNamedNumbers(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {

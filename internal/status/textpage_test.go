@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 )
 
-// TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
+// TestHungProcess requests the status from a process that keeps its socket open but does not answer, like a stopped
+// process.
 func TestHungProcess(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", api.SocketPath(dir))
@@ -25,7 +26,7 @@ func TestHungProcess(t *testing.T) {
 	}
 }
 
-// TestSparkline draws the least lowest and the most highest.
+// TestSparkline checks that the minimum is the lowest bar and the maximum the highest.
 func TestSparkline(t *testing.T) {
 	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
 		if got := Sparkline(xs); got != want {
@@ -34,7 +35,7 @@ func TestSparkline(t *testing.T) {
 	}
 }
 
-// TestParagraph wants all of a problem on the page, however long its words are.
+// TestParagraph checks that the complete text is on the page, even with very long words.
 func TestParagraph(t *testing.T) {
 	p := Page{Width: labelWidth + 12}
 	p.AddParagraph("!", "cannot save /var/lib/coordinator/run: no space left")

@@ -45,7 +45,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// The goldens have times of day, which must not depend on the machine.
+// TestMain sets the time zone, because the golden files contain times of day.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
 	m.Run()
@@ -144,7 +144,7 @@ func TestCoordinatorPage(t *testing.T) {
 	}
 }
 
-// TestRecall: a coordinator that was restarted knows its run.
+// TestRecall checks that a restarted coordinator shows its earlier run.
 func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
@@ -160,7 +160,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestStateProblems: what was wrong with the folder at the start is shown.
+// TestStateProblems checks that problems of the state folder at the start are shown.
 func TestStateProblems(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 7})
@@ -180,7 +180,7 @@ func TestStateProblems(t *testing.T) {
 	}
 }
 
-// TestRejectedModel: a rejected model is shown for 20 versions, and no longer when another run begins.
+// TestRejectedModel checks that a rejected model is shown for 20 versions, or until another run begins.
 func TestRejectedModel(t *testing.T) {
 	for _, next := range []wire.ModelVersion{28, 6} {
 		v := newCoordinatorPage(surface.NewClock().Now)
@@ -200,8 +200,7 @@ func TestRejectedModel(t *testing.T) {
 	}
 }
 
-// TestMixingPage: where agents mix, most of them send nothing, and none of them
-// is late or missing for that.
+// TestMixingPage checks that mixing agents that were not drawn to send are not shown as late or missing.
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -293,7 +292,7 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
-// TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
+// TestAnnouncementMissingPage checks that each cause of a missing announcement has its own text with a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
 	v := newAgentPage("s1", surface.NewClock().Now)
 	seen := map[string]announcement.MissingReason{}
@@ -336,7 +335,8 @@ func TestAnnouncementMissingPage(t *testing.T) {
 	}
 }
 
-// TestReachablePage: a coordinator that asks a share of the agents says so, and how many there are.
+// TestReachablePage checks that a coordinator that asks only a share of the agents shows the share and the estimated
+// number.
 func TestReachablePage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -354,7 +354,8 @@ func TestReachablePage(t *testing.T) {
 	}
 }
 
-// TestAwayPage: an agent that has given up the link says until when, and does not hide that it is late.
+// TestAwayPage checks that an agent that has disconnected on purpose shows its return time, and that a late return is
+// shown.
 func TestAwayPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newAgentPage("s1", c.Now)
@@ -383,7 +384,7 @@ func TestAwayPage(t *testing.T) {
 	}
 }
 
-// TestStorageProblem: both pages say since when the disk takes nothing, and why.
+// TestStorageProblem checks that both pages show since when and why the disk cannot be written.
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")
 	c := surface.NewClock()
@@ -410,7 +411,7 @@ func TestStorageProblem(t *testing.T) {
 	}
 }
 
-// TestWaits: what the next round waits for is shown until its phase is over.
+// TestWaits checks that the conditions for the next round are shown until the waiting phase ends.
 func TestWaits(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -436,7 +437,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// agentPage is a view of an agent that gets all events, with its board.
+// agentPage is an agent's status tracker that receives all events, with its board.
 type agentPage struct {
 	*agentstatus.StatusTracker
 	all observe.Observers
@@ -450,7 +451,7 @@ func newAgentPage(id string, now func() time.Time) agentPage {
 
 func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
 
-// coordinatorPage is the same of a coordinator.
+// coordinatorPage is a coordinator's status tracker that receives all events, with its board.
 type coordinatorPage struct {
 	*coordinatorstatus.StatusTracker
 	all observe.Observers

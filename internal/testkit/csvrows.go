@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// NoisyPlane returns n lines of CSV, y = 2a − b + 1 with a noise of each agent's own.
+// NoisyPlane returns n CSV rows of the function y = 2a − b + 1 plus noise. The noise depends on the number agent, so
+// that each agent has different data.
 func NoisyPlane(n, agent int) string {
 	rng := rand.New(rand.NewPCG(uint64(agent), 5))
 	var b strings.Builder

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TruncateOpenFile cuts off the one file in a folder that this process has open, which may have no name: a disk that
-// loses what was written.
+// TruncateOpenFile truncates the only open file of this process in the given folder, even if the file was already
+// unlinked. It simulates a disk that loses data.
 func TruncateOpenFile(t testing.TB, folder string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")

@@ -1,4 +1,4 @@
-// Package testkit launches federations of the finished programs: it builds agentd and coordinator, runs them as
-// processes whose logs can be awaited, and writes the files of a federation on any broker (package brokers starts
-// those). Tests of any package may import it.
+// Package testkit runs federations of the compiled programs in tests. It builds agentd and coordinator, runs them as
+// processes, waits for log lines, and writes the configuration of a federation. Package brokers starts the MQTT
+// brokers. Tests of any package may import testkit.
 package testkit

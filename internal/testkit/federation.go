@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// Federation is the files of a federation in a folder of the test's: a key and a configuration for the coordinator and
-// each agent.
+// Federation holds the files of a test federation in a temporary folder: the keys and configurations of the coordinator
+// and of all agents.
 type Federation struct {
 	Programs
 	*launch.Folder
-	Broker string // its URL
+	Broker string // URL of the MQTT broker
 }
 
-// NewFederation makes the folder and the coordinator's key.
+// NewFederation creates the temporary folder and the coordinator's key.
 func NewFederation(t testing.TB, programs Programs, name, broker string) *Federation {
 	t.Helper()
 	folder, err := launch.NewFolder(t.TempDir(), name)
@@ -25,7 +25,7 @@ func NewFederation(t testing.TB, programs Programs, name, broker string) *Federa
 	return &Federation{programs, folder, broker}
 }
 
-// Write writes a file of the federation and returns its path.
+// Write writes a file into the federation's folder and returns the path of the file.
 func (f *Federation) Write(t testing.TB, name, text string) string {
 	t.Helper()
 	if err := f.Put(name, []byte(text)); err != nil {
@@ -34,7 +34,8 @@ func (f *Federation) Write(t testing.TB, name, text string) string {
 	return f.Path(name)
 }
 
-// AddAgent makes an agent's key, configuration and data, and returns its line in the list of keys.
+// AddAgent creates the key, the configuration and the CSV data of an agent. It returns the agent's line for the
+// coordinator's list of agents.
 func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	t.Helper()
 	line, err := f.NewAgent(id)
@@ -46,7 +47,7 @@ func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	return line
 }
 
-// AddAgents is AddAgent for several agents with the same data.
+// AddAgents calls AddAgent for each id with the same CSV data, and returns all lines for the list of agents.
 func (f *Federation) AddAgents(t testing.TB, csv string, ids ...string) (lines string) {
 	t.Helper()
 	for _, id := range ids {
@@ -55,34 +56,36 @@ func (f *Federation) AddAgents(t testing.TB, csv string, ids ...string) (lines s
 	return lines
 }
 
-// Configure writes an agent's configuration.
+// Configure writes the configuration file of an agent.
 func (f *Federation) Configure(t testing.TB, id string) {
 	t.Helper()
 	f.Write(t, id+".yaml", f.AgentYAML(id, "{url: "+f.Broker+"}",
 		"data: {csv: "+f.Path(id+".csv")+"}\nmetrics: {listen: \"\"}"))
 }
 
-// ConfigureCoordinator writes the coordinator's configuration for a task and a round, both in YAML, and the list of
-// keys. more is further sections.
+// ConfigureCoordinator writes the coordinator's configuration file and list of agents. task and round are YAML
+// sections; more contains further sections.
 func (f *Federation) ConfigureCoordinator(t testing.TB, task, agents, round string, more ...string) {
 	t.Helper()
 	f.Write(t, "agents.keys", agents)
 	f.Write(t, "coordinator.yaml", f.CoordinatorText(launch.Coordinator, task, round, more...))
 }
 
-// CoordinatorText returns the configuration of one of several coordinators.
+// CoordinatorText returns the YAML configuration of a coordinator. name identifies the coordinator if several
+// coordinators share the federation.
 func (f *Federation) CoordinatorText(name, task, round string, more ...string) string {
 	return f.CoordinatorYAML(name, "{url: "+f.Broker+"}",
 		"task: "+task+"\nround: "+round+"\nmetrics: {listen: \"\"}\n"+strings.Join(more, "\n"))
 }
 
-// Daemon starts a daemon with its configuration file.
+// Daemon starts agentd or coordinator as a process with the configuration file called name. more contains further
+// command-line arguments.
 func (f *Federation) Daemon(t testing.TB, program, name string, more ...string) *Process {
 	t.Helper()
 	return f.Start(t, program, append([]string{"run", "--config", f.Path(name + ".yaml")}, more...)...)
 }
 
-// Agents starts several agents with the same further arguments.
+// Agents starts one agentd process per id, all with the same additional command-line arguments.
 func (f *Federation) Agents(t testing.TB, ids []string, more ...string) (all []*Process) {
 	t.Helper()
 	for _, id := range ids {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Golden compares a text with a file, and reports the first line that differs. With update it rewrites the file.
+// Golden compares got with the content of a golden file and reports the first line that differs. If update is true, it
+// writes got to the file instead.
 func Golden(t testing.TB, file, got string, update bool) {
 	t.Helper()
 	if update {

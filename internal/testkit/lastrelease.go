@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// FallbackCommit stands for the last release until there is one: the newest commit that changed the protocol or the
-// format of a state folder.
+// FallbackCommit is the commit that compatibility tests use as the previous release until the first release is tagged.
+// It is the newest commit that changed the protocol or the format of a state folder.
 const FallbackCommit = "0182f73bdc56ca72807377df817c38132589cac8"
 
-// LastRelease is the newest tag of a version before the present commit of the repository at root, or FallbackCommit if
-// there is none.
+// LastRelease returns the newest version tag that is an ancestor of HEAD in the repository at root. It returns
+// FallbackCommit if no such tag exists.
 func LastRelease(root string) string {
 	tag, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
 	if err != nil {
@@ -21,8 +21,8 @@ func LastRelease(root string) string {
 	return strings.TrimSpace(string(tag))
 }
 
-// BuildEarlier builds the programs of a commit of the repository at root. A clone that lacks the commit fails the
-// test.
+// BuildEarlier builds the programs from an earlier commit of the repository at root. It fails the test if the commit is
+// missing, for example in a shallow clone.
 func BuildEarlier(t testing.TB, root, commit string) Programs {
 	t.Helper()
 	source, dir := filepath.Join(t.TempDir(), "source"), t.TempDir()

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLastRelease: the newest version's tag counts that is before the present commit, and no other tag.
+// TestLastRelease checks that LastRelease returns the newest version tag before the present commit and ignores other
+// tags.
 func TestLastRelease(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) {

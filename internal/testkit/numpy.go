@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// NumpyPython returns a Python that has numpy. In CI there must be one; elsewhere the test is skipped without, and with
-// -short, which starts no process.
+// NumpyPython returns the path of a Python interpreter that has numpy. If none is installed, it skips the test; in CI
+// it fails the test. In -short mode it always skips.
 func NumpyPython(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {

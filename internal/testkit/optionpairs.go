@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// EachPair calls try with every two words of two options, completed by words of the other options that go with them,
-// and with the pairs that refuse the choice. It fails unless words has all words of which package spec has pairs.
+// EachPair calls try for every pair of values of two different options. It sets the other options to compatible values
+// and passes the incompatibilities that remain. words lists the values of each option to test.
 func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][]string,
 	try func(c spec.ChosenOptions, refused []spec.Incompatibility)) {
 	t.Helper()
@@ -30,7 +30,7 @@ func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][
 						completeChoice(c, in, o, words[o])
 					}
 					if c[spec.OptionAlgorithm] != string(spec.FedDec) {
-						delete(c, spec.OptionServerEvery) // there is no mixing
+						delete(c, spec.OptionServerEvery) // This option exists only with mixing.
 					}
 					try(c, incompatibilities(c, in))
 				}
@@ -39,7 +39,7 @@ func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][
 	}
 }
 
-// Words are words as EachPair takes them.
+// Words converts a slice of option values to a slice of strings for use in [EachPair].
 func Words[W ~string](words []W) (all []string) {
 	for _, w := range words {
 		all = append(all, string(w))
@@ -47,7 +47,7 @@ func Words[W ~string](words []W) (all []string) {
 	return all
 }
 
-// completeChoice chooses the first word of an option that adds no pair, if none is chosen.
+// completeChoice sets option o, if it is unset, to the first value that does not add an incompatibility to c.
 func completeChoice(c spec.ChosenOptions, in spec.ConfigFileScope, o spec.OptionName, words []string) {
 	if _, chosen := c[o]; chosen {
 		return

@@ -13,22 +13,22 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// Patience bounds every wait for what takes some seconds at most.
+// Patience is the timeout of each wait in a test. The awaited operations normally take a few seconds.
 const Patience = time.Minute
 
-// Process is a program that a test has started. Its log is its standard error.
+// Process is a program that was started by a test. The test reads the program's standard error as its log.
 type Process struct {
 	*launch.Process
-	Stdout bytes.Buffer // complete after the program has ended
+	Stdout bytes.Buffer // Read it only after the program has ended.
 }
 
-// Start starts a program of ours; it is killed at the end of the test if it still runs.
+// Start starts one of the fedmesh programs with the given arguments. The process is killed at the end of the test.
 func (p Programs) Start(t testing.TB, program string, args ...string) *Process {
 	t.Helper()
 	return Start(t, exec.Command(filepath.Join(string(p), program), args...))
 }
 
-// Start starts any program; it is killed at the end of the test if it still runs.
+// Start starts the command cmd as a process. The process is killed at the end of the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{}
@@ -46,13 +46,13 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Await returns the first line of the log that holds a text, once it is there.
+// Await waits until a log line contains the given text, and returns the line. It fails the test after Patience.
 func (p *Process) Await(t testing.TB, text string) string {
 	t.Helper()
 	return p.AwaitFor(t, Patience, text)
 }
 
-// AwaitFor is Await with a patience of its own.
+// AwaitFor waits like Await, with the timeout long.
 func (p *Process) AwaitFor(t testing.TB, long time.Duration, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), long)
@@ -64,7 +64,7 @@ func (p *Process) AwaitFor(t testing.TB, long time.Duration, text string) string
 	return line
 }
 
-// Stop sends a signal, and wants the program to end with a code soon.
+// Stop sends a signal to the process. It fails the test if the process does not end soon with the expected exit code.
 func (p *Process) Stop(t testing.TB, s syscall.Signal, code int) {
 	t.Helper()
 	if err := p.Cmd.Process.Signal(s); err != nil {
@@ -73,7 +73,7 @@ func (p *Process) Stop(t testing.TB, s syscall.Signal, code int) {
 	p.Wait(t, code)
 }
 
-// StopAll stops daemons one after the other as systemd does.
+// StopAll stops the given daemons one after the other with SIGTERM, the signal that systemd uses.
 func StopAll(t testing.TB, all ...*Process) {
 	t.Helper()
 	for _, p := range all {
@@ -81,7 +81,7 @@ func StopAll(t testing.TB, all ...*Process) {
 	}
 }
 
-// Memory returns a line of the program's /proc/PID/status in bytes. It needs Linux.
+// Memory returns the value of the given line in /proc/PID/status of the process, in bytes. It works only on Linux.
 func (p *Process) Memory(t testing.TB, line string) float64 {
 	t.Helper()
 	bytes := launch.Memory(p.Cmd.Process.Pid, "status", line)
@@ -91,7 +91,7 @@ func (p *Process) Memory(t testing.TB, line string) float64 {
 	return float64(bytes)
 }
 
-// Wait wants the program to end by itself with a code soon.
+// Wait waits for the process to end without a signal. It fails the test if the exit code differs from code.
 func (p *Process) Wait(t testing.TB, code int) {
 	t.Helper()
 	select {

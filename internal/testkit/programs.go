@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// Programs is the folder that holds agentd, coordinator and fedlab.
+// Programs is the path of the folder that contains the compiled programs agentd, coordinator and fedlab.
 type Programs string
 
-// Main is a TestMain's work: it builds the programs from the module at root into a temporary folder, which it names in
-// programs, runs the tests and returns their exit code. With -short it builds nothing and runs no test.
+// Main implements a TestMain function. It builds the programs of the module at root into a temporary folder, stores the
+// folder in programs and runs the tests. In -short mode it runs no tests. It returns the exit code.
 func Main(m *testing.M, root string, programs *Programs) int {
 	flag.Parse()
 	if testing.Short() {
@@ -35,8 +35,8 @@ func Main(m *testing.M, root string, programs *Programs) int {
 	return m.Run()
 }
 
-// BuildInto builds the programs into a folder, with the flags of those that are shipped. env is added to the
-// environment, as GOARCH=arm64.
+// BuildInto builds the programs of the module at root into the folder dir, with the build flags of a release. env
+// contains additional environment variables such as GOARCH=arm64.
 func BuildInto(root, dir string, env ...string) error {
 	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
 	if err != nil {
@@ -51,7 +51,7 @@ func BuildInto(root, dir string, env ...string) error {
 	return nil
 }
 
-// Run runs a command line of ours to its end.
+// Run runs one of the fedmesh programs until it ends, and returns its exit code and output.
 func (p Programs) Run(t testing.TB, program string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(string(p), program), args...)
@@ -63,7 +63,8 @@ func (p Programs) Run(t testing.TB, program string, args ...string) (code int, s
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// MustRun returns the output of a command that must do its work.
+// MustRun runs one of the fedmesh programs and returns its standard output. It fails the test if the exit code is not
+// 0.
 func (p Programs) MustRun(t testing.TB, program string, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := p.Run(t, program, args...)

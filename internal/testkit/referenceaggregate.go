@@ -9,15 +9,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// WeightedUpdate is an agent's update in a fold.
+// WeightedUpdate is the update vector of one agent with the agent's weight in the aggregate.
 type WeightedUpdate[T wire.Float] struct {
 	ID     wire.AgentID
 	Factor float64
 	Values []T
 }
 
-// ReferenceAggregate is scale·Σ f_k v_k / n as docs/ALGORITHMS.md says it, written once more and without care for
-// memory: in id order within 64 buckets, which a binary tree joins.
+// ReferenceAggregate computes scale·Σ f_k·v_k
+//
+// n, where v_k is the update and f_k the weight of agent k. It is a slow, simple implementation of the summation order
+// in docs/ALGORITHMS.md: by id within 64 buckets, then a binary tree over the buckets.
 func ReferenceAggregate[T wire.Float](seed uint64, scale float64, n int, sent ...WeightedUpdate[T]) []float64 {
 	var buckets [64][]float64
 	slices.SortFunc(sent, func(a, b WeightedUpdate[T]) int { return strings.Compare(string(a.ID), string(b.ID)) })

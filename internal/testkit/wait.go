@@ -12,13 +12,14 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// Until polls ok until it returns true, and fails the test after Patience. See launch.Until for the pauses.
+// Until polls ok until it returns true, and fails the test after Patience. what names the awaited condition in the
+// failure message.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	UntilFor(t, Patience, what, ok)
 }
 
-// UntilFor is Until with a patience of its own.
+// UntilFor polls ok like Until, with the timeout long.
 func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if err := launch.Until(context.Background(), long, ok); err != nil {
@@ -26,8 +27,8 @@ func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
 	}
 }
 
-// ScrapeMetric returns a sample of a process, which serves its metrics at the URL. name is as it stands there, with its
-// labels.
+// ScrapeMetric reads a metrics page in Prometheus format and returns the value of one sample. name includes the labels
+// exactly as on the page.
 func ScrapeMetric(t testing.TB, url, name string) float64 {
 	t.Helper()
 	r, err := http.Get(url)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestUntil: a look that the host has held up does not put off those after it, and what comes in the last second of the
-// patience is seen.
+// TestUntil checks that a delayed poll does not postpone later polls, and that Until detects a change in the last
+// second of its timeout.
 func TestUntil(t *testing.T) {
 	for name, comes := range map[string]time.Duration{"soon": time.Second, "in the last second": Patience - 1} {
 		t.Run(name, func(t *testing.T) {
@@ -15,7 +15,7 @@ func TestUntil(t *testing.T) {
 				began, looks := time.Now(), 0
 				Until(t, "it comes", func() bool {
 					if looks++; looks%100 == 0 {
-						<-time.After(200 * time.Millisecond) // no core was free
+						<-time.After(200 * time.Millisecond) // simulates a busy host
 					}
 					return time.Since(began) >= comes
 				})

@@ -1,11 +1,11 @@
-// Package air has what twelve stations in Beijing have read each hour of the air and of the weather: SOURCE.md says
-// where it comes from.
+// Package air contains hourly readings of air pollution and weather from twelve stations in Beijing. The file SOURCE.md
+// describes their origin and licence.
 package air
 
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // the readings
+	_ "embed" // The blank import enables go:embed.
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -20,7 +20,7 @@ import (
 //go:embed beijing-hourly.csv.gz
 var hourlyReadingsGzip []byte
 
-// Sensors are the inputs of the task, with the columns of the raw file.
+// Sensors lists the input series of the task and the column of the raw CSV file that contains each series.
 var Sensors = []struct {
 	Column string
 	Input  spec.InputSeries
@@ -40,7 +40,7 @@ func logScaledInput(name string) spec.InputSeries {
 	return spec.InputSeries{Name: name, Transform: spec.TransformLog1p}
 }
 
-// Recipe is how rows are made of the readings.
+// Recipe returns the recipe by which an agent makes training rows from the hourly readings.
 func Recipe() spec.RowRecipe {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}}
 	for _, s := range Sensors {
@@ -49,26 +49,27 @@ func Recipe() spec.RowRecipe {
 	return r.WithDefaults()
 }
 
-// BeijingUTCOffset is how far its clocks are ahead of UTC.
+// BeijingUTCOffset is the difference between Beijing's local time and UTC.
 const BeijingUTCOffset = 8 * time.Hour
 
-// HeldOutStart is the beginning of the year in which all are scored.
+// HeldOutStart is the start of the held-out year. Models are evaluated on the readings of that year and never trained
+// on them.
 var HeldOutStart = time.Date(2016, 3, 1, 0, 0, 0, 0, time.UTC).Add(-BeijingUTCOffset)
 
-// StationHour is what a station says of an hour.
+// StationHour holds the readings of one station for one hour.
 type StationHour struct {
 	At       time.Time
-	Payload  []byte // a JSON object of what was read, by the column of the raw file
+	Payload  []byte // JSON object with one reading per column of the raw file
 	Readings []grid.Reading
 }
 
-// StationData is a station, with what it says while the federation trains, and in the year that none has seen.
+// StationData holds the readings of one station, split into training hours and the hours of the held-out year.
 type StationData struct {
 	Station                  string
 	TrainHours, HeldOutHours []StationHour
 }
 
-// LoadStations returns the stations by name.
+// LoadStations reads the embedded data file and returns the readings of all stations, sorted by station name.
 func LoadStations() ([]StationData, error) {
 	z, err := gzip.NewReader(bytes.NewReader(hourlyReadingsGzip))
 	if err != nil {
@@ -93,7 +94,8 @@ func LoadStations() ([]StationData, error) {
 			streams = append(streams, StationData{Station: station})
 		}
 		s := &streams[len(streams)-1]
-		// The last station trains up to the year that is held out: the day before it is of both.
+		// Collect consecutive training hours until shortly after the start of the held-out year. The day before the
+		// held-out year belongs to both parts of the data.
 		if n := len(s.TrainHours); (n == 0 || h.At.Sub(s.TrainHours[n-1].At) == time.Hour) &&
 			h.At.Before(HeldOutStart.Add(4*time.Hour)) {
 			s.TrainHours = append(s.TrainHours, h)
@@ -105,10 +107,11 @@ func LoadStations() ([]StationData, error) {
 	return streams, nil
 }
 
-// FillAtMost is for how long a reading stands for those that are missing.
+// FillAtMost is the maximum age of the previous reading that may replace a missing reading.
 const FillAtMost = 3 * time.Hour
 
-// Rows makes the rows of hours as an agent does: to train, or early, to predict.
+// Rows makes training rows from hourly readings in the same way as an agent. If early is true, it makes rows for
+// prediction instead, whose target values are not known yet.
 func Rows(hours []StationHour, features []string, target string, early bool) (grid.MadeRows, error) {
 	g, err := grid.NewRowBuilder(grid.RowBuilderConfig{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
 		MissingFill: grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: FillAtMost}, IsForPrediction: early})
@@ -123,7 +126,7 @@ func Rows(hours []StationHour, features []string, target string, early bool) (gr
 	return g.TakeRows(), g.MissingValueError()
 }
 
-// hourOf reads a row of the raw file.
+// hourOf parses one row of the raw CSV file. places maps column names to column indices.
 func hourOf(row []string, places map[string]int) (StationHour, error) {
 	var n [4]int
 	for i, name := range []string{"year", "month", "day", "hour"} {

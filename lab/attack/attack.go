@@ -1,5 +1,5 @@
-// Package attack is what agents that lie send in the place of their updates: one table, for the simulator and for the
-// laboratory's agents (lab/liar).
+// Package attack implements false updates that malicious agents send. The simulator and the laboratory's agents
+// (lab/liar) use the same table of attacks.
 package attack
 
 import (
@@ -14,44 +14,45 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Attack is a line of the table with its number.
+// Attack is an attack of the table with its parameter.
 type Attack struct {
 	parameter float64
 	attackKind
 }
 
-// attackKind is a line of the table. One of its functions is there.
+// attackKind is an entry of the table. Exactly one of its functions is set, or flipsLabels is true.
 type attackKind struct {
-	defaultParameter float64 // where none is given; 0 = it takes none
-	// corruptElement makes one number of one of an update.
+	defaultParameter float64 // parameter if none is given; 0 means that the attack has no parameter
+	// corruptElement returns the false value of one element v of an update; x is the parameter.
 	corruptElement func(v, x float64, rng *rand.Rand) float64
-	// colludeElement makes one of what the honest agents of the round send: of their mean and their standard deviation.
+	// colludeElement returns the false value of one element from the mean and the standard deviation of the honest
+	// updates.
 	colludeElement func(mean, deviation, x float64) float64
-	// flipsLabels has the agent learn from false targets, and send what comes of it.
+	// flipsLabels makes the agent train on false targets and send the resulting update.
 	flipsLabels bool
 }
 
 var table = map[string]attackKind{
 	// The update times −x.
 	"signflip": {defaultParameter: 10, corruptElement: func(v, x float64, _ *rand.Rand) float64 { return -x * v }},
-	// The same number everywhere.
+	// The same number in every element.
 	"constant": {defaultParameter: 1, corruptElement: func(_, x float64, _ *rand.Rand) float64 { return x }},
-	// Gaussian noise with the standard deviation x.
+	// Gaussian noise with standard deviation x.
 	"noise": {defaultParameter: 1, corruptElement: func(_, x float64,
 		rng *rand.Rand) float64 {
 		return x * rng.NormFloat64()
 	}},
-	// A Little Is Enough (Baruch et al. 2019): as far from the mean as honest updates often are.
+	// A Little Is Enough (Baruch et al. 2019): the mean minus x standard deviations.
 	"alie": {defaultParameter: 1.5, colludeElement: func(mean, deviation,
 		x float64) float64 {
 		return mean - x*deviation
 	}},
-	// Inner product manipulation (Xie et al. 2019): against the mean.
+	// Inner product manipulation (Xie et al. 2019): the mean times −x.
 	"inner":     {defaultParameter: 0.5, colludeElement: func(mean, _, x float64) float64 { return -x * mean }},
 	"labelflip": {flipsLabels: true},
 }
 
-// Names returns the attacks as Parse takes them, sorted, with the numbers that they have where none is given.
+// Names returns the sorted names of the attacks with their default parameters, in the syntax of Parse.
 func Names() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if x := table[name].defaultParameter; x != 0 {
@@ -62,7 +63,7 @@ func Names() (all []string) {
 	return all
 }
 
-// Parse reads an attack, such as signflip, or signflip:10.
+// Parse parses an attack such as signflip or signflip:10.
 func Parse(text string) (Attack, error) {
 	name, number, given := strings.Cut(text, ":")
 	k, known := table[name]
@@ -82,13 +83,13 @@ func Parse(text string) (Attack, error) {
 	return a, nil
 }
 
-// FlipsLabels reports whether it is the targets that are false.
+// FlipsLabels reports whether the attack trains on false targets.
 func (a Attack) FlipsLabels() bool { return a.flipsLabels }
 
-// IsCollusion reports whether it takes what the honest agents send.
+// IsCollusion reports whether the attack depends on the updates of the honest agents.
 func (a Attack) IsCollusion() bool { return a.colludeElement != nil }
 
-// CorruptUpdate changes an update in place; one of which the targets were false it leaves as it is.
+// CorruptUpdate changes an update in place. Attacks that collude or flip labels leave it unchanged.
 func CorruptUpdate[T learner.Float](a Attack, v []T, rng *rand.Rand) {
 	if a.corruptElement == nil {
 		return
@@ -98,8 +99,8 @@ func CorruptUpdate[T learner.Float](a Attack, v []T, rng *rand.Rand) {
 	}
 }
 
-// Collude overwrites dst with what the liars of a round send, all the same, where these are the updates of the honest
-// agents; with zeros if there is none.
+// Collude overwrites dst with the common update of all colluding agents, computed from the honest updates. Without
+// honest updates it is zero.
 func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
 	clear(dst)
 	n := float64(len(honest))
@@ -117,7 +118,7 @@ func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
 	}
 }
 
-// Flip returns rows with false targets, in memory. [FlipLabel] returns the false target of one row.
+// Flip returns a copy of the rows with false targets. [FlipLabel] returns the false target of one row.
 func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *learner.Samples[T] {
 	all := s.All()
 	var x, y []T

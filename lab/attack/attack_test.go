@@ -47,7 +47,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// TestTogether: three honest updates with the mean (2, 0) and the deviation (√(2/3), √6).
+// TestTogether checks the collusions against three honest updates with mean (2, 0) and deviation (√(2/3), √6).
 func TestTogether(t *testing.T) {
 	honest := [][]float64{{1, -3}, {2, 0}, {3, 3}}
 	for text, want := range map[string][]float64{
@@ -85,7 +85,7 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// TestFlipEveryLoss: for each loss the false targets are valid, and some differ from the true targets.
+// TestFlipEveryLoss checks for each loss that the false targets are valid, and that some differ from the true targets.
 func TestFlipEveryLoss(t *testing.T) {
 	for _, loss := range spec.LossKinds() {
 		model := learner.Architecture{Inputs: 1, Outputs: 1, Risk: loss, HuberDelta: 1}

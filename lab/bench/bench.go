@@ -13,16 +13,16 @@ import (
 	"sync"
 )
 
-// Options are what is measured, and how often.
+// Options are the options of the benchmark.
 type Options struct {
-	Brokers []string // of mosquitto and embedded
-	Agents  []int    // each from 1 to 5,000
-	Dims    []int    // lengths of the model, in float32 elements, even, each from 2 to 10,000,000
-	Only    []string // contestants, by their names in the table; empty = all
-	Reps    int      // repetitions; the best one counts
-	Dir     string   // of the coordinator's state, on the disk whose fsync is to be measured
-	Memory  string   // of the agents' state, and of the coordinator's without fsync: a folder in memory
-	Profile string   // a file for a CPU profile of the rounds; empty = none
+	Brokers []string // brokers to test: mosquitto, embedded
+	Agents  []int    // numbers of agents, each from 1 to 5,000
+	Dims    []int    // lengths of the model in float32 elements, even, each from 2 to 10,000,000
+	Only    []string // contestants by their names in the table; empty means all
+	Reps    int      // number of repetitions; the fastest is reported
+	Dir     string   // folder of the coordinator's state, on the disk whose fsync is measured
+	Memory  string   // folder in memory, for the agents' state and the coordinator's state without fsync
+	Profile string   // file for a CPU profile of the rounds; "" means no profile
 }
 
 // Defaults returns the options of docs/BENCHMARKS.md.
@@ -33,7 +33,7 @@ func Defaults() Options {
 	}
 }
 
-// Validate reports what cannot be measured.
+// Validate reports invalid options.
 func (o *Options) Validate() error {
 	if o.Reps < 1 {
 		return fmt.Errorf("--reps must be at least 1, is %d", o.Reps)
@@ -51,7 +51,7 @@ func (o *Options) Validate() error {
 	return errors.Join(within("agents", o.Agents, 1, 5000), within("dims", o.Dims, 2, 10_000_000))
 }
 
-// within wants all numbers of a flag to be from least to most.
+// within checks that all numbers of a flag are between least and most.
 func within(flag string, all []int, least, most int) error {
 	for _, n := range all {
 		if n < least || n > most {
@@ -61,8 +61,8 @@ func within(flag string, all []int, least, most int) error {
 	return nil
 }
 
-// Run measures every cell and prints its line when it is done, and then what
-// needs them all.
+// Run measures every cell and prints its line when it is complete. Then it prints the table of processor times and the
+// notes.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	record := func() error { return nil } // starts the profile
 	if o.Profile != "" {
@@ -74,8 +74,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		record = sync.OnceValue(func() error { return pprof.StartCPUProfile(f) })
 		defer pprof.StopCPUProfile()
 	}
-	// In this process are the stacks of all contestants' agents, which no device
-	// has: the collector should run rarely, for all of them alike.
+	// This process runs the agents of all contestants, which no device does. Garbage collection should be rare, for all
+	// contestants alike.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(8 << 30)
 	cells, err := measureAll(ctx, o, out, record)
@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	return err
 }
 
-// measureAll returns the cells that it got, also with an error.
+// measureAll measures all cells. It also returns the cells measured before an error.
 func measureAll(ctx context.Context, o Options, out io.Writer, record func() error) (cells []*cell, err error) {
 	printHead(out)
 	for _, kind := range o.Brokers {
@@ -107,8 +107,7 @@ func measureAll(ctx context.Context, o Options, out io.Writer, record func() err
 	return cells, nil
 }
 
-// measure gets a cell: a broker of its own, and all contestants on it. The
-// profile begins when all are connected and warm.
+// measure measures a cell: all contestants on a new broker. The profile starts after the first repetition.
 func measure(ctx context.Context, o Options, kind string, n, d int, record func() error) (*cell, error) {
 	c := &cell{broker: kind, agents: n, dim: d, took: map[string][]sample{}}
 	s := &stage{ctx: ctx, options: o, cell: c, payload: vector(d)}
@@ -118,11 +117,11 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		return nil, err
 	}
 	lost := map[string]int{}
-	if o.Profile == "" { // which should show the contestants only
+	if o.Profile == "" { // the profile should contain the contestants only
 		contestants = append(contestants,
 			contestant{signing, func(context.Context) (sample, error) { return sign(n, s.payload), nil }})
 	}
-	for rep := range o.Reps + 1 { // the first warms up and does not count
+	for rep := range o.Reps + 1 { // the first repetition is a warm-up and is not counted
 		if rep == 1 {
 			if err := record(); err != nil {
 				return nil, err
@@ -131,7 +130,7 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		for _, x := range contestants {
 			took, err := x.round(ctx)
 			switch {
-			case errors.Is(err, errLost) && (x.name == paho0 || x.name == paho1): // ours may lose nothing
+			case errors.Is(err, errLost) && (x.name == paho0 || x.name == paho1): // fedmesh must not lose messages
 				lost[x.name]++
 			case err != nil:
 				return nil, fmt.Errorf("%s: %w", x.name, err)

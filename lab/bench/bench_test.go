@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The whole benchmark, as small as it can be.
+// TestEveryContestantFinishes runs the whole benchmark at its smallest size.
 func TestEveryContestantFinishes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("eight federations")

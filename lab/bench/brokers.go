@@ -11,25 +11,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The federations at the broker: ours with its coordinator's state on a disk, and in memory, and paho's.
+// Names of the three federations that share one broker: fedmesh with the coordinator's state on disk, fedmesh with the
+// state in memory, and the plain paho clients.
 const (
 	federation = "ours"
 	inMemory   = "quick"
 	rival      = "bare"
 )
 
-// site is a broker with passwords and the access rules that we ship, for all
-// federations.
+// site is a running broker that has passwords and the shipped access rules for all federations of the benchmark.
 type site struct {
 	url   string
 	stop  func()
 	meter meter
 }
 
-// password is made up; the broker checks it anyway.
+// password returns the MQTT password of a user in the benchmark.
 func (*site) password(user string) string { return "password of " + user }
 
-// starters start a broker as we ship it, for this many agents.
+// starters maps the name of a broker to the function that starts this broker for n agents per federation.
 var starters = map[string]func(agents int) (*site, error){
 	"mosquitto": func(n int) (*site, error) { return startMosquitto(n, federation, inMemory, rival) },
 	"embedded":  startEmbedded,
@@ -52,7 +52,8 @@ func startEmbedded(n int) (*site, error) {
 	return &b, nil
 }
 
-// startMosquitto starts it as we ship it, for federations of n agents each.
+// startMosquitto starts Mosquitto with the shipped configuration. It creates users and access rules for n agents in
+// each of the given federations.
 func startMosquitto(n int, of ...wire.FederationName) (*site, error) {
 	dir, err := os.MkdirTemp("", "fedmesh-bench-")
 	if err != nil {

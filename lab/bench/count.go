@@ -12,12 +12,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stuck is after how long without progress a half of a round is given up.
+// stuck is the maximum time between two arrivals. After a longer pause, messages are considered lost.
 const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")
 
-// count waits for this many arrivals.
+// count counts arriving messages and lets a goroutine wait for the last one.
 type count struct {
 	left atomic.Int64
 	all  chan struct{}
@@ -35,8 +35,8 @@ func (c *count) done() {
 	}
 }
 
-// wait returns when all have come; errLost is what it finds when nothing comes
-// any more.
+// wait returns when all expected messages have arrived. It returns errLost if no message arrives for the duration
+// stuck.
 func (c *count) wait(ctx context.Context, failed <-chan error) error {
 	for before := int64(math.MaxInt64); ; {
 		select {
@@ -56,7 +56,7 @@ func (c *count) wait(ctx context.Context, failed <-chan error) error {
 	}
 }
 
-// vector is a model's bytes: numbers that do not compress.
+// vector returns the bytes of d random float32 values, which cannot be compressed.
 func vector(d int) []byte {
 	rng := rand.New(rand.NewPCG(1, 2))
 	x := make([]float32, d)

@@ -1,15 +1,11 @@
-// Package bench measures what a round costs: a model out to N agents and N
-// updates back, by a coordinator and agents as the daemons run them, against bare
-// paho moving the same bytes over the same broker and against a relay of raw TCP
-// frames. `fedlab bench` runs it; docs/BENCHMARKS.md has its tables and says how
-// to read them.
+// Package bench measures the cost of a federated round: the coordinator sends a model to N agents and receives N
+// updates. It compares fedmesh with plain paho MQTT clients that move the same bytes over the same broker, and with a
+// relay of raw TCP frames. Run it with `fedlab bench`; docs/BENCHMARKS.md contains and explains the results.
 //
-// All contestants run in one process, each with its own N connections, and
-// take turns: one repetition is a round of each, and a figure is the best of
-// the repetitions, since others may use the machine. A round of ours begins when
-// the agents, whose local steps cost nothing, have an update. It ends when each
-// has heard that its update is accepted, and has the next model: the fold, the
-// journal and the invitations lie between. A round of paho and of the relay is
-// the model out and then the updates back; paho waits with QoS 1 until the
-// receiver has all updates and every publisher its acknowledgements.
+// All contestants run in one process with N connections each. They take turns, one round each per repetition. The
+// benchmark reports the fastest repetition, because other programs may slow down the machine.
+//
+// A round of fedmesh starts when the agents have computed an update and ends when each agent has received the next
+// model. It includes the aggregation, the journal and the invitations. A round of paho or of the relay only sends the
+// model and then the updates. With QoS 1, a paho round ends when all updates have arrived and are acknowledged.
 package bench

@@ -27,22 +27,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleet is a coordinator and its agents, all as the daemons run them, but that their local steps cost nothing: each
-// agent waits at a gate until the next round may go on.
+// fleet is a coordinator with its agents, as the daemons run them. Local steps take no time: each agent waits at a gate
+// until the next round may begin.
 type fleet struct {
 	name    wire.FederationName
 	site    *site
 	agents  int
-	drawn   int // agents of each round
+	drawn   int // number of agents in each round
 	dim     int
 	meter   meter
 	turn    atomic.Pointer[turn]
-	folder  *launch.Folder // of all but the coordinator's state
-	dirs    []string       // that are removed at the end
+	folder  *launch.Folder // folder of all files except the coordinator's state
+	dirs    []string       // folders that are removed at the end
 	running *launch.Group
 }
 
-// turn is one round: from when the agents pass the gate until all have the next model.
+// turn is one round, from the opening of the gate until all agents have the next model.
 type turn struct {
 	accepted, arrived *count
 	gate              chan struct{}
@@ -50,8 +50,8 @@ type turn struct {
 
 func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan struct{})} }
 
-// connectFleet starts a federation whose coordinator keeps its state in dir, and whose agents keep theirs in memory:
-// they would have disks of their own. It returns when all agents wait at the gate of the first round.
+// connectFleet starts a federation. The coordinator's state is in dir, and the agents' states in memory, since real
+// agents have their own disks. It returns when all agents wait at the gate of the first round.
 func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir string, b *site, n, d int) (*fleet,
 	error) {
 	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, running: launch.NewGroup(ctx)}
@@ -70,7 +70,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir
 	return f, nil
 }
 
-// runAgents runs agents in this process, whose local steps cost nothing.
+// runAgents runs agents in this process whose local steps take no time.
 func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	training.Trainer
 	observe.Observer
@@ -81,8 +81,8 @@ func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	}
 }
 
-// layOut writes keys, passwords and data to a folder in memory, and returns the settings of all. The coordinator's
-// state is in dir.
+// layOut writes keys, passwords and data to a folder in memory, and returns the settings of the coordinator and the
+// agents. The coordinator's state is in dir.
 func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []settings.Agent, error) {
 	for _, in := range []string{dir, memory} {
 		folder, err := os.MkdirTemp(in, "fedmesh-bench-")
@@ -112,8 +112,8 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []s
 	return c, agents, err
 }
 
-// hiddenUnits is how many hidden units a network of d numbers has, without biases: as many as its one output with the
-// fewest inputs, where a layer may have 65,536 units. It is 0 if d does not allow for it.
+// hiddenUnits returns the number of hidden units of a network without biases that has d parameters and one output. It
+// returns the largest valid number up to 65,536, or 0 if there is none.
 func hiddenUnits(d int) int {
 	for columns := 2; columns <= 256; columns++ {
 		if d%columns == 0 && d/columns <= 1<<16 {
@@ -123,7 +123,8 @@ func hiddenUnits(d int) int {
 	return 0
 }
 
-// features are the names of the inputs of a network of d numbers: each hidden unit has a weight for each, and one more.
+// features returns the names of the inputs of a network of d parameters. Each hidden unit has one weight per input, and
+// one for the output.
 func features(d int) (names []string) {
 	for k := range d/hiddenUnits(d) - 1 {
 		names = append(names, fmt.Sprintf("x%d", k))
@@ -131,7 +132,7 @@ func features(d int) (names []string) {
 	return names
 }
 
-// leader is the coordinator's settings: as many agents in each round as are to be drawn, and rounds without end.
+// leader returns the coordinator's settings, with the given number of participants and without a last round.
 func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	s := coordinatorsettings.Default()
 	s.Metrics = settings.Metrics{}
@@ -149,7 +150,7 @@ func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	return &s
 }
 
-// reach says how a party reaches the broker.
+// reach sets the broker connection of an agent or the coordinator.
 func (f *fleet) reach(b *settings.Broker, id wire.AgentID) error {
 	b.URLs, b.Username = config.OneOrMore{f.site.url}, string(f.name)+"-"+string(id)
 	b.PasswordFile = f.folder.PasswordFile(b.Username)
@@ -165,8 +166,8 @@ func (f *fleet) close() {
 	}
 }
 
-// round plays one round, from when the agents pass the gate until each has heard that its update is accepted, and all
-// wait at the gate again, with the next model.
+// round runs one round, from the opening of the gate until the update of each agent is accepted and all agents wait at
+// the gate again with the next model.
 func (f *fleet) round(context.Context) (s sample, err error) {
 	ctx := f.running.Context()
 	next := newTurn(f.agents)
@@ -182,7 +183,7 @@ func (f *fleet) round(context.Context) (s sample, err error) {
 	return sample{time.Since(begun), f.meter.now() - used}, nil
 }
 
-// quick is an agent's trainer, whose local steps cost nothing, and its observer.
+// quick is an agent's trainer and observer. Its local steps take no time.
 type quick struct{ training.LocalTrainer }
 
 // NewBlock implements training.Trainer.
@@ -195,19 +196,19 @@ func (quick) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32]
 // Observe implements observe.Observer.
 func (quick) Observe(observe.Event) {}
 
-// quickBlock takes local steps at no cost.
+// quickBlock is a block whose local steps take no time.
 type quickBlock struct{}
 
 // TakeSteps implements training.LocalStepBlock.
 func (quickBlock) TakeSteps([]float32, uint64, uint64) error { return nil }
 
-// OutcomeFrom implements training.LocalStepBlock.
+// OutcomeFromBase implements training.LocalStepBlock.
 func (quickBlock) OutcomeFromBase(_, x []float32) (task.LocalOutcome[float32], error) {
 	return task.LocalOutcome[float32]{UpdateVector: make([]float32, len(x)), StepsTaken: 1, RiskBefore: 1,
 		RiskAfter: 1}, nil
 }
 
-// gated is quick, and waits for the round to begin.
+// gated is a trainer like quick that waits for the round to begin.
 type gated struct {
 	quick
 	*fleet
@@ -226,7 +227,7 @@ func (g gated) Observe(event observe.Event) {
 	}
 }
 
-// gatedBlock takes local steps when the gate opens.
+// gatedBlock is a block whose local steps finish when the gate opens.
 type gatedBlock struct {
 	quickBlock
 	fleet *fleet

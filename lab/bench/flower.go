@@ -3,7 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
-	_ "embed" // the rival's program
+	_ "embed" // embeds the Flower program
 	"errors"
 	"fmt"
 	"io"
@@ -13,29 +13,29 @@ import (
 	"strings"
 )
 
-// flowerVersion is the rival's, from PyPI.
+// flowerVersion is the version of Flower that is installed from PyPI.
 const flowerVersion = "1.41.0"
 
 //go:embed flower.py
 var flowerProgram []byte
 
-// FlowerOptions are what is raced against Flower, and how often.
+// FlowerOptions are the options of the comparison with Flower.
 type FlowerOptions struct {
 	Runs
-	Cells []string // AGENTSxELEMENTS
-	Venv  string   // Flower's folder, made if it is missing; empty = in the cache
-	Into  string   // a page whose tables are replaced; empty = none
+	Cells []string // cells as AGENTSxELEMENTS
+	Venv  string   // folder of Flower's environment, created if missing; "" means the cache folder
+	Into  string   // page whose tables are replaced; "" means none
 }
 
-// FlowerDefaults returns the options of docs/BENCHMARKS.md. They name no folder of this machine: manual pages tell of
-// them.
+// FlowerDefaults returns the options of docs/BENCHMARKS.md. It contains no folders of this machine, since manual pages
+// show the defaults.
 func FlowerDefaults() FlowerOptions {
 	return FlowerOptions{
 		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Runs: Runs{Reps: 5, Memory: "/dev/shm"},
 	}
 }
 
-// find puts this machine's folders where none are given.
+// find sets missing folders to folders of this machine.
 func (o *FlowerOptions) find() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -45,7 +45,7 @@ func (o *FlowerOptions) find() error {
 	return o.Runs.find()
 }
 
-// The contestants. Ours have the coordinator's state on the disk.
+// The contestants. fedmesh keeps the coordinator's state on disk.
 const (
 	agentsOnDisk   = "agents on disk"
 	agentsInMemory = "agents on tmpfs"
@@ -64,7 +64,7 @@ func (o *FlowerOptions) matches() (all []*match, err error) {
 	return all, o.check()
 }
 
-// RunFlower races federations of our programs on Mosquitto against Flower's, in turn, and prints the tables.
+// RunFlower runs federations of our programs on Mosquitto and of Flower in turn, and prints the tables.
 func RunFlower(ctx context.Context, o FlowerOptions, out io.Writer) error {
 	all, err := o.matches()
 	if err != nil {
@@ -107,7 +107,7 @@ func (o *FlowerOptions) run(ctx context.Context, m *match, name string) (race, e
 	return o.runOurs(ctx, m, o.Dir)
 }
 
-// install makes Flower's folder, unless it is there.
+// install creates Flower's environment unless it exists.
 func (o *FlowerOptions) install(ctx context.Context, out io.Writer) error {
 	python := o.python()
 	if exec.CommandContext(ctx, python, "-c", "import flwr, numpy").Run() == nil {
@@ -127,7 +127,7 @@ func (o *FlowerOptions) install(ctx context.Context, out io.Writer) error {
 
 func (o *FlowerOptions) python() string { return filepath.Join(o.Venv, "bin", "python") }
 
-// replaceBetween replaces what stands between two marks of a page.
+// replaceBetween replaces the text between two marks of a page.
 func replaceBetween(path, begin, end, text string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

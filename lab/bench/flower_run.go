@@ -20,35 +20,35 @@ import (
 )
 
 const (
-	warmUp   = 5  // rounds that do not count
-	dataRows = 20 // of each agent
-	// window is how many rounds in a row are timed together: our history tells times in whole milliseconds, of which a
-	// small round has few.
+	warmUp   = 5  // number of rounds before the measurement
+	dataRows = 20 // number of rows of each agent
+	// window is the number of consecutive rounds that are timed together. Our history has times in milliseconds, which
+	// is too coarse for a single small round.
 	window = 10
 )
 
-// race is a run of a contestant: the median time of a round, and what its processes used.
+// race is the result of one run of a contestant: the median time of a round, and the resource usage of its processes.
 type race struct {
-	ready                  time.Duration // until the first round was announced, which has all agents there
+	ready                  time.Duration // time until the first round was announced, which requires all agents
 	took                   time.Duration
-	leader, agent, broker  time.Duration // processor time of a round; agent: the mean of all
-	leaderBytes, agentByte int           // memory, shared pages by halves (PSS); agent: the mean of all
+	leader, agent, broker  time.Duration // processor time per round; agent: mean of all agents
+	leaderBytes, agentByte int           // proportional memory (PSS); agent: mean of all agents
 	brokerBytes            int
-	leaderMost             int // the most that was resident, with shared pages
+	leaderMost             int // peak resident memory, including shared pages
 }
 
-// crew is the processes of a run.
+// crew is the set of processes of a run.
 type crew struct {
 	*launch.Group
 	began   time.Time
 	rounds  chan lap
-	leader  int   // process id
-	agents  []int // process ids
-	members int   // how many agents those are
-	broker  int   // process id, 0 for none
+	leader  int   // process id of the coordinator or Flower's server
+	agents  []int // process ids of the agents or Flower's clients
+	members int   // number of agents in the processes of agents
+	broker  int   // process id of the broker; 0 means none
 }
 
-// lap is when a round began, or ended and how long it took.
+// lap is the start of a round, or its end with its duration.
 type lap struct {
 	at   time.Time
 	took time.Duration
@@ -58,8 +58,8 @@ func newCrew(ctx context.Context, agents int) *crew {
 	return &crew{Group: launch.NewGroup(ctx), began: time.Now(), rounds: make(chan lap, 1<<10), members: agents}
 }
 
-// start starts a process, and calls take with each line of its output unless take is nil. The first process that ends
-// fails the run.
+// start starts a process, and calls take with each line of its output unless take is nil. The run fails when the first
+// process ends.
 func (c *crew) start(take func(line string), name string, args ...string) (pid int, err error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "FLWR_TELEMETRY_ENABLED=0")
@@ -70,7 +70,7 @@ func (c *crew) start(take func(line string), name string, args ...string) (pid i
 	return p.Cmd.Process.Pid, nil
 }
 
-// printed takes a line of Flower's server that tells when a round begins.
+// printed parses a line of Flower's server that reports the start of a round.
 func (c *crew) printed(line string) {
 	var seconds float64
 	if _, err := fmt.Sscanf(line, "round %g", &seconds); err == nil {
@@ -78,18 +78,18 @@ func (c *crew) printed(line string) {
 	}
 }
 
-// follow reads when rounds end in the history of a coordinator. Its log drops lines that repeat too often.
+// follow reads the ends of rounds from a coordinator's history. It does not use the log, which drops frequent messages.
 func (c *crew) follow(ctx context.Context, path string) error {
 	var read int64
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(20 * time.Millisecond): // seldom: the processors are the contestants'
+		case <-time.After(20 * time.Millisecond): // a long pause, to leave the processors to the contestants
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			continue // the first round is not over
+			continue // the first round has not ended
 		}
 		text, _ := io.ReadAll(io.NewSectionReader(f, read, 1<<20))
 		_ = f.Close()
@@ -107,7 +107,7 @@ func (c *crew) follow(ctx context.Context, path string) error {
 	}
 }
 
-// measure waits for rounds of a crew that has begun.
+// measure measures a number of rounds after the warm-up rounds.
 func (c *crew) measure(rounds int) (r race, err error) {
 	var before used
 	var times []time.Time
@@ -143,7 +143,7 @@ func (c *crew) measure(rounds int) (r race, err error) {
 	return r, nil
 }
 
-// typical is the time of a round, of rounds that began or ended at these times: the median over all windows.
+// typical returns the time of a round: the median over all windows, from the times at which rounds began or ended.
 func typical(times []time.Time) time.Duration {
 	var all []time.Duration
 	for k := range len(times) - window {
@@ -153,7 +153,7 @@ func typical(times []time.Time) time.Duration {
 	return all[len(all)/2]
 }
 
-// used is processor time until now.
+// used is the processor time used so far.
 type used struct{ leader, agents, broker time.Duration }
 
 func (c *crew) used() used {
@@ -164,7 +164,7 @@ func (c *crew) used() used {
 	return u
 }
 
-// rowsFile writes data for a network of d numbers.
+// rowsFile writes random rows for a network of d parameters.
 func rowsFile(path string, d, rows int) error {
 	names := features(d)
 	rng, text := rand.New(rand.NewPCG(1, 1)), []byte(strings.Join(names, ",")+",y\n")
@@ -179,7 +179,7 @@ func rowsFile(path string, d, rows int) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// runFlower runs a server and its clients.
+// runFlower runs a Flower server and its clients.
 func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	dir, err := os.MkdirTemp(o.Memory, "fedmesh-bench-")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// median of the runs of a contestant.
+// median returns the median over the runs of a contestant.
 func (m *match) median(name string, of func(race) time.Duration) time.Duration {
 	var all []time.Duration
 	for _, r := range m.runs[name] {
@@ -19,7 +19,7 @@ func (m *match) median(name string, of func(race) time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// flowerTables are the times of a round, the processor time of each party, and its memory.
+// flowerTables returns the tables of the round times, and of each program's processor time and memory.
 func flowerTables(all []*match, reps int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; Go %s, Flower %s; medians of %d runs in turn.\n\nTime of a round in ms:\n\n", machine(),
@@ -59,7 +59,7 @@ func flowerTables(all []*match, reps int) string {
 	return b.String()
 }
 
-// machine tells what the figures were measured on.
+// machine describes the machine on which the benchmark runs.
 func machine() string {
 	model := "processor"
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -30,7 +30,8 @@ func TestFlowerOptions(t *testing.T) {
 	}
 }
 
-// TestTypicalRound: times in whole milliseconds tell rounds of 5.4 ms, and a pause in one of them does not count.
+// TestTypicalRound checks that times in whole milliseconds resolve rounds of 5.4 ms, and that a pause in one round has
+// no effect.
 func TestTypicalRound(t *testing.T) {
 	begin := time.UnixMilli(1_700_000_000_000)
 	var times []time.Time
@@ -46,7 +47,8 @@ func TestTypicalRound(t *testing.T) {
 	}
 }
 
-// TestNetworkHasItsNumbers: both contestants train so many numbers, in layers that the settings allow.
+// TestNetworkHasItsNumbers checks that both contestants train the same number of parameters, in layers that the
+// settings allow.
 func TestNetworkHasItsNumbers(t *testing.T) {
 	for _, cell := range FlowerDefaults().Cells {
 		_, text, _ := strings.Cut(cell, "x")
@@ -64,7 +66,7 @@ func TestNetworkHasItsNumbers(t *testing.T) {
 	}
 }
 
-// TestFlowerPage: the tables take the place of those of an earlier run, and all else stays.
+// TestFlowerPage checks that new tables replace the tables of an earlier run, and that the other text is unchanged.
 func TestFlowerPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(path, []byte("head\n<begin>\nold\n<end>\ntail\n"), 0o600); err != nil {
@@ -81,7 +83,7 @@ func TestFlowerPage(t *testing.T) {
 	}
 }
 
-// TestFlowerTables holds the medians of two contestants' runs, and their ratio.
+// TestFlowerTables checks the medians of two contestants' runs, and their ratio.
 func TestFlowerTables(t *testing.T) {
 	runs := func(ms ...time.Duration) (all []race) {
 		for _, x := range ms {
@@ -100,8 +102,8 @@ func TestFlowerTables(t *testing.T) {
 	}
 }
 
-// TestCrew measures a leader that tells its rounds as Flower's does, and fails with what a process said before it
-// ended.
+// TestCrew measures a fake server that reports rounds as Flower's does. It checks that an error contains the last
+// output of a process.
 func TestCrew(t *testing.T) {
 	c := newCrew(t.Context(), 1)
 	defer c.Stop()

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// ManyOptions are the federations of many agents that are measured.
+// ManyOptions are the options of the benchmark with many agents.
 type ManyOptions struct {
 	Runs
-	Cells []string // AGENTSxELEMENTS, or AGENTSxELEMENTS/DRAWN
-	Fleet bool     // agents share processes, and their local steps cost nothing; else each is a process
+	Cells []string // cells as AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN
+	Fleet bool     // agents share processes and have no local steps; otherwise each agent is a process
 }
 
 // ManyDefaults returns the options of docs/BENCHMARKS.md.
@@ -39,7 +39,7 @@ func (o *ManyOptions) matches() (all []*match, err error) {
 	return all, o.check()
 }
 
-// RunMany measures federations of a coordinator, Mosquitto and many agents, in turn, and prints the table.
+// RunMany measures federations of a coordinator, Mosquitto and many agents, one after the other, and prints the table.
 func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 	all, err := o.matches()
 	if err != nil {
@@ -63,7 +63,7 @@ func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 	return nil
 }
 
-// manyTable has a line for each federation. Memory is that of the last run.
+// manyTable returns the table with one line per federation. The memory is from the last run.
 func manyTable(all []*match, reps int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; Go %s; medians of %d runs in turn.\n\n", machine(),

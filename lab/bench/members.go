@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 )
 
-// perProcess is how many agents share a process: each has three open files, of which a process may have 20,000 on a
-// system that allows for this many connections to Mosquitto.
+// perProcess is the number of agents per process. Each agent has three open files, so 5,000 agents stay below a limit
+// of 20,000 open files per process.
 const perProcess = 5000
 
-// startMembers starts processes of many agents each.
+// startMembers divides the agents among several processes and starts them.
 func (o *Runs) startMembers(c *crew, f *launch.Folder, agents []settings.Agent) error {
 	for i := range agents {
 		if _, err := daemons.PutSettings(f, agents[i].ID, &agents[i]); err != nil {
@@ -33,9 +33,10 @@ func (o *Runs) startMembers(c *crew, f *launch.Folder, agents []settings.Agent) 
 	return nil
 }
 
-// RunMembers runs some of the agents whose configurations are in a folder. Their local steps cost nothing.
+// RunMembers runs the agents numbered from `from` to `to` in this process. It reads their configuration files from dir.
+// Their local steps take no time.
 func RunMembers(ctx context.Context, dir string, from, to int) error {
-	debug.SetGCPercent(200) // in this process are the stacks of all agents
+	debug.SetGCPercent(200) // Collect garbage rarely, because this process runs many agents.
 	f := launch.Folder{Dir: dir}
 	var agents []settings.Agent
 	for k := from; k < to; k++ {

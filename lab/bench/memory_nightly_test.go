@@ -10,10 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestCoordinatorMemory holds the memory of a coordinator of a hundred agents, as a process on Mosquitto, to a number
-// of models of 4 MB, however many updates of a round come in.
+// TestCoordinatorMemory runs a coordinator process with a hundred agents and a model of 4 MB. It checks that the memory
+// does not grow with the number of updates in a round.
 func TestCoordinatorMemory(t *testing.T) {
-	brokers.OpenMosquitto(t) // skips where there is none
+	brokers.OpenMosquitto(t) // Skip the test if Mosquitto is not installed.
 	programs := t.TempDir()
 	if err := testkit.BuildInto(filepath.Join("..", ".."), programs); err != nil {
 		t.Fatal(err)

@@ -9,21 +9,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// meter reads the processor time of this process and of a broker beside it.
-type meter struct{ broker int } // process id, 0 for none
+// meter measures the total CPU time of this process and of a broker process.
+type meter struct{ broker int } // process id of the broker; 0 if there is no broker process
 
 func (m meter) now() time.Duration {
 	used := processorTime()
-	var theirs int64 // in nanoseconds
+	var theirs int64 // CPU time of the broker process in nanoseconds
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", m.broker)); err == nil && m.broker != 0 {
 		_, _ = fmt.Sscan(string(text), &theirs)
 	}
 	return used + time.Duration(theirs)
 }
 
-// sign does what a round of ours signs and verifies, and nothing else. Each agent verifies the announcement; an
-// invitation, its answer, the update, the update's answer and, unless the update is inline, a credit are signed at one
-// end and verified at the other.
+// sign measures the time for all signatures of one round with n agents. Every agent verifies the announcement. In
+// addition, four or five messages per agent are signed and verified: the invitation, the reply, the update, the
+// acceptance and, for an update in chunks, a credit.
 func sign(n int, payload []byte) (s sample) {
 	public, key, _ := ed25519.GenerateKey(nil)
 	header := make([]byte, wire.HeaderSize)

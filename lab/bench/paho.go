@@ -12,12 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bare is paho and nothing else: a publisher of a retained model to N
-// subscribers, and N publishers to one subscriber. The parts have the length
-// of our chunks, since the broker takes no larger packets. On their way to the
-// one subscriber are so few (see underway) that the brokers' bounded queues
-// lose none. Our messages for that cost paho nothing here: its publishers
-// see the subscriber's arrivals.
+// bare is the plain paho contestant: a publisher of a retained model to N subscribers, and N publishers to one
+// subscriber. Parts have the length of our chunks, the largest that the broker accepts. The constants below limit the
+// parts in flight, so that the brokers' queues do not overflow. Unlike our credit messages, this limit costs paho no
+// messages.
 type bare struct {
 	center  paho.Client
 	agents  []paho.Client
@@ -27,24 +25,24 @@ type bare struct {
 	current atomic.Pointer[exchange]
 }
 
-// On their way to paho's subscriber: the embedded broker has 256 messages of
-// QoS 1 unacknowledged at most, and Mosquitto loses some long before 4 MiB wait.
+// Limits of the parts in flight to paho's subscriber. The embedded broker allows 256 unacknowledged messages of QoS 1,
+// and Mosquitto drops some long before 4 MiB are queued.
 const (
 	underway      = 64
 	underwayBytes = 1 << 20
 )
 
-// exchange is one round.
+// exchange is the state of one round.
 type exchange struct {
 	out, back *count
-	underway  chan struct{} // parts that are published, and have not come back
+	underway  chan struct{} // one entry for each part in flight
 	over      chan struct{}
 }
 
 func (x *exchange) came() {
 	select {
 	case <-x.underway:
-	default: // a repeat
+	default: // duplicate message
 	}
 	x.back.done()
 }
@@ -70,7 +68,7 @@ func (p *bare) connect(b *site, id wire.AgentID, filter string, came func(*excha
 	name := rival + "-" + string(id)
 	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).
 		SetProtocolVersion(4).
-		SetAutoAckDisabled(true) // which would come after we have let others publish, and overrun the broker's queue
+		SetAutoAckDisabled(true) // acknowledge before admitting further parts
 	c := paho.NewClient(o)
 	if t := c.Connect(); t.Wait() && t.Error() != nil {
 		return nil, fmt.Errorf("paho: %w", t.Error())
@@ -95,7 +93,7 @@ func (p *bare) close() {
 	}
 }
 
-// round returns the first error of a publisher, or how many messages were lost.
+// round runs one round. It returns the first error of a publisher, or the number of lost messages as an error.
 func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	most, n := min(underway, underwayBytes/min(wire.MaxChunkBytes, len(p.payload))), p.parts*len(p.agents)
 	x := &exchange{newCount(n), newCount(n), make(chan struct{}, most), make(chan struct{})}
@@ -129,8 +127,8 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	return sample{time.Since(begun), p.meter.now() - used}, nil
 }
 
-// publish returns when all parts are acknowledged, or written with QoS 0. The
-// model to all is paced by nothing.
+// publish publishes all parts. It returns when they are acknowledged or, with QoS 0, written. Without an exchange x
+// there is no limit of parts in flight.
 func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *exchange) error {
 	var tokens []paho.Token
 	for k := range p.parts {

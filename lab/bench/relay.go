@@ -12,13 +12,11 @@ import (
 	"time"
 )
 
-// relay is the floor: a broker that does nothing but pass on frames of four
-// bytes of length and a payload, from one center to all agents and from each
-// agent to the center. Every connection has a goroutine to read it, and at the
-// relay one to write.
+// relay is the baseline: a broker that only forwards frames (a four-byte length and a payload) between one center and
+// all agents. Each connection has a reading goroutine and, at the relay, a writing one.
 type relay struct {
 	listener net.Listener
-	conns    []net.Conn // both ends
+	conns    []net.Conn // both ends of each connection
 	center   net.Conn
 	agents   []net.Conn
 	payload  []byte
@@ -37,7 +35,7 @@ func connectRelay(n int, payload []byte) (*relay, error) {
 		return r, err
 	}
 	r.center = near
-	var up sync.Mutex // one frame at a time to the center
+	var up sync.Mutex // serialises frames to the center
 	var down []chan []byte
 	for range n {
 		agent, broker, err := r.pair()
@@ -72,7 +70,7 @@ func connectRelay(n int, payload []byte) (*relay, error) {
 	return r, nil
 }
 
-// pair connects to the relay.
+// pair opens a connection to the relay and returns both ends.
 func (r *relay) pair() (near, far net.Conn, err error) {
 	if near, err = net.Dial("tcp", r.listener.Addr().String()); err != nil {
 		return nil, nil, err

@@ -14,16 +14,16 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 )
 
-// Runs are how often federations of our programs run, and where.
+// Runs are the options of runs of our programs.
 type Runs struct {
-	Reps     int    // runs of each, in turn; the medians count
-	Rounds   int    // that are measured in a run; 0 = by the size of the model
-	Dir      string // on the disk whose syncs are measured; empty = the folder of temporary files
-	Memory   string // a folder in memory
-	Programs string // the folder of agentd and coordinator; empty = where this program is
+	Reps     int    // number of runs of each contestant; the median is reported
+	Rounds   int    // number of measured rounds in a run; 0 means a number based on the size of the model
+	Dir      string // folder on the disk whose fsync is measured; "" means the temporary folder
+	Memory   string // folder in memory
+	Programs string // folder of agentd and coordinator; "" means the folder of this program
 }
 
-// find puts this machine's folders where none are given.
+// find sets missing folders to folders of this machine.
 func (o *Runs) find() error {
 	self, err := os.Executable()
 	o.Dir = cmp.Or(o.Dir, os.TempDir())
@@ -42,12 +42,12 @@ func (o *Runs) check() error {
 // match is a cell of the table.
 type match struct {
 	agents, dim int
-	drawn       int               // agents of each round
-	fleet       bool              // agents share processes, and their local steps cost nothing
-	runs        map[string][]race // by contestant
+	drawn       int               // number of agents in each round
+	fleet       bool              // whether agents share processes and have no local steps
+	runs        map[string][]race // results of the runs, by contestant
 }
 
-// parseMatch reads AGENTSxELEMENTS, nil if it is not that. All agents are drawn.
+// parseMatch parses AGENTSxELEMENTS, with all agents drawn. It returns nil if the text is invalid.
 func parseMatch(text string) *match {
 	agents, dim, ok := strings.Cut(text, "x")
 	n, errN := strconv.Atoi(agents)
@@ -58,7 +58,7 @@ func parseMatch(text string) *match {
 	return &match{agents: n, drawn: n, dim: d, runs: map[string][]race{}}
 }
 
-// rounds is how many rounds of a run are measured.
+// rounds returns the number of measured rounds of a run.
 func (o *Runs) rounds(m *match) int {
 	if o.Rounds > 0 {
 		return o.Rounds
@@ -66,7 +66,7 @@ func (o *Runs) rounds(m *match) int {
 	return min(max(20_000_000/(m.dim*m.drawn), 2*window), 200)
 }
 
-// runOurs runs a coordinator with its state on the disk, and agents with theirs in a folder.
+// runOurs runs a coordinator with its state on disk, and agents with their states in a folder.
 func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, error) {
 	site, err := startMosquitto(m.agents, federation)
 	if err != nil {
@@ -77,7 +77,7 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	defer f.close()
 	leader, agents, err := f.layOut(o.Dir, folder)
 	if err == nil {
-		err = rowsFile(agents[0].Data.CSVPath, m.dim, dataRows) // one file for all
+		err = rowsFile(agents[0].Data.CSVPath, m.dim, dataRows) // one file for all agents
 	}
 	if err != nil {
 		return race{}, err
@@ -102,7 +102,6 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	return c.measure(o.rounds(m))
 }
 
-// startAgents starts a process for each agent.
 func (o *Runs) startAgents(c *crew, f *launch.Folder, agents []settings.Agent) error {
 	for i := range agents {
 		pid, err := o.daemon(c, f, "agentd", agents[i].ID, &agents[i])
@@ -114,7 +113,7 @@ func (o *Runs) startAgents(c *crew, f *launch.Folder, agents []settings.Agent) e
 	return nil
 }
 
-// daemon writes a program's configuration, and starts it.
+// daemon writes a program's configuration, and starts the program.
 func (o *Runs) daemon(c *crew, f *launch.Folder, program, name string, s any) (int, error) {
 	path, err := daemons.PutSettings(f, name, s)
 	if err != nil {

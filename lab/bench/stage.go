@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stage is where the contestants of one cell meet.
+// stage holds the contestants of one table cell while they are measured.
 type stage struct {
 	ctx     context.Context
 	options Options
@@ -23,13 +23,13 @@ func (s *stage) close() {
 	}
 }
 
-// wants tells whether one of the contestants takes part.
+// wants reports whether at least one of the named contestants is selected by Options.Only.
 func (s *stage) wants(names ...string) bool {
 	return len(s.options.Only) == 0 ||
 		slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.options.Only, name) })
 }
 
-// connect connects everybody who takes part, each with connections of its own.
+// connect starts the broker and connects all selected contestants. Each contestant has its own connections.
 func (s *stage) connect() (all []contestant, err error) {
 	o, n := s.options, s.cell.agents
 	b, err := starters[s.cell.broker](n)

@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// The contestants.
+// The names of the contestants.
 const (
 	ours      = "fedmesh"
 	oursQuick = "no fsync"
 	paho0     = "paho QoS 0"
 	paho1     = "paho QoS 1"
 	relayed   = "relay"
-	// No contestant, and no column of times: what is signed.
+	// signing measures only the signatures. It is neither a contestant nor a column of times.
 	signing = "signatures"
 )
 
 var columns = []string{ours, oursQuick, paho0, paho1, relayed}
 
-// contestant plays rounds.
+// contestant has a name and a function that runs one round.
 type contestant struct {
 	name  string
 	round func(context.Context) (sample, error)
 }
 
-// sample is what a round took, and its processor time, which depends less on
-// what else the machine does.
+// sample is the elapsed time of a round and its processor time, which depends less on other programs.
 type sample struct{ took, cpu time.Duration }
 
 // cell is one line of the table.
@@ -54,7 +53,7 @@ func printTitles(w io.Writer, titles ...string) {
 		strings.Repeat("---|", 3+len(titles)))
 }
 
-// ratios are of whole rounds, in time.
+// ratios are the ratios of the elapsed times of whole rounds.
 var ratios = []struct{ title, of, by string }{
 	{"fedmesh ÷ " + paho1, ours, paho1},
 	{"no fsync ÷ " + paho1, oursQuick, paho1},
@@ -62,13 +61,13 @@ var ratios = []struct{ title, of, by string }{
 	{"÷ " + relayed, oursQuick, relayed},
 }
 
-// note tells how a number came about that is not what its column says.
+// note adds a note on an unusual number of the cell.
 func (c *cell) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf("%s, d = %d, %d agents: ", c.broker, c.dim, c.agents)+fmt.Sprintf(format,
 		args...))
 }
 
-// print writes the line of the times, in ms, and their ratios.
+// print writes the line of times in ms and their ratios.
 func (c *cell) print(w io.Writer) {
 	var line []string
 	for _, name := range columns {
@@ -84,7 +83,7 @@ func (c *cell) print(w io.Writer) {
 	c.printLine(w, line)
 }
 
-// printCPU writes the table of the processor time, in ms. Signatures are measured apart.
+// printCPU writes the table of processor times in ms. Signatures are measured separately.
 func printCPU(w io.Writer, cells []*cell) {
 	fmt.Fprintln(w)
 	printTitles(w, ours, "of it signatures", paho0, paho1, relayed, "fedmesh ÷ "+paho1, "÷ "+paho0,
@@ -107,8 +106,7 @@ func (c *cell) printLine(w io.Writer, columns []string) {
 func (s sample) cpuTime() time.Duration { return s.cpu }
 func (s sample) time() time.Duration    { return s.took }
 
-// best is the sample with the least of something, zero for a contestant
-// without any.
+// best returns the sample with the least value of `of`, or a zero sample if the contestant has none.
 func (c *cell) best(name string, of func(sample) time.Duration) sample {
 	if len(c.took[name]) == 0 {
 		return sample{}

@@ -1,5 +1,5 @@
-// Package conservation checks that mixing conserves the sum of the parameters of all agents. A Trace follows the mixing
-// of one agent's block; the sums of all agents give the drift.
+// Package conservation checks an invariant of mixing: exchanges between neighbours do not change the sum of all agents'
+// parameters. A Trace records one agent; [Drift] computes the deviation from the traces of all agents.
 package conservation
 
 import (
@@ -9,19 +9,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trace follows the mixing of one agent's block. It implements d2d.ParameterTrace.
+// Trace records how mixing and local steps change the parameters of one agent in a block. It implements
+// d2d.ParameterTrace.
 type Trace[T wire.Float] struct {
 	id               wire.AgentID
-	boot             wire.Epoch // of the agent
-	params           []T        // the parameters, which mixing changes in place
-	start            []float64  // x_0
-	localStepSum     []float64  // −Σηg
-	paramsBeforeStep []float64  // the parameters when the local step under way began; nil between two steps
+	boot             wire.Epoch // start number of the agent's program
+	params           []T        // parameters of the agent; mixing changes the slice in place
+	start            []float64  // initial parameters x_0
+	localStepSum     []float64  // sum of all local steps −η·g (step size η, gradient g)
+	paramsBeforeStep []float64  // parameters at the start of the current local step; nil between two steps
 	flows            map[edgeEnd]*flowSum
-	order            []edgeEnd // the keys of flows, by their first flow
+	order            []edgeEnd // keys of flows in order of insertion
 }
 
-// edgeEnd names the other end of an edge: one start of a neighbour's program.
+// edgeEnd identifies the agent at the other end of an edge. boot distinguishes restarts of that agent.
 type edgeEnd struct {
 	id   wire.AgentID
 	boot wire.Epoch
@@ -33,12 +34,12 @@ type flowSum struct {
 	late  uint64
 }
 
-// New returns a trace of the agent with this id, for one block.
+// New returns an empty trace of the agent with the given id for one block.
 func New[T wire.Float](id wire.AgentID) *Trace[T] {
 	return &Trace[T]{id: id, flows: map[edgeEnd]*flowSum{}}
 }
 
-// MixingStarts implements d2d.ParameterTrace.
+// MixingStarts implements d2d.ParameterTrace. It stores x as the initial parameters.
 func (t *Trace[T]) MixingStarts(boot wire.Epoch, x []T) {
 	t.boot, t.params, t.start = boot, x, widened(x)
 	if t.localStepSum == nil {
@@ -46,10 +47,10 @@ func (t *Trace[T]) MixingStarts(boot wire.Epoch, x []T) {
 	}
 }
 
-// StepBegins implements d2d.ParameterTrace.
+// StepBegins implements d2d.ParameterTrace. It stores the parameters before the local step.
 func (t *Trace[T]) StepBegins() { t.paramsBeforeStep = widened(t.params) }
 
-// StepEnds implements d2d.ParameterTrace.
+// StepEnds implements d2d.ParameterTrace. It adds the change of the parameters to the sum of local steps.
 func (t *Trace[T]) StepEnds() {
 	for k, x := range t.params {
 		t.localStepSum[k] += float64(x) - t.paramsBeforeStep[k]
@@ -57,7 +58,7 @@ func (t *Trace[T]) StepEnds() {
 	t.paramsBeforeStep = nil
 }
 
-// FlowApplied implements d2d.ParameterTrace.
+// FlowApplied implements d2d.ParameterTrace. It adds the change weight·(theirs − own) to the sum of the edge.
 func (t *Trace[T]) FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool) {
 	end := edgeEnd{neighbor, boot}
 	f := t.flows[end]
@@ -76,26 +77,26 @@ func (t *Trace[T]) FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T,
 	}
 }
 
-// BlockSums contains what changed the parameters of one agent in a block, in float64.
+// BlockSums contains the sums of all changes to one agent's parameters in a block, as float64 values.
 type BlockSums struct {
 	ID           wire.AgentID
 	Boot         wire.Epoch
-	Start        []float64 // x_0: of an agent that joined a block, the snapshot with which it began
-	LocalStepSum []float64 // −Σηg: the changes by local steps
-	Params       []float64 // the parameters now; during a local step, those before it
+	Start        []float64 // initial parameters x_0, or the first snapshot of an agent that joined during the block
+	LocalStepSum []float64 // sum of all local steps −η·g (step size η, gradient g)
+	Params       []float64 // current parameters; during a local step, the parameters before this step
 	Edges        []EdgeSums
 }
 
-// EdgeSums contains the flows that one end of an edge has applied.
+// EdgeSums contains the sum of the changes that mixing over one edge has applied to the agent.
 type EdgeSums struct {
-	ID            wire.AgentID // the neighbour
-	Boot          wire.Epoch   // the start of its program
+	ID            wire.AgentID // id of the neighbour
+	Boot          wire.Epoch   // start number of the neighbour's program
 	Sum           []float64
-	Flows         uint64 // number of flows in Sum
-	LateFlowCount uint64 // of these, after the step of their snapshots
+	Flows         uint64 // number of changes in Sum
+	LateFlowCount uint64 // number of changes in Sum that were applied after the step to which they belong
 }
 
-// Sums returns a copy of the sums so far.
+// Sums returns a copy of all sums recorded so far.
 func (t *Trace[T]) Sums() BlockSums {
 	s := BlockSums{ID: t.id, Boot: t.boot, Start: widened(t.start), LocalStepSum: widened(t.localStepSum),
 		Params: widened(t.params)}
@@ -110,11 +111,12 @@ func (t *Trace[T]) Sums() BlockSums {
 	return s
 }
 
-// Drift returns how far mixing was from conserving the sum of the parameters, as a ratio of Euclidean norms:
-// Σx − Σ(x_0 − Σηg) − (flows on edges to agents that are not in all, and flows in flight), over Σ|x|. all has the sums
-// of every agent that lives.
+// Drift returns the relative error with which mixing conserves the sum of the parameters x over all agents: the norm of
+// Σx − Σ(x_0 + local steps) divided by the norm of Σ|x|. It excludes flows that only one end of an edge has applied.
+// all contains the sums of every running agent.
 //
-// If the two ends of an edge differ by more than one flow, Drift returns an error, since the loss on it is not known.
+// Drift returns an error if the two ends of an edge differ by more than one flow, because the loss on this edge is then
+// unknown.
 func Drift(all []BlockSums) (float64, error) {
 	if len(all) == 0 {
 		return 0, nil
@@ -149,8 +151,8 @@ func Drift(all []BlockSums) (float64, error) {
 	return 0, nil
 }
 
-// hasUnmatchedFlows reports whether one end of an edge has applied flows that the other end has not: the other agent is
-// gone, or one flow is in flight.
+// hasUnmatchedFlows reports whether the two ends of edge e have applied different numbers of flows. They may differ by
+// one if a flow is in flight. It also returns true if the other agent has stopped.
 func hasUnmatchedFlows(b *BlockSums, e *EdgeSums, of map[wire.AgentID]*BlockSums) (bool, error) {
 	there := of[e.ID]
 	if there == nil || there.Boot != e.Boot {
@@ -167,7 +169,7 @@ func hasUnmatchedFlows(b *BlockSums, e *EdgeSums, of map[wire.AgentID]*BlockSums
 	return true, nil
 }
 
-// add adds c·x to dst; nil is zero.
+// add adds c·x to dst element by element.
 func add(dst []float64, c float64, x []float64) {
 	for k, v := range x {
 		dst[k] += c * v

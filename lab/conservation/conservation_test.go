@@ -6,9 +6,11 @@ import (
 	"testing"
 )
 
-// TestDrift: the drift is zero for sums that balance, and what is missing for those that do not.
+// TestDrift checks that the drift is zero if the sums of all agents match. If a flow is missing, the drift equals the
+// missing part.
 func TestDrift(t *testing.T) {
-	// a and b exchanged two flows of 0.5; b has a third that is on its way to a; c is dead and took 0.25 of b with it.
+	// Agents a and b exchanged two flows of 0.5, and a third flow from b to a is in flight. Agent c stopped after it
+	// had applied a flow of 0.25 from b.
 	a := BlockSums{ID: "a", Boot: 1, Start: []float64{1, 0}, LocalStepSum: []float64{1, 0}, Params: []float64{3, 0},
 		Edges: []EdgeSums{{ID: "b", Boot: 1, Sum: []float64{1, 0}, Flows: 2}}}
 	b := BlockSums{ID: "b", Boot: 1, Start: []float64{5, 1}, LocalStepSum: []float64{0, 1}, Params: []float64{3.625, 2},

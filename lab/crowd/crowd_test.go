@@ -16,22 +16,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// member is an agent.
+// member is the compact state of a simulated agent that does not run its state machine.
 type member struct {
-	pcg     rand.PCG            // the source of its machine, too
-	before  rand.PCG            // its state before the agent drew for the round
-	drew    uint32              // for the round
-	round   wire.RoundID        // for which it has drawn; 0 = none
-	back    int64               // when it connects again, in ms; 0 = it is connected
-	read    int32               // the newest announcement that it obeys; −1 = none
-	boot    uint32              // its starts
-	part    uint16              // rounds whose models have its update
-	undrawn bool                // not to answer
-	anew    bool                // it has read none since it began
-	full    *agentround.Machine // its machine; nil while it is none
+	pcg     rand.PCG            // random source that the agent and its state machine share
+	before  rand.PCG            // state of pcg before the random draw for the current round
+	drew    uint32              // random number that was drawn for the current round
+	round   wire.RoundID        // round of the last draw; 0 means none
+	back    int64               // time in ms at which the agent connects again; 0 while connected
+	read    int32               // index of the newest announcement that the agent has accepted; −1 means none
+	boot    uint32              // number of times the agent has started
+	part    uint16              // number of rounds whose model contains an update from this agent
+	undrawn bool                // true if the agent was not selected to respond in the current round
+	anew    bool                // true if the agent has received no announcement since its start
+	full    *agentround.Machine // state machine of the agent; nil while the agent is passive
 }
 
-// announcement is what the coordinator retains.
+// announcement is a retained announcement of the coordinator.
 type announcement struct {
 	order  wire.AnnouncementPosition
 	digest wire.Digest
@@ -39,23 +39,23 @@ type announcement struct {
 	named  map[wire.AgentID]float64
 }
 
-// tally counts what goes on in a round.
+// tally counts the messages and agents of one round.
 type tally struct {
-	Hellos, Read        int // hellos that came, announcements that were delivered
-	Signed, Verified    int // signatures of the coordinator
+	Hellos, Read        int // hello messages received by the coordinator, and announcements delivered to agents
+	Signed, Verified    int // signatures that the coordinator created and verified
 	AgentSigned         int
-	Members             int // that the coordinator knows of
-	Connected           int // agents, when the round was opened
+	Members             int // number of agents that the coordinator knows
+	Connected           int // number of connected agents when the round opened
 	Attempts, Selected  int
 	Accepted, Estimated int
-	Agents              int // K
+	Agents              int // number of agents K
 }
 
-// crowd is the federation.
+// crowd is a simulated federation in virtual time.
 type crowd struct {
 	t        *testing.T
 	cfg      round.Config
-	now      int64 // ms
+	now      int64 // virtual time in ms
 	queue    events
 	serial   uint64
 	members  []member
@@ -63,22 +63,22 @@ type crowd struct {
 	record   round.JournalRecord
 	plan     round.Plan
 	all      []*announcement
-	heard    map[wire.AgentID]bool // since the gathering of a round
+	heard    map[wire.AgentID]bool // agents that have sent a hello message since the round started to gather agents
 	tally    tally
 	rounds   []tally
-	rng      *rand.Rand // of churn and latency
-	twins    bool       // each silent agent is held against its machine
+	rng      *rand.Rand // random source for restarts and latencies
+	twins    bool       // true if each passive agent is also simulated with the state machine and compared
 	compared int
 	trace    hash.Hash
-	crashAt  wire.RoundID // the coordinator is killed in the middle of this round
+	crashAt  wire.RoundID // round in which the coordinator is killed; 0 means none
 }
 
-// event is something that happens to an agent, or a call.
+// event is an event in virtual time: the reconnection of an agent, or a scheduled function call.
 type event struct {
 	at     int64
 	serial uint64
 	id     int32
-	call   func() // nil: the agent comes back
+	call   func() // function to call; nil for the reconnection of an agent
 }
 
 type events []event
@@ -115,7 +115,7 @@ func (c *crowd) after(ms int64, call func()) {
 
 func digestOf(words ...any) wire.Digest { return sha256.Sum256(fmt.Append(nil, words...)) }
 
-// newCrowd makes n agents, which connect over the time within which agents come back.
+// newCrowd returns a federation with n agents, which connect at random times at the start.
 func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
 	c := &crowd{t: t, cfg: cfg, now: 1, members: make([]member, n), heard: map[wire.AgentID]bool{},
 		rng: rand.New(rand.NewPCG(1, 1)), trace: sha256.New()}
@@ -133,21 +133,21 @@ func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
 	return c
 }
 
-// start begins a life of the coordinator.
+// start starts the coordinator's state machine from a journal record.
 func (c *crowd) start(r round.JournalRecord) {
 	c.lead = round.NewCoordinator(c.cfg, r, nil)
 	c.step(round.LinkUp{})
 	c.step(round.StartOrResumeRun{})
 }
 
-// away has an agent come back after some time.
+// away disconnects agent k and schedules its reconnection after ms milliseconds.
 func (c *crowd) away(k int32, ms int64) {
 	c.serial++
 	c.members[k].back = c.now + ms
 	heap.Push(&c.queue, event{c.now + ms, c.serial, k, nil})
 }
 
-// run plays until so many rounds are over.
+// run runs the simulation until the given number of rounds have closed.
 func (c *crowd) run(rounds int) {
 	for len(c.rounds) < rounds {
 		e := heap.Pop(&c.queue).(event)
@@ -158,7 +158,8 @@ func (c *crowd) run(rounds int) {
 		case e.call != nil:
 			e.call()
 		default:
-			if m = &c.members[e.id]; m.back == e.at { // else it has restarted since
+			// Ignore the event if the agent has restarted since it was scheduled.
+			if m = &c.members[e.id]; m.back == e.at {
 				m.back = 0
 				c.hear(e.id, true)
 			}
@@ -166,7 +167,7 @@ func (c *crowd) run(rounds int) {
 	}
 }
 
-// churn restarts a 2,000th of the agents each ten seconds. What they were at is lost.
+// churn restarts one in 2,000 agents every ten seconds of virtual time. The current work of these agents is lost.
 func (c *crowd) churn() {
 	for range max(1, len(c.members)/2000) {
 		k := c.rng.Int32N(int32(len(c.members)))
@@ -178,7 +179,7 @@ func (c *crowd) churn() {
 	c.after(10_000, c.churn)
 }
 
-// hear delivers the retained announcement to a connected agent.
+// hear delivers the newest announcement to agent k, which is connected.
 func (c *crowd) hear(k int32, retained bool) {
 	if len(c.all) == 0 {
 		return
@@ -214,7 +215,7 @@ func (c *crowd) hear(k int32, retained bool) {
 	}
 }
 
-// leaves is for how long an agent goes away.
+// leaves draws a random duration for which an agent disconnects.
 func leaves(pcg *rand.PCG, r *wire.AgentResponsePolicy) time.Duration {
 	within := int64(time.Duration(r.AbsenceSpreadMillis) * time.Millisecond)
 	return time.Duration(r.DisconnectMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
@@ -226,7 +227,7 @@ func (c *crowd) event(a *announcement, retained bool, weight float64) agentround
 		StepWeight: weight}
 }
 
-// floor is the place that an agent has on its disk.
+// floor returns the position and the hash of the newest announcement that agent m has stored on its disk.
 func (c *crowd) floor(m *member) (wire.AnnouncementPosition, wire.Digest) {
 	if m.read < 0 {
 		return wire.AnnouncementPosition{}, wire.Digest{}
@@ -234,17 +235,18 @@ func (c *crowd) floor(m *member) (wire.AnnouncementPosition, wire.Digest) {
 	return c.all[m.read].order, c.all[m.read].digest
 }
 
-// begin makes an agent's machine.
+// begin starts the state machine of agent k and passes the announcement to it.
 func (c *crowd) begin(k int32, a *announcement, retained bool, weight float64) {
 	m := &c.members[k]
 	order, digest := c.floor(m)
-	m.pcg = m.before // its machine draws the same once more
+	m.pcg = m.before // Restore the random source, so that the state machine draws the same number again.
 	m.full = agentround.New(order, digest, nil, rand.New(&m.pcg))
 	c.tell(k, agentround.LinkUp{})
 	c.tell(k, c.event(a, retained, weight))
 }
 
-// twin has the machine of an agent that is not drawn hear the same: it says nothing, and leaves for as long.
+// twin passes the announcement also to a state machine of a passive agent. It checks that the state machine behaves
+// like the compact simulation.
 func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	if !c.twins {
 		return
@@ -270,11 +272,11 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	}
 }
 
-// tell gives an agent's machine an event, and does what it asks for.
+// tell passes an event to the state machine of agent k and executes the resulting effects.
 func (c *crowd) tell(k int32, ev agentround.Event) {
 	m := &c.members[k]
 	if m.full == nil || m.back != 0 {
-		return // lost on its way
+		return // The agent is not active: the event is lost.
 	}
 	machine := m.full
 	for _, e := range machine.Step(c.time(), ev) {
@@ -285,7 +287,7 @@ func (c *crowd) tell(k int32, ev agentround.Event) {
 	}
 }
 
-// wake gives a machine its tick when it wants one.
+// wake schedules the next timer event of a state machine.
 func (c *crowd) wake(k int32, machine *agentround.Machine) {
 	at, wants := machine.Deadline()
 	if !wants {
@@ -301,7 +303,7 @@ func (c *crowd) wake(k int32, machine *agentround.Machine) {
 	})
 }
 
-// later tells an agent something, unless it has begun anew meanwhile.
+// later passes an event to agent k after a delay of ms milliseconds, unless the agent restarts before.
 func (c *crowd) later(k int32, ms int64, ev agentround.Event) {
 	machine := c.members[k].full
 	c.after(ms, func() {
@@ -311,7 +313,7 @@ func (c *crowd) later(k int32, ms int64, ev agentround.Event) {
 	})
 }
 
-// perform does what an agent's machine asks for.
+// perform executes an effect of an agent's state machine.
 func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 	id := agentID(k)
 	switch e := e.(type) {
@@ -353,7 +355,7 @@ func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 	}
 }
 
-// say has a message of an agent arrive.
+// say delivers a message from an agent to the coordinator after a random latency.
 func (c *crowd) say(arrive func()) {
 	c.tally.AgentSigned++
 	c.after(20+c.rng.Int64N(100), func() {
@@ -362,12 +364,12 @@ func (c *crowd) say(arrive func()) {
 	})
 }
 
-// step gives the coordinator's machine an event, and does what it asks for.
+// step passes an event to the coordinator's state machine and executes the resulting effects.
 func (c *crowd) step(ev round.Event) {
 	lead := c.lead
 	for _, e := range lead.Step(c.time(), ev) {
 		if c.lead != lead {
-			return // it was killed
+			return // The coordinator was killed, so its remaining effects are lost.
 		}
 		c.conduct(e)
 	}
@@ -380,7 +382,7 @@ func (c *crowd) step(ev round.Event) {
 	}
 }
 
-// conduct does one thing that the coordinator's machine asks for.
+// conduct executes an effect of the coordinator's state machine.
 func (c *crowd) conduct(e round.Effect) {
 	direct := func(to wire.AgentID, ev agentround.Event) {
 		c.tally.Signed++
@@ -422,7 +424,7 @@ func (c *crowd) conduct(e round.Effect) {
 
 func (c *crowd) last() *announcement { return c.all[len(c.all)-1] }
 
-// announce retains an announcement, which all that are connected get.
+// announce stores an announcement as the retained message and delivers it to all connected agents.
 func (c *crowd) announce(e round.PublishAnnouncement) {
 	c.tally.Signed++
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
@@ -441,7 +443,7 @@ func (c *crowd) announce(e round.PublishAnnouncement) {
 	at := len(c.all)
 	c.after(50, func() {
 		if len(c.all) != at {
-			return // another one has replaced it
+			return // A newer announcement has replaced this one.
 		}
 		c.step(round.AnnouncementSent{Round: order.Round, Attempt: order.Attempt, Phase: order.Phase})
 		for k := range c.members {
@@ -452,7 +454,7 @@ func (c *crowd) announce(e round.PublishAnnouncement) {
 	})
 }
 
-// fold makes the next model, and holds the set against who was drawn.
+// fold creates the next model. It checks that the agents have sent all updates that the coordinator aggregates.
 func (c *crowd) fold(e round.AggregateUpdates) {
 	for _, x := range e.Contributions {
 		k := numberOf(x.Agent)
@@ -467,7 +469,7 @@ func (c *crowd) fold(e round.AggregateUpdates) {
 	c.after(1000, func() { c.step(round.AggregationEnded{Round: e.Round, NextPlan: next}) })
 }
 
-// observe reads the events of the coordinator's machine.
+// observe records the events that the coordinator's state machine reports.
 func (c *crowd) observe(f observe.Event) {
 	switch f := f.(type) {
 	case round.RoundOpened:
@@ -488,7 +490,7 @@ func (c *crowd) observe(f observe.Event) {
 	}
 }
 
-// again is how many pairs of rounds have had the same agent, over all agents.
+// again counts how often an agent participates twice: the number of pairs of rounds, summed over all agents.
 func (c *crowd) again() (pairs int) {
 	for k := range c.members {
 		n := int(c.members[k].part)

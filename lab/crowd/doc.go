@@ -1,5 +1,5 @@
-// Package crowd runs, in its tests, a federation of a million agents in virtual time. An agent that is not drawn to
-// answer is a small struct, which does with an announcement what the agent's machine would do; one that is drawn is
-// that machine (round.ReplacedAgent), until it has no part in a round any more. The coordinator is its machine
-// (round.CoordinatorMachine). Nothing is signed: what would be is counted.
+// Package crowd simulates a federation of a million agents in virtual time. An agent that does not respond to the
+// current round is a small struct. An agent that responds runs the real state machine (agentround.Machine) until it
+// leaves the round. The coordinator is also the real state machine (round.CoordinatorMachine). Messages are not signed;
+// the simulation only counts the signatures.
 package crowd

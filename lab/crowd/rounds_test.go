@@ -10,10 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// size is a federation.
 type size struct {
 	agents, drawn, target int
-	after, within         time.Duration // of those who are away
+	after, within         time.Duration // minimum and random additional duration of a disconnection
 }
 
 func (s size) config() round.Config {
@@ -28,11 +27,12 @@ func (s size) config() round.Config {
 
 const rounds = 20
 
-// memberMost bounds what an agent takes in bytes: its struct and its place in the queue of events, and its share of all
-// else where there are many.
+// memberMost is the maximum memory per agent in bytes, for its struct and its queued event. With at least `many`
+// agents, the limit also covers the agent's share of all other memory.
 const memberMost, many = 300, 1_000_000
 
-// play runs 20 rounds, in one of which the coordinator is killed, and holds them to what a round may cost.
+// play simulates 20 rounds, kills the coordinator in one of them, and checks the numbers of messages and signatures in
+// each round.
 func (s size) play(t *testing.T, twins bool) *crowd {
 	cfg := s.config()
 	if err := cfg.Validate(); err != nil {
@@ -57,8 +57,8 @@ func (s size) play(t *testing.T, twins bool) *crowd {
 		t.Logf("round %d: %+v", r+1, x)
 		s.hold(t, r+1, x)
 	}
-	// Each has the same chance, so that a pair of rounds has L²/N agents in common, and all pairs so many within five
-	// standard deviations.
+	// Two rounds have L²/N common participants on average (L of N agents per round). The sum over all pairs of rounds
+	// must be within five standard deviations of its mean.
 	mean := float64(rounds*(rounds-1)/2) * float64(s.drawn*s.drawn) / float64(s.agents)
 	if got := float64(c.again()); math.Abs(got-mean) > 5*math.Sqrt(mean)+1 {
 		t.Errorf("%g times an agent has had a part in two rounds, want %.1f ± %.1f", got, mean, 5*math.Sqrt(mean)+1)
@@ -68,7 +68,7 @@ func (s size) play(t *testing.T, twins bool) *crowd {
 	return c
 }
 
-// hold holds a round to its costs, which are those of the target, whatever the number of agents.
+// hold checks that the cost of a round depends only on the target number of agents and not on the total number.
 func (s size) hold(t *testing.T, r int, x tally) {
 	t.Helper()
 	if x.Accepted < s.drawn*8/10 {
@@ -83,8 +83,8 @@ func (s size) hold(t *testing.T, r int, x tally) {
 	}
 }
 
-// TestCrowd has 10,000 agents. Each that is not drawn is held against its machine, and the same seed gives the same
-// rounds.
+// TestCrowd simulates 10,000 agents. It compares each passive agent with the state machine and checks that equal seeds
+// give equal rounds.
 func TestCrowd(t *testing.T) {
 	s := size{agents: 10_000, drawn: 20, target: 100, after: 30 * time.Second, within: 5 * time.Minute}
 	one := s.play(t, true)

@@ -27,7 +27,8 @@ func write(t *testing.T, path string, data []byte) string {
 	return path
 }
 
-// The moments are those of people with a device, also of a column that never varies; the others' rows are the test.
+// TestHAR checks that the moments come only from people with a device, also for a constant column, and that the rows of
+// the other people are the test set.
 func TestHAR(t *testing.T) {
 	text := "subject,test,label,f1,f2\n1,0,1,1,5\n1,0,6,3,5\n3,1,2,1,5\n3,0,2,3,5\n2,0,3,900,5\n"
 	for _, name := range []string{"har.csv", "har.csv.gz"} {
@@ -44,7 +45,7 @@ func TestHAR(t *testing.T) {
 			t.Errorf("the second has %+v", all)
 		}
 		w := make([]float64, 6*3)
-		w[2*2] = 1 // class 2 by the first feature, which is cut off at 6
+		w[2*2] = 1 // class 2 by the first feature, which is limited to 6
 		if got := p.Metrics[0].Of(w); got != 1 {
 			t.Errorf("accuracy %v on the stranger's row", got)
 		}
@@ -63,7 +64,7 @@ func TestHAR(t *testing.T) {
 	}
 }
 
-// idxOf is an IDX file of bytes with those dimensions.
+// idxOf returns an IDX file with these bytes and dimensions.
 func idxOf(data []byte, dimensions ...int) []byte {
 	b := []byte{0, 0, 8, byte(len(dimensions))}
 	for _, n := range dimensions {
@@ -72,7 +73,7 @@ func idxOf(data []byte, dimensions ...int) []byte {
 	return append(b, data...)
 }
 
-// fashionFolder has images, the i-th of which has i as its first pixel and class i mod 10.
+// fashionFolder writes n images; image i has first pixel i and class i mod 10.
 func fashionFolder(t *testing.T, n int) string {
 	dir := t.TempDir()
 	for _, part := range []string{"train", "t10k"} {
@@ -86,7 +87,7 @@ func fashionFolder(t *testing.T, n int) string {
 	return dir
 }
 
-// Each split gives each image to one device, in its own way.
+// TestFashionSplits checks that each split assigns every image to exactly one device.
 func TestFashionSplits(t *testing.T) {
 	f, err := ReadFashion(fashionFolder(t, 200))
 	if err != nil {

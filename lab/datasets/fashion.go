@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FashionFolder is where Debian's package dataset-fashion-mnist has its files.
+// FashionFolder is the folder in which Debian's package dataset-fashion-mnist installs its files.
 const FashionFolder = "/usr/share/datasets/fashion-mnist"
 
 const (
@@ -27,11 +27,12 @@ const (
 	fashionLabels = 10
 )
 
-// Fashion is Zalando's Fashion-MNIST, as its IDX files in gzip have it: pixels of 0 to 1, and classes 0 to 9.
+// Fashion is Zalando's Fashion-MNIST data set, read from compressed IDX files. Pixels are from 0 to 1, and classes from
+// 0 to 9.
 type Fashion struct{ train, test images }
 
 type images struct {
-	x []float32 // [rows,pixels]
+	x []float32 // pixel values, shape [rows,pixels]
 	y []float32
 }
 
@@ -64,7 +65,7 @@ func ReadFashion(folder string) (*Fashion, error) {
 	return &f, nil
 }
 
-// idx reads the bytes of an IDX file of items of that size.
+// idx reads the bytes of an IDX file whose items have this size.
 func idx(path string, size int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func idx(path string, size int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	const bytesOf = 8 // the type in the third byte of an IDX file
+	const bytesOf = 8 // type code for unsigned bytes in the third byte of an IDX file
 	if len(all) < 4 || all[2] != bytesOf || len(all) < 4+4*int(all[3]) {
 		return nil, fmt.Errorf("%s: it is no IDX file of bytes", path)
 	}
@@ -90,18 +91,18 @@ func idx(path string, size int) ([]byte, error) {
 	return body, nil
 }
 
-// Split is how the images of the training part come to devices.
+// Split is a method of distributing the training images over devices.
 type Split string
 
-// The splits.
+// The methods of distribution.
 const (
-	IID       Split = "iid"       // all alike, drawn without order
-	Shards    Split = "shards"    // two of twice as many pieces of the images in the order of their classes
-	Dirichlet Split = "dirichlet" // of each class, shares that are drawn from a symmetric Dirichlet distribution
+	IID       Split = "iid"       // random distribution: all devices are alike
+	Shards    Split = "shards"    // two random pieces per device of the images sorted by class
+	Dirichlet Split = "dirichlet" // shares of each class drawn from a symmetric Dirichlet distribution
 )
 
-// Problem parts the images over devices, each of which gets one at least, and whose metric accuracy is on the test
-// part. concentration is that of Dirichlet.
+// Problem distributes the images over devices, at least one to each. Its metric accuracy is measured on the test
+// images. concentration is the parameter of the Dirichlet split.
 func (f *Fashion) Problem(model learner.Architecture, by Split, devices int, concentration float64,
 	rng *rand.Rand) (*data.Problem[float32], error) {
 	parts, err := f.split(by, devices, concentration, rng)
@@ -119,7 +120,7 @@ func (f *Fashion) Problem(model learner.Architecture, by Split, devices int, con
 	return tested(model, held, learner.NewSamples(pixels, f.test.x, f.test.y))
 }
 
-// FashionModel is softmax regression, or a network with a hidden layer of rectified units.
+// FashionModel returns softmax regression if hidden is 0, and otherwise a network with one hidden layer of ReLU units.
 func FashionModel(hidden int) learner.Architecture {
 	a := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: pixels, Outputs: fashionLabels, Risk: spec.LossSoftmax,
 		HasBias: true}
@@ -154,7 +155,7 @@ func (f *Fashion) split(by Split, devices int, concentration float64, rng *rand.
 			}
 			shares, all := make([]float64, devices), 0.0
 			for k := range shares {
-				shares[k] = gamma.Rand() // in proportion to these, they are Dirichlet's
+				shares[k] = gamma.Rand() // normalised, these shares have a Dirichlet distribution
 				all += shares[k]
 			}
 			from, sum := 0, 0.0

@@ -1,4 +1,4 @@
-// Package datasets reads data sets that are not part of the project: their licences, or their size, keep them out.
+// Package datasets reads data sets that are not part of the project because of their licences or their size.
 package datasets
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// heldOutPeople are those without a device: the test people of the data set's authors.
+// heldOutPeople are the people without a device: the test people of the data set's authors.
 var heldOutPeople = map[int]bool{2: true, 4: true, 9: true, 10: true, 12: true, 13: true, 18: true, 20: true, 24: true}
 
-// harColumns come before the features: subject, test and label.
+// harColumns is the number of columns before the features: subject, test and label.
 const harColumns = 3
 
-// HAR is UCI's "Human Activity Recognition Using Smartphones" as a problem of 21 people with a device each, whose rows
-// weigh alike, and of 9 without: its metric accuracy is on theirs. The file is CSV, or CSV in gzip, with a header and
-// the columns subject, test (not used) and label (1 to 6), then the features, which are standardised by the devices'
-// moments and cut off at ±6.
+// HAR reads UCI's "Human Activity Recognition Using Smartphones". 21 people have one device each, whose rows have equal
+// weight. The metric accuracy is measured on the other 9 people. The file is CSV, or CSV in gzip, with a header and the
+// columns subject, test (not used) and label (1 to 6), then the features. Features are standardised by the devices'
+// moments and limited to ±6.
 func HAR(path string) (*data.Problem[float32], error) {
 	rows, err := readHAR(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func HAR(path string) (*data.Problem[float32], error) {
 		mean[j] /= n
 		deviation[j] = math.Sqrt(max(deviation[j]/n-mean[j]*mean[j], 0))
 	}
-	x, y := map[int][]float32{}, map[int][]float32{} // by person; those without a device at 0
+	x, y := map[int][]float32{}, map[int][]float32{} // rows by person; key 0 holds the people without a device
 	last := 0
 	for _, r := range rows {
 		k := r.subject
@@ -147,7 +147,7 @@ func (r *harRow) parse(record []string) (err error) {
 	return nil
 }
 
-// tested is a problem whose metric accuracy is that on test.
+// tested returns a problem whose metric accuracy is measured on test.
 func tested(model learner.Architecture, held []*learner.Samples[float32], test *learner.Samples[float32]) (
 	*data.Problem[float32], error) {
 	p, err := data.NewHeld(model, held)

@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// arrivals is a display that notes in which order updates come.
+// arrivals is a display that records the order in which the updates arrive.
 type arrivals struct {
 	plain
-	order []wire.AgentID // of all training rounds
-	seen  int            // of the present one
+	order []wire.AgentID // agents in the order in which their updates arrived, over all training rounds
+	seen  int            // number of updates that have arrived in the current round
 }
 
 func (a *arrivals) round(p *progress) {
@@ -30,8 +30,8 @@ func (a *arrivals) round(p *progress) {
 	}
 }
 
-// arrive runs the demo on a network of its own and returns the model's hash and
-// the order in which updates came.
+// arrive runs the demonstration over a network with random delays. It returns the hash of the final model and the order
+// in which the updates arrived.
 func arrive(t *testing.T, seed, delays uint64) (model string, order []wire.AgentID) {
 	t.Helper()
 	if testing.Short() {
@@ -60,8 +60,7 @@ func arrive(t *testing.T, seed, delays uint64) (model string, order []wire.Agent
 	return model, show.order
 }
 
-// TestOneSeedGivesOneModel shuffles the arrivals by a network that delays each
-// agent differently.
+// TestOneSeedGivesOneModel checks that the final model does not depend on the order in which the updates arrive.
 func TestOneSeedGivesOneModel(t *testing.T) {
 	model, order := arrive(t, 1, 1)
 	if len(order) != 24 {

@@ -10,26 +10,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// audit sees all that the agents of a federation mix, and so can tell how far
-// they are from each other at each step, and whether the mean was conserved.
+// audit records the parameters of all agents after each mixing step. It computes the distance between the agents after
+// each step and checks that mixing does not change the mean of all parameters.
 type audit struct {
 	agents int
 	kill   map[wire.AgentID]death
 
 	mu        sync.Mutex
 	open      map[moment]map[wire.AgentID][]float32
-	consensus map[moment]float64 // Σ‖x_i − x̄‖², over those that were there
+	consensus map[moment]float64 // sum Σ‖x_i − x̄‖² over the agents' parameters x_i, with mean x̄
 	blocks    map[wire.RoundID][]endedBlock
-	last      moment // the newest that all have reported
+	last      moment // newest local step that all agents have reported
 }
 
-// moment is a local step of a round, from 1.
+// moment identifies a local step by its round and its number within the round, which starts at 1.
 type moment struct {
 	round wire.RoundID
 	step  uint64
 }
 
-// death is the moment from which on an agent is killed, once, and how.
+// death is a scheduled kill of an agent. The agent is killed at the first local step that is not before the moment.
 type death struct {
 	moment
 	kill func()
@@ -42,7 +42,8 @@ func newAudit(agents int) *audit {
 	}
 }
 
-// scheduleKills chooses who is killed when: n agents, in rounds that are spread over the run, in the middle of a block.
+// scheduleKills schedules one kill for each of n randomly chosen agents. The kills are spread over the rounds and
+// happen in the middle of a block.
 func (a *audit) scheduleKills(ids []wire.AgentID, n, rounds int, steps uint64, seed uint64) {
 	order := rand.New(rand.NewPCG(seed, 2)).Perm(len(ids))
 	for i := range n {
@@ -50,7 +51,7 @@ func (a *audit) scheduleKills(ids []wire.AgentID, n, rounds int, steps uint64, s
 	}
 }
 
-// onKill says what to do when an agent is to be killed.
+// onKill sets the function that kills agent id. It does nothing if no kill of this agent is scheduled.
 func (a *audit) onKill(id wire.AgentID, kill func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +61,8 @@ func (a *audit) onKill(id wire.AgentID, kill func()) {
 	}
 }
 
-// mixed takes an agent's parameters after local step t and the mixing that follows it. It does not keep x.
+// mixed records a copy of an agent's parameters x after local step t and the mixing that follows it. If a kill of the
+// agent is due, mixed kills the agent instead.
 func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,20 +82,21 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	}
 }
 
-// endedBlock is what one agent's block has come to.
+// endedBlock contains the recorded sums and the mixing statistics of one agent's block.
 type endedBlock struct {
 	conservation.BlockSums
 	stats d2d.MixingStats
 }
 
-// ended takes a block that has ended.
+// ended stores the result of a block that an agent has finished in round r.
 func (a *audit) ended(r wire.RoundID, b endedBlock) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.blocks[r] = append(a.blocks[r], b)
 }
 
-// settle computes the consensus distance of a moment.
+// settle computes the consensus distance of one local step from the recorded parameters, and then discards these
+// parameters.
 func (a *audit) settle(at moment) {
 	var mean []float64
 	there := a.open[at]
@@ -115,20 +118,20 @@ func (a *audit) settle(at moment) {
 	a.consensus[at] = sum
 }
 
-// account is what the blocks of all rounds have come to, when all agents have ended.
+// account contains the totals over all blocks of the run. It is computed after all agents have stopped.
 type account struct {
-	drift              float64 // the largest of a round
+	drift              float64 // largest value of conservation.Drift over all rounds
 	flows, late, loose uint64
-	health             map[[2]wire.AgentID]health // by edge
+	health             map[[2]wire.AgentID]health // numbers of flows by edge
 }
 
-// health says how an edge fared: of the flows that could have been, how many were applied, and how many of these late.
+// health holds three numbers of flows on an edge: expected, applied, and applied too late.
 type health struct{ could, flows, late uint64 }
 
 func (a *audit) account(steps uint64) (*account, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for at := range a.open { // an agent was not there
+	for at := range a.open { // Settle the steps that some agents did not report.
 		a.settle(at)
 	}
 	c := &account{health: map[[2]wire.AgentID]health{}}
@@ -155,7 +158,8 @@ func (a *audit) account(steps uint64) (*account, error) {
 	return c, nil
 }
 
-// newest is the consensus distance of the last moment that all have reported.
+// newest returns the consensus distance of the newest step that all agents have reported. It returns NaN if no such
+// step exists.
 func (a *audit) newest() float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
 )
 
-// The audit looks at what an agent works on, and changes nothing of it.
+// TestAuditedTrainer checks that recording the parameters does not change the result of training.
 func TestAuditedTrainer(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{}, func() training.Trainer {
 		return &life{Trainer: training.LocalTrainer{}, course: &course{audit: newAudit(1)}, id: "a"}

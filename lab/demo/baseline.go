@@ -10,22 +10,21 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// ridgeLambda is λ of the ridge regressions that the federation is compared
-// with: min ½Σ(γ − hᵀw)² + (λ/2)‖w‖² on standardised columns.
+// ridgeLambda is λ of the ridge regressions with which the federation is compared: min ½Σ(γ − hᵀw)² + (λ/2)‖w‖² on
+// standardised columns.
 const ridgeLambda = 1
 
-// clip bounds standardised features, in standard deviations.
+// clip is the limit of standardised features, in standard deviations.
 const clip = 6
 
-// baselineScores are what can be had without a federation: R² over all stations on
-// the held-out year.
+// baselineScores are the scores of models without a federation: R² over all stations on the held-out year.
 type baselineScores struct {
-	Persistence float64        // the value six hours ahead is the present one
-	Alone       []stationScore // each station with its own rows only
-	Central     float64        // all rows in one place, which nobody here has
+	Persistence float64        // R² of predicting no change within six hours
+	Alone       []stationScore // R² of each station's model, from its own rows only
+	Central     float64        // R² of one model from the rows of all stations
 }
 
-// stationScore is one station's own model.
+// stationScore is the score of one station's own model.
 type stationScore struct {
 	Name string
 	Rows int
@@ -56,17 +55,17 @@ func baselines(f *files) (*baselineScores, error) {
 	return b, err
 }
 
-// persistence is R² of predicting that nothing changes; lpm is the first feature.
+// persistence returns R² of the prediction that the value does not change. The first feature is the present value.
 func persistence(held *learner.Samples[float32]) float64 {
 	return r2(held, func(x []float32) float64 { return float64(x[0]) })
 }
 
-// ridge fits on the training rows, standardised by themselves, and returns R²
-// on the held-out ones.
+// ridge fits a ridge regression to the training rows, standardised by their own moments, and returns R² on the held-out
+// rows.
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	st := learner.ComputeColumnMoments(train).Standardization(spec.LossSquared, clip)
 	x, _ := train.Row(0)
-	d := len(x) + 1 // and a constant
+	d := len(x) + 1 // the features and a constant
 	row := func(dst []float64, x []float32) {
 		for j, v := range x {
 			dst[j] = max(-clip, min(clip, (float64(v)-st.Mean[j])/st.Scale[j]))
@@ -100,7 +99,7 @@ func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	}), nil
 }
 
-// r2 is 1 − SSE/SST.
+// r2 returns 1 − SSE/SST.
 func r2(held *learner.Samples[float32], predict func(x []float32) float64) float64 {
 	mean, n := 0.0, float64(held.Len())
 	for i := range held.Len() {

@@ -3,7 +3,7 @@ package demo
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // the data set
+	_ "embed" // embeds the data set
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -17,7 +17,7 @@ import (
 //go:embed data/beijing-air.csv.gz
 var airGzip []byte
 
-// The columns of the task: log PM2.5 six hours ahead from what is known now.
+// The columns of the task, which predicts log PM2.5 six hours ahead from present values.
 var (
 	airFeatures = []string{
 		"lpm", "lpm3", "lpm6", "lpm24", "lpm10", "lso2", "lno2", "lco", "lo3", "temp", "dtemp", "pres", "dpres", "dewp",
@@ -27,18 +27,18 @@ var (
 	airTarget = "lpm_next6"
 )
 
-// files are the data of the demo as the daemons find it: a file for each
-// station's own rows and one for the held-out year of all stations.
+// files describes the data files of the demo: one file for each station's own rows, and one for the held-out year of
+// all stations.
 type files struct {
 	features []string
 	target   string
-	stations []string // in alphabetical order
-	train    []string // paths, in the same order
+	stations []string // names of the stations, in alphabetical order
+	train    []string // paths of the training files, in the same order
 	held     string
-	rows     []int // of each station, where that is known beforehand
+	rows     []int // number of rows of each station, if known in advance
 }
 
-// writeData lays the embedded data set out in a folder.
+// writeData writes the embedded data set to a folder.
 func writeData(dir string) (*files, error) {
 	header, rows, err := readAir()
 	if err != nil {

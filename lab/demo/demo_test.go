@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what never takes so long.
+// patience is the timeout of each wait.
 const patience = 2 * time.Minute
 
-// inTemp makes the test's own folder the one for temporary files, and returns it.
+// inTemp makes the test's folder the folder for temporary files, and returns it.
 func inTemp(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
 	return r, events
 }
 
-// Another program of this machine reaches the embedded broker, and may do nothing.
+// TestBrokerKnowsItsUsers checks that another program of this machine can reach the embedded broker but has no access.
 func TestBrokerKnowsItsUsers(t *testing.T) {
 	dir := t.TempDir()
 	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir,
@@ -78,7 +78,7 @@ func TestBrokerKnowsItsUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good.RenewCredentials = nil // it would bring the right password back
+	good.RenewCredentials = nil // otherwise it would restore the right password
 	wrong, none, climbing := good, good, good
 	wrong.Password += "?"
 	none.Username, none.Password = "", ""
@@ -135,7 +135,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("R² %.4f, want 0.60 or more", r.Federated)
 	}
 	checkEvents(t, events, 12)
-	checkOut(t, o.Out, r, 13) // and the statistics round
+	checkOut(t, o.Out, r, 13) // 13 lines, including the statistics round
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
 	}
@@ -203,7 +203,7 @@ func checkOut(t *testing.T, dir string, r *Result, lines int) {
 	}
 }
 
-// TestRunInFull is what `make demo` promises.
+// TestRunInFull checks the result that `make demo` promises.
 func TestRunInFull(t *testing.T) {
 	r, events := runJSON(t, Defaults())
 	if want := promised(t, "federated: 50 rounds"); !(math.Abs(r.Federated-want) <= 0.001) || r.Rounds != 50 {
@@ -212,7 +212,7 @@ func TestRunInFull(t *testing.T) {
 	checkEvents(t, events, 50)
 }
 
-// promised returns the number in the line of README.md's table that begins so.
+// promised returns the number in the line of README.md's table with this beginning.
 func promised(t *testing.T, line string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
@@ -275,8 +275,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestRuleAgainstLiars: of twelve agents two send their update reversed and ten times as long. By the median the
-// federation learns, and the log names the devices whose updates are unusually large.
+// TestRuleAgainstLiars runs twelve agents. Two send their update reversed and ten times as long. With the median the
+// federation must learn, and the log must name the devices with unusually large updates.
 func TestRuleAgainstLiars(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole demonstration is not short")
@@ -340,7 +340,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestParticipants: the option is in the coordinator's settings with each algorithm and task.
+// TestParticipants checks that the option is applied to the coordinator's settings with each algorithm and task.
 func TestParticipants(t *testing.T) {
 	for _, tt := range []struct {
 		algorithm, task string

@@ -12,18 +12,18 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// display shows a run: live on a terminal, in lines elsewhere, or as JSON.
+// display shows a run: live on a terminal, as lines of text, or as JSON.
 type display interface {
 	start(h heading)
 	gathering(p *progress)
 	standardised(rows, agents int)
-	round(p *progress) // participants drawn, or an update came
-	model(p *progress) // a round is done
+	round(p *progress) // called when participants are drawn or an update arrives
+	model(p *progress) // called after a round
 	result(r *Result)
-	failed() // there will be no result; the error is the caller's to show
+	failed() // called when the run fails; the caller reports the error
 }
 
-// heading says what is run.
+// heading describes a run.
 type heading struct {
 	Broker   string   `json:"broker"`
 	Embedded bool     `json:"embedded"`
@@ -34,14 +34,13 @@ type heading struct {
 	L        int      `json:"participants"`
 	Seed     uint64   `json:"seed"`
 	Rule     string   `json:"rule"`
-	Attack   string   `json:"attack,omitempty"` // of the first Attackers
+	Attack   string   `json:"attack,omitempty"` // attack of the first Attackers agents
 	Liars    int      `json:"attackers,omitempty"`
-	Metrics  string   `json:"metrics,omitempty"` // URL
+	Metrics  string   `json:"metrics,omitempty"` // URL of the metrics
 	Stations []string `json:"-"`
 }
 
-// newDisplay returns the display that fits the output, and where to write what
-// is not its own, such as log lines.
+// newDisplay returns the display for the output, and the writer for other output, such as log lines.
 func newDisplay(o Options) (display, io.Writer) {
 	if o.JSON {
 		return jsonLines{o.Stdout}, o.Stderr
@@ -60,7 +59,7 @@ func newDisplay(o Options) (display, io.Writer) {
 	return plain{o.Stdout}, o.Stderr
 }
 
-// plain writes a line a round.
+// plain is a display that writes one line of text per round.
 type plain struct{ w io.Writer }
 
 func (d plain) start(h heading) {
@@ -103,7 +102,7 @@ func (d plain) result(r *Result) { writeTable(d.w, r) }
 
 func (d plain) failed() {}
 
-// tookPart lists the participants with their E_k.
+// tookPart returns a list of the participants with their E_k.
 func tookPart(p *progress) string {
 	names := make([]string, len(p.Participants))
 	for i, a := range p.Participants {

@@ -27,7 +27,7 @@ var testResult = Result{
 	alone: []stationScore{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
 }
 
-// script is a short run: what the watcher hears, and how often it is drawn.
+// script is a short run: events, and how often each is drawn.
 var script = []observe.Event{
 	round.AgentEligible{Agent: "Aotizhongxin", EligibleAgents: 1},
 	round.AgentEligible{Agent: "Changping", EligibleAgents: 3},
@@ -41,7 +41,7 @@ var script = []observe.Event{
 	aggregation.ModelReady{Round: 2, Version: 1, MeanReportedRisk: 0.531, HeldOutScore: &learner.Score{R2: 0.58875}},
 }
 
-// play shows the script.
+// play passes events to a watcher with the display d.
 func play(t *testing.T, d display, events []observe.Event) *watcher {
 	t.Helper()
 	d.start(testHeading)
@@ -118,7 +118,7 @@ func TestJSONLines(t *testing.T) {
 	var b bytes.Buffer
 	d := jsonLines{&b}
 	w := play(t, d, script)
-	w.now.R2 = math.NaN() // JSON has no NaN
+	w.now.R2 = math.NaN() // JSON cannot represent NaN
 	d.model(&w.now)
 	d.result(&testResult)
 	compareText(t, b.String(),
@@ -130,12 +130,12 @@ func TestJSONLines(t *testing.T) {
 `)
 }
 
-// liveOn returns a live display on a screen, which log lines share.
+// liveOn returns a live display on a screen that it shares with log lines.
 func liveOn(s *screen) *live {
 	return &live{plain: plain{s}, size: func() (int, int) { return s.width, s.height }, stderr: s}
 }
 
-// TestLive runs in a bubble, where no time passes.
+// TestLive runs in a synctest bubble, so that elapsed times are zero.
 func TestLive(t *testing.T) { synctest.Test(t, testLive) }
 
 func testLive(t *testing.T) {
@@ -166,14 +166,14 @@ func testLive(t *testing.T) {
 `+table+"|\n")
 }
 
-// TestLiveFitsTheTerminal plays on terminals of many sizes: the screen finds
-// lines that are too wide, and a cursor that goes where it cannot.
+// TestLiveFitsTheTerminal runs the display on terminals of many sizes. The screen detects lines that are too wide, and
+// invalid cursor positions.
 func TestLiveFitsTheTerminal(t *testing.T) {
 	for _, width := range []int{1, 20, 41, 60, 75, 80, 200} {
 		for _, height := range []int{1, 2, 3, 24} {
 			s := newScreen(t, width, height)
 			d := liveOn(s)
-			d.all = testHeading.Stations // the heading is not live, and may be wider
+			d.all = testHeading.Stations // the heading may be wider than the terminal
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
 				w.Observe(f)
@@ -188,7 +188,7 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// TestLiveKeepsLogLinesApart wants a log line above the live ones, whole.
+// TestLiveKeepsLogLinesApart checks that a log line appears complete above the live lines.
 func TestLiveKeepsLogLinesApart(t *testing.T) {
 	s := newScreen(t, 80, 24)
 	d := liveOn(s)
@@ -214,8 +214,8 @@ func TestTookPart(t *testing.T) {
 	}
 }
 
-// TestWatcherEndsTheDemo wants an error for whatever would let chance into the
-// result, and the end with the run.
+// TestWatcherEndsTheDemo checks that the demo fails on each event that could make the result random, and that it ends
+// with the run.
 func TestWatcherEndsTheDemo(t *testing.T) {
 	for _, tt := range []struct {
 		event observe.Event

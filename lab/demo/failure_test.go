@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// started is an output that tells when a text came by.
+// started is a writer that reports when a text has been written.
 type started struct {
 	text    string
 	tell    func()
@@ -46,7 +46,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnreachableBroker wants one line, not one for each of the agents and the coordinator.
+// TestUnreachableBroker checks that an unreachable broker causes only one line of output.
 func TestUnreachableBroker(t *testing.T) {
 	inTemp(t)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -63,7 +63,8 @@ func TestUnreachableBroker(t *testing.T) {
 	}
 }
 
-// TestRefused: a broker that does not let the user in ends the demo at once, and one that does is used.
+// TestRefused checks that the demo ends at once if the broker refuses the user, and runs if the broker accepts the
+// user.
 func TestRefused(t *testing.T) {
 	inTemp(t)
 	server, err := broker.Start(broker.Options{Authenticate: func(_, user, password string) bool {
@@ -84,7 +85,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("without a password: %v", err)
 	}
 	if testing.Short() {
-		return // a whole demonstration is not short
+		return // a whole demonstration takes too long
 	}
 	o.Username, o.PasswordFile = "me", secret
 	if r, err := Run(t.Context(), o); err != nil || r.Model == "" {
@@ -92,7 +93,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAgentFails wants the demo to say so, and to end.
+// TestAgentFails checks that the demo reports a failed agent and ends.
 func TestAgentFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -115,7 +116,7 @@ func TestAgentFails(t *testing.T) {
 	}
 }
 
-// TestProcessFails wants the same of agents that are processes.
+// TestProcessFails checks that the demo reports a failed agent process and ends.
 func TestProcessFails(t *testing.T) {
 	inTemp(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -20,13 +20,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// runMixing runs a demo of FedDec and returns its result and its last line.
+// runMixing runs the FedDec demonstration. It returns the result and the last line of the JSON output.
 func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("a whole demonstration is not short")
 	}
-	dir, err := os.MkdirTemp("", "") // t.TempDir is too deep for a socket's name
+	// Create a short path, because the path of t.TempDir is too long for a Unix socket.
+	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +58,8 @@ func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 	return r, last
 }
 
-// FedDec ends closer to the optimum than FedAvg does, after as many rounds of the same local steps, and without faults
-// nothing is late and the mean is what it should be.
+// TestFedDecBeatsFedAvg checks that FedDec gets closer to the optimum than FedAvg after the same number of rounds.
+// Without simulated faults, every flow must be in time and mixing must conserve the mean.
 func TestFedDecBeatsFedAvg(t *testing.T) {
 	o := Defaults()
 	o.Rounds, o.Out = 6, filepath.Join(t.TempDir(), "out")
@@ -84,8 +85,8 @@ func TestFedDecBeatsFedAvg(t *testing.T) {
 	}
 }
 
-// One of 20 agents that lies to its neighbours does little: without a bound the loss is 0.57, 0.73 and 2e50, of 0.163
-// with the truth. The bound changes nothing without a liar.
+// TestLyingNeighborDoesLittle checks that clipping limits the damage of one agent in 20 that sends false snapshots.
+// Without clipping the three lies lead to losses of 0.57, 0.73 and 2e50; without a lying agent the loss is 0.163.
 func TestLyingNeighborDoesLittle(t *testing.T) {
 	const clean = 0.163
 	for _, lie := range []string{"", "mix 5", "mix flip", "mix 1e30"} {
@@ -111,8 +112,8 @@ func TestLyingNeighborDoesLittle(t *testing.T) {
 	}
 }
 
-// conserved tries 20 devices, loss, duplicates, messages that overtake each other, and one device that is killed and
-// comes back. The mean is what it should be, and what was learned is of use.
+// conserved runs 20 agents with lost, duplicated and reordered messages, and kills and restarts one of them. It checks
+// that mixing conserves the mean of all parameters and that the model is useful.
 func conserved(t *testing.T, change func(*Options)) {
 	t.Helper()
 	o := Defaults()
@@ -144,7 +145,8 @@ func TestMeanIsConservedOfRoundedSnapshots(t *testing.T) {
 	conserved(t, func(o *Options) { o.Codec = "bfloat16" })
 }
 
-// Without faults the model of the federation is the simulator's, to the bit, over either broker and over one or two.
+// TestFedDecEqualsSimulation checks that a federation without faults learns exactly the same model as the simulator,
+// with each kind of broker and with one or two brokers.
 func TestFedDecEqualsSimulation(t *testing.T) {
 	o := Defaults()
 	o.Rounds = 3
@@ -160,7 +162,7 @@ func TestFedDecEqualsSimulation(t *testing.T) {
 	}
 }
 
-// simulated is the hash of the model that the simulator makes of the same instance.
+// simulated returns the hash of the model that the simulator computes from the same data.
 func simulated(t *testing.T, o *Options) string {
 	t.Helper()
 	p, err := data.NewRegression[float32](regression, regressionAgents, o.Seed)

@@ -35,7 +35,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// federation is what the demo runs, laid out in a folder of its own.
+// federation is the demo's federation, with its files in a folder.
 type federation struct {
 	*launch.Folder
 	options     Options
@@ -45,31 +45,31 @@ type federation struct {
 	coordinator coordinatorsettings.ConfigFile
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server                                          // nil with a broker of the user's
-	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // where agents mix
-	// what runs an agent; nil = here, or in a process of its own
+	server      *broker.Server                                          // nil with the user's own broker
+	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // makes the mixing graph; nil without mixing
+	// host runs an agent; nil means the default, in this process or in a separate one
 	host    func(context.Context, *settings.Agent) error
-	reached bool                        // the broker, once
-	before  func(context.Context) error // what comes before the coordinator starts; nil = nothing
-	// what comes when the run is finished; nil = nothing
+	reached bool                        // whether the broker has been reached
+	before  func(context.Context) error // called before the coordinator starts; may be nil
+	// after is called after the run has finished; may be nil
 	after func(context.Context) (*Predictions, error)
-	site  *site // of the streams; nil without them
+	site  *site // broker of the stations; nil without streams
 
-	predictions *Predictions // of after
+	predictions *Predictions // result of after
 
 	registry      *prometheus.Registry
 	ofCoordinator *coordinatormetrics.CoordinatorMetrics
 	ofAgents      *agentd.Metrics
 }
 
-// plan says how the daemons of a federation are set.
+// plan returns the settings of the daemons of a federation.
 type plan interface {
 	coordinator() coordinatorsettings.ConfigFile
 	agent(i int) settings.Agent
 }
 
-// layOut writes data, keys and settings, and starts the embedded broker. After
-// an error there is nothing to clean up but the folder.
+// layOut writes data, keys and settings, and starts the embedded broker. After an error only the folder remains to be
+// removed.
 func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	f, err := writeData(dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	}
 	name, url := "demo", o.Broker
 	if url != "" {
-		name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
+		name = "demo_" + strings.ToLower(rand.Text()[:10]) // avoids conflicts with other federations at that broker
 	}
 	if fed.Folder, err = launch.NewFolder(dir, name); err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	return fed, nil
 }
 
-// startBroker starts the embedded broker with the rules of a real one, for the users that have a password in a folder:
-// other programs of this machine are not let in.
+// startBroker starts the embedded broker with the usual access rules. It accepts only users with a password in the
+// folder, and no other programs of this machine.
 func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 	rules, err := acl.NewRuleTable("")
 	if err != nil {
@@ -116,7 +116,7 @@ func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 	})
 }
 
-// reach says how an agent or the coordinator reaches the broker.
+// reach sets the broker connection of an agent or the coordinator.
 func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
 	b.URLs = config.OneOrMore{url}
 	if fed.server == nil {
@@ -129,7 +129,7 @@ func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) er
 	return fed.PutPassword(b.Username, rand.Text())
 }
 
-// enrol makes everyone's key and completes the settings.
+// enrol creates all keys and completes the settings.
 func (fed *federation) enrol(url string) (err error) {
 	if fed.topics, err = mqtt.NewTopics("", fed.Name); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (fed *federation) enrol(url string) (err error) {
 	}
 	for i := range fed.agents {
 		s := &fed.agents[i]
-		if s.D2D != nil && !s.D2D.UsesUplink { // the neighbours' broker knows the same users
+		if s.D2D != nil && !s.D2D.UsesUplink { // the neighbours' broker has the same users
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}
@@ -158,14 +158,13 @@ func (fed *federation) enrol(url string) (err error) {
 	return nil
 }
 
-// serve serves the metrics of all, if an address for them is given, and returns
-// their URL.
+// serve serves the metrics of all daemons if an address is given, and returns their URL.
 func (fed *federation) serve(ctx context.Context) (string, error) {
 	s, err := daemon.ServeMetrics(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.AlwaysReady), fed.log)
 	return s.URL(), err
 }
 
-// run works until the run is finished or something fails.
+// run runs the federation until the run is finished or an error occurs.
 func (fed *federation) run(ctx context.Context, w *watcher) error {
 	g := launch.NewGroup(ctx)
 	defer g.Stop()
@@ -196,7 +195,7 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 	return err
 }
 
-// runner returns what runs one agent: here, or in a process of its own.
+// runner returns the function that runs one agent, in this process or in a separate one.
 func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
 	if !fed.options.Processes {
 		return func(ctx context.Context, s *settings.Agent) error {
@@ -208,14 +207,15 @@ func (fed *federation) runner(ctx context.Context) (func(context.Context, *setti
 	return func(ctx context.Context, s *settings.Agent) error { return fed.runProcess(ctx, program, s) }, err
 }
 
-// trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
+// trainer returns an agent's trainer, which delays local steps to the declared speed. The trainers of the attackers,
+// the first agents, send false updates.
 func (fed *federation) trainer(s *settings.Agent) training.Trainer {
 	paced := slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.DeclaredStepTime}
 	for _, other := range fed.agents[:fed.options.Attackers] {
 		if other.ID == s.ID {
 			lie, err := liar.Parse(fed.options.Attack)
 			if err != nil {
-				panic(err) // Validate has parsed it
+				panic(err) // cannot happen: Validate has parsed the attack
 			}
 			return liar.Trainer{Trainer: paced, Lie: lie}
 		}
@@ -223,7 +223,7 @@ func (fed *federation) trainer(s *settings.Agent) training.Trainer {
 	return paced
 }
 
-// runProcess runs one agent as a process of its own, as on a device.
+// runProcess runs one agent as a separate process, as on a device.
 func (fed *federation) runProcess(ctx context.Context, program string, s *settings.Agent) error {
 	s.Log.Level = "warn"
 	path, err := daemons.PutSettings(fed.Folder, s.ID, s)
@@ -239,8 +239,8 @@ func (fed *federation) runProcess(ctx context.Context, program string, s *settin
 	return p.Wait(ctx)
 }
 
-// agentd finds the agent's program: the one that was named, the one beside
-// this program, the one in PATH, or one built from this module.
+// agentd returns the path of the agentd program. It tries the named program, the folder of this program, PATH, and a
+// build of this module.
 func (fed *federation) agentd(ctx context.Context) (string, error) {
 	if fed.options.Agentd != "" {
 		return fed.options.Agentd, nil
@@ -265,7 +265,7 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	return built, nil
 }
 
-// edgesOf makes the edges of the demo's own graph.
+// edgesOf returns the function that makes the demo's own graph.
 func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph,
 	error),
 	error) {

@@ -15,21 +15,21 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Predictions are what the agents predict of the year that is held out, as a subscriber of the site's broker hears it.
+// Predictions describes the agents' forecasts for the held-out year, as received by a subscriber of the site's broker.
 type Predictions struct {
-	// Predicted is R² as Federated has it, of what was heard, with labels from the raw readings.
+	// Predicted is R² of the received forecasts like Federated, with labels from the raw readings.
 	Predicted  float64  `json:"predicted"`
-	Forecasts  int      `json:"forecasts"` // station and hour, each counted once
+	Forecasts  int      `json:"forecasts"` // number of distinct pairs of station and hour
 	Missing    int      `json:"missing"`
 	Twice      int      `json:"twice"`
-	Unexpected int      `json:"unexpected"`      // of hours for which there is no row
-	Named      []string `json:"named,omitempty"` // the first of those that are amiss
+	Unexpected int      `json:"unexpected"`      // number of forecasts of hours that have no row
+	Named      []string `json:"named,omitempty"` // first incorrect forecasts
 }
 
-// mostNamed is how many forecasts that are amiss are named.
+// mostNamed is the largest number of incorrect forecasts that are listed.
 const mostNamed = 20
 
-// stationHour is a row that is predicted.
+// stationHour identifies a row for prediction.
 type stationHour struct {
 	station string
 	at      int64 // seconds since 1970
@@ -39,22 +39,22 @@ func (s stationHour) String() string {
 	return s.station + " " + time.Unix(s.at, 0).UTC().Format(time.RFC3339)
 }
 
-// audience is who hears the forecasts.
+// audience collects the forecasts of all stations.
 type audience struct {
-	from   map[string]int64 // by station, the first hour that counts
+	from   map[string]int64 // first expected hour of each station
 	wanted map[stationHour]bool
 	labels map[stationHour]float64
 	heard  map[stationHour][]float64
-	lacks  int   // of those wanted, how many have not been heard
-	bad    error // of a message that is no forecast
+	lacks  int   // number of expected forecasts that have not been received
+	bad    error // error of an invalid message
 }
 
-// newAudience works out from the raw readings which forecasts must come, and what they are held against.
+// newAudience computes the expected forecasts and their labels from the raw readings.
 func newAudience(streams []air.StationData) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
 	for _, s := range streams {
-		// The last station trains up to some hours of that year: those are not predicted.
+		// The last station trains until some hours into the held-out year. Those hours are not predicted.
 		a.from[s.Station] = max(air.HeldOutStart.Unix(), s.TrainHours[len(s.TrainHours)-1].At.Unix())
 		made, err := rows(s.HeldOutHours, true)
 		if err != nil {
@@ -77,7 +77,7 @@ func newAudience(streams []air.StationData) (*audience, error) {
 	return a, nil
 }
 
-// take takes a message: a forecast, or what its label has shown later, which is passed over.
+// take handles a message. It records forecasts and ignores later messages with their labels.
 func (a *audience) take(m mqtt.Message) {
 	var f struct {
 		Time       time.Time
@@ -105,11 +105,11 @@ func (a *audience) take(m mqtt.Message) {
 	a.heard[of] = append(a.heard[of], f.Prediction)
 }
 
-// whole reports whether all that must come has come.
+// whole reports whether all expected forecasts have been received.
 func (a *audience) whole() bool { return a.lacks == 0 }
 
-// score holds what was heard against the labels, at midnight and at noon in Beijing as the coordinator does, and counts
-// what is amiss.
+// score compares the received forecasts with the labels, at midnight and noon in Beijing as the coordinator does. It
+// counts incorrect forecasts.
 func (a *audience) score() *Predictions {
 	p := &Predictions{Forecasts: len(a.heard)}
 	count := func(n *int, of stationHour, what string) {
@@ -148,14 +148,14 @@ func (a *audience) score() *Predictions {
 	return p
 }
 
-// foretold has the stations say what they said in the year that is held out, once all agents predict with the last
-// model, and scores what these foretell.
+// foretold waits until all agents predict with the last model, replays the held-out year, and scores the agents'
+// forecasts.
 func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	a, err := newAudience(r.streams)
 	if err != nil {
 		return nil, err
 	}
-	// A session for each station: a broker drops what waits for one that is behind.
+	// Each station needs a separate session, since a broker drops messages for a slow subscriber.
 	for _, s := range r.streams {
 		conn, err := r.dial(ctx, "audience-"+s.Station, mqtt.Options{MailboxMessages: 1 << 16})
 		if err != nil {
@@ -176,7 +176,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	if err := r.say(ctx, talk, func(s air.StationData) []air.StationHour { return s.HeldOutHours }); err != nil {
 		return nil, err
 	}
-	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil { // else some are missing
+	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil { // after a timeout some forecasts are missing
 		return nil, err
 	}
 	if err := sleep(ctx, twice); err != nil {
@@ -187,7 +187,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	return a.score(), a.bad
 }
 
-// hear takes the forecasts of a connection.
+// hear handles the forecasts that a connection receives.
 func (r *replay) hear(conn mqtt.Conn, a *audience) {
 	for e := range conn.Events() {
 		if m, ok := e.(mqtt.MessageReceived); ok {
@@ -196,5 +196,5 @@ func (r *replay) hear(conn mqtt.Conn, a *audience) {
 	}
 }
 
-// twice is how long an agent has for a forecast that it has published before.
+// twice is the time to wait for duplicate forecasts.
 const twice = 2 * time.Second

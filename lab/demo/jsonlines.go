@@ -8,11 +8,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// jsonLines writes one JSON object a line.
+// jsonLines is a display that writes one JSON object per line.
 type jsonLines struct{ w io.Writer }
 
 func (d jsonLines) put(v any) {
-	_ = json.NewEncoder(d.w).Encode(v) // a reader that went away is no reason to stop training
+	// Ignore write errors, because the training should continue if the output is closed.
+	_ = json.NewEncoder(d.w).Encode(v)
 }
 
 func (d jsonLines) start(h heading) {
@@ -49,7 +50,7 @@ func (d jsonLines) result(r *Result) { d.put(r) }
 
 func (d jsonLines) failed() {}
 
-// finite is x for JSON, which knows no NaN.
+// finite returns a pointer to x, or nil if x is NaN or infinite, which JSON cannot represent.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

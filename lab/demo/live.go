@@ -10,19 +10,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// live redraws a few lines on a terminal. Between two calls the cursor stands
-// at the beginning of the first of them.
+// live redraws some lines on a terminal. Between two calls the cursor is at the beginning of the first of these lines.
 type live struct {
 	plain
-	size   func() (width, height int) // of the terminal, which may change
+	size   func() (width, height int) // size of the terminal, which may change
 	stderr io.Writer
-	all    []string // the agents
+	all    []string // names of all agents
 
 	mu    sync.Mutex // log lines come from other goroutines
-	drawn []string   // what stands there
+	drawn []string   // lines on the terminal
 }
 
-const barWidth = 30 // less where there is no room
+const barWidth = 30 // maximum; the bar is narrower on a small terminal
 
 func (d *live) start(h heading) {
 	d.all = h.Stations
@@ -58,8 +57,7 @@ func (d *live) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// paint draws the bar, the numbers, and a mark for each agent: ● its update is
-// in, ◌ at work, · not drawn.
+// paint draws the bar, the numbers, and a mark for each agent: ● update received, ◌ training, · not drawn.
 func (d *live) paint(p *progress) {
 	width, _ := d.size()
 	numbers := fmt.Sprintf(" round %d/%d  loss %s  R² %s  %.1f s", p.Round, p.Rounds, number(p.Loss), number(p.R2),
@@ -80,7 +78,7 @@ func (d *live) paint(p *progress) {
 	d.draw(append([]string{bar + numbers}, columns(marks, width)...)...)
 }
 
-// columns sets short texts in columns.
+// columns arranges short texts in columns.
 func columns(texts []string, width int) []string {
 	const cell = 22
 	perLine := max(1, (width-2)/cell)
@@ -95,7 +93,7 @@ func columns(texts []string, width int) []string {
 	return lines
 }
 
-// draw replaces what is drawn, with no lines by nothing.
+// draw replaces the drawn lines. Without arguments it removes them.
 func (d *live) draw(lines ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,8 +102,7 @@ func (d *live) draw(lines ...string) {
 	d.redraw()
 }
 
-// redraw draws the lines again: as many, and so much of each, as the terminal
-// has room for. Lines that wrapped or scrolled away could not be cleared.
+// redraw draws the lines again, cut to the size of the terminal. Lines that wrap or scroll away could not be cleared.
 func (d *live) redraw() {
 	width, height := d.size()
 	d.drawn = d.drawn[:min(len(d.drawn), max(height-1, 0))]
@@ -120,17 +117,17 @@ func (d *live) redraw() {
 		b.WriteString(line + "\n")
 	}
 	fmt.Fprintf(&b, "\x1b[%dA", len(d.drawn))
-	_, _ = io.WriteString(d.w, b.String()) // as with other output: a terminal that is gone is no reason to stop
+	_, _ = io.WriteString(d.w, b.String()) // a closed terminal does not stop the run
 }
 
-// clear removes what is drawn.
+// clear removes the drawn lines.
 func (d *live) clear() {
 	if len(d.drawn) > 0 {
 		_, _ = io.WriteString(d.w, "\r\x1b[J")
 	}
 }
 
-// leave goes below what is drawn, which stays.
+// leave moves the cursor below the drawn lines, which remain.
 func (d *live) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// mixDisplay shows a demo of FedDec: in lines, or as JSON.
+// mixDisplay shows a demo of FedDec, as lines of text or as JSON.
 type mixDisplay interface {
 	start(m *mixing, site string)
 	round(m *mixing, c *course, p point)
-	alone(m *mixing) // FedAvg is done
+	alone(m *mixing) // called after FedAvg has finished
 	result(r *MixResult)
 }
 
@@ -24,7 +24,7 @@ func newMixDisplay(o Options) mixDisplay {
 	return mixLines{o.Stdout}
 }
 
-// recording is the watcher's display: it notes the rounds of a course, and shows them.
+// recording is a display that records the rounds of a course and shows them.
 type recording struct {
 	mixing *mixing
 	course *course
@@ -46,7 +46,7 @@ func (r *recording) model(p *progress) {
 	r.mixing.show.round(r.mixing, c, pt)
 }
 
-// mixLines writes for a person.
+// mixLines is a display that writes lines of text.
 type mixLines struct{ w io.Writer }
 
 func (d mixLines) start(m *mixing, site string) {
@@ -95,7 +95,7 @@ func (d mixLines) round(m *mixing, c *course, p point) {
 
 func (d mixLines) result(r *MixResult) { r.write(d.w) }
 
-// loss formats what may be of any size.
+// loss formats a loss, in scientific notation if it is very large or very small.
 func loss(x float64) string {
 	if math.IsNaN(x) {
 		return "    -    "
@@ -103,7 +103,6 @@ func loss(x float64) string {
 	return fmt.Sprintf("%9.3g", x)
 }
 
-// bytesOf formats a number of bytes.
 func bytesOf(n uint64) string {
 	switch {
 	case n >= 1e6:
@@ -114,11 +113,10 @@ func bytesOf(n uint64) string {
 	return fmt.Sprintf("%6d B ", n)
 }
 
-// mixJSON writes one JSON object a line.
 type mixJSON struct{ w io.Writer }
 
 func (d mixJSON) put(v any) {
-	_ = json.NewEncoder(d.w).Encode(v) // a reader that went away is no reason to stop training
+	_ = json.NewEncoder(d.w).Encode(v) // a closed output does not stop the training
 }
 
 func (d mixJSON) start(m *mixing, site string) {
@@ -135,7 +133,7 @@ func (d mixJSON) alone(*mixing) {}
 
 func (d mixJSON) round(_ *mixing, c *course, _ point) { d.put(c.line(len(c.rounds) - 1)) }
 
-// line is a round for JSON.
+// line returns round i for JSON.
 func (c *course) line(i int) map[string]any {
 	p := c.rounds[i]
 	line := map[string]any{

@@ -28,15 +28,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RunMixing shows FedDec beside FedAvg: the same data, model, draws and local
-// steps, once with the agents mixing between server rounds and once without.
+// RunMixing compares FedDec with FedAvg on the same data, model, participants and local steps. In FedDec, agents
+// additionally mix their parameters with neighbours between server rounds.
 func RunMixing(ctx context.Context, o Options) (_ *MixResult, err error) {
 	began := time.Now()
 	log, dir, err := o.prepare()
 	if err != nil {
 		return nil, err
 	}
-	if o.faulty() { // who asks for faults need not be warned of them
+	// Hide warnings, because the user has requested faults.
+	if o.faulty() {
 		log = slog.New(slog.DiscardHandler)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
@@ -60,41 +61,41 @@ func RunMixing(ctx context.Context, o Options) (_ *MixResult, err error) {
 	return r, nil
 }
 
-// mixing is a demo of FedDec.
+// mixing is the FedDec demonstration, which runs FedAvg and FedDec one after the other.
 type mixing struct {
 	options Options
 	scene   *scene
 	log     *slog.Logger
 	dir     string
 	show    mixDisplay
-	alone   *course // FedAvg's
-	mixed   *course // FedDec's
+	alone   *course // results of the FedAvg run
+	mixed   *course // results of the FedDec run
 }
 
-// course is how one of the two federations fared.
+// course contains the results of one run, with either FedAvg or FedDec.
 type course struct {
 	algorithm spec.Algorithm
 	rounds    []point
 	mesh      *meshplan.MixingGraph
 	audit     *audit
 	account   *account
-	model     string       // its blob digest
-	revived   atomic.Int64 // agents that were killed, and run again
+	model     string       // hash of the final model
+	revived   atomic.Int64 // number of restarts after an agent was killed
 	uplink    atomic.Uint64
 	site      atomic.Uint64
 }
 
-// point is a round of a course: what was reached, and what it had cost until then.
+// point is the result of one round, with the total traffic up to the end of this round.
 type point struct {
 	Loss        float64
 	R2          float64
-	Uplink, D2D uint64  // bytes
-	Consensus   float64 // of the last step that all agents have told of
+	Uplink, D2D uint64  // total bytes sent to and from the coordinator (Uplink) and between neighbours (D2D)
+	Consensus   float64 // consensus distance after the newest local step that all agents have reported
 }
 
 func (c *course) last() point { return c.rounds[len(c.rounds)-1] }
 
-// run runs one federation after the other.
+// run runs the FedAvg federation and then the FedDec federation, and returns the comparison.
 func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 	dirs := map[spec.Algorithm]string{spec.FedAvg: filepath.Join(m.dir, "fedavg"),
 		spec.FedDec: filepath.Join(m.dir, "feddec")}
@@ -104,7 +105,8 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 		}
 	}
 	site := m.options.SiteBroker
-	if site == "" && m.options.Broker == "" { // no broker is the user's
+	// Start an embedded broker for the neighbours, because the user has not named one.
+	if site == "" && m.options.Broker == "" {
 		server, err := startBroker(&launch.Folder{Dir: dirs[spec.FedDec]}, m.log)
 		if err != nil {
 			return nil, err
@@ -123,7 +125,8 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 	return newMixResult(m), nil
 }
 
-// federate runs a federation to its end, with neighbours that meet at site, or on the uplink if that is empty.
+// federate runs one federation to its end and returns its results. Neighbours exchange messages over the broker at URL
+// site, or over the main broker if site is empty.
 func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, dir string) (_ *course, err error) {
 	fed, err := newFederation(m.options, m.scene.files, apart{&m.options, m.scene, algorithm, site}, dir, m.log)
 	if err != nil {
@@ -139,7 +142,7 @@ func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, d
 		if err != nil {
 			return nil, err
 		}
-		fed.edges = maker.MakeMesh // from places: nobody looks for neighbours
+		fed.edges = maker.MakeMesh // Use a fixed mixing graph, so that agents do not search for neighbours.
 		c.audit.scheduleKills(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
 	}
 	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }
@@ -164,10 +167,10 @@ func (fed *federation) ids() []wire.AgentID {
 	return ids
 }
 
-// rest is how long a device is away that was killed.
+// rest is the pause between killing an agent and restarting it.
 const rest = 300 * time.Millisecond
 
-// host runs an agent, and runs it again when it was killed.
+// host runs an agent and restarts it each time it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
 		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics,
@@ -191,19 +194,20 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 	}
 }
 
-// trainer is an agent's: the fifth one lies to its neighbours, if any does.
+// trainer returns the trainer of an agent. If Options.Lie is set, the trainer of the fifth agent sends false snapshots
+// to its neighbours.
 func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) training.Trainer {
 	if m.options.Lie == "" || c.algorithm != spec.FedDec || s.ID != fed.agents[4].ID {
 		return training.LocalTrainer{}
 	}
 	lie, err := liar.Parse(m.options.Lie)
 	if err != nil {
-		panic(err) // Validate has parsed it
+		panic(err) // Validate has already parsed the lie, so this error cannot occur.
 	}
 	return liar.Trainer{Trainer: training.LocalTrainer{}, Lie: lie}
 }
 
-// count counts what goes over an agent's connections: topics and payloads.
+// count adds the size of a message (topic and payload) to the traffic of the run.
 func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	if x.IsDropped {
 		return
@@ -215,7 +219,7 @@ func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	sum.Add(uint64(x.PayloadBytes + len(x.Topic)))
 }
 
-// life is an agent from its start to its end, or until it is killed.
+// life is one lifetime of an agent: from its start until it ends or is killed.
 type life struct {
 	training.Trainer
 	*course
@@ -224,13 +228,13 @@ type life struct {
 	topics  mqtt.Topics
 	end     context.CancelFunc
 	dead    atomic.Bool
-	rand    *rand.Rand // of the seeds of the connections' faults
+	rand    *rand.Rand // generates the seeds for the simulated faults of each connection
 
 	mu    sync.Mutex
 	conns []*faults.Conn
 }
 
-// wrap puts the faults between the agent and a broker.
+// wrap returns a connection that simulates the configured faults on a connection between the agent and a broker.
 func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +242,8 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay,
 		Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
 		IsExemptTopic: func(topic string) bool {
-			kind, _, _, _, _ := l.topics.ParseTopic(topic) // a foreign topic has KindUnknown
+			// Ignore the error, because an unknown topic has the kind KindUnknown.
+			kind, _, _, _, _ := l.topics.ParseTopic(topic)
 			return kind != mqtt.KindPeer
 		},
 	})
@@ -246,7 +251,8 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	return c
 }
 
-// kill kills the agent: from one moment to the next nothing is heard of it.
+// kill simulates a crash of the agent: it blocks all connections, so that no will or goodbye is sent, and then stops
+// the agent.
 func (l *life) kill() {
 	l.dead.Store(true)
 	l.mu.Lock()
@@ -257,7 +263,7 @@ func (l *life) kill() {
 	l.end()
 }
 
-// NewBlock implements training.Trainer.
+// NewBlock implements training.Trainer. The returned block reports its parameters to the audit.
 func (l *life) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
@@ -265,7 +271,8 @@ func (l *life) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 	return &audited{LocalStepBlock: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
 }
 
-// audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
+// audited is a training block that reports the agent's parameters to the audit after each local step and the mixing
+// that follows it. In this demonstration, mixing follows every local step.
 type audited struct {
 	training.LocalStepBlock
 	life  *life
@@ -274,14 +281,14 @@ type audited struct {
 	trace *conservation.Trace[float32]
 }
 
-// TakeSteps implements training.LocalStepBlock.
+// TakeSteps implements training.LocalStepBlock. It reports the parameters to the audit before the next step.
 func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	b.show(x)
 	b.taken = last
 	return b.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// OutcomeFrom implements training.LocalStepBlock.
+// OutcomeFromBase implements training.LocalStepBlock. It reports the final parameters to the audit.
 func (b *audited) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
 	return b.LocalStepBlock.OutcomeFromBase(base, x)
@@ -293,10 +300,10 @@ func (b *audited) show(x []float32) {
 	}
 }
 
-// Trace implements training.TracedBlock.
+// Trace implements training.TracedBlock. It returns the trace that records all changes by mixing.
 func (b *audited) Trace() d2d.ParameterTrace[float32] { return b.trace }
 
-// Ended implements training.TracedBlock. The sums of a killed agent died with it.
+// Ended implements training.TracedBlock. It stores the sums of the block unless the agent was killed.
 func (b *audited) Ended(stats d2d.MixingStats) {
 	if !b.life.dead.Load() {
 		b.life.audit.ended(b.round, endedBlock{b.trace.Sums(), stats})

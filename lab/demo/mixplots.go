@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// drawings are the pictures of --out, by name.
+// drawings returns the plots of --out, by name.
 func (m *mixing) drawings() map[string]plot.Drawing {
 	all := map[string]plot.Drawing{
 		"by-rounds": m.race("by server rounds", "server round", false,
@@ -33,7 +33,7 @@ func (m *mixing) drawings() map[string]plot.Drawing {
 	return all
 }
 
-// race is both losses over what they cost, which may be bytes.
+// race plots the losses of both algorithms against a cost, such as rounds or bytes.
 func (m *mixing) race(title, label string, bytes bool, cost func(i int, p point) float64) *plot.Figure {
 	f := &plot.Figure{Title: "FedDec and FedAvg " + title,
 		X: plot.Axis{Label: label, Log: bytes, Bytes: bytes},
@@ -48,7 +48,7 @@ func (m *mixing) race(title, label string, bytes bool, cost func(i int, p point)
 	return f
 }
 
-// consensus is how far the agents are from each other, after each local step of the run.
+// consensus plots the distance between the agents after each local step of the run.
 func (m *mixing) consensus() *plot.Figure {
 	a := m.mixed.audit
 	a.mu.Lock()
@@ -66,7 +66,7 @@ func (m *mixing) consensus() *plot.Figure {
 	}
 }
 
-// network is the agents and their edges: how much each weighs, and which share of its flows came.
+// network draws the agents and their edges, with the weight and the share of timely flows of each edge.
 func (m *mixing) network() (*plot.Network, bool) {
 	mesh := m.mixed.mesh
 	if mesh == nil {
@@ -98,7 +98,7 @@ func (m *mixing) network() (*plot.Network, bool) {
 	return p, true
 }
 
-// writePlots writes the pictures as SVG and PNG.
+// writePlots writes the plots as SVG and PNG.
 func (m *mixing) writePlots(dir string) error {
 	for name, d := range m.drawings() {
 		width, height := vg.Length(plot.FigureWidth), vg.Length(plot.FigureHeight)

@@ -12,21 +12,21 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// MixResult is what a demo of FedDec found.
+// MixResult is the result of a demo of FedDec.
 type MixResult struct {
 	Event     string         `json:"event"`
 	Algorithm spec.Algorithm `json:"algorithm"`
 	Task      string         `json:"task"`
 	Rounds    int            `json:"rounds"`
-	// Final is FedDec's loss, FedAvgFinal FedAvg's: of the regression (f − f*)/(f(0) − f*), of the air ½ the mean
-	// squared error on the held-out year.
+	// Final is FedDec's loss, and FedAvgFinal is FedAvg's. For the regression it is (f − f*)/(f(0) − f*), and for the
+	// air ½ the mean squared error on the held-out year.
 	Final       float64 `json:"final"`
 	FedAvgFinal float64 `json:"fedavg_final"`
-	// UplinkBytes are those of topics and payloads that the agents sent and received.
+	// UplinkBytes is the size of all topics and payloads that agents sent and received over the uplink.
 	UplinkBytes       uint64 `json:"uplink_bytes"`
 	D2DBytes          uint64 `json:"d2d_bytes"`
 	FedAvgUplinkBytes uint64 `json:"fedavg_uplink_bytes"`
-	// MeanDrift is the largest d2d.Drift of a round.
+	// MeanDrift is the largest conservation.Drift of a round.
 	MeanDrift         float64 `json:"mean_drift"`
 	Flows             uint64  `json:"flows"`
 	FlowsLate         uint64  `json:"flows_late"`
@@ -39,7 +39,7 @@ type MixResult struct {
 	Model       string `json:"model"`
 	FedAvgModel string `json:"fedavg_model"`
 
-	out string // folder of the files; empty = none
+	out string // folder of the output files; "" means none
 }
 
 func (m *mixing) task() string {
@@ -66,7 +66,7 @@ func newMixResult(m *mixing) *MixResult {
 	return r
 }
 
-// write shows the result to a person.
+// write writes the result as text.
 func (r *MixResult) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%-8s  %12s  %12s  %12s\n", "", "loss", "uplink", "D2D")
 	fmt.Fprintf(w, "%-8s  %12.4g  %12s  %12s\n", "FedDec", r.Final, bytesOf(r.UplinkBytes), bytesOf(r.D2DBytes))
@@ -87,7 +87,7 @@ func (r *MixResult) write(w io.Writer) {
 	}
 }
 
-// writeOut writes the result to the folder that --out names.
+// writeOut writes the result to the folder of --out.
 func (m *mixing) writeOut(r *MixResult) error {
 	if r.out == "" {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestMeanIsConservedForLong is 500 local steps of 20 devices, as conserved tries them, on either broker.
+// TestMeanIsConservedForLong checks that mixing conserves the mean of all parameters over 500 local steps of 20 agents,
+// with each kind of broker.
 func TestMeanIsConservedForLong(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

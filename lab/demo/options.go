@@ -19,53 +19,53 @@ import (
 // Options are the flags of the demo.
 type Options struct {
 	Seed         uint64
-	Rounds       int    // 0 = as many as the model needs
-	Participants int    // L; 0 = 6, or 2 of the regression
-	Model        string // linear or mlp
-	Broker       string // URL of a broker that runs already; empty = embedded
-	// How all of the demo reach that broker, as broker.username, password_file and ca_file of the daemons.
+	Rounds       int    // number of rounds; 0 means the default of the model
+	Participants int    // number of participants L; 0 means 6, or 2 in the regression
+	Model        string // kind of the model: linear or mlp
+	Broker       string // URL of a running broker; "" means embedded
+	// Credentials for that broker, like broker.username, password_file and ca_file of the daemons.
 	Username, PasswordFile, CAFile string
-	Processes                      bool   // each agent in a process of its own
-	Streams                        bool   // the agents hear their stations over a broker of the site, and make the rows
-	Agentd                         string // the program for it; empty = looked for
+	Processes                      bool   // run each agent as a process
+	Streams                        bool   // agents receive readings over a broker of the site and make the rows
+	Agentd                         string // path of agentd for Processes; "" means search
 
 	Algorithm spec.Algorithm
-	Task      string // of FedDec: air or regression; empty = regression
-	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
+	Task      string // task of FedDec: air or regression; "" means regression
+	// SiteBroker is the URL of the neighbours' broker. "" means embedded, or the uplink if Broker is set.
 	SiteBroker string
-	Codec      spec.Codec // of snapshots between neighbours
-	// Faults of each message between neighbours: the probability of being lost and of coming twice, and the longest
-	// delay; and how many agents are killed, and come back.
+	Codec      spec.Codec // codec of snapshots between neighbours
+	// Faults of messages between neighbours: the probabilities of loss and duplication, and the maximum delay. Kill is
+	// the number of agents that are killed and restarted.
 	Loss, Duplicates float64
 	Delay            time.Duration
 	Kill             int
-	// Clip is task.mixing.clip; Lie is the name of what the fifth agent tells its neighbours, of package liar; empty =
-	// the truth.
+	// Clip is task.mixing.clip. Lie is the lie, from package liar, that the fifth agent tells its neighbours; "" means
+	// none.
 	Clip float64
 	Lie  string
 
-	// Rule is round.aggregation.rule; empty = the mean, as a coordinator has it. Attack is what the first Attackers
-	// agents send in the place of their updates, of package liar; empty = all are honest.
+	// Rule is round.aggregation.rule; "" means the mean. Attack is the attack, from package liar, of the first
+	// Attackers agents; "" means none.
 	Rule, Attack string
 	Attackers    int
 
-	// Set are keys of coordinator.yaml, and AgentSet of each agent's agentd.yaml, in the place of what the demo has.
+	// Set overrides keys of coordinator.yaml, and AgentSet overrides keys of each agent's agentd.yaml.
 	Set, AgentSet map[string]string
 
-	Metrics string // host:port; empty = nowhere
-	Out     string // folder for the results; empty = none
+	Metrics string // host:port of the metrics; "" means none
+	Out     string // folder for the results; "" means none
 	JSON    bool
 
 	Stdout, Stderr io.Writer
 }
 
-// Defaults returns the options of a plain run.
+// Defaults returns the options without flags.
 func Defaults() Options {
 	return Options{Seed: 1, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
 }
 
-// stepTimes are the declared speeds of the twelve agents, which repeat: the
-// fastest takes eight times as many local steps as the slowest.
+// stepTimes are the declared step times of the agents, used cyclically. The fastest agent takes eight times as many
+// local steps as the slowest.
 var stepTimes = []time.Duration{
 	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond,
 	20 * time.Millisecond,
@@ -74,7 +74,6 @@ var stepTimes = []time.Duration{
 // budget is the time for the local steps of a round.
 const budget = 80 * time.Millisecond
 
-// rounds returns how many rounds a model needs.
 func (o *Options) rounds() int {
 	switch {
 	case o.Rounds > 0:
@@ -109,7 +108,7 @@ func (o *Options) draws() int {
 	return 6
 }
 
-// Validate reports what cannot be run.
+// Validate reports invalid options.
 func (o *Options) Validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {
@@ -155,7 +154,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateRule reports what cannot be of the rule and of those that lie about their updates.
+// validateRule reports invalid options of the aggregation rule and of the attackers.
 func (o *Options) validateRule(need func(bool, string, ...any), valid func(string, error)) {
 	need(o.Attack == "" && o.Rule == "" && o.Attackers == 0 || o.Algorithm != spec.FedDec,
 		"--rule, --attack and --attackers go with --algorithm fedavg")
@@ -177,7 +176,7 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 	need(!o.Processes, "--attack does not go with --processes: agentd does not lie")
 }
 
-// aggregation is the section of the rule, whose numbers fit as many attackers.
+// aggregation returns the settings of the aggregation rule, for this number of attackers.
 func (o *Options) aggregation() rule.Config {
 	a := round.DefaultConfig().Aggregation
 	if o.Rule == "" {
@@ -194,10 +193,10 @@ func (o *Options) aggregation() rule.Config {
 	return a
 }
 
-// radius is about as long as an update of the demo is.
+// radius is about the norm of an update in the demo.
 const radius = 0.3
 
-// weights are by rows, where the rule has weights.
+// weights returns weights by rows if the rule supports weights, and otherwise equal weights.
 func (o *Options) weights() spec.AgentWeightRule {
 	var k spec.ProblemList
 	spec.ChosenOptions{spec.OptionAggregationRule: o.aggregation().Rule,
@@ -209,11 +208,10 @@ func (o *Options) weights() spec.AgentWeightRule {
 	return spec.WeightsSamples
 }
 
-// faulty tells whether something befalls the messages between neighbours.
+// faulty reports whether messages between neighbours have faults or agents are killed.
 func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Delay > 0 || o.Kill > 0 }
 
-// task returns what is learned. μ is what 20 steps of 0.02 make together,
-// since the step size is divided by E_k.
+// task returns the demo's task. The step size μ is the sum of 20 steps of 0.02, since it is divided by E_k.
 func (o *Options) task() settings.Task {
 	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
@@ -232,9 +230,8 @@ type together struct {
 	files *files
 }
 
-// coordinator returns the coordinator's settings. Everything that could make
-// the result depend on who is faster is shut out: it waits for all agents,
-// needs all participants, and the demo takes a missed deadline for an error.
+// coordinator returns the coordinator's settings. The result must not depend on the speed of agents. Therefore the
+// coordinator waits for all agents and requires all participants, and the demo treats a missed deadline as an error.
 func (o together) coordinator() coordinatorsettings.ConfigFile {
 	f := o.files
 	s := coordinatorsettings.Default()

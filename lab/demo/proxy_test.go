@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// slowNetwork stands before a broker and delays what passes, on each connection
-// differently.
+// slowNetwork is a TCP proxy in front of a broker that delays each connection by a different time.
 type slowNetwork struct {
 	listener net.Listener
 	target   string
-	delays   *rand.Rand // of the accepting goroutine
+	delays   *rand.Rand // only used by the goroutine that accepts connections
 	running  sync.WaitGroup
 	ended    chan struct{}
 }
 
-// newSlowNetwork returns one that listens until the test ends. One seed gives
-// one list of delays, though which client has which is left to chance.
+// newSlowNetwork starts a slow network in front of a broker. The seed determines the delays. The order of connections
+// determines which client gets which delay.
 func newSlowNetwork(t *testing.T, brokerURL string, seed uint64) *slowNetwork {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +58,7 @@ func (n *slowNetwork) accept() {
 	}
 }
 
-// forward copies until either side closes or the test ends.
+// forward copies data with a delay until one of the connections is closed or the test ends.
 func (n *slowNetwork) forward(to, from net.Conn, delay time.Duration) {
 	defer to.Close()
 	defer from.Close()

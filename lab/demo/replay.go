@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// window is how many messages of a station may be under way to its agent.
+	// window is the maximum number of a station's messages in flight to its agent.
 	window = 64
-	// knock is how often a station repeats its first words until its agent hears it.
+	// knock is the interval at which a station repeats its first message until its agent receives it.
 	knock = 100 * time.Millisecond
-	// settle is how long an agent has until what it has heard is on its disk. The coordinator waits for one that needs
+	// settle is the time for agents to write received readings to disk. The coordinator waits for agents that need
 	// longer.
 	settle = 11 * time.Second
-	// stall is how long nothing may come of what is waited for.
+	// stall is the timeout of a wait without any progress.
 	stall = 30 * time.Second
 )
 
-// replay says what the stations have said, again, as fast as their agents take it.
+// replay publishes the stations' recorded readings as fast as their agents receive them.
 type replay struct {
 	url     string
 	streams []air.StationData
-	rounds  wire.ModelVersion // of the last model
+	rounds  wire.ModelVersion // version of the last model
 	log     *slog.Logger
-	moved   chan struct{} // a count has changed
+	moved   chan struct{} // signals that a count has changed
 
 	mu          sync.Mutex
-	sent, taken map[string]int               // messages of a station
-	models      map[string]wire.ModelVersion // that the agents predict with
+	sent, taken map[string]int               // number of messages of each station
+	models      map[string]wire.ModelVersion // version of the model with which each agent predicts
 }
 
 func newReplay(url string, streams []air.StationData, rounds int, log *slog.Logger) *replay {
@@ -51,25 +51,25 @@ func newReplay(url string, streams []air.StationData, rounds int, log *slog.Logg
 		models: map[string]wire.ModelVersion{}}
 }
 
-// change changes counts.
+// change calls do, which changes counts, and wakes until.
 func (r *replay) change(do func()) {
 	r.mu.Lock()
 	do()
 	r.mu.Unlock()
 	select {
 	case r.moved <- struct{}{}:
-	default: // somebody will look
+	default: // a signal is already pending
 	}
 }
 
-// now returns whether counts are as wanted.
+// now evaluates a condition on the counts.
 func (r *replay) now(want func() bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return want()
 }
 
-// until waits until counts are as wanted. It fails if none changes for a while.
+// until waits until a condition on the counts is true. It fails if no count changes within the time stall.
 func (r *replay) until(ctx context.Context, want func() bool) error {
 	late := time.NewTimer(stall)
 	defer late.Stop()
@@ -88,7 +88,7 @@ func (r *replay) until(ctx context.Context, want func() bool) error {
 	}
 }
 
-// all returns whether something holds of each station.
+// all returns a condition that is true if holds is true for each station.
 func (r *replay) all(holds func(station string) bool) func() bool {
 	return func() bool {
 		for _, s := range r.streams {
@@ -100,7 +100,7 @@ func (r *replay) all(holds func(station string) bool) func() bool {
 	}
 }
 
-// observer is told what an agent does.
+// observer handles the events of one agent.
 type observer struct {
 	*replay
 	agent string
@@ -113,7 +113,7 @@ func (o observer) Observe(event observe.Event) {
 	}
 }
 
-// host runs an agent.
+// host returns a function that runs an agent.
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {
 	return func(ctx context.Context, s *settings.Agent) error {
 		heard := func(e mqtt.Event) {
@@ -130,25 +130,25 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 	}
 }
 
-// dial returns a connection with the site's broker.
+// dial returns a connection to the site's broker.
 func (r *replay) dial(ctx context.Context, name string, o mqtt.Options) (*mqtt.Session, error) {
 	o.URL, o.ClientID, o.Logger = r.url, name, r.log
 	return dialUp(ctx, o)
 }
 
-// talk opens a connection for the stations.
+// talk opens a connection for publishing the stations' readings.
 func (r *replay) talk(ctx context.Context) (*mqtt.Session, error) {
 	conn, err := r.dial(ctx, "stations", mqtt.Options{OutboxMessages: window * len(r.streams)})
 	if err == nil {
 		go func() {
-			for range conn.Events() { // nothing is subscribed to
+			for range conn.Events() { // discard the events; the session has no subscriptions
 			}
 		}()
 	}
 	return conn, err
 }
 
-// train has the stations say what is trained on, and returns when the agents have it on their disks.
+// train replays the training data. It returns when the agents have written it to disk.
 func (r *replay) train(ctx context.Context) error {
 	conn, err := r.talk(ctx)
 	if err != nil {
@@ -186,7 +186,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// say sends hours of all stations, the first of each, then the second, and returns when the agents have taken them.
+// say publishes hours of all stations, alternating between stations, and returns when the agents have received them.
 func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.StationData) []air.StationHour) error {
 	err := inTurn(r.streams, of, func(station string, h air.StationHour) error {
 		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
@@ -209,7 +209,7 @@ func (r *replay) publish(conn mqtt.Conn, station string, h air.StationHour) erro
 	return nil
 }
 
-// layOutStreams lays out a federation whose agents hear their stations.
+// layOutStreams prepares a federation whose agents receive the readings of their stations.
 func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error) {
 	streams, err := air.LoadStations()
 	if err != nil {
@@ -227,7 +227,7 @@ func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	quiet, err := logging.New(o.Stderr, logging.Options{Level: "error", Format: "text"}) // anomalies are warnings
+	quiet, err := logging.New(o.Stderr, logging.Options{Level: "error", Format: "text"}) // hide anomaly warnings
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

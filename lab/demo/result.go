@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Result is what the demo found: R² over all stations on the held-out year.
+// Result is the result of the demo: R² over all stations on the held-out year.
 type Result struct {
 	Event       string  `json:"event"`
 	Task        string  `json:"task"`
@@ -24,18 +24,18 @@ type Result struct {
 	Central     float64 `json:"central"`
 	Persistence float64 `json:"persistence"`
 	Seconds     float64 `json:"seconds"`
-	// Model is the blob digest of the model's vector: equal runs have equal ones.
+	// Model is the blob digest of the model's vector. Equal runs have equal digests.
 	Model string `json:"model"`
 
-	*Predictions            // of the demo of streams
-	Evaluated    *evaluated `json:"evaluated,omitempty"` // with round.evaluation, the last before the end
+	*Predictions            // result of the demo of streams
+	Evaluated    *evaluated `json:"evaluated,omitempty"` // last evaluation before the end, with round.evaluation
 
 	alone []stationScore
-	rows  int    // of all stations
-	out   string // folder of the files; empty = none
+	rows  int    // number of rows of all stations
+	out   string // folder of the output files; "" means none
 }
 
-// evaluated is what agents have said of a model.
+// evaluated is the agents' evaluation of a model.
 type evaluated struct {
 	Version int `json:"version"`
 	evaluation.Result
@@ -54,7 +54,6 @@ func newResult(b *baselineScores, p *progress) *Result {
 	return r
 }
 
-// writeTable shows the result to a person.
 func writeTable(w io.Writer, r *Result) {
 	line := func(name string, r2 float64, format string, args ...any) {
 		fmt.Fprintf(w, "  %-26s %7.3f   %s\n", name, r2, fmt.Sprintf(format, args...))
@@ -85,7 +84,7 @@ func writeTable(w io.Writer, r *Result) {
 	}
 }
 
-// writeOut writes the model, the history and the result to the folder that --out names.
+// writeOut writes the model, the history and the result to the folder of --out.
 func writeOut(dir, stateDir string, r *Result) error {
 	r.out = dir
 	models, _, err := runs.OpenModelsOfCurrentRun(stateDir)

@@ -13,10 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// errInterrupted is the error when the context ends first.
+// errInterrupted is returned if the context ends before the run has finished.
 var errInterrupted = errors.New("interrupted")
 
-// Run runs the demo to its end and returns what it found.
+// Run runs the demonstration until the run has finished, and returns the result.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	began := time.Now()
 	show, stderr := newDisplay(o)
@@ -52,12 +52,12 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	return r, fed.cleanUp(ctx)
 }
 
-// prepare makes a log, the folder of --out, and a folder for the time of the run, which the caller removes.
+// prepare creates the logger, the output folder and a temporary folder. The caller must remove the temporary folder.
 func (o *Options) prepare() (log *slog.Logger, dir string, err error) {
 	if log, err = logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text"}); err != nil {
 		return nil, "", err
 	}
-	if o.Out != "" { // better now than after the run
+	if o.Out != "" { // Create the folder now, so that an invalid path fails before the run.
 		if err := os.MkdirAll(o.Out, 0o777); err != nil {
 			return nil, "", fmt.Errorf("--out: %w", err)
 		}
@@ -66,7 +66,7 @@ func (o *Options) prepare() (log *slog.Logger, dir string, err error) {
 	return log, dir, err
 }
 
-// measure runs the federation, and what it is compared with.
+// measure runs the federation and compares the federated model with the baseline models.
 func (fed *federation) measure(ctx context.Context, show display) (*Result, error) {
 	compared, err := baselines(fed.files)
 	if err != nil {

@@ -20,25 +20,24 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// scene is where FedDec is shown beside FedAvg: agents with data and places, and a task.
+// scene is a setting in which FedDec is compared with FedAvg: agents with data and places, and a task.
 type scene struct {
-	what    string // in words
+	what    string // description of the scene
 	files   *files
 	task    settings.Task
 	mesh    coordinatorsettings.Mesh
-	places  []settings.AgentLocation // of the agents; nil where the edges do not come from places
+	places  []settings.AgentLocation // places of the agents; nil if edges do not depend on places
 	rounds  int
-	uploads int // L, drawn with replacement
+	uploads int // number of uploads L, drawn with replacement
 
-	// start and best are f(0) and f*, where the loss is shown as (f − f*)/(f(0) − f*); 1 and 0 where it is shown as it
-	// is.
+	// start and best are f(0) and f*. The loss is shown as (f − f*)/(f(0) − f*), or unscaled if they are 1 and 0.
 	start, best float64
 }
 
-// loss is what is shown of a risk.
+// loss returns the loss that is shown for a risk.
 func (s *scene) loss(risk float64) float64 { return (risk - s.best) / (s.start - s.best) }
 
-// newScene lays the data out in dir.
+// newScene returns a scene and writes its data to dir.
 func newScene(o *Options, dir string) (*scene, error) {
 	lay := regressionScene
 	if o.Task == "air" {
@@ -61,7 +60,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// airScene is the demo's air pollution, where the stations mix round a ring.
+// airScene is the demo's air pollution, with stations that mix on a ring.
 func airScene(o *Options, dir string) (*scene, error) {
 	f, err := writeData(dir)
 	if err != nil {
@@ -83,17 +82,16 @@ func airScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// The instance of feddec section 4 with the radius at which it is hardest to connect.
+// The problem of feddec section 4, with the radius at which the graph is hardest to connect.
 const (
 	regressionAgents = 20
 	regressionRadius = 0.35
-	regressionSteps  = 10 // H
+	regressionSteps  = 10 // local steps per round, H
 )
 
 var regression = data.Regression{Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2}
 
-// regressionScene is feddec's regression: no agent can learn it alone, as each has fewer rows than there are
-// parameters.
+// regressionScene is feddec's regression. No agent can learn it alone, since each has fewer rows than parameters.
 func regressionScene(o *Options, dir string) (*scene, error) {
 	p, err := data.NewRegression[float32](regression, regressionAgents, o.Seed)
 	if err != nil {
@@ -128,7 +126,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// writeRegression writes a file for each agent, and one with all rows.
+// writeRegression writes a file for each agent, and a file with all rows.
 func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 	f := &files{target: "y", held: filepath.Join(dir, "all.csv")}
 	for j := range p.Model.Inputs {
@@ -151,7 +149,7 @@ func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 
 func agentName(k int) string { return fmt.Sprintf("agent-%02d", k+1) }
 
-// write writes samples as CSV, to the bit.
+// write writes samples as CSV without loss of precision.
 func (f *files) write(path string, all ...*learner.Samples[float32]) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -170,18 +168,18 @@ func (f *files) write(path string, all ...*learner.Samples[float32]) error {
 		}
 	}
 	if err := w.WriteAll(rows); err != nil {
-		_ = file.Close() // the first error is the one to show
+		_ = file.Close() // report the first error only
 		return err
 	}
 	return file.Close()
 }
 
-// apart is the plan of a federation of the scene: FedDec, or FedAvg with the same model and the same local steps.
+// apart is the plan of a federation of the scene: FedDec, or FedAvg with the same model and local steps.
 type apart struct {
 	*Options
 	*scene
 	algorithm spec.Algorithm
-	site      string // URL of the neighbours' broker; empty: the uplink
+	site      string // URL of the neighbours' broker; "" means the uplink
 }
 
 func (p apart) coordinator() coordinatorsettings.ConfigFile {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// screen is a terminal that knows what the live display says to it.
+// screen emulates a terminal, on which the live display is tested.
 type screen struct {
 	t             *testing.T
 	width, height int
-	lines         [][]rune // from the first line ever written
+	lines         [][]rune // all lines written so far
 	row, column   int
 }
 
@@ -61,10 +61,10 @@ func (s *screen) down() {
 	}
 }
 
-// control obeys the sequences ESC [ n A, ESC [ n B and ESC [ J.
+// control executes the control sequences for cursor up (ESC [ n A), cursor down (ESC [ n B) and erase below (ESC [ J).
 func (s *screen) control(parameter string, command rune) {
 	n, _ := strconv.Atoi(strings.TrimPrefix(parameter, "["))
-	top := max(0, len(s.lines)-s.height) // what is above has scrolled away
+	top := max(0, len(s.lines)-s.height) // Lines above top have scrolled out of view.
 	switch command {
 	case 'A':
 		if s.row-n < top {
@@ -86,7 +86,7 @@ func (s *screen) control(parameter string, command rune) {
 	}
 }
 
-// text is what is to be seen, with | where the cursor is.
+// text returns the visible text of the screen with the character | at the cursor.
 func (s *screen) text() string {
 	var b strings.Builder
 	for i, line := range s.lines {

@@ -10,8 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// await returns when the broker can be reached. Thirteen sessions that all say
-// that it cannot would be hard to read.
+// await waits until the broker can be reached. It avoids thirteen sessions that all report an unreachable broker.
 func (fed *federation) await(ctx context.Context) error {
 	conn, err := fed.dial(ctx)
 	if err != nil {
@@ -21,7 +20,7 @@ func (fed *federation) await(ctx context.Context) error {
 	return conn.Close()
 }
 
-// dial returns a session of the demo's own that is up.
+// dial returns a connected session with the coordinator's client id.
 func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 	o, _, err := fed.coordinator.Broker.SessionOptions(fed.topics.ClientID(wire.CoordinatorID))
 	if err != nil {
@@ -31,14 +30,14 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 	return dialUp(ctx, o)
 }
 
-// dialUp returns a session that is up. A broker that refuses the user is an error, which waiting does not mend.
+// dialUp returns a connected session. It fails at once if the broker refuses the user, since waiting would not help.
 func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	refused := make(chan error, 1)
 	o.OnConnectFailure = func(err error) {
 		if errors.Is(err, mqtt.ErrRefused) {
 			select {
 			case refused <- err:
-			default: // the first one is enough
+			default: // one failure is enough
 			}
 		}
 	}
@@ -49,7 +48,7 @@ func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = conn.Close() // which is never an error
+			_ = conn.Close() // Close never returns an error
 			return nil, context.Cause(ctx)
 		case err := <-refused:
 			_ = conn.Close()
@@ -62,8 +61,7 @@ func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	}
 }
 
-// cleanUp stops the embedded broker, or takes what the demo retained at the
-// user's broker away again.
+// cleanUp stops the embedded broker, or deletes the demo's retained messages from the user's broker.
 func (fed *federation) cleanUp(ctx context.Context) (err error) {
 	if fed.site != nil {
 		err = fed.site.close()
@@ -77,8 +75,8 @@ func (fed *federation) cleanUp(ctx context.Context) (err error) {
 	return err
 }
 
-// sweep deletes what the demo's federation retained at a user's broker: the
-// announcement, which holds task and model, and the agents' presence.
+// sweep deletes the federation's retained messages from a user's broker: the announcement, which contains task and
+// model, and the agents' presence.
 func (fed *federation) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -93,7 +91,7 @@ func (fed *federation) sweep(ctx context.Context) error {
 	}
 	for _, topic := range retained {
 		if err := conn.Publish(mqtt.Message{Topic: topic, QoS: mqtt.AtMostOnce, Retained: true}); err != nil {
-			_ = conn.Close() // the first error is the one to show
+			_ = conn.Close() // report the first error only
 			return err
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// site is the broker over which the stations are heard: Mosquitto where it is installed, else the embedded one.
+// site is the broker over which the stations send readings. It is Mosquitto if installed, and the embedded broker
+// otherwise.
 type site struct {
 	url   string
 	close func() error
@@ -22,7 +23,7 @@ func openSite(dir string, log *slog.Logger) (*site, error) {
 		return &site{s.URL(), s.Close}, nil
 	}
 	const conf = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n" +
-		"max_queued_messages 0\n" // else it drops what a client does not take at once
+		"max_queued_messages 0\n" // 0 means no limit; with a limit, Mosquitto drops messages for slow clients
 	p, address, err := launch.StartMosquitto([]byte(conf), dir)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// streamFeatures are the columns, the first of which is the present value of the target.
+// streamFeatures returns the names of the feature columns. The first feature is the present value of the target.
 func streamFeatures(r spec.RowRecipe) []string {
 	var all []string
 	for _, in := range r.Inputs {
@@ -30,13 +30,14 @@ const (
 	ahead        = 6 * time.Hour
 )
 
-// rows makes the demo's rows of hours.
+// rows makes the rows of the demonstration from hourly readings. If early is true, it makes rows for prediction, whose
+// targets are not known yet.
 func rows(hours []air.StationHour, early bool) (grid.MadeRows, error) {
 	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
 }
 
-// writeStreams lays out the rows that the agents will make, for what they are compared with, and those of the year that
-// is held out, at midnight and at noon in Beijing as in the other demo.
+// writeStreams writes the training rows, which the agents will make themselves, for the baseline models. It also writes
+// the held-out rows; as in the demonstration with CSV files, these are the rows at midnight and noon in Beijing.
 func writeStreams(dir string, streams []air.StationData) (*files, error) {
 	f := &files{features: streamFeatures(air.Recipe()), target: streamTarget, held: filepath.Join(dir, "held-out.csv")}
 	width := len(f.features)
@@ -66,10 +67,10 @@ func writeStreams(dir string, streams []air.StationData) (*files, error) {
 	return f, f.write(f.held, learner.NewSamples(width, heldX, heldY))
 }
 
-// streamed is the plan of the demo whose agents hear their stations over a broker of the site.
+// streamed is the plan of the demonstration in which agents receive readings over the site's broker.
 type streamed struct {
 	together
-	site string // URL of that broker
+	site string // URL of the broker for the stations' readings
 }
 
 func (p streamed) coordinator() coordinatorsettings.ConfigFile {
@@ -89,17 +90,19 @@ func (p streamed) agent(i int) settings.Agent {
 		s.Data.ColumnByInput[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}
 	s.Readings.Broker.URLs = config.OneOrMore{p.site}
-	s.Privacy.MinRowsToParticipate = p.files.rows[i] // all of them, so that the model does not depend on when they come
+	// Require all rows, so that the model does not depend on the arrival time of readings.
+	s.Privacy.MinRowsToParticipate = p.files.rows[i]
 	s.Predict.KeptModels, s.Predict.MinModelRefreshInterval, s.Predict.ForecastInterval = 1, time.Second, time.Second
 	s.Predict.ForecastTopic, s.Predict.ForecastBroker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
 	return s
 }
 
-// topicOf is of what a station says, forecastsOf of what its agent predicts.
+// topicOf returns the topic for a station's readings. forecastsOf returns the topic for the forecasts of the station's
+// agent.
 func topicOf(station string) string     { return "air/" + station }
 func forecastsOf(station string) string { return "forecast/" + station }
 
-// inTurn gives hours of all stations, the first of each, then the second.
+// inTurn calls give for each selected hour of all stations. It alternates between the stations.
 func inTurn(streams []air.StationData, of func(air.StationData) []air.StationHour, give func(station string,
 	h air.StationHour) error) error {
 	for i, more := 0, true; more; i++ {

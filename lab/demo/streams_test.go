@@ -11,10 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestRunStreams is what `make demo-streams` promises: from raw readings the federation is as good as with rows that
-// were made beforehand.
+// TestRunStreams checks that `make demo-streams` reaches the stated result: the model from raw readings is as good as
+// the model from prepared rows.
 func TestRunStreams(t *testing.T) {
-	t.Parallel() // it waits for its stations, and for the agents' disks
+	t.Parallel() // Run in parallel with other tests, because this test mostly waits.
 	o := Defaults()
 	o.Streams = true
 	r, _ := runJSON(t, o)
@@ -30,8 +30,8 @@ func TestRunStreams(t *testing.T) {
 	}
 }
 
-// Forecasts that are missing, come twice, or are of an hour without a row are counted and named; those of labels are
-// passed over, and R² is of midnight and noon.
+// TestAudience checks that missing, duplicate and unexpected forecasts are counted and listed. Messages with true
+// values must be ignored, and R² must be computed only from forecasts for midnight and noon.
 func TestAudience(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -55,7 +55,7 @@ func TestAudience(t *testing.T) {
 	}
 	noon := air.HeldOutStart.Add(12 * time.Hour)
 	for of := range a.wanted {
-		// All are right, but for those at other hours.
+		// Make the forecasts correct at midnight and noon, and wrong at other hours.
 		if label, known := a.labels[of]; known && time.Unix(of.at, 0).UTC().Hour()%12 == noon.Hour()%12 {
 			say(of, label, "")
 		} else {
@@ -85,7 +85,8 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// The stations' raw hours make the rows that the demo of streams waits for, of its own quarter each.
+// TestStreams checks the rows that are made from raw hourly readings. Each station uses a different quarter of the
+// data.
 func TestStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")

@@ -6,7 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// tappedConn is a connection that tells what its owner has taken from it.
+// tappedConn is a connection that calls the function taken for each event after the owner of the connection has
+// received it.
 type tappedConn struct {
 	mqtt.Conn
 	events chan mqtt.Event
@@ -31,15 +32,15 @@ func (e *tappedConn) pass() {
 		select {
 		case e.events <- x:
 			e.taken(x)
-		case <-e.closed: // the owner has gone
+		case <-e.closed: // The owner has closed the connection: discard the event.
 		}
 	}
 }
 
-// Events implements mqtt.Conn.
+// Events implements mqtt.Conn. It returns the events of the inner connection.
 func (e *tappedConn) Events() <-chan mqtt.Event { return e.events }
 
-// Close implements mqtt.Conn.
+// Close implements mqtt.Conn. It waits until the forwarding goroutine has ended.
 func (e *tappedConn) Close() error {
 	e.close()
 	err := e.Conn.Close()

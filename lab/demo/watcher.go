@@ -15,32 +15,31 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// watcher follows the coordinator's events, shows them, and ends the demo: well
-// with the run, or with an error when anything happens that would let the
-// result depend on chance.
+// watcher follows the coordinator's events, shows them, and ends the demo. It returns an error for any event that would
+// make the result random.
 type watcher struct {
-	events  chan func() (done bool, err error) // what each of them does
+	events  chan func() (done bool, err error) // actions for received events
 	ended   chan struct{}
 	display display
 	began   time.Time
 	now     progress
-	rough   bool // agents are killed, so rounds may go on without some
-	late    bool // agents' rows may come after the coordinator has begun
+	rough   bool // agents are killed, so rounds may close without some of them
+	late    bool // agents' rows may arrive after the start of the coordinator
 }
 
-// progress is what a person wants to know of the run.
+// progress is the shown state of the run.
 type progress struct {
 	Agents       int
-	Round        int // training rounds that are done
+	Round        int // number of completed training rounds
 	Rounds       int
-	Participants []wire.AgentID        // of the newest round
-	Done         map[wire.AgentID]int  // E_k of those whose update is in
+	Participants []wire.AgentID        // participants of the newest round
+	Done         map[wire.AgentID]int  // E_k of the participants whose update has arrived
 	Loss         float64               // mean risk of the participants at the base model
-	R2           float64               // of the newest model on the held-out year
-	Held         float64               // its risk there
-	Mesh         *meshplan.MixingGraph // of the newest round in which agents mix
+	R2           float64               // R² of the newest model on the held-out year
+	Held         float64               // risk of the newest model on the held-out year
+	Mesh         *meshplan.MixingGraph // mixing graph of the newest round
 	Elapsed      time.Duration
-	evaluated    *evaluated // the last evaluation at the agents
+	evaluated    *evaluated // last evaluation at the agents
 }
 
 func newWatcher(d display, rounds int) *watcher {
@@ -60,7 +59,7 @@ func (w *watcher) Observe(event observe.Event) {
 	})
 }
 
-// later has the goroutine that waits take an event in.
+// later passes an action to the goroutine of wait.
 func (w *watcher) later(take func() (done bool, err error)) {
 	select {
 	case w.events <- take:
@@ -68,7 +67,7 @@ func (w *watcher) later(take func() (done bool, err error)) {
 	}
 }
 
-// wait follows the events to the end.
+// wait executes the actions until the end of the run.
 func (w *watcher) wait(ctx context.Context) error {
 	defer close(w.ended)
 	for {
@@ -104,7 +103,7 @@ func (w *watcher) take(event observe.Event) error {
 	return nil
 }
 
-// takeRound reports done when the run is finished.
+// takeRound handles an event of a round. done is true when the run is finished.
 func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 	p := &w.now
 	switch f := event.(type) {
@@ -134,7 +133,7 @@ func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:
 		if w.late && p.Participants == nil {
-			return false, nil // its readings are not on its disk yet; the first round waits for all
+			return false, nil // its readings are not on disk yet; the first round waits for all agents
 		}
 		return false, fmt.Errorf("agent %s cannot do the task: %s", f.Agent, f.Reason)
 	case round.AgentDeclined:

@@ -1,6 +1,5 @@
-// Package faults makes a good connection to a broker a bad one: messages that
-// come in are lost, doubled, late and overtake each other, as a bench and
-// tests want it of a local network that has no such faults of its own.
+// Package faults simulates an unreliable network on an MQTT connection. It loses, duplicates, delays and reorders
+// incoming messages. A benchmark and tests use it.
 package faults
 
 import (
@@ -12,17 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Options say what befalls the messages that come in, each by itself.
+// Options configures the simulated faults of incoming messages. Faults of different messages are independent.
 type Options struct {
-	Loss       float64       // probability that a copy is lost
-	Duplicates float64       // probability that there are two copies
-	Delay      time.Duration // most of a copy; each takes a time of its own, so they overtake each other
+	Loss       float64       // probability that a copy of a message is lost
+	Duplicates float64       // probability that a message is duplicated
+	Delay      time.Duration // maximum delay of a copy; delays are random, so messages can overtake each other
 	Rand       *rand.Rand
-	// IsExemptTopic, if set, tells which topics have no faults.
+	// IsExemptTopic reports whether messages on a topic are delivered without faults. Nil means that no topic is
+	// exempt.
 	IsExemptTopic func(topic string) bool
 }
 
-// Conn is a connection with faults.
+// Conn is an MQTT connection with simulated faults of incoming messages.
 type Conn struct {
 	mqtt.Conn
 	options Options
@@ -33,17 +33,18 @@ type Conn struct {
 	cut bool
 }
 
-// Wrap returns inner with faults. Inner's events are the new connection's.
+// Wrap returns a connection that adds faults to the connection inner. The caller must not receive from inner.Events()
+// any more.
 func Wrap(inner mqtt.Conn, o Options) *Conn {
 	c := &Conn{Conn: inner, options: o, mailbox: mqtt.NewEventMailbox(1024, 8<<20), ended: make(chan struct{})}
 	go c.deliver()
 	return c
 }
 
-// Events implements mqtt.Conn.
+// Events implements mqtt.Conn. It returns the events after the simulated faults.
 func (c *Conn) Events() <-chan mqtt.Event { return c.mailbox.Events() }
 
-// Publish implements mqtt.Conn.
+// Publish implements mqtt.Conn. After Cut it discards the message without an error.
 func (c *Conn) Publish(m mqtt.Message) error {
 	if c.isCut() {
 		return nil
@@ -51,7 +52,7 @@ func (c *Conn) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// Close implements mqtt.Conn.
+// Close implements mqtt.Conn. It also closes the inner connection.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	<-c.ended
@@ -59,8 +60,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Cut lets nothing pass any more, in either direction: the device is dead, and
-// neither it nor the broker says so.
+// Cut discards all further messages in both directions, as if the device had failed without disconnecting.
 func (c *Conn) Cut() {
 	c.mu.Lock()
 	c.cut = true
@@ -73,7 +73,7 @@ func (c *Conn) isCut() bool {
 	return c.cut
 }
 
-// deliver passes inner's events on until inner is closed.
+// deliver forwards the events of the inner connection, with faults, until the inner connection is closed.
 func (c *Conn) deliver() {
 	defer close(c.ended)
 	for e := range c.Conn.Events() {
@@ -97,7 +97,7 @@ func (c *Conn) bernoulli(p float64) int {
 	return 0
 }
 
-// deliverDelayed passes a copy on after its time.
+// deliverDelayed delivers one copy of a message after a random delay.
 func (c *Conn) deliverDelayed(r mqtt.MessageReceived) {
 	r.Payload = slices.Clone(r.Payload)
 	if c.options.Delay == 0 {
@@ -107,8 +107,8 @@ func (c *Conn) deliverDelayed(r mqtt.MessageReceived) {
 	time.AfterFunc(time.Duration(c.options.Rand.Int64N(int64(c.options.Delay)+1)), func() { c.enqueueEvent(r) })
 }
 
-// enqueueEvent hands an event to the owner. An event that does not fit is lost, as with inner;
-// what comes after Close is, too.
+// enqueueEvent queues an event for the owner of the connection. The event is lost if the queue is full or the
+// connection is closed.
 func (c *Conn) enqueueEvent(e mqtt.Event) {
 	if !c.isCut() {
 		c.mailbox.Put(e)

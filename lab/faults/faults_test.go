@@ -15,7 +15,8 @@ import (
 
 const sent = 400
 
-// heard returns what a connection with faults makes of 400 messages, in the order of arrival, and when the last came.
+// heard sends 400 messages over a connection with faults. It returns the messages in order of arrival, and the time
+// until the last message arrived.
 func heard(t *testing.T, o faults.Options, after func(*faults.Conn)) (all []string, took time.Duration) {
 	t.Helper()
 	b := memory.New(memory.Options{})
@@ -53,16 +54,16 @@ func heard(t *testing.T, o faults.Options, after func(*faults.Conn)) (all []stri
 	return all, took
 }
 
-// Each fault does what it says, and only that.
+// TestFaults checks the effect of each kind of fault alone.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		o           faults.Options
 		after       func(*faults.Conn)
-		least, most int // messages
+		least, most int // bounds for the number of messages that arrive
 		doubled     bool
 		sorted      bool
-		late        time.Duration // at least
+		late        time.Duration // minimum time until the last message arrives
 	}{
 		{"none", faults.Options{}, nil, sent, sent, false, true, 0},
 		{"loss", faults.Options{Loss: 0.25}, nil, 270, 330, false, true, 0},
@@ -94,7 +95,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A connection that was cut says nothing either.
+// TestCutSendsNothing checks that a connection discards published messages after Cut.
 func TestCutSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})

@@ -11,19 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// foldInput is what is to be folded.
+// foldInput is the content of a file of updates.
 type foldInput struct {
 	Updates []update        `json:"updates"`
-	State   []nullableFloat `json:"state"` // the last aggregate, of a rule that keeps it; none = 0
-	length  int             // of each
+	State   []nullableFloat `json:"state"` // previous aggregate of a rule that keeps it; missing means 0
+	length  int             // length of each update
 }
 
-// update is what one agent has sent.
 type update struct {
 	Agent  wire.AgentID    `json:"agent"`
 	Values []nullableFloat `json:"values"`
-	Times  *int            `json:"times"`  // n_k: how often it was drawn; none = once
-	Weight *float64        `json:"weight"` // K·p_k of the server's average; none = 1
+	Times  *int            `json:"times"`  // number of draws n_k; missing means 1
+	Weight *float64        `json:"weight"` // weight K·p_k in the server's average; missing means 1
 }
 
 func (u *update) times() int {
@@ -40,7 +39,7 @@ func (u *update) weight() float64 {
 	return *u.Weight
 }
 
-// nullableFloat is a value that need not be finite: JSON has no word for those, so they are null.
+// nullableFloat is a value that may be non-finite. JSON cannot represent such values, so they are null.
 type nullableFloat float64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -53,7 +52,7 @@ func (n *nullableFloat) UnmarshalJSON(text []byte) error {
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return fmt.Errorf("%s is no number", text)
 	}
-	*n = nullableFloat(x) // infinite if it is too large
+	*n = nullableFloat(x) // infinite if the number is too large
 	return nil
 }
 
@@ -65,7 +64,7 @@ func floats(numbers []nullableFloat) []float64 {
 	return v
 }
 
-// parse reads and checks a file.
+// parse parses and validates a file.
 func parse(text []byte) (*foldInput, error) {
 	d := json.NewDecoder(bytes.NewReader(replaceNonFiniteByNull(text)))
 	d.DisallowUnknownFields()
@@ -107,7 +106,8 @@ func parse(text []byte) (*foldInput, error) {
 	return f, nil
 }
 
-// replaceNonFiniteByNull writes null for NaN, Infinity and -Infinity outside of strings, as Python's json has them.
+// replaceNonFiniteByNull replaces NaN, Infinity and -Infinity outside of strings by null. Python's json module writes
+// them.
 func replaceNonFiniteByNull(text []byte) []byte {
 	var out []byte
 	for quoted := false; len(text) > 0; {

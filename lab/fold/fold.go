@@ -1,5 +1,5 @@
-// Package fold makes the aggregate of updates in a file, by the rules and the bounds of a coordinator, so that anybody
-// can check them by hand. docs/SIMULATION.md has the form of the file and of what comes out.
+// Package fold aggregates the updates in a file by the rules and bounds of a coordinator, so that aggregates can be
+// checked by hand. docs/SIMULATION.md describes the formats of the file and of the output.
 package fold
 
 import (
@@ -21,45 +21,46 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	Rule    rule.Config
-	Seed    uint64 // of the run, by which agents fall into buckets
-	Updates string // path of the file
+	Seed    uint64 // seed of the run, which determines the agents' buckets
+	Updates string // path of the file of updates
 	JSON    bool
 	Stdout  io.Writer
 }
 
-// result is what comes out.
+// result is the output of the command.
 type result struct {
 	Rule      string    `json:"rule"`
-	Draws     int       `json:"draws"` // in the aggregate, or that the rule could choose from
+	Draws     int       `json:"draws"` // number of draws in the aggregate, or available to the rule
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
-	// MedianNorm is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of
-	// fewer than 3 updates.
+	// MedianNorm is the median norm of the updates, the lower of two middle ones. refuse_above and clip_above are
+	// relative to it. It is 0 for fewer than 3 updates.
 	MedianNorm float64   `json:"usual"`
-	State      []float64 `json:"state,omitempty"` // of a rule that keeps its last aggregate
-	// Abandoned is the reason for which there is no aggregate.
+	State      []float64 `json:"state,omitempty"` // state of a rule that keeps its previous aggregate
+	// Abandoned is the reason why there is no aggregate.
 	Abandoned string `json:"abandoned,omitempty"`
 }
 
 // leftOut is an update that is not in the aggregate.
 type leftOut struct {
 	Agent  wire.AgentID `json:"agent"`
-	Reason string       `json:"reason"`         // not_finite, refuse_above or rule
-	Norm   *float64     `json:"norm,omitempty"` // nil where it is none
+	Reason string       `json:"reason"`         // reason: not_finite, refuse_above or rule
+	Norm   *float64     `json:"norm,omitempty"` // norm of the update; nil if it is not finite
 }
 
-// clipped is an update of which a part counts.
+// clipped is an update whose norm was clipped.
 type clipped struct {
 	Agent  wire.AgentID `json:"agent"`
-	Reason string       `json:"reason"` // clip, clip_above or radius
-	// Norm is that of the update, or, of the radius, its distance from the last aggregate; Counted is what counts of
-	// it.
+	Reason string       `json:"reason"` // reason: clip, clip_above or radius
+	// Norm is the norm of the update; for the reason radius, its distance from the previous aggregate. ClippedNorm is
+	// the norm after clipping.
 	Norm        float64 `json:"norm"`
 	ClippedNorm float64 `json:"counted"`
 }
 
-// Run folds the updates. The error is that of a file or of flags that cannot be, or [rule.ErrTooFewUpdates].
+// Run aggregates the updates and prints the result. It returns an error for an invalid file or flag, or
+// [rule.ErrTooFewUpdates].
 func Run(o Options) error {
 	f, err := read(o.Updates)
 	if err == nil {
@@ -82,7 +83,7 @@ func Run(o Options) error {
 	return err
 }
 
-// validate checks the flags, and what of them does not go with the file.
+// validate checks the flags, and their compatibility with the file.
 func (o *Options) validate(f *foldInput) error {
 	var k spec.ProblemList
 	k.AddSectionErrors("", o.Rule.Validate())
@@ -100,7 +101,7 @@ func (o *Options) validate(f *foldInput) error {
 	return k.Err()
 }
 
-// fold makes the aggregate as a coordinator does, in float64.
+// fold aggregates the updates as a coordinator does, in float64.
 func (f *foldInput) fold(o *Options) (*result, error) {
 	r := &result{Rule: o.Rule.Rule, Aggregate: []float64{}, LeftOut: []leftOut{}, Clipped: []clipped{}}
 	rows := map[wire.AgentID][]float64{}
@@ -132,7 +133,7 @@ func (f *foldInput) fold(o *Options) (*result, error) {
 	return r, r.finish(o, f, &set, b.KeptContributions)
 }
 
-// finish folds the set.
+// finish applies the aggregation rule to the set.
 func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], of []round.Contribution) error {
 	by := rule.New[float64](o.Rule)
 	set.RuleState = rule.NewState(by, f.length)
@@ -172,7 +173,6 @@ func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], 
 	return nil
 }
 
-// print writes it for a person.
 func (r *result) print(w io.Writer) {
 	if r.Abandoned == "" {
 		fmt.Fprintf(w, "%s of %d draws: %v\n", r.Rule, r.Draws, r.Aggregate)
@@ -189,7 +189,6 @@ func (r *result) print(w io.Writer) {
 	}
 }
 
-// read reads the file.
 func read(path string) (*foldInput, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// five are updates with the norms 1, 1, 2, 100 and NaN.
+// five contains five updates with norms 1, 1, 2, 100 and NaN.
 const five = `{"updates": [
 	{"agent": "a", "values": [1, 0]}, {"agent": "b", "values": [0, 1], "times": 2}, {"agent": "c", "values": [2, 0]},
 	{"agent": "d \"NaN\"", "values": [0, -100]}, {"agent": "e", "values": [0.5, NaN]},
@@ -32,12 +32,12 @@ func run(t *testing.T, text string, c rule.Config, asJSON bool) (string, error) 
 	return out.String(), err
 }
 
-// TestFold: of five updates, one of which was drawn twice, and a sixth that is not finite.
+// TestFold aggregates five updates (one drawn twice) and a sixth that is not finite.
 func TestFold(t *testing.T) {
 	for _, tt := range []struct {
 		c         rule.Config
 		aggregate []float64
-		left      string // agents and reasons
+		left      string // expected agents and reasons
 		clipped   string
 	}{
 		{rule.Config{Rule: rule.Mean}, []float64{4. / 6, -97. / 6}, "e not_finite", ""},
@@ -49,7 +49,7 @@ func TestFold(t *testing.T) {
 			"e not_finite", fmt.Sprintf(`c clip 2 1 d "NaN" clip 100 1 f clip %v 1`, math.Sqrt2)},
 		{rule.Config{Rule: rule.Median}, []float64{0.5, 0.5}, "e not_finite", ""},
 		{rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},
-		// b, drawn twice: 0 and the next two of 1, 2, 5 and 101²
+		// b is drawn twice: squared distances 0, and the next two of 1, 2, 5 and 101²
 		{rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}, []float64{0, 1},
 			`a rule c rule d "NaN" rule e not_finite f rule`, ""},
 		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float64{4. / 6, 1. / 6}, "e not_finite",
@@ -89,7 +89,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestState: centred clipping begins at the state of the file.
+// TestState checks that centred clipping begins at the state in the file.
 func TestState(t *testing.T) {
 	text, err := run(t, `{"updates": [{"agent": "a", "values": [5]}], "state": [2]}`,
 		rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}, false)
@@ -99,7 +99,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestTooFew: the answer is that the round would be abandoned.
+// TestTooFew checks that the result reports an abandoned round.
 func TestTooFew(t *testing.T) {
 	text, err := run(t, five, rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 2}, true)
 	if want := "too few updates for the rule krum: 6 draws, want at least 7"; fmt.Sprint(err) != want ||

@@ -1,3 +1,4 @@
-// Package launch starts federations of the real programs on this machine: as processes, and with package daemons in
-// this process. It writes the directory of a federation, finds free ports, waits for services and collects logs.
+// Package launch runs federations of the real programs on the local machine. It writes the configuration files, finds
+// free ports, starts processes, waits for services and collects logs. Its subpackage daemons runs the programs inside
+// the current process.
 package launch

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Group is the members of a federation that run together: processes, and functions in this process. Its context ends
-// with the first member that ends, or with the caller's context. Start, Go and Stop are called by one goroutine.
+// Group is a set of members of a federation that run together: processes, and functions in this process. Its context
+// ends when the first member ends, or with the caller's context. Start, Go and Stop must be called by one goroutine.
 type Group struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -38,7 +38,7 @@ func (g *Group) Go(name string, run func(context.Context) error) {
 	})
 }
 
-// Start starts a process. It continues until Stop, also when the context of the group has ended.
+// Start starts a process. It runs until Stop, even after the context of the group has ended.
 func (g *Group) Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	p, err := Start(cmd, o)
 	if err != nil {
@@ -52,8 +52,8 @@ func (g *Group) Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	return p, nil
 }
 
-// Stop ends the context of the group, kills the processes that still run, and waits for all members. The caller
-// terminates processes before, where they are to end in order.
+// Stop ends the context of the group, kills the processes that still run, and waits for all members. To end processes
+// in order, the caller must terminate them before.
 func (g *Group) Stop() {
 	g.cancel(nil)
 	for _, p := range g.processes {

@@ -4,8 +4,8 @@ package launch
 
 import "os/exec"
 
-// setOwnGroup does nothing: only Unix has process groups.
+// setOwnGroup does nothing, because this operating system has no process groups.
 func setOwnGroup(*exec.Cmd) {}
 
-// killGroup kills the program only.
+// killGroup kills the process. Children of the process are not killed on this operating system.
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

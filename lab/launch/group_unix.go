@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// setOwnGroup gives a program its own process group, so that it does not receive the signals of the terminal.
+// setOwnGroup makes the command run in its own process group, so that Ctrl-C in the terminal does not end it.
 func setOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills a program and its children.
-func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // they may have ended
+// killGroup kills the process and all its children in the same process group. It does nothing if they have ended.
+func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mosquittoTimeout is how long Mosquitto may take to start: it reads the rules of n users in a time that grows with n².
+// mosquittoTimeout is the timeout for the start of Mosquitto, which takes a time of O(n²) to load the rules of n users.
 const mosquittoTimeout = 2 * time.Minute
 
 // WriteMosquittoConf writes mosquitto.conf to dir. It replaces the directories that we ship in conf with dir, and the
@@ -39,7 +39,7 @@ func WriteMosquittoConf(conf []byte, dir, address string) error {
 		line = strings.Replace(line, "/etc/mosquitto/", dir+"/", 1)
 		text.WriteString(strings.Replace(line, "/var/lib/mosquitto/", dir+"/", 1))
 	}
-	fmt.Fprintln(&text, "\nuser", me.Username) // root would become a user who cannot read dir
+	fmt.Fprintln(&text, "\nuser", me.Username) // otherwise Mosquitto switches from root to a user who cannot read dir
 	return os.WriteFile(filepath.Join(dir, "mosquitto.conf"), text.Bytes(), 0o600)
 }
 
@@ -89,8 +89,8 @@ func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(use
 	return WriteMosquittoPasswords(dir, passwords)
 }
 
-// MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir. It may have maxOpenFiles open
-// files, or with 0 as many as the system allows: the 1,024 of a login are too few for a thousand clients.
+// MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir. maxOpenFiles is its limit of open
+// files; 0 means the system's maximum. The 1,024 files of a login are too few for a thousand clients.
 func MosquittoCommand(program, dir string, maxOpenFiles int) *exec.Cmd {
 	limit := "$(ulimit -H -n)"
 	if maxOpenFiles > 0 {

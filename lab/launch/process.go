@@ -19,13 +19,13 @@ import (
 // stopTimeout is the time that Terminate gives a program to end.
 const stopTimeout = 20 * time.Second
 
-// Options change how Start runs a program.
+// Options are options of Start.
 type Options struct {
-	Name     string            // in errors; by default the command line
+	Name     string            // name in errors; by default the command line
 	LogFile  string            // file to which the log is appended; by default the log stays in memory
 	OnLine   func(line string) // called with each line of a log in memory; may be nil
-	MaxLines int               // the newest lines of a log in memory that are kept; 0 = all
-	OwnGroup bool              // run in a new process group, without the signals of the terminal
+	MaxLines int               // number of newest lines that a log in memory keeps; 0 means all
+	OwnGroup bool              // run in a new process group, which receives no signals of the terminal
 }
 
 // Process is a program that was started.
@@ -35,7 +35,7 @@ type Process struct {
 	Ended chan struct{} // closed after the program has ended and its log is complete
 
 	options Options
-	err     error // of Cmd.Wait
+	err     error // result of Cmd.Wait
 
 	mu        sync.Mutex
 	lines     []string
@@ -62,12 +62,12 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", p.Name, err), log.Close(), output.Close())
 	}
-	_ = output.Close() // the program has its own copy
+	_ = output.Close() // the program has its own copy of the file descriptor
 	go func() {
 		defer close(p.Ended)
 		p.follow(log)
 		p.err = cmd.Wait()
-		_ = log.Close() // all of it is read
+		_ = log.Close() // the log has been read completely
 	}()
 	return p, nil
 }
@@ -138,14 +138,14 @@ func (p *Process) AwaitLine(ctx context.Context, from int, match func(line strin
 		select {
 		case <-added:
 		case <-p.Ended:
-			ended = true // its last lines may be new
+			ended = true // the last lines may be unread
 		case <-ctx.Done():
 			return "", from, fmt.Errorf("%s: %w while waiting for a line of the log", p.Name, context.Cause(ctx))
 		}
 	}
 }
 
-// endError returns an error that has the end of the log. The program must have ended.
+// endError returns an error with the last lines of the log. The program must have ended.
 func (p *Process) endError() error {
 	log := p.Log()
 	return fmt.Errorf("%s ended:\n%s\n%s", p.Name, log[max(0, len(log)-2000):], p.Cmd.ProcessState)
@@ -163,9 +163,9 @@ func (p *Process) Wait(ctx context.Context) error {
 	return p.err
 }
 
-// Terminate asks the program to end. It kills the program if that takes too long, and returns an error.
+// Terminate asks the program to end. If the timeout expires, it kills the program and returns an error.
 func (p *Process) Terminate() error {
-	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil { // it has ended, or the system has no signals
+	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil { // the program has ended, or the system has no signals
 		_ = p.Cmd.Process.Kill()
 	}
 	select {
@@ -177,8 +177,8 @@ func (p *Process) Terminate() error {
 	}
 }
 
-// Kill ends the program as a power cut would, together with its own process group if it has one. It returns after the
-// program has ended. It may be called again.
+// Kill kills the program and, if it has its own process group, the group. It returns after the program has ended, and
+// may be called repeatedly.
 func (p *Process) Kill() {
 	select {
 	case <-p.Ended:
@@ -188,13 +188,13 @@ func (p *Process) Kill() {
 	if p.options.OwnGroup {
 		killGroup(p.Cmd)
 	} else {
-		_ = p.Cmd.Process.Kill() // it may have ended
+		_ = p.Cmd.Process.Kill() // the program may have ended already
 	}
 	<-p.Ended
 }
 
-// KeepRunning starts a program, and starts it again after each end, pause later. The function that it returns
-// terminates the program. onError is called if the program cannot be started again, or does not stop.
+// KeepRunning starts a program, and restarts it after each end, with a pause. The returned function stop terminates the
+// program. onError is called if the program cannot be restarted or does not stop.
 func KeepRunning(pause time.Duration, start func() (*Process, error), onError func(error)) (stop func(), err error) {
 	p, err := start()
 	if err != nil {
@@ -203,7 +203,7 @@ func KeepRunning(pause time.Duration, start func() (*Process, error), onError fu
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		var err error // its own: the caller's is set by the return below
+		var err error // local, since the return below sets the caller's err
 		for err == nil {
 			select {
 			case <-ctx.Done():

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestKeepRunning starts a program that ends at once, waits until it was started three times, and stops it.
+// TestKeepRunning checks that a program that ends at once is restarted at least twice and can then be stopped.
 func TestKeepRunning(t *testing.T) {
 	program, err := exec.LookPath("true")
 	if err != nil {
@@ -15,7 +15,7 @@ func TestKeepRunning(t *testing.T) {
 	stop, err := KeepRunning(0, func() (*Process, error) {
 		select {
 		case started <- struct{}{}:
-		default: // the test does not wait for this start
+		default: // The test ignores all further starts.
 		}
 		return Start(exec.Command(program), Options{})
 	}, func(err error) { t.Error(err) })

@@ -8,21 +8,23 @@ import (
 	"time"
 )
 
-// Memory returns a line of a file in /proc/PID in bytes, such as VmHWM of status or Pss of smaps_rollup. It returns
-// 0 without such a line. In Pss, a page that n processes share counts for 1/n.
+// Memory returns a value from the file /proc/PID/FILE in bytes, such as VmHWM from status or Pss from smaps_rollup. It
+// returns 0 if the line does not exist.
 func Memory(pid int, file, line string) int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)) // a process that has ended has no memory
+	// Ignore the error, because a process that has ended uses no memory.
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	_, after, _ := strings.Cut("\n"+string(text), "\n"+line+":")
 	kB := 0
 	_, _ = fmt.Sscan(after, &kB)
 	return kB << 10
 }
 
-// CPUTime returns the processor time of all threads of a process, in Linux's ticks of 10 ms. It returns 0 for an
-// unknown process.
+// CPUTime returns the CPU time of all threads of a process. The resolution is one Linux clock tick (10 ms). It returns
+// 0 for an unknown process.
 func CPUTime(pid int) time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])) // after the name of the program
+	// Skip the program name, which may contain spaces.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0
 	}
@@ -31,7 +33,7 @@ func CPUTime(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// OpenFiles returns the number of open files of a process. It returns 0 for an unknown process.
+// OpenFiles returns the number of open file descriptors of a process. It returns 0 for an unknown process.
 func OpenFiles(pid int) int {
 	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return len(open)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Until polls ok until it returns true. The pause after the n-th call is n times the duration of that call, so that
-// calls that start programs do not keep a core busy, and at most a second. After the timeout ok is called once more.
+// Until polls ok until it returns true. The pause after the n-th call is n times the duration of that call, at most a
+// second, so that slow calls do not keep a core busy. After the timeout ok is called once more.
 func Until(ctx context.Context, timeout time.Duration, ok func() bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no success after %s", timeout))
 	defer cancel()
@@ -57,7 +57,7 @@ func FreeAddresses(n int) ([]string, error) {
 	for tries := 0; len(all) < n; tries++ {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+draw.IntN(20_000)))
 		if err == nil {
-			defer l.Close() // after all addresses are found, so that they differ
+			defer l.Close() // after the loop, so that the addresses differ
 			all = append(all, l.Addr().String())
 		} else if tries > 100+10*n {
 			return nil, fmt.Errorf("no free port: %w", err)
@@ -66,7 +66,8 @@ func FreeAddresses(n int) ([]string, error) {
 	return all, nil
 }
 
-// FindProgram returns the path of a program. Debian installs daemons in /usr/sbin, which users often lack in PATH.
+// FindProgram returns the path of a program. It also searches /usr/sbin, where Debian installs daemons and which is
+// often missing in PATH.
 func FindProgram(name string) (string, error) {
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {

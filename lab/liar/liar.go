@@ -1,4 +1,4 @@
-// Package liar makes an agent send what is not true, for tests and the laboratory: a decorator around its trainer, as
+// Package liar makes an agent send false data, for tests and the laboratory. It is a decorator of a trainer, like
 // package slow.
 package liar
 
@@ -18,23 +18,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Lie is what an agent makes of the truth; what is nil or 0 stays true.
+// Lie describes the false data that an agent sends. Fields that are nil or 0 leave the data unchanged.
 type Lie struct {
-	ChangeUpdate func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
-	FlipsLabels  bool                              // it learns from false targets
+	ChangeUpdate func(v []float32, rng *rand.Rand) // changes the update Δ_k, or the gradient g_k, in place
+	FlipsLabels  bool                              // whether it trains on false targets
 
 	ChangeMoments func(v []float64) // changes [n, means, sums of squared deviations] in place
-	Rows          uint64            // that it says it has
-	// changes what its neighbours hear, in place; what they say changes nothing of its own
+	Rows          uint64            // reported number of rows; 0 means the true number
+	// ChangeSnapshot changes the snapshots for the neighbours in place. The agent ignores its neighbours' snapshots.
 	ChangeSnapshot func(x []float32)
 }
 
-// lies is the table of the lies that have a name.
+// lies contains the named lies; attacks of package attack are further ones.
 var lies = map[string]Lie{
 	"max":     {ChangeUpdate: withoutRand(setAllElements(math.MaxFloat32))},
 	"nan":     {ChangeUpdate: withoutRand(setAllElements(float32(math.NaN())))},
 	"moments": {ChangeMoments: func(v []float64) { moments(v, 1e6, 0) }, ChangeUpdate: withoutRand(setAllElements(0))},
-	// A billion rows with no mean, and nothing learned from them.
+	// The lies "mix …" change only the snapshots for neighbours.
 	"mix 5":    {ChangeSnapshot: setAllElements(5)},
 	"mix flip": {ChangeSnapshot: scaleAllElements(-1)},
 	"mix 1e30": {ChangeSnapshot: setAllElements(1e30)},
@@ -42,7 +42,7 @@ var lies = map[string]Lie{
 		ChangeUpdate: withoutRand(setAllElements(0))},
 }
 
-// Parse returns the lie of that name: one of the table, or an attack of package attack that takes no word of others.
+// Parse returns the lie with this name: an entry of lies, or an attack of package attack that does not collude.
 func Parse(name string) (Lie, error) {
 	if l, known := lies[name]; known {
 		return l, nil
@@ -57,7 +57,7 @@ func Parse(name string) (Lie, error) {
 	return Lie{ChangeUpdate: func(v []float32, rng *rand.Rand) { attack.CorruptUpdate(a, v, rng) }}, nil
 }
 
-// Names returns the names of all lies, sorted; those with a number take others, too.
+// Names returns the sorted names of all lies. Numbers in them are defaults.
 func Names() []string {
 	names := slices.Collect(maps.Keys(lies))
 	for _, name := range attack.Names() {
@@ -89,7 +89,7 @@ func scaleAllElements(x float32) func([]float32) {
 	}
 }
 
-// moments makes v the moments of as many rows whose columns all have the same mean and variance.
+// moments sets v to moments of columns that all have the same mean and variance, without changing the number of rows.
 func moments(v []float64, mean, variance float64) {
 	columns := (len(v) - 1) / 2
 	for j := range columns {
@@ -97,7 +97,7 @@ func moments(v []float64, mean, variance float64) {
 	}
 }
 
-// Trainer works as another one, and lies about it.
+// Trainer is a trainer that reports false results of another trainer.
 type Trainer struct {
 	training.Trainer
 	Lie
@@ -137,8 +137,8 @@ func (l Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	return alteredBlock{b, func(v []float32) { l.ChangeUpdate(v, j.Rand) }}, nil
 }
 
-// twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a
-// block is training.TracedBlock.
+// twoFacedBlock takes local steps on its own parameters and sends false ones to its neighbours. It does not implement
+// training.TracedBlock.
 type twoFacedBlock struct {
 	training.LocalStepBlock
 	lie func(x []float32)
@@ -149,26 +149,25 @@ type twoFacedBlock struct {
 func (b *twoFacedBlock) TakeSteps(x []float32, first, last uint64) error {
 	copy(x, b.own)
 	err := b.LocalStepBlock.TakeSteps(x, first, last)
-	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
+	if err == nil && !slices.Equal(x, b.own) { // after local steps x is the snapshot for the neighbours
 		copy(b.own, x)
 		b.lie(x)
 	}
 	return err
 }
 
-// OutcomeFrom implements training.LocalStepBlock.
+// OutcomeFromBase implements training.LocalStepBlock.
 func (b *twoFacedBlock) OutcomeFromBase(base, _ []float32) (task.LocalOutcome[float32], error) {
 	return b.LocalStepBlock.OutcomeFromBase(base, b.own)
 }
 
-// alteredBlock is the local steps of a block whose outcome is changed. It hides whether a block is
-// training.TracedBlock.
+// alteredBlock is a block whose outcome is changed. It does not implement training.TracedBlock.
 type alteredBlock struct {
 	training.LocalStepBlock
 	change func(v []float32)
 }
 
-// OutcomeFrom implements training.LocalStepBlock.
+// OutcomeFromBase implements training.LocalStepBlock.
 func (b alteredBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.LocalStepBlock.OutcomeFromBase(base, x)
 	if err == nil {

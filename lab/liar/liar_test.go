@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A liar is a trainer as any other, whatever it says.
+// TestSuite checks that a trainer that sends false data passes the conformance suite of trainers.
 func TestSuite(t *testing.T) {
 	for _, name := range liar.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// honest is a trainer whose update is 1, 2, and whose moments are of four rows.
+// honest is a trainer that returns the update (1, 2) and the moments of four rows.
 type honest struct{ training.LocalTrainer }
 
 func (honest) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
@@ -48,7 +48,7 @@ func (honestBlock) OutcomeFromBase([]float32, []float32) (task.LocalOutcome[floa
 	return task.LocalOutcome[float32]{UpdateVector: []float32{1, 2}}, nil
 }
 
-// The lies are what their names say.
+// TestLies checks the false data that an agent sends for each lie.
 func TestLies(t *testing.T) {
 	nan := float32(math.NaN())
 	truth := []float64{4, 6, 8, 20, 30}
@@ -86,7 +86,8 @@ func TestLies(t *testing.T) {
 			t.Errorf("%s: update %v, moments %v, %d rows, %v; want %+v", name, out.UpdateVector, v, rows, err, want)
 		}
 	}
-	for _, other := range []string{"truth", "alie"} { // an agent hears nothing of what others send
+	// A colluding attack requires the updates of other agents, so Parse must refuse it.
+	for _, other := range []string{"truth", "alie"} {
 		if _, err := liar.Parse(other); err == nil {
 			t.Errorf("%s is a lie", other)
 		}

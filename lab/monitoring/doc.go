@@ -1,3 +1,3 @@
-// Package monitoring checks the dashboards and rules that we ship: by the
-// metrics that the programs export, and with a live Prometheus.
+// Package monitoring checks the shipped Grafana dashboards and Prometheus rules. It compares them with the metrics that
+// the programs export, and runs their queries on a running Prometheus.
 package monitoring

@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Dashboard is what of a Grafana dashboard is checked.
+// Dashboard contains the checked parts of a Grafana dashboard.
 type Dashboard struct {
 	File          string `json:"-"`
 	UID           string `json:"uid"`
@@ -26,7 +26,7 @@ type Dashboard struct {
 	Panels []Panel `json:"panels"`
 }
 
-// Variable is one that the person chooses.
+// Variable is a dashboard variable, whose value the user selects.
 type Variable struct {
 	Name       string      `json:"name"`
 	Type       string      `json:"type"`
@@ -38,7 +38,7 @@ type datasource struct {
 	UID string `json:"uid"`
 }
 
-// Panel is one of a dashboard, or a row's title.
+// Panel is a panel of a dashboard, or the title of a row.
 type Panel struct {
 	ID          int         `json:"id"`
 	Type        string      `json:"type"`
@@ -74,7 +74,7 @@ type Rule struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// Dashboards reads those in a folder of files.
+// Dashboards reads the dashboards in a folder.
 func Dashboards(files fs.FS) ([]Dashboard, error) {
 	var all []Dashboard
 	err := eachFile(files, "grafana/dashboards/*.json", func(name string, text []byte) error {
@@ -86,7 +86,7 @@ func Dashboards(files fs.FS) ([]Dashboard, error) {
 	return all, err
 }
 
-// Rules reads those in a folder of files.
+// Rules reads the rules in a folder.
 func Rules(files fs.FS) ([]Rule, error) {
 	var all []Rule
 	err := eachFile(files, "rules/*.yml", func(_ string, text []byte) error {

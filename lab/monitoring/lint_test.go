@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// mostPanels is how many a dashboard may have.
+// mostPanels is the maximum number of panels in a dashboard.
 const mostPanels = 20
 
-// gridColumns is the number of columns of a dashboard.
+// gridColumns is the width of a dashboard in columns.
 const gridColumns = 24
 
-// lintDashboards returns what is wrong with dashboards, one by one and together.
+// lintDashboards returns the problems found in the dashboards.
 func lintDashboards(all []Dashboard, known knownMetrics, files fs.FS) []string {
 	var wrong []string
 	uids := map[string]string{}
@@ -136,8 +136,7 @@ func lintPanel(p *Panel, known knownMetrics, say func(string, ...any)) {
 	}
 }
 
-// lintRules returns what is wrong with rules that promtool does not see.
-// tests is the text of their tests.
+// lintRules returns problems of rules that promtool does not detect. tests is the text of the rules' tests.
 func lintRules(all []Rule, known knownMetrics, files fs.FS, tests string) []string {
 	var wrong []string
 	seen := map[string]bool{}
@@ -170,7 +169,7 @@ func lintRules(all []Rule, known knownMetrics, files fs.FS, tests string) []stri
 			say("needs a test in which it fires, and one in which it does not")
 		}
 	}
-	names, _ := fs.Glob(files, "runbooks/*.md") // the pattern is good
+	names, _ := fs.Glob(files, "runbooks/*.md") // Glob fails only for an invalid pattern.
 	for _, name := range names {
 		if !pages[name] {
 			wrong = append(wrong, name+" is the page of no alert")
@@ -179,7 +178,7 @@ func lintRules(all []Rule, known knownMetrics, files fs.FS, tests string) []stri
 	return wrong
 }
 
-// runbook is the file of an alert's page, from its address.
+// runbook returns the path of an alert's runbook from its URL.
 func runbook(url string) string {
 	_, rest, _ := strings.Cut(url, "/packaging/monitoring/")
 	return rest

@@ -11,13 +11,12 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// knownMetrics are those that may be asked for: for each its labels, and for each
-// label its values; nil values are open.
+// knownMetrics maps each metric to its labels, and each label to its possible values; nil means any value.
 type knownMetrics map[string]map[string][]string
 
-// known returns what the programs export, from the table of docs/METRICS.md,
-// which a test of package metrics holds against the registries; what every
-// process has, from a registry; and what Prometheus itself makes.
+// known returns the metrics that queries may use: the metrics in the table of docs/METRICS.md, the standard metrics of
+// a process, and the metrics that Prometheus itself creates. A test of package metrics compares the table with the
+// registries.
 func known(table string, rules []Rule) (knownMetrics, error) {
 	m := knownMetrics{"up": {}}
 	row := regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (counter|gauge|histogram) \\| ([^|]*) \\|")
@@ -65,7 +64,7 @@ func (m knownMetrics) add(name string, histogram bool, labels map[string][]strin
 	}
 }
 
-// lint looks for metrics, labels and values that nobody exports.
+// lint reports each metric, label and label value in an expression that no program exports.
 func (m knownMetrics) lint(expr string, say func(format string, args ...any)) {
 	all := selectors(expr)
 	if len(all) == 0 {
@@ -87,7 +86,7 @@ func (m knownMetrics) lint(expr string, say func(format string, args ...any)) {
 	}
 }
 
-// named returns the metrics that a selector chooses.
+// named returns the names of all known metrics that match a selector.
 func (m knownMetrics) named(s selector) []string {
 	if _, ok := m[s.metric]; ok {
 		return []string{s.metric}

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Prometheus is one that runs.
+// Prometheus is a client of a running Prometheus.
 type Prometheus struct{ URL string }
 
-// Sample is a series with its value of now.
+// Sample is a series with its current value.
 type Sample struct {
 	Labels map[string]string
 	Value  float64
 }
 
-// Query asks for what is now. A scalar is a sample without labels.
+// Query evaluates an expression at the current time. A scalar is returned as a sample without labels.
 func (p Prometheus) Query(ctx context.Context, expr string) ([]Sample, error) {
 	var data struct {
 		ResultType string
@@ -47,7 +47,7 @@ func (p Prometheus) Query(ctx context.Context, expr string) ([]Sample, error) {
 	return all, err
 }
 
-// value reads the number of Prometheus' pair of a time and a number as text.
+// value returns the number of Prometheus' pair [time, "number"].
 func value(v [2]any) float64 {
 	text, _ := v[1].(string)
 	x, err := strconv.ParseFloat(text, 64)
@@ -57,7 +57,7 @@ func value(v [2]any) float64 {
 	return x
 }
 
-// Get asks Prometheus' API, and puts the answer's data into data.
+// Get requests a path of Prometheus' API, and decodes the answer's data into data.
 func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
 	if err != nil {
@@ -81,22 +81,23 @@ func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 	return json.Unmarshal(answer.Data, data)
 }
 
-// VariableValues is what a person has chosen in a dashboard.
+// VariableValues are the selected values of a dashboard's variables.
 type VariableValues struct {
 	Job, Instance string
-	Rate          time.Duration // for $__rate_interval
-	// MissingMetrics, if set, are metrics that have no data yet: queries with this text are not asked.
+	Rate          time.Duration // value of $__rate_interval
+	// MissingMetrics is text that identifies metrics without data yet. Queries that contain it are skipped; "" skips
+	// none.
 	MissingMetrics string
 }
 
-// fill puts the choice into an expression, as Grafana does.
+// fill replaces variables in an expression by their values, as Grafana does.
 func (c VariableValues) fill(expr string) string {
 	return strings.NewReplacer("$job", c.Job, "$instance", c.Instance,
 		"$__rate_interval", c.Rate.String()).Replace(expr)
 }
 
-// CheckDashboard asks every query of a dashboard, and returns those that fail,
-// are empty, or have a value that is no number.
+// CheckDashboard runs every query of a dashboard. It returns the number of queries, and the problems of queries that
+// fail, are empty or return NaN.
 func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c VariableValues) (asked int, wrong []string) {
 	for _, panel := range d.Panels {
 		for _, t := range panel.Targets {
@@ -113,8 +114,8 @@ func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Variable
 	return asked, wrong
 }
 
-// CheckRules asks for every selection in a rule, which must have data, and
-// for the whole: a recording rule must have data, an alert must not fire.
+// CheckRules checks that every selector and every recording rule has data, and that no alert fires. It returns the
+// number of queries and the problems.
 func (p Prometheus) CheckRules(ctx context.Context, all []Rule) (asked int, wrong []string) {
 	for _, r := range all {
 		for _, s := range selectors(r.Expr) {
@@ -139,7 +140,7 @@ func (p Prometheus) CheckRules(ctx context.Context, all []Rule) (asked int, wron
 	return asked, wrong
 }
 
-// hasData returns what is wrong with the answer to an expression.
+// hasData returns the problem with the result of an expression, or "" if it has data.
 func (p Prometheus) hasData(ctx context.Context, expr string) string {
 	all, err := p.Query(ctx, expr)
 	switch {

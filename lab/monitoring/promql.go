@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// selector is a selection of series in an expression.
+// selector is a series selector in a PromQL expression, such as up{job="a"}[5m].
 type selector struct {
-	metric      string // empty if only matchers choose
+	metric      string // name of the metric; empty if the selector has only matchers
 	matchers    []matcher
-	rangeWindow string // the range, such as [5m]; empty for an instant
-	function    string // that is applied to it at once, such as rate
+	rangeWindow string // range such as [5m]; empty for an instant vector
+	function    string // function that is applied directly to the selector, such as rate
 }
 
-// text is the selector as it stands in an expression, without a range.
+// text returns the selector in PromQL syntax, without the range.
 func (s selector) text() string {
 	parts := make([]string, len(s.matchers))
 	for i, m := range s.matchers {
@@ -25,7 +25,7 @@ func (s selector) text() string {
 
 type matcher struct{ label, op, value string }
 
-// Names in an expression that are no metrics.
+// Identifiers in a PromQL expression that are not names of metrics.
 var (
 	operators   = []string{"and", "or", "unless", "bool", "offset", "atan2", "inf", "nan", "Inf", "NaN"}
 	groupings   = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}
@@ -40,8 +40,8 @@ var (
 	matcherForm = regexp.MustCompile(`^\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(,|\})`)
 )
 
-// selectors finds the selections in an expression. It is no parser: promtool
-// and Prometheus say whether an expression is one.
+// selectors returns the series selectors in a PromQL expression. It does not validate the syntax, because other tests
+// run promtool and Prometheus on all expressions.
 func selectors(expr string) []selector {
 	var all []selector
 	function := ""
@@ -83,13 +83,15 @@ func selectors(expr string) []selector {
 	return all
 }
 
-// matchersOf takes the matchers and the range off an expression that goes on with them.
+// matchersOf parses the label matchers and the range at the start of expr, and adds them to selector s. It also returns
+// the rest of expr.
 func matchersOf(s selector, expr string) (selector, string) {
 	if strings.HasPrefix(expr, "{") {
 		expr = expr[1:]
 		for {
 			m := matcherForm.FindStringSubmatch(expr)
-			if m == nil { // none, or one that only a parser could tell what is wrong with
+			// No matcher follows. Syntax errors are not reported here, because promtool reports them.
+			if m == nil {
 				_, expr, _ = strings.Cut(expr, "}")
 				break
 			}

@@ -43,7 +43,7 @@ func load(t *testing.T) (s shipped) {
 	return s
 }
 
-// TestDashboards lints the six that we ship.
+// TestDashboards lints the six dashboards that we ship.
 func TestDashboards(t *testing.T) {
 	s := load(t)
 	if len(s.dashboards) != 6 {
@@ -62,8 +62,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestLintIsRed breaks the shipped dashboards and rules in every way that is
-// looked for.
+// TestLintIsRed checks that the linter detects each kind of problem. It modifies copies of the shipped dashboards and
+// rules.
 func TestLintIsRed(t *testing.T) {
 	first := func(d *Dashboard) *Panel { return &d.Panels[1] }
 	for want, damage := range map[string]func(d *Dashboard){
@@ -138,8 +138,7 @@ func expect(t *testing.T, want string, wrong []string) {
 	}
 }
 
-// TestProvisioning: the data source that the dashboards choose at first is the
-// one that is provided.
+// TestProvisioning checks that the default data source of the dashboards is the one that the provisioning file creates.
 func TestProvisioning(t *testing.T) {
 	source, err := monitoring.Files.ReadFile("grafana/provisioning/datasources/fedmesh.yml")
 	if err != nil {
@@ -155,8 +154,7 @@ func TestProvisioning(t *testing.T) {
 	}
 }
 
-// TestPromtool lets Prometheus' own tool read the configuration and the rules,
-// and run the rules' tests.
+// TestPromtool checks the configuration and the rules with promtool, and runs the rules' tests.
 func TestPromtool(t *testing.T) {
 	if testing.Short() {
 		t.Skip("promtool is a process")
@@ -178,8 +176,8 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// TestPrometheusIsNotSteered: as shipped, each list of targets that Prometheus asks for has addresses of the
-// coordinator alone.
+// TestPrometheusIsNotSteered checks that all scrape addresses in the shipped configuration belong to the coordinator,
+// so that agents cannot make Prometheus scrape other hosts.
 func TestPrometheusIsNotSteered(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(folder, "prometheus.yml"))
 	if err != nil {
@@ -199,7 +197,7 @@ func TestPrometheusIsNotSteered(t *testing.T) {
 	}
 }
 
-// grafanaTypes lets tsc hold the dashboards in a folder against Grafana's types.
+// grafanaTypes checks the dashboards in a folder against Grafana's TypeScript types with tsc.
 func grafanaTypes(t *testing.T, dir string) (string, error) {
 	t.Helper()
 	tools, err := filepath.Abs("../../tools/grafana")
@@ -217,8 +215,8 @@ func grafanaTypes(t *testing.T, dir string) (string, error) {
 	return string(out), err
 }
 
-// TestGrafanaTypes, and that a misspelt property and a value that is none of an
-// enumeration are found.
+// TestGrafanaTypes checks the shipped dashboards, and that a misspelt property and an invalid enumeration value are
+// detected.
 func TestGrafanaTypes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the TypeScript compiler is a process")

@@ -1,5 +1,5 @@
-// Package npy writes and reads arrays in numpy's own file format (version 1.0, little-endian, C order), which is a
-// short header and the numbers as they are.
+// Package npy reads and writes arrays in numpy's .npy file format (version 1.0, little-endian, C order). A file
+// consists of a short header and the raw numbers.
 package npy
 
 import (
@@ -14,25 +14,27 @@ import (
 	"strings"
 )
 
-// Element is what an array is made of here. Files with other numbers can be read, and are converted.
+// Element lists the element types of arrays in memory. Read converts other numeric types in a file to the requested
+// element type.
 type Element interface {
 	float32 | float64 | int64 | uint8
 }
 
 const magic = "\x93NUMPY"
 
-// Write writes an array of that shape, row by row. It panics if the shape does not fit the data; the error is that of
-// w.
+// Write writes an array of the given shape in row-major order. It returns write errors of w, and panics if the shape
+// does not match the length of data.
 func Write[T Element](w io.Writer, data []T, shape ...int) error {
 	if n := size(shape); n != len(data) {
 		panic(fmt.Sprintf("npy: shape %v for %d numbers", shape, len(data)))
 	}
 	b := bufio.NewWriter(w)
 	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", describe(data), tuple(shape))
-	// the header's length is in two bytes, and all of it is a multiple of 64, with a line feed at its end
+	// The length of the header is stored in two bytes. The header ends with a line feed, and its total size is a
+	// multiple of 64 bytes.
 	const before = len(magic) + 4
 	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
-	_, _ = b.WriteString(magic + "\x01\x00") // an error stays in b
+	_, _ = b.WriteString(magic + "\x01\x00") // Ignore this error, because Flush reports it again.
 	_ = binary.Write(b, binary.LittleEndian, uint16(len(header)))
 	_, _ = b.WriteString(header)
 	_ = binary.Write(b, binary.LittleEndian, data)
@@ -72,21 +74,22 @@ func describe[T Element](data []T) string {
 	return "|u1"
 }
 
-// maxNumbers bounds what a header can claim, and maxDimensions its shape.
+// maxNumbers is the maximum number of elements that a header may declare. maxDimensions is the maximum length of the
+// shape.
 const (
-	maxNumbers    = 1<<31 - 1 // an int on every processor
+	maxNumbers    = 1<<31 - 1 // fits an int on every CPU architecture
 	maxDimensions = 8
 )
 
-// fields are those of a header, in any order.
+// Regular expressions for the fields of the header, which may appear in any order.
 var (
 	descrField = regexp.MustCompile(`['"]descr['"]\s*:\s*['"]([<>|=]?)([a-z][0-9]+)['"]`)
 	orderField = regexp.MustCompile(`['"]fortran_order['"]\s*:\s*(True|False)`)
 	shapeField = regexp.MustCompile(`['"]shape['"]\s*:\s*\(([0-9, ]*)\)`)
 )
 
-// Read reads an array of floats, integers or truth values, little-endian and in C order, and converts it. A shape () is
-// read as one number.
+// Read reads an array of floats, integers or booleans in C order and converts the elements to type T. An array with the
+// empty shape () is read as a single number.
 func Read[T Element](r io.Reader) (data []T, shape []int, err error) {
 	b := bufio.NewReader(r)
 	header, err := readHeader(b)
@@ -144,7 +147,8 @@ func readHeader(b *bufio.Reader) (string, error) {
 	return string(header), nil
 }
 
-// readNumbers reads in pieces, so that a header that claims too much claims no memory.
+// readNumbers reads n numbers in small pieces. A header that declares too many numbers therefore cannot make the reader
+// allocate excess memory.
 func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	decode, width := decoder(kind)
 	if decode == nil {
@@ -165,7 +169,7 @@ func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	return data, nil
 }
 
-// integerOrFloat is one or the other.
+// integerOrFloat describes a numeric type in a file.
 type integerOrFloat struct {
 	real  float64
 	whole int64

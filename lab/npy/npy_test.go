@@ -23,7 +23,7 @@ func written[T npy.Element](t *testing.T, data []T, shape ...int) []byte {
 	return b.Bytes()
 }
 
-// TestBytes holds the files against what numpy.save writes (numpy 2.1), byte by byte.
+// TestBytes checks that Write produces the same bytes as numpy.save (numpy 2.1).
 func TestBytes(t *testing.T) {
 	header := func(text string) string {
 		return "\x93NUMPY\x01\x00\x76\x00" + text + strings.Repeat(" ", 117-len(text)) + "\n"
@@ -78,7 +78,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestNumpy lets numpy read our file, and us read numpy's.
+// TestNumpy checks that numpy can read files from Write, and that Read can read files from numpy.
 func TestNumpy(t *testing.T) {
 	python := testkit.NumpyPython(t)
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func FuzzRead(f *testing.F) {
 	_ = npy.Write(&b, []float64{1, 2}, 2)
 	f.Add(b.Bytes())
 	f.Fuzz(func(_ *testing.T, file []byte) {
-		// must not panic, nor claim memory that the file does not hold
+		// Read must not panic, and must not allocate much more memory than the file contains.
 		_, _, _ = npy.Read[float64](bytes.NewReader(file))
 	})
 }

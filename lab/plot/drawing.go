@@ -18,26 +18,28 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Drawing fills a canvas.
+// Drawing is an image that can be drawn on a canvas.
 type Drawing interface{ Draw(c draw.Canvas) }
 
-// SVG writes a drawing of this size as SVG, on white. The error is that of w.
+// SVG writes drawing d to w as an SVG image of the given size with a white background. It returns only write errors of
+// w.
 func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
 	c := vgsvg.New(width, height)
 	d.Draw(draw.New(c))
 	var b bytes.Buffer
-	_, _ = c.WriteTo(&b) // to memory
+	_, _ = c.WriteTo(&b) // Writing to a buffer in memory cannot fail.
 	_, err := svgFontReplacer.WriteString(w, b.String())
 	return err
 }
 
-// svgFontReplacer makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark
-// pages.
+// svgFontReplacer adds alternative fonts of equal width for machines without Liberation Sans. It also adds a white
+// background, so that the image is readable on dark pages.
 var svgFontReplacer = strings.NewReplacer("font-family:Liberation Sans",
 	"font-family:Liberation Sans,Arial,Helvetica,sans-serif",
 	"<svg ", `<svg style="background:#fff" `)
 
-// PNG writes a drawing of this size as PNG, 144 dots an inch on white. The error is that of w.
+// PNG writes drawing d to w as a PNG image of the given size with 144 dpi and a white background. It returns only write
+// errors of w.
 func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
 	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))
 	d.Draw(draw.New(c))
@@ -45,7 +47,7 @@ func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
 	return err
 }
 
-// WriteFiles writes a drawing of this size as path.svg and path.png. A figure is validated first.
+// WriteFiles writes drawing d to the files path.svg and path.png. It returns an error if d is an invalid Figure.
 func WriteFiles(path string, d Drawing, width, height vg.Length) error {
 	if f, ok := d.(*Figure); ok {
 		if err := f.Validate(); err != nil {
@@ -62,7 +64,7 @@ func WriteFiles(path string, d Drawing, width, height vg.Length) error {
 	return nil
 }
 
-// The colours of pictures.
+// Colours of the text, lines and nodes.
 var (
 	ink   = color.NRGBA{R: 0x22, G: 0x2b, B: 0x36, A: 0xff}
 	faint = color.NRGBA{R: 0x6b, G: 0x77, B: 0x85, A: 0xff}
@@ -71,10 +73,11 @@ var (
 	slate = color.NRGBA{R: 0x8a, G: 0x9b, B: 0xae, A: 0xff}
 )
 
-// fonts are embedded, so that pictures are the same on every machine. They are parsed when first needed.
+// fonts returns the embedded Liberation fonts, so that images are identical on every machine. The fonts are parsed on
+// first use.
 var fonts = sync.OnceValue(func() *font.Cache { return font.NewCache(liberation.Collection()) })
 
-// centredTextStyle is a style of centred text.
+// centredTextStyle returns a style for centred text of the given size and colour.
 func centredTextStyle(size vg.Length, c color.Color) text.Style {
 	return text.Style{Color: c, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size),
 		XAlign: text.XCenter, YAlign: text.YCenter, Handler: text.Plain{Fonts: fonts()}}

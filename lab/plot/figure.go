@@ -13,45 +13,45 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Figure is one diagram.
+// Figure is a diagram with one or more curves and a legend.
 type Figure struct {
 	Title  string
 	X, Y   Axis
 	Curves []Curve
 }
 
-// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and a
-// band reaches no further below its curve than above it. Symmetric intervals would drop to the edge, across all other
+// Axis describes one axis of a figure. Points at or below 0 are not drawn on a logarithmic axis. On a logarithmic Y
+// axis, a band extends at most as far below its curve as above, because a band that reaches 0 would cover all other
 // curves.
 type Axis struct {
 	Label string
 	Log   bool
-	Bytes bool // only of X: the values are bytes, whose unit, the one that fits, comes before the label
+	Bytes bool // true if the X values are bytes; the axis then shows a suitable unit such as MB
 }
 
-// Curve is one line, or points.
+// Curve is a line or a set of points in a figure.
 type Curve struct {
-	Name                 string // empty = not in the legend
+	Name                 string // name in the legend; "" omits the curve from the legend
 	X, Y                 []float64
-	Low, High            []float64 // a band around it; both or neither
-	IsPrediction         bool      // predicted: dashed, in the colour of the curve before
-	SharesPreviousColour bool      // of the same thing as the curve before, whose colour it has
-	MarksOnly            bool      // marks instead of a line; rings for theory
+	Low, High            []float64 // lower and upper bounds of the band around the curve; set both or neither
+	IsPrediction         bool      // true for a theoretical prediction: dashed, in the colour of the previous curve
+	SharesPreviousColour bool      // true to draw the curve in the colour of the previous curve
+	MarksOnly            bool      // true to draw marks instead of a line; marks of predictions are rings
 }
 
-// palette is that of Okabe and Ito, the dark ones first.
+// palette is the palette of Okabe and Ito for colour-blind readers. Dark colours come first.
 var palette = []color.NRGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x33, 0x33, 0x33, 0xff},
 }
 
-// FigureWidth and FigureHeight fit a page.
+// Default size of a figure. It fits the width of a page.
 const (
 	FigureWidth  = 17 * vg.Centimeter
 	FigureHeight = 10 * vg.Centimeter
 )
 
-// Validate reports curves whose lengths disagree, and a figure without any point that its axes can show.
+// Validate returns an error if the slices of a curve differ in length or if the figure has no visible point.
 func (f *Figure) Validate() error {
 	for _, c := range f.Curves {
 		if len(c.X) != len(c.Y) || len(c.Low) != len(c.High) || c.Low != nil && len(c.Low) != len(c.Y) {
@@ -64,7 +64,7 @@ func (f *Figure) Validate() error {
 	return nil
 }
 
-// Draw implements [Drawing]. It panics on a figure that is not valid.
+// Draw implements [Drawing]. It panics if the figure is invalid; call Validate first.
 func (f *Figure) Draw(c draw.Canvas) {
 	if err := f.Validate(); err != nil {
 		panic("plot: " + err.Error())
@@ -73,7 +73,7 @@ func (f *Figure) Draw(c draw.Canvas) {
 		f = f.inBytes()
 	}
 	p, legend, box := newPlot(f), newLegend(), f.bounds()
-	own := -1 // colour of the curve that is drawn
+	own := -1 // index of the current colour in the palette
 	for i := range f.Curves {
 		curve := &f.Curves[i]
 		if !curve.IsPrediction && !curve.SharesPreviousColour || own < 0 {
@@ -83,7 +83,7 @@ func (f *Figure) Draw(c draw.Canvas) {
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = box.xMin, box.xMax, box.yMin, box.yMax
 	c = draw.Crop(c, margin, -margin, margin, -margin)
-	if len(f.Curves) > 1 { // beside the plot, where it covers nothing
+	if len(f.Curves) > 1 { // Draw the legend to the right of the plot.
 		size := legend.Rectangle(c)
 		side := draw.Crop(c, c.Max.X-c.Min.X-(size.Max.X-size.Min.X), 0, 0, -vg.Centimeter)
 		legend.Draw(side)
@@ -92,8 +92,8 @@ func (f *Figure) Draw(c draw.Canvas) {
 	drawLabelled(p, c, replaceMissingGlyphs(f.X.Label), replaceMissingGlyphs(f.Y.Label))
 }
 
-// drawLabelled draws the plot with labels at its axes. The library's own labels shrink a logarithmic plot, as it
-// measures where the middle of such an axis is in the wrong units.
+// drawLabelled draws the plot and the labels of both axes. The labels of gonum/plot are not used, because gonum/plot
+// computes their position wrongly on a logarithmic axis.
 func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	style := p.X.Label.TextStyle
 	style.XAlign = draw.XCenter
@@ -108,7 +108,7 @@ func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
-// replaceMissingGlyphs replaces the few signs of our notation that the font lacks.
+// replaceMissingGlyphs replaces characters in a text that the embedded font does not contain.
 func replaceMissingGlyphs(text string) string { return missingGlyphReplacer.Replace(text) }
 
 var missingGlyphReplacer = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")
@@ -143,10 +143,10 @@ func newLegend() plot.Legend {
 	return l
 }
 
-// axisRanges is the range of the axes.
+// axisRanges holds the minimum and maximum of both axes.
 type axisRanges struct{ xMin, xMax, yMin, yMax float64 }
 
-// low is the lower end of a curve's band.
+// low returns the lower bound of the band of curve c at point j.
 func (f *Figure) low(c *Curve, j int) float64 {
 	if f.Y.Log {
 		return max(c.Low[j], c.Y[j]/c.High[j]*c.Y[j])
@@ -154,7 +154,7 @@ func (f *Figure) low(c *Curve, j int) float64 {
 	return c.Low[j]
 }
 
-// bounds holds all points and bands.
+// bounds returns the smallest axis ranges that contain all visible points and bands.
 func (f *Figure) bounds() axisRanges {
 	b := axisRanges{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
 	for i := range f.Curves {
@@ -176,13 +176,14 @@ func (f *Figure) bounds() axisRanges {
 	return b
 }
 
-// widen leaves some air, and room where all values are one, or one but for rounding.
+// widen extends a range on both sides by the fraction share of its length. If all values are equal up to rounding, it
+// returns a range around this value.
 func widen(low, high float64, log bool, share float64) (float64, float64) {
 	size := max(math.Abs(low), math.Abs(high))
 	switch {
 	case !(low <= high):
 		return low, high
-	case log: // high/low may be more than there are numbers, and there are none below the smallest
+	case log: // The limits prevent overflow and underflow.
 		air := math.Pow(10, share*(math.Log10(high)-math.Log10(low)))
 		if low == high {
 			air = 2
@@ -196,13 +197,13 @@ func widen(low, high float64, log bool, share float64) (float64, float64) {
 	return low - share*(high-low), high + share*(high-low)
 }
 
-// shown tells whether a point has a place on the axes.
+// shown reports whether the point (x, y) is finite and can be drawn on both axes.
 func (f *Figure) shown(x, y float64) bool {
 	finite := !math.IsNaN(x+y) && !math.IsInf(x+y, 0)
 	return finite && (x > 0 || !f.X.Log) && (y > 0 || !f.Y.Log)
 }
 
-// addCurve adds band, line or marks, and a line of the legend.
+// addCurve draws curve c with its band and adds the curve to the legend.
 func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour color.NRGBA, b axisRanges) {
 	var line, low, high plotter.XYs
 	for j, x := range c.X {
@@ -235,7 +236,8 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 	}
 }
 
-// must is for the library's constructors, which fail on points that are none or not finite: those are left out before.
+// must returns d and panics if err is not nil. The constructors of gonum/plot fail only for empty or non-finite points,
+// which the caller has removed.
 func must[D any](d D, err error) D {
 	if err != nil {
 		panic("plot: " + err.Error())
@@ -257,7 +259,7 @@ func addBand(p *plot.Plot, low, high plotter.XYs, colour color.NRGBA) {
 	p.Add(band)
 }
 
-// addPoints draws marks with bars for their bands.
+// addPoints draws a mark for each point, with an error bar from low to high.
 func addPoints(p *plot.Plot, at, low, high plotter.XYs, colour color.NRGBA) *plotter.Scatter {
 	for j := range low {
 		bar := must(plotter.NewLine(plotter.XYs{low[j], high[j]}))

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/plot"
 )
 
-// learning is a figure like most: a falling curve with a band, theory, points, and values that have no place on its
-// axes.
+// learning returns a typical figure: a falling curve with a band, a theoretical curve, single points, and values that
+// the axes cannot show.
 func learning() *plot.Figure {
 	var x, y, low, high, flat []float64
 	for i := 0; i <= 1000; i += 5 {
@@ -44,7 +44,7 @@ func asSVG(w io.Writer, f *plot.Figure) error {
 	return plot.SVG(w, f, plot.FigureWidth, plot.FigureHeight)
 }
 
-// figures has one of each shape.
+// figures returns a figure of each kind by name.
 func figures() map[string]*plot.Figure {
 	all := map[string]*plot.Figure{"learning": learning()}
 	all["loglog"] = &plot.Figure{Title: "1/K", X: plot.Axis{Label: "agents K", Log: true},
@@ -85,7 +85,7 @@ func figures() map[string]*plot.Figure {
 	return all
 }
 
-// TestFigures draws each as both formats. Set FEDMESH_FIGURES to a folder to look at them.
+// TestFigures draws each figure as PNG and SVG. To keep the images, set FEDMESH_FIGURES to a folder.
 func TestFigures(t *testing.T) {
 	for name, f := range figures() {
 		var image, vector bytes.Buffer
@@ -117,7 +117,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestSameFigureSameBytes: a report that is made twice has the same pictures.
+// TestSameFigureSameBytes checks that drawing a figure twice gives identical files.
 func TestSameFigureSameBytes(t *testing.T) {
 	var a, b bytes.Buffer
 	if err := errors.Join(asPNG(&a, learning()), asPNG(&b, learning())); err != nil ||
@@ -140,7 +140,7 @@ func TestBadFigures(t *testing.T) {
 	}
 }
 
-// drawn returns a figure as SVG.
+// drawn returns f as SVG text.
 func drawn(t *testing.T, f *plot.Figure) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -150,7 +150,8 @@ func drawn(t *testing.T, f *plot.Figure) string {
 	return b.String()
 }
 
-// TestAxes: ticks are round, the last one too, bytes have the unit that fits them, and large numbers stay short.
+// TestAxes checks that tick values are round numbers, that bytes are shown in a suitable unit and that large numbers
+// are short.
 func TestAxes(t *testing.T) {
 	f := &plot.Figure{X: plot.Axis{Label: "sent", Bytes: true}, Y: plot.Axis{Label: "risk"},
 		Curves: []plot.Curve{{X: []float64{0, 7000}, Y: []float64{1e11, 1.3e11}}}}
@@ -179,7 +180,7 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// TestBeside: what is of one thing has one colour.
+// TestBeside checks that a curve with SharesPreviousColour is drawn in the colour of the previous curve.
 func TestBeside(t *testing.T) {
 	f := &plot.Figure{Curves: []plot.Curve{
 		{Name: "n = 10", X: []float64{0, 1}, Y: []float64{0, 1}},
@@ -196,7 +197,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestBandOnLog: an interval that reaches 0 goes as far below its curve as above it, and not to the edge.
+// TestBandOnLog checks a band that reaches 0 on a logarithmic axis. It must extend as far below the curve as above, and
+// not to the edge of the figure.
 func TestBandOnLog(t *testing.T) {
 	f := &plot.Figure{Y: plot.Axis{Log: true}, Curves: []plot.Curve{{X: []float64{0, 1}, Y: []float64{10, 10},
 		Low: []float64{-90, -90}, High: []float64{100, 100}}}}

@@ -13,18 +13,18 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// Network is a picture of a graph of devices: each at its place, or on a circle when places are unknown. The width of
-// an edge shows the size of its weight, a dashed one has a negative weight, and a colour from green to red its health.
-// Devices outside the largest connected part are orange.
+// Network draws a graph of devices at their positions, or on a circle if the positions are unknown. The width of an
+// edge shows the size of its weight; negative weights are dashed. The colour of an edge shows its health from red to
+// green. Devices outside the largest connected component are orange.
 type Network struct {
 	Graph   *graph.Graph
-	Weights []float64 // one an edge, in the graph's order; nil: all alike
-	Health  []float64 // one an edge, from 0, dead, to 1; nil: not known
-	Title   string    // above
-	Caption string    // below
+	Weights []float64 // weight of each edge, in the graph's order; nil draws all edges alike
+	Health  []float64 // health of each edge from 0 (dead) to 1; nil if unknown
+	Title   string    // text above the graph
+	Caption string    // text below the graph
 }
 
-// Sizes of a picture's parts, in points.
+// Sizes of the parts of the image, in points.
 const (
 	margin     = 8 * vg.Length(1)
 	lineHeight = 16 * vg.Length(1)
@@ -32,11 +32,11 @@ const (
 	thickest   = 3.6 * vg.Length(1)
 	nameSize   = 8 * vg.Length(1)
 
-	minLabelledRadius = 4.5 * vg.Length(1) // nodes of a smaller radius are too many to be named
-	longestInside     = 2                  // letters of an id that fit into a node
+	minLabelledRadius = 4.5 * vg.Length(1) // smallest radius of a node that is drawn with a label
+	longestInside     = 2                  // longest id, in letters, that fits into a node
 )
 
-// Draw implements [Drawing]. It panics when weights or health are not one an edge.
+// Draw implements [Drawing]. It panics unless there is one weight and one health value per edge, or none.
 func (n Network) Draw(c draw.Canvas) {
 	edges := n.Graph.Edges()
 	if n.Weights != nil && len(n.Weights) != len(edges) || n.Health != nil && len(n.Health) != len(edges) {
@@ -61,12 +61,12 @@ func (n Network) Draw(c draw.Canvas) {
 	n.drawNodes(c, places, radius)
 }
 
-// nodeRadius leaves room for numbers where there are not too many nodes.
+// nodeRadius returns the radius of a node, which shrinks as the number of nodes grows.
 func (n Network) nodeRadius() vg.Length {
 	return vg.Length(min(max(36/math.Sqrt(float64(n.Graph.NodeCount()+1)), 2), 8))
 }
 
-// hasLabelsBelow tells whether some ids go below their nodes, being too long to go inside.
+// hasLabelsBelow reports whether some ids are too long for their nodes and are drawn below them.
 func (n Network) hasLabelsBelow(radius vg.Length) bool {
 	for i := range n.Graph.NodeCount() {
 		if radius >= minLabelledRadius && len(n.Graph.NodeID(i)) > longestInside {
@@ -76,7 +76,8 @@ func (n Network) hasLabelsBelow(radius vg.Length) bool {
 	return false
 }
 
-// places are the nodes' own, or those on a circle, from the top on, clockwise.
+// places returns the positions of the nodes. If they are unknown, it returns positions on a circle, clockwise from the
+// top.
 func (n Network) places() []graph.Point {
 	if places := n.Graph.Positions(); places != nil {
 		return places
@@ -89,7 +90,7 @@ func (n Network) places() []graph.Point {
 	return places
 }
 
-// fit moves and scales places into a box, both axes alike.
+// fit moves and scales positions into box, with the same scale on both axes.
 func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
 	low, high := graph.Point{X: math.Inf(1), Y: math.Inf(1)}, graph.Point{X: math.Inf(-1), Y: math.Inf(-1)}
 	for _, p := range places {
@@ -98,7 +99,7 @@ func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
 	}
 	scale := min(float64(box.Size().X)/(high.X-low.X), float64(box.Size().Y)/(high.Y-low.Y))
 	if math.IsInf(scale, 0) || math.IsNaN(scale) {
-		scale = 0 // a single node, or all at one place
+		scale = 0 // a single node, or all at one position
 	}
 	fitted := make([]vg.Point, len(places))
 	for i, p := range places {
@@ -110,7 +111,7 @@ func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
 	return fitted
 }
 
-// drawEdges draws the strongest last, on top.
+// drawEdges draws the edges. The strongest are drawn last, on top.
 func (n Network) drawEdges(c draw.Canvas, places []vg.Point) {
 	size := func(k int) float64 { return 1 }
 	if n.Weights != nil {
@@ -138,8 +139,8 @@ func (n Network) drawEdges(c draw.Canvas, places []vg.Point) {
 	}
 }
 
-// healthColour runs from red over yellow to green, each of another brightness, for eyes that do not tell red from
-// green.
+// healthColour returns a colour from red over yellow to green. The brightness varies too, for red-green colour-blind
+// readers.
 func healthColour(health float64) color.Color {
 	stops := [3]color.NRGBA{{R: 0x9e, G: 0x1b, B: 0x32, A: 0xff}, {R: 0xf2, G: 0xb1, B: 0x34, A: 0xff},
 		{R: 0x2e, G: 0x8b, B: 0x68, A: 0xff}}
@@ -177,7 +178,7 @@ func (n Network) drawNodes(c draw.Canvas, places []vg.Point, radius vg.Length) {
 	}
 }
 
-// drawName writes an id on a light ground, as edges pass below it.
+// drawName draws id on a light background, because edges pass below it.
 func drawName(c draw.Canvas, at vg.Point, id string) {
 	style := centredTextStyle(nameSize, ink)
 	half := vg.Point{X: style.Width(id)/2 + 1, Y: nameSize / 2}
@@ -186,7 +187,7 @@ func drawName(c draw.Canvas, at vg.Point, id string) {
 	c.FillText(style, at, id)
 }
 
-// largestPart is the first of the largest connected parts.
+// largestPart returns the nodes of the largest connected component; the first one if several are equally large.
 func (n Network) largestPart() (largest []int) {
 	for _, part := range n.Graph.Components() {
 		if len(part) > len(largest) {

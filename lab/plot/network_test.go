@@ -82,7 +82,7 @@ func TestNetworkStyles(t *testing.T) {
 	svg(t, n)
 }
 
-// TestNetworkOfAnySize draws what has no extent, and what is too many to be named.
+// TestNetworkOfAnySize draws graphs whose nodes all have the same position, and graphs with too many nodes for labels.
 func TestNetworkOfAnySize(t *testing.T) {
 	for _, g := range []*graph.Graph{graph.CompleteGraph(0), graph.RingGraph(1), graph.RingGraph(2),
 		graph.RingGraph(200),
@@ -106,7 +106,7 @@ func TestPNG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := picture.Bounds().Dx(); got != 567 { // 10 cm at 144 dots an inch
+	if got := picture.Bounds().Dx(); got != 567 { // width of 10 cm at 144 dpi in pixels
 		t.Errorf("%d dots wide", got)
 	}
 	if r, g, b, a := picture.At(0, 0).RGBA(); r&g&b&a != 0xffff {

@@ -10,11 +10,11 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// linearTicker marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between
-// two of them.
+// linearTicker places the ticks of a linear axis. It labels 4 to 8 multiples of 1, 2 or 5 times a power of ten, with
+// one small tick between two labels.
 type linearTicker struct{}
 
-// Ticks implements plot.Ticker.
+// Ticks implements plot.Ticker. It returns the ticks of the axis range from low to high.
 func (linearTicker) Ticks(low, high float64) []plot.Tick {
 	const least = 4
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/least)))
@@ -26,7 +26,7 @@ func (linearTicker) Ticks(low, high float64) []plot.Tick {
 	}
 	var ticks []plot.Tick
 	for n := math.Ceil(2*low/step - 1e-9); n*step/2 <= high+1e-9*step; n++ {
-		tick := plot.Tick{Value: n*step/2 + 0} // which is no -0
+		tick := plot.Tick{Value: n*step/2 + 0} // Adding 0 turns −0 into 0.
 		if math.Mod(n, 2) == 0 {
 			tick.Label = formatTickValue(tick.Value)
 		}
@@ -35,7 +35,8 @@ func (linearTicker) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// formatTickValue writes a number as a person would: 0.3, where the product has a 4 in its last digit, and 1.3e11.
+// formatTickValue formats a tick value in its shortest form, such as 0.3 or 1.3e11, without rounding errors in the last
+// digits.
 func formatTickValue(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 12, 64)
 	round, err := strconv.ParseFloat(text, 64)
@@ -50,7 +51,8 @@ func formatTickValue(v float64) string {
 	return fmt.Sprintf("%se%d", digits, e)
 }
 
-// inBytes returns the figure with the bytes at the axis X in the unit that fits them.
+// inBytes returns a copy of the figure whose X values are converted from bytes to a unit that suits the largest value,
+// such as MB.
 func (f *Figure) inBytes() *Figure {
 	largest := 0.0
 	for _, c := range f.Curves {
@@ -77,15 +79,16 @@ func (f *Figure) inBytes() *Figure {
 	return &g
 }
 
-// logTicker marks a logarithmic axis: labels at powers of ten, thinned out if there are many, and at 2 and 5 times them
-// too where there are few; small marks in between.
+// logTicker places the ticks of a logarithmic axis. It labels powers of ten; on a long axis it labels every n-th power.
+// On a short axis it also labels 2 and 5 times a power of ten.
 type logTicker struct{}
 
-// Ticks implements plot.Ticker.
+// Ticks implements plot.Ticker. It returns the ticks of the axis range from low to high.
 func (logTicker) Ticks(low, high float64) []plot.Tick {
 	const most = 8
 	from, to := int(math.Floor(math.Log10(low))), int(math.Ceil(math.Log10(high)))
-	span := math.Log10(high) - math.Log10(low) // high/low may be infinite
+	// Subtract the logarithms, because the quotient high/low may overflow.
+	span := math.Log10(high) - math.Log10(low)
 	every := 1 + int(span)/most
 	var ticks []plot.Tick
 	for e := from; e <= to; e++ {
@@ -109,10 +112,11 @@ func (logTicker) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// formatPowerOfTen writes m·10^e as a person would.
+// formatPowerOfTen formats m·10^e as a decimal number if it is short, and otherwise in the form 2e5.
 func formatPowerOfTen(m, e int) string {
 	if e >= -3 && e <= 3 {
 		return fmt.Sprintf("%.*f", max(0, -e), float64(m)*math.Pow10(e))
 	}
-	return fmt.Sprintf("%de%d", m, e) // the fonts lack half of the superscripts
+	// Use the e notation, because the fonts lack some superscript digits.
+	return fmt.Sprintf("%de%d", m, e)
 }

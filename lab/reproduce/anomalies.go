@@ -14,19 +14,19 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// anomalyExperiment is an autoencoder that twelve stations train on a quarter of a year each, and the faults that it
-// finds in what they read in another year: see planting. Beside it stands a bound on each column alone.
+// anomalyExperiment trains an autoencoder at twelve stations, on a quarter of a year each, and measures its detection
+// of faults in another year's readings; see injectFaults. The baseline is a bound on each column.
 type anomalyExperiment struct {
 	Hidden            []int   `json:"hidden"`
-	Participants      int     `json:"participants"` // of 12 devices
+	Participants      int     `json:"participants"` // participants per round, of 12 devices
 	StepSize          float64 `json:"step_size"`
 	BatchSize         int     `json:"batch_size"`
 	Steps             int     `json:"local_steps"`
 	Rounds            int     `json:"rounds"`
 	Runs              int     `json:"runs"`
-	QuietShare        float64 `json:"usual"` // the share of the rows that are trained on without an alarm
-	FaultHours        int     `json:"hours"` // of a fault
-	FaultSpacingHours int     `json:"every"` // hours between two faults of a station, in the mean
+	QuietShare        float64 `json:"usual"` // share of the training rows that must raise no alarm
+	FaultHours        int     `json:"hours"` // duration of a fault
+	FaultSpacingHours int     `json:"every"` // mean time between two faults of a station, in hours
 }
 
 func defaultAnomalies() *anomalyExperiment {
@@ -42,21 +42,21 @@ func (a *anomalyExperiment) About() About {
 		"Hinton and Salakhutdinov 2006; data: Zhang et al. 2017"}
 }
 
-// judgedFaults are the faults of which a share must be found: far more than a bound on each column finds.
+// judgedFaults lists kinds of faults with the minimum share to detect, which far exceeds the baseline's.
 var judgedFaults = []struct {
 	injectedFaults
 	least float64
 }{{injectedFaults{kind: faultOffset, size: 5}, 0.7}, {injectedFaults{kind: faultNoise, size: 3}, 0.65}}
 
 const (
-	minRecallFactor = 4    // times as many as that bound finds
-	minPrecision    = 0.85 // of the rows with an alarm
+	minRecallFactor = 4    // required number of faults found, relative to the baseline
+	minPrecision    = 0.85 // share of rows with an alarm that must contain a fault
 )
 
-// injectedFaults are the faults of a kind and a size, in all stations.
+// injectedFaults holds the faults of one kind and size at all stations.
 type injectedFaults struct {
 	kind faultKind
-	size float64 // in deviations of the sensor
+	size float64 // in standard deviations of the sensor
 	rows []faultyRow
 }
 
@@ -105,7 +105,7 @@ func (a *anomalyExperiment) Run(ctx context.Context, o Options) (*Report, error)
 	return r, nil
 }
 
-// report tells what is found, and judges it.
+// report adds the results and the findings to the report.
 func (a *anomalyExperiment) report(r *Report, bound detector, all []injectedFaults, of func(name string) estimate) {
 	figure := plot.Figure{Title: "Faults that are found", X: plot.Axis{Label: "size of a fault, in deviations"},
 		Y: plot.Axis{Label: "share of the faults"}}
@@ -145,14 +145,15 @@ func (a *anomalyExperiment) report(r *Report, bound detector, all []injectedFaul
 	r.figure("anomalies", figure)
 }
 
-// detector gives a row, in the units of the data, a number, and an alarm where it is above a threshold.
+// detector computes an anomaly score of a row, in the units of the data. It raises an alarm if the score exceeds a
+// threshold.
 type detector struct {
 	anomalyScore func(row []float32) float64
 	threshold    float64
 }
 
-// scoreDetection counts over faulty rows: recall is the share of the faults with an alarm in one of their rows, and
-// precision the share of the rows with an alarm that are of a fault.
+// scoreDetection returns recall and precision on rows with faults. Recall is the share of the faults with an alarm in
+// any of their rows. Precision is the share of the rows with an alarm that contain a fault.
 func (d detector) scoreDetection(rows []faultyRow) map[string]float64 {
 	faults, found, alarms, right := map[int]bool{}, map[int]bool{}, 0.0, 0.0
 	for _, row := range rows {
@@ -171,20 +172,19 @@ func (d detector) scoreDetection(rows []faultyRow) map[string]float64 {
 		"precision": right / max(1, alarms)}
 }
 
-// stationDataset is what the twelve stations have read, as rows.
+// stationDataset holds the readings of the twelve stations as rows.
 type stationDataset struct {
 	of       *anomalyExperiment
 	model    learner.Architecture
 	features []string
 	sensors  []spec.InputSeries
 	streams  []air.StationData
-	train    []*learner.Samples[float32] // standardised, of each station
+	train    []*learner.Samples[float32] // standardised training rows of each station
 	scale    learner.Standardization
-	raw      [][]float32 // the rows of all stations that are trained on
+	raw      [][]float32 // unstandardised training rows of all stations
 }
 
-// autoencoderDetector is the detector of an autoencoder. Its threshold is the end of the bin of residuals that has the
-// usual share, as evaluation rounds give it.
+// autoencoderDetector returns a detector that scores rows by the residual of an autoencoder with parameters w.
 func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	narrow := make([]float32, len(w))
 	for i, v := range w {
@@ -192,15 +192,15 @@ func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	}
 	p, err := learner.NewPredictor(s.model, s.scale, narrow)
 	if err != nil {
-		panic(err) // the simulator has made w for this model
+		panic(err) // cannot fail: w belongs to this model
 	}
 	d := detector{anomalyScore: func(row []float32) float64 { return p.Predict(row).Value }}
 	d.threshold = s.alarmThreshold(d.anomalyScore)
 	return d
 }
 
-// deviationDetector is the detector that has, for each row, how many deviations the column that is furthest off is from
-// its mean.
+// deviationDetector returns the baseline detector. The score of a row is its largest deviation from a column mean, in
+// standard deviations.
 func (s *stationDataset) deviationDetector() detector {
 	d := detector{anomalyScore: func(row []float32) float64 {
 		most := 0.0
@@ -213,7 +213,7 @@ func (s *stationDataset) deviationDetector() detector {
 	return d
 }
 
-// alarmThreshold is the end of the bin within which the usual share of the rows is that were trained on.
+// alarmThreshold returns the upper end of the score bin that contains the QuietShare quantile of the training rows.
 func (s *stationDataset) alarmThreshold(of func(row []float32) float64) float64 {
 	var bins [learner.ResidualBins]int
 	for _, row := range s.raw {

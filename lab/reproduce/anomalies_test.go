@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestPlanted: a fault has its hours and the one after, in which the last of them is a feature, at readings that are
-// off by its size; nothing else is changed, and the numbers of faults have no gap.
+// TestPlanted checks that a fault affects only its own hours and the next one, whose lag feature contains the last
+// hour. Readings must be off by its size, and faults must be numbered without gaps.
 func TestPlanted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -31,8 +31,8 @@ func TestPlanted(t *testing.T) {
 			last = max(last, row.fault)
 		}
 	}
-	// A fault is six hours long, and a station has one in 156 hours. Some fall where readings are missing, and a zero
-	// of a pollutant may be no change.
+	// A fault lasts six hours, and a station has one in 156 hours. Some fall into missing readings, and a pollutant at
+	// zero may not change.
 	if hours := 12 * 8784 / 4; last < hours/156*9/10 || last > hours/156*11/10 || len(perFault) < last*85/100 {
 		t.Errorf("%d faults, %d of them in rows; want one in 156 of %d hours", last, len(perFault), hours)
 	}
@@ -40,7 +40,7 @@ func TestPlanted(t *testing.T) {
 	for _, n := range perFault {
 		if n == 7 {
 			whole++
-		} else if n > 10 { // three hours more, where the last reading stands for those that are missing
+		} else if n > 10 { // three more hours, where the last reading replaces missing ones
 			t.Errorf("a fault of six hours is in %d rows", n)
 		}
 	}
@@ -49,7 +49,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestWrong: a reading is off by deviations of its feature, which is a logarithm of a pollutant, and not below 0.
+// TestWrong checks that a faulty reading is off by standard deviations of its feature, which is logarithmic for
+// pollutants, and that it is not negative.
 func TestWrong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -79,7 +80,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestAnomaliesBlind: an autoencoder that has learnt nothing does not hold.
+// TestAnomaliesBlind checks that the experiment does not hold for an untrained autoencoder.
 func TestAnomaliesBlind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")

@@ -9,10 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// biasExperiment is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
+// biasExperiment reproduces ch5 problem 5.1: agents with different numbers of steps, with and without the factor 1/E_k
+// of (5.26).
 type biasExperiment struct{ lmsSettings }
 
-// defaultBias is the instance of the experiment `bias`.
+// defaultBias returns the default instance of the experiment `bias`.
 func defaultBias() *biasExperiment {
 	b := &biasExperiment{lmsSettings{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16,
 		16}, Runs: 48,
@@ -33,9 +34,8 @@ func (b *biasExperiment) About() About {
 		"of Σ J_k.", "ch5 problem 5.1"}
 }
 
-// Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a
-// step size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the
-// mean.
+// Run implements Experiment. It measures the limit of the mean as the average of w_i over rounds and runs. At a finite
+// step size this limit is not exactly the minimiser. The recursion of the mean gives its exact value.
 func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bias: %w", err)
@@ -70,14 +70,14 @@ func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// meanModelLimit is where the mean of w_i ends, by measurement, at this step size, and as μ → 0.
+// meanModelLimit is the limit of the mean of w_i: measured, exact at this step size, and for μ → 0.
 type meanModelLimit struct {
 	name, target, key     string
 	at                    []estimate
 	exact, smallStepLimit []float64
 }
 
-// report sets the values and compares each coordinate with the exact limit, and the distance from the target with the
+// report adds the values. It compares each coordinate with the exact limit, and the distance from the target with the
 // distance from the other minimiser.
 func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	distance, size := estimate{}, norm(l.exact)
@@ -87,7 +87,7 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 		if j < 2 {
 			axis = []string{"x", "y"}[j]
 		}
-		narrow := math.Inf(1) // the interval beside the limit as a whole, of which a coordinate may be 0
+		narrow := math.Inf(1) // resolution relative to the whole limit, because a coordinate may be 0
 		if l.exact[j] != 0 {
 			narrow = 0.05 * size / math.Abs(l.exact[j])
 		}
@@ -102,20 +102,20 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	r.Values.Set(l.key, distance.mean)
 	r.Values.Set(l.key+"_theory", math.Sqrt(predicted))
 	r.Values.Set(l.key+"_ci95", distance.halfWidth)
-	// The measured distance of a point that is not exactly known is never zero: it may exceed the predicted one by the
-	// uncertainty of the point.
+	// The distance measured from an uncertain point is never zero. It may exceed the prediction by the uncertainty of
+	// the point.
 	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
 		Measured: distance.String(),
 		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)),
 		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= refutationFactor*distance.halfWidth})
-	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // not the same but for rounding
+	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // unequal beyond rounding
 		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
 			Expected: "more than three times that distance",
 			Holds:    math.Sqrt(apart) > 3*distance.mean})
 	}
 }
 
-// points shows the first two coordinates; a model of one parameter is on a line.
+// points returns curves of the first two coordinates. A model with one parameter is drawn on a line.
 func (l *meanModelLimit) points() []plot.Curve {
 	at, small := [2]float64{}, [2]float64{}
 	for j := range min(2, len(l.at)) {

@@ -16,25 +16,26 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// boundExperiment is notes Theorem 2.1 on quadratics, whose constants are all known.
+// boundExperiment tests notes Theorem 2.1 on quadratics, for which all constants are known.
 type boundExperiment struct {
 	Smoothness  float64     `json:"smoothness"`  // L
-	Eigenvalues []float64   `json:"eigenvalues"` // of A, in parts of L; the largest is 1
-	Centres     [][]float64 `json:"centres"`     // c_i, a client each
+	Eigenvalues []float64   `json:"eigenvalues"` // eigenvalues of A relative to L; the largest is 1
+	Centres     [][]float64 `json:"centres"`     // c_i of each client
 	Start       []float64   `json:"start"`       // x_0
 	Cases       []boundCase `json:"cases"`
-	Runs        int         `json:"runs"` // of each case
+	Runs        int         `json:"runs"` // runs per case
 }
 
-// boundCase is one point of the grid.
+// boundCase is a point of the parameter grid.
 type boundCase struct {
 	StepSize  float64 `json:"step_size"` // η
 	Steps     int     `json:"steps"`     // τ
 	Rounds    int     `json:"rounds"`    // T
-	Deviation float64 `json:"deviation"` // σ, of the noise of the whole gradient
+	Deviation float64 `json:"deviation"` // σ of the noise of the whole gradient
 }
 
-// defaultBound is the instance of the experiment `bound`: its point, and η, τ, T and σ each changed alone.
+// defaultBound returns the default instance of the experiment `bound`: a reference point, and points that change one of
+// η, τ, T and σ.
 func defaultBound() *boundExperiment {
 	return &boundExperiment{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),
@@ -60,8 +61,8 @@ func (c boundCase) String() string {
 	return fmt.Sprintf("η = %g, τ = %d, T = %d, σ = %g", c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
-// Run implements Experiment. The left side of (4) is measured, and because the clients share A it is also known
-// exactly: their mean is gradient descent on F, whatever their drift, so that the term with ζ bounds nothing here.
+// Run implements Experiment. It measures the left side of (4). Because the clients share A, the left side is also known
+// exactly: the clients' mean follows gradient descent on F, so that the term with ζ is not needed here.
 func (b *boundExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
@@ -128,7 +129,7 @@ func (b *boundExperiment) theory(c boundCase) theory.Quadratics {
 		Steps:    c.Steps, Rounds: c.Rounds}
 }
 
-// simulate runs notes Alg. 1: all clients, τ steps of size η, exact gradients with additive noise.
+// simulate runs notes Alg. 1: all clients take τ steps of size η with exact gradients and additive noise.
 func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
 	d := len(b.Eigenvalues)
 	scaled := make([]float64, d)
@@ -154,7 +155,7 @@ func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) 
 	}, nil)
 }
 
-// runningSuboptimality is, for each round, the left side of (4) up to it, by run.
+// runningSuboptimality returns the left side of (4) up to each round, by run.
 func runningSuboptimality(r *sim.Result) [][]float64 {
 	m := r.Metric("shadow_excess_risk")
 	left := make([][]float64, len(r.Rounds))
@@ -162,7 +163,7 @@ func runningSuboptimality(r *sim.Result) [][]float64 {
 	for i := range r.Rounds {
 		left[i] = make([]float64, len(sums))
 		for run, values := range m.Runs {
-			if i > 0 { // in round 0 there are no steps
+			if i > 0 { // round 0 has no steps
 				sums[run] += values[i]
 				left[i][run] = sums[run] / float64(i)
 			}
@@ -171,13 +172,13 @@ func runningSuboptimality(r *sim.Result) [][]float64 {
 	return left
 }
 
-// boundRun is a case with the left side of (4) up to each round, by run.
+// boundRun holds the left side of (4) of a case, up to each round and by run.
 type boundRun struct {
 	boundCase
 	left [][]float64
 }
 
-// plot shows both sides of (4) as T grows.
+// plot plots both sides of (4) over T.
 func (b *boundExperiment) plot(r *Report, c *boundRun) {
 	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", IsPrediction: true}
 	right := plot.Curve{Name: "right side"}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// All is every experiment on its default instance, in the order of docs/EXPERIMENTS.md.
+// All returns every experiment with its default settings, in the order of docs/EXPERIMENTS.md.
 func All() []Experiment {
 	return []Experiment{
 		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(),
@@ -16,14 +16,14 @@ func All() []Experiment {
 	}
 }
 
-// ExternalDataExperiments is the experiments on data that are not part of the project. They are run when they are
+// ExternalDataExperiments returns the experiments on data that are not part of the project. They run only if they are
 // named.
 func ExternalDataExperiments() []Experiment {
 	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
 }
 
-// Select is the experiments of these ids, each once, in the order of All and Outside; no ids select All. The error
-// names the ids that there are.
+// Select returns the experiments with the given ids, without duplicates, in the order of All and
+// ExternalDataExperiments. Without ids it returns All. The error for an unknown id lists the known ids.
 func Select(ids []string) ([]Experiment, error) {
 	all := All()
 	if len(ids) == 0 {

@@ -12,26 +12,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// convolutionExperiment is what filters are worth: which of four motifs a noisy window has, at a place that is drawn
-// anew for each window. A network of units has to learn each motif at each place, of the few windows that devices have.
+// convolutionExperiment measures the benefit of convolution. A model must recognise which of four motifs a noisy window
+// contains, at a random position. A dense network must learn each motif at each position, from the few windows of the
+// devices.
 type convolutionExperiment struct {
-	Steps        int       `json:"steps"` // of a window
-	Noise        float64   `json:"noise"` // deviation; motifs are of −1 and 1
+	Steps        int       `json:"steps"` // length of a window
+	Noise        float64   `json:"noise"` // standard deviation of the noise; motifs consist of −1 and 1
 	Devices      int       `json:"devices"`
-	Rows         int       `json:"rows"` // of each device
+	Rows         int       `json:"rows"` // rows per device
 	Participants int       `json:"participants"`
 	BatchSize    int       `json:"batch_size"`
 	LocalSteps   int       `json:"local_steps"`
 	Filters      int       `json:"filters"`
 	FilterStep   float64   `json:"filter_step"` // step size of the conv1d
-	Units        []int     `json:"units"`       // of the networks that are tried,
-	StepSizes    []float64 `json:"step_sizes"`  // each with these
+	Units        []int     `json:"units"`       // hidden units of each dense network tried
+	StepSizes    []float64 `json:"step_sizes"`  // step sizes tried with each network
 	Margin       float64   `json:"margin"`
 	Rounds       int       `json:"rounds"`
 	Runs         int       `json:"runs"`
 }
 
-// defaultWindows is the instance of docs/EXPERIMENTS.md.
+// defaultWindows returns the instance of docs/EXPERIMENTS.md.
 func defaultWindows() *convolutionExperiment {
 	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10,
 		LocalSteps: 10,
@@ -39,11 +40,11 @@ func defaultWindows() *convolutionExperiment {
 		Rounds: 100, Runs: 5}
 }
 
-// motifs are four rows of a Hadamard matrix of order 8: as unlike each other as can be.
+// motifs are four rows of a Hadamard matrix of order 8, which are mutually orthogonal.
 var motifs = [...][8]float32{{1, 1, 1, 1, -1, -1, -1, -1}, {1, 1, -1, -1, -1, -1, 1, 1}, {1, -1, -1, 1, 1, -1, -1, 1},
 	{1, -1, 1, -1, 1, -1, 1, -1}}
 
-// heldWindows is the number of windows on which models are scored.
+// heldWindows is the number of test windows.
 const heldWindows = 1000
 
 // About implements Experiment.
@@ -52,7 +53,7 @@ func (x *convolutionExperiment) About() About {
 		"of units do not.", "LeCun et al. 1989"}
 }
 
-// filters is the conv1d: the largest of what each filter finds in the whole window goes to the outputs.
+// filters returns the conv1d model. The maximum of each filter over the window feeds the outputs.
 func (x *convolutionExperiment) filters() learner.Architecture {
 	n := len(motifs[0])
 	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.LossSoftmax,
@@ -61,13 +62,13 @@ func (x *convolutionExperiment) filters() learner.Architecture {
 			PoolSteps: x.Steps - n + 1}}
 }
 
-// network is an mlp.
+// network returns a dense network with one hidden layer.
 func (x *convolutionExperiment) network(units int) learner.Architecture {
 	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, HiddenUnits: []int{units}, Outputs: len(motifs),
 		Risk: spec.LossSoftmax, HasBias: true, Activation: spec.ActivationReLU}
 }
 
-// draw makes windows.
+// draw returns random windows.
 func (x *convolutionExperiment) draw(rows int, rng *rand.Rand) *learner.Samples[float32] {
 	all, labels := make([]float32, rows*x.Steps), make([]float32, rows)
 	for i := range labels {
@@ -84,7 +85,7 @@ func (x *convolutionExperiment) draw(rows int, rng *rand.Rand) *learner.Samples[
 	return learner.NewSamples(x.Steps, all, labels)
 }
 
-// problem is the windows of a run, which are those of every model.
+// problem returns the windows of a run, which are the same for every model.
 func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64, run int) (*data.Problem[float32],
 	error) {
 	rng := rand.New(rand.NewPCG(seed, uint64(run)))
@@ -100,7 +101,7 @@ func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64,
 	return p, nil
 }
 
-// validate reports numbers that make no sense.
+// validate returns an error if a setting is out of range.
 func (x *convolutionExperiment) validate() error {
 	if x.Steps < len(motifs[0]) || x.Devices < 1 || x.Rows < 1 || len(x.Units) == 0 || len(x.StepSizes) == 0 {
 		return fmt.Errorf("windows: %d steps, %d devices, %d rows, units %v, step sizes %v: want at least %d steps, "+
@@ -109,7 +110,7 @@ func (x *convolutionExperiment) validate() error {
 	return nil
 }
 
-// learn trains a model in all runs.
+// learn trains a model in all runs of the experiment.
 func (x *convolutionExperiment) learn(ctx context.Context, o Options, model learner.Architecture,
 	step float64) (*sim.Result, error) {
 	e := sim.Default()

@@ -7,28 +7,28 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// estimate is a measured mean with the half width of its 95 % interval.
+// estimate is a measured mean with the half-width of its 95 % interval.
 type estimate struct{ mean, halfWidth float64 }
 
 func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.halfWidth) }
 
-// refutationFactor is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about
-// five standard errors. All experiments together make some two hundred comparisons. On the interval itself ten of them
-// would fail by chance.
+// refutationFactor is the error, in half-widths of the 95 % interval, beyond which a claim is refuted: about five
+// standard errors. All experiments make about two hundred comparisons; with a factor of 1, about ten would fail by
+// chance.
 const refutationFactor = 2.5
 
-// agrees reports that a prediction is within reach of the measurement, and that the interval is narrow enough to say
-// something: half width at most resolution·prediction, or anything if resolution is infinite. A measurement
-// without chance has an interval of 0, and may be off by rounding.
+// agrees reports whether a prediction agrees with the measurement and the interval is narrow enough. The half-width
+// must be at most resolution·prediction; an infinite resolution accepts any width. A deterministic measurement has an
+// interval of 0 and may differ by rounding.
 func (e estimate) agrees(prediction, resolution float64) bool {
 	rounding := 1e-9*math.Abs(prediction) + 1e-15
 	narrow := math.IsInf(resolution, 1) || e.halfWidth <= resolution*math.Abs(prediction)+rounding
 	return math.Abs(e.mean-prediction) <= refutationFactor*e.halfWidth+rounding && narrow
 }
 
-// compare sets key, key_theory and key_ci95, and adds the finding that measurement and prediction agree.
+// compare sets key, key_theory and key_ci95, and adds a finding on whether measurement and prediction agree.
 func (r *Report) compare(key, what string, e estimate, prediction, resolution float64) {
 	r.Values.Set(key, e.mean)
 	r.Values.Set(key+"_theory", prediction)

@@ -2,31 +2,31 @@ package reproduce
 
 import "context"
 
-// Experiment is one claim of the documents with the numbers to test it on.
+// Experiment is a claim of the documents with the settings to test it.
 type Experiment interface {
-	// About is what it is about; it does not depend on the numbers.
+	// About describes the experiment. It does not depend on the settings.
 	About() About
-	// Run measures and judges. The same numbers, seed and Quick give the same report at any number of cores. The error
-	// is that of numbers that make no sense, or of ctx.
+	// Run measures and evaluates the claim. The same settings, seed and Quick give the same report on any number of
+	// cores. It returns an error if the settings are invalid or ctx ends.
 	Run(ctx context.Context, o Options) (*Report, error)
 }
 
-// About names a claim.
+// About describes a claim.
 type About struct {
 	ID     string `json:"id"`
-	Claim  string `json:"claim"`  // a sentence
-	Source string `json:"source"` // the place in the documents
+	Claim  string `json:"claim"`  // one sentence
+	Source string `json:"source"` // reference to the documents
 }
 
-// Options is how to run an experiment.
+// Options configures the run of an experiment.
 type Options struct {
-	Quick bool   // fewer runs, wider intervals: seconds instead of minutes
-	Seed  uint64 // of everything random
-	// Missing is how many experiments were not run to their end, since they were interrupted: for the report.
+	Quick bool   // fewer runs and wider intervals: seconds instead of minutes
+	Seed  uint64 // seed of all randomness
+	// Missing is the number of interrupted experiments, for the report.
 	Missing int
 }
 
-// fullOrQuickCount is a number of runs, or rounds: full, or less in a quick run.
+// fullOrQuickCount returns full, or at most quick in a quick run.
 func (o Options) fullOrQuickCount(full, quick int) int {
 	if o.Quick {
 		return min(full, quick)

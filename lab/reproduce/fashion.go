@@ -13,16 +13,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// fashionRuns is the part of both experiments on Fashion-MNIST that is the same.
+// fashionRuns holds the settings common to both experiments on Fashion-MNIST.
 type fashionRuns struct {
 	Folder        string  `json:"folder"`
 	Devices       int     `json:"devices"`
 	Participants  int     `json:"participants"`
 	StepSize      float64 `json:"step_size"`
 	BatchSize     int     `json:"batch_size"`
-	LocalEpochs   int     `json:"passes"` // over a device's images in a round
+	LocalEpochs   int     `json:"passes"` // passes over a device's images per round
 	Hidden        int     `json:"hidden"`
-	Concentration float64 `json:"concentration"` // of the Dirichlet split
+	Concentration float64 `json:"concentration"` // parameter of the Dirichlet split
 	Rounds        int     `json:"rounds"`
 	Runs          int     `json:"runs"`
 }
@@ -32,7 +32,7 @@ func defaultFashionRuns(rounds int) fashionRuns {
 		LocalEpochs: 5, Hidden: 100, Concentration: 0.3, Rounds: rounds, Runs: 1}
 }
 
-// problem parts the images over the devices by the seed.
+// problem distributes the images to the devices with the seed.
 func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float32], error) {
 	all, err := datasets.ReadFashion(f.Folder)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float
 		rand.New(rand.NewPCG(o.Seed, 0)))
 }
 
-// experiment is federated averaging with as many local steps as the passes take.
+// experiment returns federated averaging with the number of local steps that the passes require.
 func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10,
@@ -58,8 +58,8 @@ func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.
 	return e
 }
 
-// run records the accuracy of an experiment on a problem, and its mean over the last half of the rounds: where devices
-// differ it swings from round to round.
+// run records the accuracy of an experiment and its mean over the last half of the rounds, because with heterogeneous
+// devices the accuracy fluctuates.
 func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Experiment,
 	problem *data.Problem[float32]) (last, late estimate, curve plot.Curve, err error) {
 	got, err := sim.RunInstances(ctx, e,
@@ -73,7 +73,7 @@ func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Expe
 	return last, late, curveOf("accuracy", key, got), nil
 }
 
-// fashionExperiment is federated averaging on images that come to devices in three ways.
+// fashionExperiment is federated averaging on images that are distributed to devices in three ways.
 type fashionExperiment struct{ fashionRuns }
 
 func defaultFashion() *fashionExperiment { return &fashionExperiment{defaultFashionRuns(100)} }
@@ -85,7 +85,7 @@ func (f *fashionExperiment) About() About {
 		"McMahan et al. 2017; Hsu et al. 2019; data: Xiao et al. 2017"}
 }
 
-// fashionReferenceAccuracy is what another implementation, in numpy, has come to in one run after 100 rounds.
+// fashionReferenceAccuracy is the accuracy of an independent numpy implementation in one run after 100 rounds.
 var fashionReferenceAccuracy = map[datasets.Split]float64{datasets.IID: 0.871, datasets.Dirichlet: 0.844,
 	datasets.Shards: 0.757}
 
@@ -110,7 +110,7 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 		case o.Quick:
 			r.find(aboveChanceFinding(string(by), last))
 		case f.fashionRuns == defaultFashion().fashionRuns:
-			most := 0.01 // one run of each; where devices differ the curve swings by points from round to round
+			most := 0.01 // one run of each; for heterogeneous devices the curve fluctuates
 			a := last
 			if by != datasets.IID {
 				most, a = 0.04, late
@@ -125,16 +125,16 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 	return r, nil
 }
 
-// aboveChanceFinding is the claim of two rounds: 0.1 is chance.
+// aboveChanceFinding returns the finding of a quick run. Guessing has an accuracy of 0.1.
 func aboveChanceFinding(key string, got estimate) Finding {
 	return Finding{What: key + ": accuracy after two rounds", Measured: fmt.Sprintf("%.4g", got.mean),
 		Expected: "at least 0.15; 0.1 is chance", Holds: got.mean >= 0.15}
 }
 
-// fashionRules is each rule and each optimiser on the images that are split unevenly.
+// fashionRules applies each rule and each optimiser to unevenly distributed images.
 type fashionRules struct {
 	fashionRuns
-	LearningRates map[string][]float64 `json:"learning_rates"` // tried of each optimiser
+	LearningRates map[string][]float64 `json:"learning_rates"` // learning rates tried for each optimiser
 }
 
 func defaultFashionRules() *fashionRules {
@@ -149,8 +149,8 @@ func (f *fashionRules) About() About {
 		"Reddi et al. 2021; Yin et al. 2018; data: Xiao et al. 2017"}
 }
 
-// Run implements Experiment. What each rule and optimiser comes to is said as it comes out: the claims are that the
-// default rule costs nothing, and that all of them learn.
+// Run implements Experiment. It reports the accuracy of each rule and optimiser. It claims only that the default rule
+// costs no accuracy and that all of them learn.
 func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: f.About()}
 	problem, err := f.problem(o, datasets.Dirichlet)
@@ -172,7 +172,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 		if o.Quick {
 			r.find(aboveChanceFinding(key, late))
 		} else {
-			least := 0.5 // chance is 0.1; krum follows one device a round
+			least := 0.5 // random guessing has 0.1; krum uses one update per round
 			if key == "default" {
 				least = mean.mean - 0.02
 			}
@@ -184,7 +184,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, c := range ruleCases() {
 		e := f.experiment(o, problem)
 		if e.Aggregation = c.Config; c.Rule == rule.CenteredClipping {
-			e.Aggregation.ClippingRadius *= 10 // updates of 79,510 parameters are that much longer than those of 258
+			e.Aggregation.ClippingRadius *= 10 // 79,510 parameters give longer updates than 258
 		}
 		if err := try(c.Key, e); err != nil {
 			return nil, err

@@ -12,22 +12,23 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// faultKind is how a sensor is wrong for some hours.
+// faultKind is a kind of sensor fault.
 type faultKind string
 
 const (
-	faultOffset faultKind = "offset" // all readings are off by as much, up or down
-	faultNoise  faultKind = "noise"  // normal noise is added to each
+	faultOffset faultKind = "offset" // a constant offset, positive or negative
+	faultNoise  faultKind = "noise"  // normal noise on each reading
 )
 
-// faultyRow is a row of the year that is held out; fault numbers the fault that it has a reading of, from 1 on.
+// faultyRow is a row of the held-out year. fault is the number of the fault that the row contains, from 1; 0 means
+// none.
 type faultyRow struct {
 	x     []float32
 	fault int
 }
 
-// newSite makes the rows that are trained on: what each sensor but the wind's direction and the rain reads, now and an
-// hour before.
+// newSite returns the training rows. Each has the current and the previous hour's reading of every sensor except wind
+// direction and rain.
 func newSite(a *anomalyExperiment) (*stationDataset, error) {
 	s := &stationDataset{of: a}
 	for _, in := range air.Sensors {
@@ -43,7 +44,7 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 		return nil, err
 	}
 	n := len(s.features)
-	var x, y []float32 // of all stations
+	var x, y []float32 // rows of all stations
 	for _, of := range s.streams {
 		made, err := s.rows(of.TrainHours)
 		if err != nil {
@@ -63,20 +64,20 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 	return s, nil
 }
 
-// rows makes rows of hours, which have no target.
+// rows returns the rows of some hours, without a target.
 func (s *stationDataset) rows(hours []air.StationHour) (grid.MadeRows, error) {
 	return air.Rows(hours, s.features, "", false)
 }
 
-// injectFaults makes the rows of the year that is held out with faults in it: one after another at each station, of one
-// sensor each that is drawn, with half to one and a half of the mean time between them. A row is faulty if it is
-// another than without them. A quick run has a quarter of the year.
+// injectFaults returns the rows of the held-out year with faults. Each station has one fault after another, each of a
+// random sensor, with half to one and a half of the mean time between them. A row is faulty if the fault changes it. A
+// quick run uses a quarter of the year.
 func (s *stationDataset) injectFaults(p injectedFaults, o Options) (rows []faultyRow, err error) {
 	faults, n := 0, len(s.features)
 	for k, of := range s.streams {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(k)))
 		hours := of.HeldOutHours[:o.fullOrQuickCount(len(of.HeldOutHours), len(of.HeldOutHours)/4)]
-		ill, latest := slices.Clone(hours), map[int64]int{} // the latest fault up to an hour
+		ill, latest := slices.Clone(hours), map[int64]int{} // number of the latest fault at or before each hour
 		for at := s.gap(rng); at+s.of.FaultHours < len(hours); at += s.of.FaultHours + s.gap(rng) {
 			faults++
 			latest[hours[at].At.UnixNano()] = faults
@@ -118,8 +119,8 @@ func (s *stationDataset) gap(rng *rand.Rand) int {
 	return s.of.FaultSpacingHours/2 + rng.IntN(s.of.FaultSpacingHours)
 }
 
-// withSensorFault returns the readings of an hour with that of a sensor off by so many deviations, on the scale on
-// which it is a feature. No sensor reads less than nothing of a pollutant.
+// withSensorFault returns the readings of an hour with one sensor off by by() standard deviations, on the scale of its
+// feature. Pollutants cannot become negative.
 func (s *stationDataset) withSensorFault(readings []grid.Reading, sensor int, by func() float64) []grid.Reading {
 	in, deviation := s.sensors[sensor], s.scale.Scale[2*sensor]
 	readings = slices.Clone(readings)

@@ -12,29 +12,29 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feddecExperiment compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic
-// graphs of several radii on the same places, and several H (feddec Fig. 4).
+// feddecExperiment compares FedDec with FedAvg (Algorithm 1 with W = I) on feddec's regression. It uses geographic
+// graphs of several radii on the same positions, and several H (feddec Fig. 4).
 type feddecExperiment struct {
 	Subject About `json:"-"`
 
 	Agents       int     `json:"agents"`       // n
-	Participants int     `json:"participants"` // K of feddec, drawn with replacement
+	Participants int     `json:"participants"` // participants per server round, K of feddec, drawn with replacement
 	Inputs       int     `json:"inputs"`       // d
 	Rows         int     `json:"rows"`         // M
-	Deviation    float64 `json:"deviation"`    // of the elements of X_i
+	Deviation    float64 `json:"deviation"`    // standard deviation of the elements of X_i
 	Base         float64 `json:"base"`         // c_i = Base^i
-	BatchSize    int     `json:"batch_size"`   // m; 0 = all rows, the exact gradient
+	BatchSize    int     `json:"batch_size"`   // m; 0 means all rows, the exact gradient
 
 	Radii       []float64           `json:"radii"`
 	Weights     spec.EdgeWeightRule `json:"weights"`
-	LinkUp      float64             `json:"link_up"` // probability of each link in each step
+	LinkUp      float64             `json:"link_up"` // probability that a link is up in a step
 	ServerEvery []int               `json:"server_every"`
 	Iterations  int                 `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
-	Instances   int                 `json:"instances"`  // problems with places of their own
-	Runs        int                 `json:"runs"`       // of each instance
+	Instances   int                 `json:"instances"`  // number of problems, each with its own positions
+	Runs        int                 `json:"runs"`       // runs per instance
 }
 
-// defaultFedDec is the instance of the experiment `feddec`.
+// defaultFedDec returns the default instance of the experiment `feddec`.
 func defaultFedDec() *feddecExperiment {
 	return &feddecExperiment{
 		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
@@ -47,7 +47,7 @@ func defaultFedDec() *feddecExperiment {
 	}
 }
 
-// defaultFedDecFailures is the instance of the experiment `feddec-failures`.
+// defaultFedDecFailures returns the default instance of the experiment `feddec-failures`.
 func defaultFedDecFailures() *feddecExperiment {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
@@ -59,8 +59,8 @@ func defaultFedDecFailures() *feddecExperiment {
 // About implements Experiment.
 func (f *feddecExperiment) About() About { return f.Subject }
 
-// Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same
-// rows and participants, so that their ratio within an instance says more than each alone.
+// Run implements Experiment. All runs of an instance share its problem and positions. FedDec and FedAvg draw the same
+// rows and participants, so that their ratio within an instance is more precise than each value alone.
 func (f *feddecExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	fields, err := f.newInstances(o)
 	if err != nil {
@@ -79,13 +79,13 @@ func (f *feddecExperiment) Run(ctx context.Context, o Options) (*Report, error) 
 	return f.report(fields, tracks)
 }
 
-// feddecInstance is one instance: the problem, and its graphs by radius.
+// feddecInstance is a problem with its graphs, one per radius.
 type feddecInstance struct {
 	problem *data.Problem[float64]
 	mixings []*graph.MixingMatrix
 }
 
-// newInstances makes the instances. The places are drawn until the graph of the smallest radius is connected.
+// newInstances returns the instances. Positions are redrawn until the graph of the smallest radius is connected.
 func (f *feddecExperiment) newInstances(o Options) ([]feddecInstance, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (f *feddecExperiment) validate() error {
 	return nil
 }
 
-// experiment is Algorithm 1 with this H.
+// experiment returns Algorithm 1 with H = h.
 func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	e := sim.Default()
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
@@ -145,8 +145,8 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	return e
 }
 
-// simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
-// 0 the server's model is with all.
+// simulate runs all instances with H = h on the graphs of a radius, or without mixing if radius is −1. It records
+// iterations t with t mod H = 0, when all agents have the server's model.
 func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h,
 	radius int) (*feddecRiskCurve, error) {
 	runs := o.fullOrQuickCount(f.Runs, 1)

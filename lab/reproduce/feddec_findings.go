@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// feddecRiskCurve is how f(z̄_t) fell: per instance, the mean over its runs of ln (f(z̄_t) − f*)/(f(0) − f*).
+// feddecRiskCurve is the decrease of f(z̄_t): per instance, the mean over its runs of ln (f(z̄_t) − f*)/(f(0) − f*).
 type feddecRiskCurve struct {
 	serverEvery   int
-	radius        int // place among the radii; −1 = W = I
+	radius        int // index of the radius; −1 means W = I
 	t             []int
 	logRiskRatios [][]float64 // [record][instance]
-	// of the first run's links, the share of the iterations in which they were up; nil without links
+	// health is the share of iterations in which each of the first run's links was up; nil without links.
 	health []float64
 }
 
@@ -27,7 +27,7 @@ func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *fedd
 	per := len(excess) / len(fields)
 	for at, iteration := range r.Rounds {
 		if iteration%h != 0 {
-			continue // the start
+			continue // skip the start
 		}
 		logs := make([]float64, len(fields))
 		for run, values := range excess {
@@ -42,17 +42,17 @@ func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *fedd
 	return t
 }
 
-// last is the logarithms at the last record, by instance.
+// last returns the logarithms at the last record, by instance.
 func (t *feddecRiskCurve) last() []float64 { return t.logRiskRatios[len(t.logRiskRatios)-1] }
 
-// geometric is the geometric mean whose logarithms are given, one an independent instance. Its interval is wider
-// upwards; that half is its width.
+// geometric returns the geometric mean of independent values from their logarithms. The interval is asymmetric; its
+// half-width is the upper one.
 func geometric(logs []float64) estimate {
 	mean, half := theory.Interval95(logs)
 	return estimate{math.Exp(mean), math.Exp(mean) * math.Expm1(half)}
 }
 
-// minus is the logarithms of ratios.
+// minus returns a − b, the logarithms of ratios.
 func minus(a, b []float64) []float64 {
 	c := make([]float64, len(a))
 	for i := range a {
@@ -61,11 +61,11 @@ func minus(a, b []float64) []float64 {
 	return c
 }
 
-// report compares the tracks: H by H, first FedAvg and then FedDec by radius.
+// report compares the risk curves. They are ordered by H, with FedAvg first and then FedDec by radius.
 func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskCurve) (*Report, error) {
 	r := &Report{About: f.Subject}
 	perH := len(f.Radii) + 1
-	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance], ln (FedAvg's error/FedDec's)
+	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance], ln of FedAvg's error divided by FedDec's
 	for i, h := range f.ServerEvery {
 		fedavg := tracks[i*perH]
 		f.value(r, fmt.Sprintf("fedavg_H%d_t%d", h, fedavg.t[len(fedavg.t)-1]), fedavg.last())
@@ -94,7 +94,7 @@ func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskC
 	return r, nil
 }
 
-// name is how a key names a radius.
+// name returns the name of a radius in keys.
 func (f *feddecExperiment) name(j int) string {
 	return "r" + strconv.FormatFloat(f.Radii[j], 'g', -1, 64)
 }
@@ -105,7 +105,7 @@ func (f *feddecExperiment) value(r *Report, key string, logs []float64) {
 	r.Values.Set(key+"_ci95", e.halfWidth)
 }
 
-// findRatioAboveOne finds that a geometric mean of ratios is above 1.
+// findRatioAboveOne adds the finding that a geometric mean of ratios is above 1.
 func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []float64, expected string) {
 	mean, half := theory.Interval95(logs)
 	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half),
@@ -113,7 +113,7 @@ func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []floa
 		Expected: expected, Holds: mean > half})
 }
 
-// connectivity sets |λ̂₂| and α, as means over the instances, and returns α by radius.
+// connectivity sets |λ̂₂| and α, averaged over the instances, and returns α by radius.
 func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []float64 {
 	var alphas []float64
 	for j := range f.Radii {
@@ -131,7 +131,7 @@ func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []fl
 	return alphas
 }
 
-// linksUp finds that links were up as often as they should be.
+// linksUp adds the finding that links were up with the expected frequency.
 func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
 	for _, t := range tracks {
 		share := 0.0
@@ -145,7 +145,7 @@ func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
 	}
 }
 
-// compareGains finds that the gain grows with H and with the radius, instance by instance.
+// compareGains adds the findings that the gain grows with H and with the radius, compared within each instance.
 func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	byH, byRadius := order(f.ServerEvery), order(f.Radii)
 	for j, radius := range f.Radii {
@@ -167,7 +167,7 @@ func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	}
 }
 
-// order is the places of the values in ascending order.
+// order returns the indices of the values in ascending order of the values.
 func order[T int | float64](values []T) []int {
 	places := make([]int, len(values))
 	for i := range places {

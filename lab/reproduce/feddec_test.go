@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/plot"
 )
 
-// smallFedDec is FedDec on ten agents, for fewer iterations.
+// smallFedDec returns an instance with ten agents and fewer iterations.
 func smallFedDec() *feddecExperiment {
 	f := defaultFedDec()
 	f.Agents, f.Inputs, f.Base = 10, 8, 1.5
@@ -43,7 +43,7 @@ func TestFedDec(t *testing.T) {
 	}
 }
 
-// TestFedDecWithoutNeighbours wants the claim refuted where no message between neighbours arrives.
+// TestFedDecWithoutNeighbours checks that the claim is refuted if no message between neighbours arrives.
 func TestFedDecWithoutNeighbours(t *testing.T) {
 	f := smallFedDec()
 	f.Weights, f.LinkUp = "metropolis", 1e-12

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// bound finds that FedDec stays below the bound of feddec Theorem 1, which holds for it and says nothing for FedAvg.
-// Where W^t is on links that fail, α is that of |λ₂(E[W^t W^tᵀ])|.
+// bound adds the finding that FedDec stays below the bound of feddec Theorem 1, which does not apply to FedAvg. With
+// failing links, α is computed from |λ₂(E[W^t W^tᵀ])|.
 func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
@@ -41,8 +41,8 @@ func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*f
 	return nil
 }
 
-// theory is what Theorem 1 needs of a problem. G² and σ̄² are those at z¹ = 0, where the gradients of single rows are
-// largest by far, as ‖Y_i‖ grows to 2ⁿ.
+// theory returns the constants of Theorem 1 for a problem. G² and σ̄² are taken at z¹ = 0, where the gradients of
+// single rows are largest by far, as ‖Y_i‖ grows to 2ⁿ.
 func (f *feddecExperiment) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
 	load := p.Loader(nil)
@@ -50,7 +50,7 @@ func (f *feddecExperiment) theory(p *data.Problem[float64]) (theory.FedDec, erro
 	for k := range f.Agents {
 		s := load(k).Samples
 		x, y := mat.NewDense(s.Len(), f.Inputs, nil), make([]float64, s.Len())
-		square, mean := 0.0, mat.NewVecDense(f.Inputs, nil) // of the gradient of one row, −2xy, and over all
+		square, mean := 0.0, mat.NewVecDense(f.Inputs, nil) // mean squared norm and mean of the row gradients
 		for i := range y {
 			row, target := s.Row(i)
 			for j, v := range row {

@@ -13,11 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// harExperiment is federated averaging on the activities of 21 people, scored on 9 others: package datasets says of
-// what file.
+// harExperiment is federated averaging on the activities of 21 people, tested on 9 others. Package datasets describes
+// the data file.
 type harExperiment struct {
 	File         string  `json:"file"`
-	Participants int     `json:"participants"` // of 21 devices
+	Participants int     `json:"participants"` // participants per round, of 21 devices
 	StepSize     float64 `json:"step_size"`
 	BatchSize    int     `json:"batch_size"`
 	Steps        int     `json:"local_steps"`
@@ -36,12 +36,12 @@ func (h *harExperiment) About() About {
 		"McMahan et al. 2017; data: Anguita et al. 2013"}
 }
 
-// harReferenceAccuracy is what another implementation, in numpy, has come to on the same rows, by round.
+// harReferenceAccuracy is the accuracy of an independent numpy implementation on the same rows, by round.
 var harReferenceAccuracy = map[int]float64{20: 0.924, 50: 0.932, 100: 0.933}
 
 const (
 	harCentralReferenceAccuracy = 0.954 // logistic regression on all rows
-	harLocalReferenceAccuracy   = 0.761 // on those of one device, the mean of 21
+	harLocalReferenceAccuracy   = 0.761 // training on one device, mean over 21 devices
 )
 
 // Run implements Experiment.
@@ -84,8 +84,8 @@ func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, h.compareWithoutFederation(ctx, r, e, problem, last)
 }
 
-// compareWithoutFederation has each device train by itself, and then all rows in one place; each with as many local
-// steps as a participant takes that is drawn in every round.
+// compareWithoutFederation trains each device alone, and then all rows in one place. Each model takes as many local
+// steps as a participant that is drawn in every round.
 func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment,
 	problem *data.Problem[float32],
 	together estimate) error {
@@ -130,7 +130,7 @@ func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report,
 	return nil
 }
 
-// isDefault reports whether the settings are those of the figures from elsewhere, but for file, runs and rounds.
+// isDefault reports whether the settings are the default ones, apart from file, runs and rounds.
 func (h *harExperiment) isDefault() bool {
 	d := *defaultHAR()
 	d.File, d.Runs, d.Rounds = h.File, h.Runs, h.Rounds

@@ -13,19 +13,19 @@ import (
 //go:embed report.html.tmpl
 var reportTemplate string
 
-// Outcome is a report, how long it took, and on what numbers.
+// Outcome is a report with its duration and settings.
 type Outcome struct {
 	*Report
 	Seconds  float64    `json:"seconds"`
 	Settings Experiment `json:"settings"`
 }
 
-// writeHTML writes one page, without anything outside of it, with all outcomes and their plots.
+// writeHTML writes a self-contained page with all outcomes and their plots.
 func writeHTML(w io.Writer, o Options, outcomes []Outcome) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"svg": func(p Plot) (template.HTML, error) {
 			drawn, err := p.SVG()
-			_, element, _ := bytes.Cut(drawn, []byte("?>")) // without what only a file of its own has
+			_, element, _ := bytes.Cut(drawn, []byte("?>")) // without the XML declaration
 			return template.HTML(element), err
 		},
 		"number": func(v *Values, key string) string {

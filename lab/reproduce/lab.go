@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// LabExperiment is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what
-// the ratios between them say.
+// LabExperiment reproduces lecture Lab #1 with several settings. It compares the steady-state error of each setting
+// with its exact value, and the ratios between the errors with the claims.
 type LabExperiment struct {
 	Subject      About      `json:"-"`
 	Inputs       int        `json:"inputs"`        // M
@@ -26,11 +26,11 @@ type LabExperiment struct {
 	BatchSize    int        `json:"batch_size"`
 	Cases        []LabCase  `json:"cases"`
 	Claims       []LabClaim `json:"claims"`
-	Runs         int        `json:"runs"`   // of each case, each on a problem of its own
-	Window       int        `json:"window"` // rounds averaged in each run, once steady
+	Runs         int        `json:"runs"`   // runs per case, each on its own problem
+	Window       int        `json:"window"` // rounds averaged in each run after it has settled
 }
 
-// LabCase is K, L, E and σ_w².
+// LabCase holds K, L, E and σ_w² of a case.
 type LabCase struct {
 	Agents       int     `json:"agents"`
 	Participants int     `json:"participants"`
@@ -38,13 +38,13 @@ type LabCase struct {
 	Spread       float64 `json:"spread"`
 }
 
-// Key names the case among the values: "K100_L10_E10_sw0.1".
+// Key returns the name of the case in keys: "K100_L10_E10_sw0.1".
 func (c LabCase) Key() string {
 	return fmt.Sprintf("K%d_L%d_E%d_sw%s", c.Agents, c.Participants, c.LocalSteps,
 		strconv.FormatFloat(c.Spread, 'g', -1, 64))
 }
 
-// seed makes the cases of an experiment independent, and a case the same in every experiment.
+// seed returns a seed that differs between cases but is the same for a case in every experiment.
 func (c LabCase) seed(seed uint64) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(c.Key()))
@@ -55,7 +55,7 @@ func (c LabCase) String() string {
 	return fmt.Sprintf("K = %d, L = %d, E = %d, σ_w² = %v", c.Agents, c.Participants, c.LocalSteps, c.Spread)
 }
 
-// short is what a case has that not all have.
+// short returns the settings of a case that differ between the cases.
 func (l *LabExperiment) short(c LabCase) string {
 	var parts []string
 	for _, p := range []struct {
@@ -74,8 +74,8 @@ func (l *LabExperiment) short(c LabCase) string {
 	return strings.Join(parts, ", ")
 }
 
-// LabClaim compares the errors of two cases, by their places in the list. Their ratio must be the exact one, and the
-// first larger where the claim is that something hurts.
+// LabClaim compares the errors of two cases, given by their indices. Their ratio must equal the exact one. MustBeBig
+// requires that the first error is larger.
 type LabClaim struct {
 	NumeratorCase   int  `json:"case"`
 	DenominatorCase int  `json:"to"`
@@ -117,7 +117,7 @@ func (l *LabExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// validate reports what makes no sense. The simulation itself refuses the rest.
+// validate returns an error if a setting makes no sense. The simulation checks all others.
 func (l *LabExperiment) validate() error {
 	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
 		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
@@ -145,13 +145,13 @@ func (l *LabExperiment) theory(c LabCase) theory.Lab {
 		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
-// start is E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
+// start returns E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
 func (l *LabExperiment) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
-// burnInRounds is how many rounds it takes until the error is within a thousandth of the steady-state one, from above
-// or from below.
+// burnInRounds returns the number of rounds until the error differs from the steady-state error by less than a
+// thousandth.
 func (l *LabExperiment) burnInRounds(exact theory.Lab) int {
 	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
 	away := 1000 * math.Abs(left-steady) / steady
@@ -188,7 +188,7 @@ func (l *LabExperiment) judge(c LabClaim, measured []estimate) Finding {
 	return f
 }
 
-// ratio of two independent estimates.
+// ratio returns the ratio of two independent estimates.
 func ratio(a, b estimate) estimate {
 	q := a.mean / b.mean
 	return estimate{q, math.Abs(q) * math.Hypot(a.halfWidth/a.mean, b.halfWidth/b.mean)}

@@ -1,6 +1,7 @@
 package reproduce
 
-// newLab is the instance of the experiments lab-1, lab-2 and so on, `linear-gain` and `async`, but for what is given.
+// newLab returns an experiment with the default settings of lab-1 to lab-4, `linear-gain` and `async`, and the given
+// cases and claims.
 func newLab(subject About, cases []LabCase, claims ...LabClaim) *LabExperiment {
 	return &LabExperiment{
 		Subject: subject,
@@ -9,20 +10,20 @@ func newLab(subject About, cases []LabCase, claims ...LabClaim) *LabExperiment {
 	}
 }
 
-// linearGain is lecture (42).
+// linearGain returns the experiment on lecture (42).
 func linearGain() *LabExperiment {
 	return newLab(About{"linear-gain", "With homogeneous agents the steady-state error falls as 1/K.", "lecture (42)"},
 		[]LabCase{{1, 1, 1, 0}, {10, 10, 1, 0}, {100, 100, 1, 0}},
 		LabClaim{0, 1, true}, LabClaim{1, 2, true})
 }
 
-// lab1 is lecture, Observation 1.
+// lab1 returns the experiment on Observation 1 of the lecture.
 func lab1() *LabExperiment {
 	return newLab(About{"lab-1", "Heterogeneity hurts even when all agents take part.", "lecture, Observation 1"},
 		[]LabCase{{100, 100, 1, 0}, {100, 100, 1, 0.1}}, LabClaim{1, 0, true})
 }
 
-// lab2 is lecture, Observation 2.
+// lab2 returns the experiment on Observation 2 of the lecture.
 func lab2() *LabExperiment {
 	return newLab(About{"lab-2",
 		"With homogeneous agents, partial participation costs in proportion to who stays away.",
@@ -30,21 +31,21 @@ func lab2() *LabExperiment {
 		[]LabCase{{100, 100, 1, 0}, {100, 10, 1, 0}}, LabClaim{1, 0, true})
 }
 
-// Lab3 is lecture, Observation 3.
+// Lab3 returns the experiment on Observation 3 of the lecture.
 func Lab3() *LabExperiment {
 	return newLab(About{"lab-3", "With homogeneous agents, local steps pay in proportion to their number.",
 		"lecture, Observation 3"},
 		[]LabCase{{100, 10, 1, 0}, {100, 10, 10, 0}}, LabClaim{0, 1, true})
 }
 
-// Lab4 is lecture, Observation 4.
+// Lab4 returns the experiment on Observation 4 of the lecture.
 func Lab4() *LabExperiment {
 	return newLab(About{"lab-4", "With heterogeneous agents, ten local steps do not make up for nine agents of ten " +
 		"that stay away.", "lecture, Observation 4"},
 		[]LabCase{{100, 100, 1, 0.1}, {100, 10, 10, 0.1}}, LabClaim{1, 0, true})
 }
 
-// async is lecture (52)–(54).
+// async returns the experiment on lecture (52)–(54).
 func async() *LabExperiment {
 	return newLab(About{"async", "One agent a round is no better than one agent alone, and worse where agents differ.",
 		"lecture (52)–(54)"},

@@ -8,7 +8,7 @@ import (
 
 func TestLabs(t *testing.T) {
 	for _, l := range []*LabExperiment{linearGain(), lab1(), lab2(), Lab3(), Lab4(), async()} {
-		for i, c := range l.Cases { // a fifth of the agents, and faster
+		for i, c := range l.Cases { // a fifth of the agents, for speed
 			l.Cases[i].Agents, l.Cases[i].Participants = max(1, c.Agents/5), max(1, c.Participants/5)
 		}
 		l.StepSize, l.Runs, l.Window = 0.03, 12, 300
@@ -30,7 +30,7 @@ func TestLabs(t *testing.T) {
 	}
 }
 
-// TestLabFromBelow starts nearer to the optimum than the noise leaves it: it takes as long to settle.
+// TestLabFromBelow starts closer to the optimum than the steady-state error; the burn-in takes as long.
 func TestLabFromBelow(t *testing.T) {
 	l := Lab4()
 	l.Inputs, l.StepSize, l.NoiseVar, l.Runs, l.Window = 2, 0.1, 50_000, 24, 500
@@ -58,8 +58,8 @@ func TestMSD(t *testing.T) {
 	check(t, other)
 	check(t, &steadyMSD{lmsSettings{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
 		Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
-		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // nothing ever moves
-	near := *other // a step size from which the second moment settles far slower than the mean
+		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // the model never moves
+	near := *other // a step size at which the second moment settles far slower than the mean
 	near.StepSize = 2.7
 	exact, err := near.theory(true).SteadyState()
 	if err != nil || exact.Rate < 0.9 {
@@ -101,7 +101,7 @@ func TestBias(t *testing.T) {
 		BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
-	// A coordinate of the limit may be 0.
+	// One coordinate of the limit is 0.
 	check(t, &biasExperiment{lmsSettings{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1,
 		1},
 		NoiseVar:   []float64{0.1, 0.1},

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lmsSettings is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and
-// w_k⁰ (ch5 (5.66)–(5.68)).
+// lmsSettings describes least-mean-square federated averaging with agents that differ in E_k, B_k, R_k, σ_v,k² and w_k⁰
+// (ch5 (5.66)–(5.68)).
 type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
@@ -25,10 +25,10 @@ type lmsSettings struct {
 	NoiseVar     []float64   `json:"noise_var"`
 	Optima       [][]float64 `json:"optima"` // w_k⁰
 	Runs         int         `json:"runs"`
-	Window       int         `json:"window"` // rounds averaged in each run, once steady
+	Window       int         `json:"window"` // rounds averaged in each run after it has settled
 }
 
-// theory is the problem for the exact recursion.
+// theory returns the problem for the exact recursion.
 func (l lmsSettings) theory(normalized bool) theory.LMS {
 	m := theory.LMS{StepSize: l.StepSize, Participants: l.Participants, Unnormalized: !normalized}
 	for k, optimum := range l.Optima {
@@ -42,8 +42,8 @@ func (l lmsSettings) theory(normalized bool) theory.LMS {
 	return m
 }
 
-// validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses
-// the rest.
+// validate returns an error if lists differ in length or if the theory does not cover the settings. The simulation
+// checks all others.
 func (l lmsSettings) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
@@ -64,7 +64,7 @@ func (l lmsSettings) validate() error {
 	return l.theory(true).Validate()
 }
 
-// experiment is the simulation, of this many rounds until it has settled and then the window.
+// experiment returns the simulation with burn rounds until it has settled, followed by the window.
 func (l lmsSettings) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = o.Seed, o.fullOrQuickCount(l.Runs, 24)
@@ -79,8 +79,8 @@ func (l lmsSettings) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
-// burnInRounds is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest
-// mode of its mean and second moment.
+// burnInRounds returns the number of rounds until the influence of the start has decreased by a factor of ten thousand,
+// in the slowest mode of the mean and second moment.
 func burnInRounds(exact theory.Steady) int {
 	return 1 + int(min(1e9, math.Ceil(math.Log(1e4)/math.Abs(math.Log(exact.Rate)))))
 }
@@ -93,10 +93,10 @@ func perAgent(numbers []int) sim.PerAgent {
 	return sim.Each(values...)
 }
 
-// steadyMSD is ch5 problem 5.3.
+// steadyMSD reproduces ch5 problem 5.3.
 type steadyMSD struct{ lmsSettings }
 
-// defaultMSD is the instance of the experiment `msd`.
+// defaultMSD returns the default instance of the experiment `msd`.
 func defaultMSD() *steadyMSD {
 	m := &steadyMSD{lmsSettings{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {
@@ -121,8 +121,8 @@ func (m *steadyMSD) About() About {
 		"ch5 problem 5.3"}
 }
 
-// Run implements Experiment: the simulation against the exact value, and the first-order expression against that, which
-// must be off by O(μ).
+// Run implements Experiment. It compares the simulation with the exact value, and the first-order expression with the
+// exact value, from which it must differ by O(μ).
 func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
@@ -163,7 +163,7 @@ func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// firstOrder finds that the small-step expression is off in proportion to μ, once μ is small.
+// firstOrder adds the finding that the error of the small-step expression is proportional to μ for small μ.
 func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
 	gaps := []float64{gap}
 	for range 2 {
@@ -187,7 +187,7 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 	return nil
 }
 
-// relativeError is by how much a value differs from an approximation, in parts of it; both are 0 without noise.
+// relativeError returns the error of an approximation relative to the approximation. It returns 0 if both are equal.
 func relativeError(value, approximation float64) float64 {
 	if value == approximation {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// inParallel calls work for 0 … n−1 on all cores. It stops early when ctx ends, with its error.
+// inParallel calls work for 0 … n−1 on all cores. It stops early and returns an error if ctx ends.
 func inParallel(ctx context.Context, n int, work func(i int)) error {
 	var next atomic.Int64
 	var group sync.WaitGroup

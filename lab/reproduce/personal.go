@@ -13,24 +13,24 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// personalExperiment is how well models of their own do on the rows that devices hold out, beside one model for all and
-// devices that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden
-// layer.
+// personalExperiment compares personal models with a common model and with devices that train alone, on the devices'
+// held-out rows. It uses the activities of package wisdm, with softmax regression and a network with a hidden layer.
 type personalExperiment struct {
-	Participants int     `json:"participants"` // of 27 devices
+	Participants int     `json:"participants"` // participants per round, of 27 devices
 	StepSize     float64 `json:"step_size"`
 	BatchSize    int     `json:"batch_size"`
-	// Passes over a device's rows in a round, of as many steps as they have batches; with 0, LocalSteps instead.
+	// Passes is the number of passes over a device's rows per round. It determines the number of local steps. With 0,
+	// LocalSteps is used instead.
 	Passes     int     `json:"passes"`
 	LocalSteps int     `json:"local_steps"`
-	Hidden     int     `json:"hidden"` // units of the network
-	Lambda     float64 `json:"lambda"` // of ditto
+	Hidden     int     `json:"hidden"` // hidden units of the network
+	Lambda     float64 `json:"lambda"` // λ of ditto
 	Finetune   int     `json:"finetune"`
 	Rounds     int     `json:"rounds"`
 	Runs       int     `json:"runs"`
 }
 
-// defaultPersonal is the instance of docs/EXPERIMENTS.md.
+// defaultPersonal returns the instance of docs/EXPERIMENTS.md.
 func defaultPersonal() *personalExperiment {
 	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32,
 		Lambda:   0.1,
@@ -44,18 +44,18 @@ func (p *personalExperiment) About() About {
 		"Arivazhagan et al. 2019; Li et al. 2021"}
 }
 
-// personalCase is a line of the table.
+// personalCase is a row of the table.
 type personalCase struct {
 	model string // "softmax" or "mlp"
-	key   string // of the values, behind the model
-	name  string // of the curve
+	key   string // name of the case in keys, after the model
+	name  string // name of the curve
 	least float64
 	set   func(e *sim.Experiment)
 }
 
 func (p *personalExperiment) cases() []personalCase {
 	global := func(*sim.Experiment) {}
-	alone := func(e *sim.Experiment) { // λ = 0, and all in every round
+	alone := func(e *sim.Experiment) { // λ = 0, and all agents in every round
 		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{
@@ -131,7 +131,7 @@ func (p *personalExperiment) experiment(o Options, problem *data.Problem[float32
 	return e
 }
 
-// judge holds a method against one model for all and against training alone.
+// judge compares a method with the common model and with training alone.
 func (p *personalExperiment) judge(r *Report, c personalCase, found map[string]estimate) {
 	if c.least == 0 {
 		return

@@ -8,19 +8,20 @@ import (
 	"github.com/fedmesh/fedmesh/lab/plot"
 )
 
-// Plot is a picture of a report.
+// Plot is a named drawing in a report.
 type Plot struct {
-	Name string // of its file, without extension
+	Name string // file name without extension
 	plot.Drawing
 }
 
-// Graph tells whether it is a graph of devices.
+// Graph reports whether the plot is a graph of devices.
 func (p Plot) Graph() bool {
 	_, graph := p.Drawing.(plot.Network)
 	return graph
 }
 
-// SVG draws it: a figure as wide as a page, a graph half as wide. The error names a figure with nothing in it.
+// SVG returns the plot as an SVG image: a figure at page width, a graph at half of it. It returns an error if a figure
+// has no points.
 func (p Plot) SVG() ([]byte, error) {
 	width, height := vg.Length(plot.FigureWidth/2), vg.Length(plot.FigureWidth/2)
 	if f, ok := p.Drawing.(*plot.Figure); ok {
@@ -34,7 +35,8 @@ func (p Plot) SVG() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// figure adds a diagram to the report. Where all is 0, as without noise, axes that should be logarithmic are not.
+// figure adds a diagram to the report. If its logarithmic axes cannot show any point, for example if all values are 0,
+// the axes become linear.
 func (r *Report) figure(name string, f plot.Figure) {
 	if f.Validate() != nil {
 		f.X.Log, f.Y.Log = false, false
@@ -42,7 +44,7 @@ func (r *Report) figure(name string, f plot.Figure) {
 	r.Plots = append(r.Plots, Plot{name, &f})
 }
 
-// appendTo appends a point with its interval.
+// appendTo appends a point with its confidence interval to a curve.
 func (e estimate) appendTo(c *plot.Curve, x float64) {
 	c.X = append(c.X, x)
 	c.Y = append(c.Y, e.mean)

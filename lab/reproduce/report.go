@@ -6,16 +6,16 @@ import (
 	"math"
 )
 
-// Report is the outcome of an experiment.
+// Report is the result of an experiment.
 type Report struct {
 	About
-	Holds    bool      `json:"holds"` // all findings hold
+	Holds    bool      `json:"holds"` // whether all findings hold
 	Values   Values    `json:"values"`
 	Findings []Finding `json:"findings"`
 	Plots    []Plot    `json:"-"`
 }
 
-// Finding is one comparison: what was measured, what it was held against, and whether it agrees.
+// Finding is a comparison of a measurement with an expectation.
 type Finding struct {
 	What     string `json:"what"`     // "K = 100, L = 10, E = 10: E‖w⁰ − w‖²"
 	Measured string `json:"measured"` // "2.31e-04 ± 0.05e-04"
@@ -23,19 +23,19 @@ type Finding struct {
 	Holds    bool   `json:"holds"`
 }
 
-// find adds a finding; the report holds while all do.
+// find adds a finding. The report holds only if all findings hold.
 func (r *Report) find(f Finding) {
 	r.Holds = (r.Holds || len(r.Findings) == 0) && f.Holds
 	r.Findings = append(r.Findings, f)
 }
 
-// Values is numbers by key, in the order in which they were set.
+// Values holds numbers by key, in the order in which they were first set.
 type Values struct {
 	keys    []string
 	numbers map[string]float64
 }
 
-// Set adds a number, or replaces it.
+// Set sets the number of a key.
 func (v *Values) Set(key string, number float64) {
 	if v.numbers == nil {
 		v.numbers = map[string]float64{}
@@ -46,16 +46,16 @@ func (v *Values) Set(key string, number float64) {
 	v.numbers[key] = number
 }
 
-// Keys lists the keys in order.
+// Keys returns the keys in order.
 func (v *Values) Keys() []string { return v.keys }
 
-// Get is the number of a key, and whether there is one.
+// Get returns the number of a key, and whether it exists.
 func (v *Values) Get(key string) (number float64, ok bool) {
 	number, ok = v.numbers[key]
 	return number, ok
 }
 
-// MarshalJSON writes an object with the keys in order. JSON has no infinities: what is not finite is null.
+// MarshalJSON encodes an object with the keys in order. Numbers that are not finite are encoded as null.
 func (v Values) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')

@@ -7,15 +7,14 @@ import (
 	"path/filepath"
 )
 
-// Failed is the report of an experiment that ended with an error: it does not hold.
+// Failed returns the report of an experiment that ended with an error. The report does not hold.
 func Failed(e Experiment, err error) *Report {
 	r := &Report{About: e.About()}
 	r.find(Finding{What: "the experiment runs", Measured: err.Error(), Expected: "a result"})
 	return r
 }
 
-// WriteFiles writes report.html, report.json with all findings and values, and each plot as a file of its own into a
-// folder.
+// WriteFiles writes report.html, report.json with all findings and values, and a file for each plot to a folder.
 func WriteFiles(dir string, o Options, outcomes []Outcome) error {
 	var page bytes.Buffer
 	if err := writeHTML(&page, o, outcomes); err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// robustExperiment is how well each rule learns while some devices lie: softmax regression of the activities of package
-// wisdm, scored on people who have no device.
+// robustExperiment measures the accuracy of each rule while some devices are dishonest. It trains softmax regression on
+// the activities of package wisdm and tests it on people without a device.
 type robustExperiment struct {
 	Attackers    int      `json:"attackers"` // of 27 devices
 	Participants int      `json:"participants"`
-	Attacks      []string `json:"attacks"` // besides none
+	Attacks      []string `json:"attacks"` // attacks tried in addition to none
 	StepSize     float64  `json:"step_size"`
 	BatchSize    int      `json:"batch_size"`
 	Steps        int      `json:"local_steps"`
@@ -25,7 +25,7 @@ type robustExperiment struct {
 	Runs         int      `json:"runs"`
 }
 
-// defaultRobust is the instance of docs/ROBUSTNESS.md.
+// defaultRobust returns the instance of docs/ROBUSTNESS.md.
 func defaultRobust() *robustExperiment {
 	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100,
 		Runs: 8,
@@ -34,20 +34,20 @@ func defaultRobust() *robustExperiment {
 			"labelflip"}}
 }
 
-// claimedAttack is the attack of which the claims are.
+// claimedAttack is the attack to which the claims refer.
 const claimedAttack = "signflip:10"
 
-// ruleCase is a rule with its numbers.
+// ruleCase is a rule with its settings.
 type ruleCase struct {
-	Key  string // among the values
-	Name string // in the table
+	Key  string // name in keys
+	Name string // name in the table
 	rule.Config
-	// minAccuracy is the accuracy that it must have against signflip:10, or, of the mean, not reach; 0 = none.
+	// minAccuracy is the minimum accuracy against signflip:10; for the mean, the maximum. 0 means no claim.
 	minAccuracy  float64
-	mayTrailMean bool // it need not be as good as the mean where nobody lies
+	mayTrailMean bool // whether it may be worse than the mean without an attack
 }
 
-// ruleCases are the lines of docs/ROBUSTNESS.md.
+// ruleCases returns the rows of the table in docs/ROBUSTNESS.md.
 func ruleCases() []ruleCase {
 	return []ruleCase{
 		{"mean", "mean", rule.Config{Rule: rule.Mean}, 0.4, false},
@@ -80,7 +80,7 @@ func (b *robustExperiment) About() About {
 		"Yin et al. 2018; Blanchard et al. 2017; Pillutla et al. 2022; Karimireddy et al. 2021"}
 }
 
-// Run implements Experiment. A quick run has no attack but that of the claims.
+// Run implements Experiment. A quick run uses only the claimed attack.
 func (b *robustExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: b.About()}
 	problem, err := wisdm.Problem()
@@ -102,7 +102,7 @@ func (b *robustExperiment) Run(ctx context.Context, o Options) (*Report, error) 
 			if got == nil {
 				return nil, fmt.Errorf("robust: %s, %s: %w", attack, c.Key, err)
 			}
-			a := estimate{math.NaN(), math.NaN()} // a run that diverges has none
+			a := estimate{math.NaN(), math.NaN()} // undefined if a run diverges
 			if err == nil {
 				a = measured(got.Steady("accuracy", b.Rounds))
 			}
@@ -121,7 +121,7 @@ func (b *robustExperiment) Run(ctx context.Context, o Options) (*Report, error) 
 	return r, nil
 }
 
-// keyOf is "none_median", or "signflip:10_median".
+// keyOf returns the key of an attack and a rule, such as "none_median" or "signflip:10_median".
 func keyOf(attack, rule string) string {
 	if attack == "" {
 		attack = "none"
@@ -142,7 +142,7 @@ func (b *robustExperiment) experiment(o Options, by rule.Config, attack string) 
 	return e
 }
 
-// judge holds an accuracy against what is claimed: that nobody pays where nobody lies, and who stands signflip:10.
+// judge checks an accuracy against the claims: no loss without an attack, and resistance to signflip:10.
 func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimate, clean map[string]estimate) {
 	what := fmt.Sprintf("%s: accuracy", c.Name)
 	switch {
@@ -160,7 +160,7 @@ func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimat
 	}
 }
 
-// curveOf is a metric over the rounds.
+// curveOf returns the curve of a metric over the rounds.
 func curveOf(metric, name string, r *sim.Result) plot.Curve {
 	c, m := plot.Curve{Name: name}, r.Metric(metric)
 	for i, round := range r.Rounds {
@@ -171,7 +171,7 @@ func curveOf(metric, name string, r *sim.Result) plot.Curve {
 	return c
 }
 
-// RobustTable is the table of docs/ROBUSTNESS.md: a line for each rule and a column for each attack.
+// RobustTable returns the table of docs/ROBUSTNESS.md, with a row for each rule and a column for each attack.
 func RobustTable(r *Report) string {
 	b := defaultRobust()
 	var s strings.Builder

@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/ROBUSTNESS.md")
 
-// TestRobustnessPage: the table of the page is what `fedlab reproduce robust` measures, and its claims hold.
+// TestRobustnessPage checks that the page's table equals the output of `fedlab reproduce robust` and that its claims
+// hold.
 func TestRobustnessPage(t *testing.T) {
 	const path = "../../docs/ROBUSTNESS.md"
 	r, err := defaultRobust().Run(t.Context(), Options{Seed: 1})
@@ -42,7 +43,7 @@ func TestRobustnessPage(t *testing.T) {
 		if err := os.WriteFile(path, page, 0o666); err != nil {
 			t.Fatal(err)
 		}
-	case runtime.GOARCH == "amd64" && !bytes.Equal(old, table): // others have other last bits
+	case runtime.GOARCH == "amd64" && !bytes.Equal(old, table): // other processors differ in the last bits
 		t.Errorf("%s has another table than\n%s", path, table)
 	}
 }

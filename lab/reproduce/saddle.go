@@ -13,31 +13,31 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// saddleExperiment is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict
-// saddle at 0, by how many take part and from where it starts.
+// saddleExperiment reproduces section 4 of the document 2nd-order: federated averaging of a bilinear network whose
+// aggregate risk has a strict saddle at 0. It varies the number of participants and the start.
 type saddleExperiment struct {
-	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
+	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), one per agent
 	Variance float64     `json:"variance"` // σ²
 	Hidden   int         `json:"hidden"`
 	Ridge    float64     `json:"ridge"` // ρ
 
-	Participants []int   `json:"participants"` // the values of L
+	Participants []int   `json:"participants"` // values of L
 	LocalSteps   int     `json:"local_steps"`  // E
 	BatchSize    int     `json:"batch_size"`
 	StepSize     float64 `json:"step_size"`
-	ResponseProb float64 `json:"response_prob"` // δ, of each local step
-	Start        float64 `json:"start"`         // every coordinate of w_0 where it starts beside the saddle
-	NoiseVar     float64 `json:"noise_var"`     // of v, per coordinate, where it starts at the saddle
+	ResponseProb float64 `json:"response_prob"` // δ of each local step
+	Start        float64 `json:"start"`         // every coordinate of w_0 when starting off the saddle
+	NoiseVar     float64 `json:"noise_var"`     // variance of v per coordinate, when starting at the saddle
 
 	Rounds int `json:"rounds"`
-	Steady int `json:"steady"` // the round from which J and ‖∇J‖² are averaged
+	Steady int `json:"steady"` // first round of the averages of J and ‖∇J‖²
 	Runs   int `json:"runs"`
-	// Tau is how unstable the end may be, in parts of how unstable the saddle is: λ_min(∇²J) ≥ −τ with τ =
+	// Tau limits the instability at the end, relative to the instability of the saddle: λ_min(∇²J) ≥ −τ with τ =
 	// −Tau·λ_min(∇²J(0)).
 	Tau float64 `json:"tau"`
 }
 
-// defaultSaddle is the instance of the experiment `saddle`.
+// defaultSaddle returns the default instance of the experiment `saddle`.
 func defaultSaddle() *saddleExperiment {
 	return &saddleExperiment{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
@@ -54,10 +54,10 @@ func (s *saddleExperiment) About() About {
 		"2nd-order Figs. 1–2"}
 }
 
-// saddleStart is a place to start from, with v or without.
+// saddleStart is a starting point, with or without noise v.
 type saddleStart struct {
 	key, what   string
-	isOffSaddle bool // not at the saddle
+	isOffSaddle bool // whether w_0 differs from the saddle
 	noise       bool
 }
 
@@ -67,12 +67,12 @@ var saddleStarts = []saddleStart{
 	{"zero", "at the saddle, without v", false, false},
 }
 
-// saddleCase is a simulation from one start with one L.
+// saddleCase is a simulation with one start and one L.
 type saddleCase struct {
 	saddleStart
 	participants int
 	*sim.Result
-	escapeRounds []float64 // first round with J ≤ level, by run; +Inf for a run that does not get there
+	escapeRounds []float64 // first round with J ≤ level, by run; +Inf if a run does not reach it
 	lambda       []float64 // λ_min(∇²J) at the end, by run
 }
 
@@ -109,7 +109,7 @@ func (s *saddleExperiment) Run(ctx context.Context, o Options) (*Report, error) 
 	return r, nil
 }
 
-// validate reports what makes no sense. The simulation itself refuses the rest.
+// validate returns an error if a setting makes no sense. The simulation checks all others.
 func (s *saddleExperiment) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
@@ -145,7 +145,7 @@ func (s *saddleExperiment) theory(start saddleStart, participants int) theory.Av
 	return a
 }
 
-// start is w_0.
+// start returns w_0.
 func (s *saddleExperiment) start(c saddleStart) []float64 {
 	w := make([]float64, s.Hidden*(len(s.Means[0])+1))
 	if c.isOffSaddle {
@@ -165,7 +165,7 @@ func (s *saddleExperiment) simulate(ctx context.Context, o Options, start saddle
 	if o.Quick {
 		e.Record = 10
 	}
-	if !start.isOffSaddle && !start.noise { // nothing happens
+	if !start.isOffSaddle && !start.noise { // without noise the model stays at the saddle
 		e.Runs, e.Record = o.fullOrQuickCount(s.Runs, 2), max(1, s.Rounds-s.Steady)
 	}
 	e.Participants.Count = participants
@@ -190,8 +190,8 @@ func (s *saddleExperiment) simulate(ctx context.Context, o Options, start saddle
 	return c, nil
 }
 
-// firstCrossingRound is the first round at which the values, recorded at some rounds, are at most level; between two
-// records they are taken to be on a line.
+// firstCrossingRound returns the first round at which the values are at most level. It interpolates linearly between
+// records.
 func firstCrossingRound(rounds []int, values []float64, level float64) float64 {
 	for i, v := range values {
 		switch {

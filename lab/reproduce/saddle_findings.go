@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// judge sets the values of a case and holds them against theory.
+// judge adds the values of a case and compares them with theory.
 func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 	escape, lambda := average(c.escapeRounds), average(c.lambda)
 	risk, gradient := measured(c.Steady("risk", s.Steady)), measured(c.Steady("gradient_norm2", s.Steady))
@@ -57,7 +57,7 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 		Holds:    slices.Min(c.lambda) >= s.Tau*saddle})
 }
 
-// average is the mean over the runs; not a number where one of them is not finite.
+// average returns the mean over the runs. It returns NaN if a run is not finite.
 func average(runs []float64) estimate {
 	mean, half := theory.Interval95(runs)
 	if math.IsInf(mean, 0) {
@@ -66,13 +66,13 @@ func average(runs []float64) estimate {
 	return estimate{mean, half}
 }
 
-// agreesWithinShare tells whether a prediction that is itself good to some share of it only is within reach of the
-// measurement.
+// agreesWithinShare reports whether a prediction agrees with the measurement, if the prediction itself has the relative
+// error share.
 func agreesWithinShare(e estimate, prediction, share float64) bool {
 	return math.Abs(e.mean-prediction) <= refutationFactor*e.halfWidth+share*math.Abs(prediction)
 }
 
-// plots is Figs. 1 and 2, for both starts from which something happens.
+// plots adds Figs. 1 and 2 for the two starts from which the model moves.
 func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64) {
 	for _, start := range saddleStarts {
 		if !start.isOffSaddle && !start.noise {
@@ -89,7 +89,7 @@ func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64)
 			name := fmt.Sprintf("L = %d of %d", c.participants, len(s.Means))
 			risk.Curves = append(risk.Curves, s.curve(c, name, "risk"))
 			norm := s.curve(c, name, "gradient_norm2")
-			norm.Low, norm.High = nil, nil // as wide as the curve is high
+			norm.Low, norm.High = nil, nil // the band would be as wide as the curve is high
 			_, norm2 := s.theory(start, c.participants).Steady()
 			gradient.Curves = append(gradient.Curves, norm, plot.Curve{
 				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, IsPrediction: true})
@@ -102,7 +102,7 @@ func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64)
 	}
 }
 
-// curve is the mean over the runs with its band, thinned to what a diagram can show.
+// curve returns the mean over the runs with its band, reduced to a plottable number of points.
 func (s *saddleExperiment) curve(c *saddleCase, name, metric string) plot.Curve {
 	m, out := c.Metric(metric), plot.Curve{Name: name}
 	for _, i := range plottedRecords(len(c.Rounds)) {

@@ -14,15 +14,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// samplingExperiment is the variance of the mean of L of K random vectors, drawn as the coordinator draws its
-// participants (ch5 Lemma 5.1), for every L.
+// samplingExperiment measures the variance of the mean of L of K random vectors, drawn like participants by the
+// coordinator (ch5 Lemma 5.1), for every L.
 type samplingExperiment struct {
 	Means     [][]float64 `json:"means"`     // ā_k
-	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates
-	Trials    int         `json:"trials"`    // for each L
+	Variances []float64   `json:"variances"` // variance of a_k, summed over its coordinates
+	Trials    int         `json:"trials"`    // trials for each L
 }
 
-// defaultSampling is the instance of the experiment `sampling`.
+// defaultSampling returns the default instance of the experiment `sampling`.
 func defaultSampling() *samplingExperiment {
 	s := &samplingExperiment{Trials: 200_000}
 	for k := range 8 {
@@ -39,16 +39,16 @@ func (s *samplingExperiment) About() About {
 		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
 }
 
-// samplingScheme is a way to draw, and what it predicts.
+// samplingScheme is a sampling method with its predicted variance.
 type samplingScheme struct {
 	key, what   string
 	sample      func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent
-	answersOnce bool // an agent drawn twice answers once and counts twice
+	answersOnce bool // whether an agent drawn twice responds once with double weight
 	variance    func(int) float64
 }
 
-// Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may
-// answer afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
+// Run implements Experiment. It uses every L from 1 to K without replacement. With replacement, an agent drawn
+// repeatedly responds once per draw (with_L…) or once in total (with_repeated_L…), as in feddec's server.
 func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
@@ -101,7 +101,7 @@ func (s *samplingExperiment) validate() error {
 	return nil
 }
 
-// measure is E‖â − ā‖² over trials.
+// measure returns E‖â − ā‖² over the given number of trials.
 func (s *samplingExperiment) measure(way samplingScheme, l, trials int, rng *rand.Rand) estimate {
 	agents := make([]wire.AgentID, len(s.Means))
 	centre := make([]float64, len(s.Means[0]))

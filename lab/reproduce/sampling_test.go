@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// check runs an experiment in its quick form: every finding holds.
+// check runs a quick experiment and checks that every finding holds.
 func check(t *testing.T, e Experiment) *Report {
 	t.Helper()
 	r, err := e.Run(t.Context(), Options{Quick: true, Seed: 1})
@@ -27,7 +27,8 @@ func check(t *testing.T, e Experiment) *Report {
 	return r
 }
 
-// TestRepeatable: the same report on one core and on all, another one from another seed, and an end when cancelled.
+// TestRepeatable checks that reports are the same on one core and on all, that they depend on the seed, and that
+// cancellation ends an experiment.
 func TestRepeatable(t *testing.T) {
 	lab := Lab4()
 	lab.Cases, lab.Runs, lab.Window = []LabCase{{4, 4, 1, 0.1}, {4, 2, 3, 0.1}}, 3, 50
@@ -87,9 +88,9 @@ func TestSampling(t *testing.T) {
 	}
 	other := &samplingExperiment{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
 	check(t, other)
-	// without replacement there is no chance
+	// without replacement the result is deterministic
 	check(t, &samplingExperiment{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000})
-	alone := check(t, &samplingExperiment{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10}) // all is 0
+	alone := check(t, &samplingExperiment{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10}) // all zero
 	for _, p := range alone.Plots {
 		if _, err := p.SVG(); err != nil {
 			t.Error(err)

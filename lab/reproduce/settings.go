@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. A list replaces
-// the one that was there, with nothing of its elements. The error names the keys that there are.
+// Set changes a setting of an experiment. key is the name in its struct tags; value is JSON or a plain word. A list
+// replaces the previous list completely. The error for an unknown key lists the known keys.
 func Set(e Experiment, key, value string) error {
 	text := json.RawMessage(value)
 	if !json.Valid(text) {
@@ -23,21 +23,21 @@ func Set(e Experiment, key, value string) error {
 		return fmt.Errorf("%s.%s=%s: want a value", e.About().ID, key, value)
 	}
 	change, err := json.Marshal(map[string]json.RawMessage{key: text})
-	if err == nil { // the decoder would put new elements on top of old ones
+	if err == nil { // otherwise the decoder would merge old and new elements
 		err = json.Unmarshal(fmt.Appendf(nil, `{%q: null}`, key), e)
 	}
 	if err != nil {
 		return fmt.Errorf("%s.%s: %w", e.About().ID, key, err)
 	}
 	d := json.NewDecoder(bytes.NewReader(change))
-	d.DisallowUnknownFields() // of what is in a list
+	d.DisallowUnknownFields() // also for elements of a list
 	if err := d.Decode(e); err != nil {
 		return fmt.Errorf("%s.%s=%s: %w", e.About().ID, key, value, err)
 	}
 	return nil
 }
 
-// keysOf lists the keys of an experiment, sorted.
+// keysOf returns the sorted keys of an experiment.
 func keysOf(e Experiment) []string {
 	text, err := json.Marshal(e)
 	var fields map[string]json.RawMessage
@@ -45,7 +45,7 @@ func keysOf(e Experiment) []string {
 		err = json.Unmarshal(text, &fields)
 	}
 	if err != nil {
-		panic("reproduce: " + err.Error()) // an experiment is plain data
+		panic("reproduce: " + err.Error()) // cannot fail: an experiment is plain data
 	}
 	keys := make([]string, 0, len(fields))
 	for key := range fields {

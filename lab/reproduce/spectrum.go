@@ -14,16 +14,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// spectrumExperiment is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected
-// (feddec Table 1).
+// spectrumExperiment computes |λ₂|² of mixing matrices over connected geographic and random graphs (feddec Table 1).
 type spectrumExperiment struct {
 	Nodes         []int     `json:"nodes"`
-	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square
-	Probabilities []float64 `json:"probabilities"` // of the links of random graphs
-	Realisations  int       `json:"realisations"`  // of each cell
+	Radii         []float64 `json:"radii"`         // radii of geographic graphs in the unit square
+	Probabilities []float64 `json:"probabilities"` // link probabilities of random graphs
+	Realisations  int       `json:"realisations"`  // realisations per cell
 }
 
-// defaultSpectrum is the instance of the experiment `spectrum`.
+// defaultSpectrum returns the default instance of the experiment `spectrum`.
 func defaultSpectrum() *spectrumExperiment {
 	return &spectrumExperiment{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},
@@ -38,7 +37,7 @@ func (s *spectrumExperiment) About() About {
 		"the best constant weights.", "feddec Table 1"}
 }
 
-// documentedEigenvalues is feddec Table 1, means over ten realisations.
+// documentedEigenvalues holds feddec Table 1: means over ten realisations.
 var documentedEigenvalues = map[string]float64{
 	"geo_r0.35_n10": 0.78, "geo_r0.35_n20": 0.87, "geo_r0.35_n40": 0.83,
 	"geo_r0.5_n10": 0.7, "geo_r0.5_n20": 0.64, "geo_r0.5_n40": 0.56,
@@ -50,13 +49,13 @@ var documentedEigenvalues = map[string]float64{
 
 const documentedRuns = 10
 
-// spectrumRule is a rule and its key among the values.
+// spectrumRule is an edge weight rule with its name in keys.
 type spectrumRule struct {
 	key  string
 	rule spec.EdgeWeightRule
 }
 
-// spectrumRules are the rules, the document's first and the fastest last.
+// spectrumRules lists the rules: the document's first, the fastest last.
 var spectrumRules = []spectrumRule{{"best", spec.EdgeWeightsBestConstant}, {"metropolis", spec.EdgeWeightsMetropolis},
 	{"maxdegree", spec.EdgeWeightsMaxDegree}, {"fastest", spec.EdgeWeightsFastest}}
 
@@ -74,8 +73,8 @@ func (s *spectrumExperiment) kinds() []graphKind {
 	}
 }
 
-// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules; NaN where the
-// fastest weights of a graph are out of reach.
+// spectrumCell is a cell of the table: |λ₂|² by rule and realisation, on the same graphs for all rules. It is NaN if
+// the fastest weights of a graph cannot be computed.
 type spectrumCell struct {
 	kind              graphKind
 	level             float64
@@ -91,12 +90,12 @@ func (c *spectrumCell) String() string {
 	return fmt.Sprintf("%s, %s = %v, n = %d", strings.ToLower(c.kind.what), c.kind.parameter, c.level, c.nodes)
 }
 
-// hasRuleWeights tells whether a rule has weights for all graphs of the cell.
+// hasRuleWeights reports whether the rule's weights are known for all graphs of the cell.
 func (c *spectrumCell) hasRuleWeights(rule int) bool {
 	return !slices.ContainsFunc(c.secondEigenvalues[rule], math.IsNaN)
 }
 
-// realise draws one graph and measures it under all rules.
+// realise draws one graph and computes |λ₂|² for all rules.
 func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	g, err := c.kind.draw(c.nodes, c.level, rng)
 	if err != nil {
@@ -116,7 +115,7 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	return nil
 }
 
-// Run implements Experiment. Realisation i of the c-th cell has a generator of its own.
+// Run implements Experiment. Each realisation of each cell has its own generator.
 func (s *spectrumExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
@@ -145,7 +144,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// cells are the cells of the table, by kind, level and number of nodes.
+// cells returns the cells of the table, ordered by kind, level and number of nodes.
 func (s *spectrumExperiment) cells(runs int) []*spectrumCell {
 	var cells []*spectrumCell
 	for _, kind := range s.kinds() {

@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// estimate is the mean over the realisations under a rule.
+// estimate returns the mean over the realisations for a rule.
 func (c *spectrumCell) estimate(rule int) estimate {
 	mean, half := theory.Interval95(c.secondEigenvalues[rule])
 	return estimate{mean, half}
 }
 
-// report judges the cells, which come in the order of s.cells.
+// report evaluates the cells, which are in the order of s.cells.
 func (s *spectrumExperiment) report(cells []*spectrumCell) *Report {
 	r := &Report{About: s.About()}
 	for k, rule := range spectrumRules {
@@ -52,7 +52,7 @@ func (s *spectrumExperiment) report(cells []*spectrumCell) *Report {
 	return r
 }
 
-// judge compares a cell with the document's, where there is one, and checks that no weights beat the fastest.
+// judge compares a cell with the document's value, if any, and checks that no weights are faster than the fastest.
 func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 	best := c.estimate(0)
 	if want, ok := documentedEigenvalues[c.key()]; ok {
@@ -80,8 +80,8 @@ func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 		Expected: "< 1e-5", Holds: worst < 1e-5})
 }
 
-// documentError is the standard error of the document's mean minus ours under a rule, if its realisations spread as
-// ours do and it is rounded to two digits; and that difference in units of it.
+// documentError returns the standard error of the difference between the document's mean and ours, and the difference
+// in units of it. It assumes the same spread of realisations and rounding to two digits.
 func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	const rounding = 0.01
 	mean, sd := stat.MeanStdDev(c.secondEigenvalues[rule], nil)
@@ -89,8 +89,8 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	return standard, (documentedEigenvalues[c.key()] - mean) / standard
 }
 
-// fit compares the whole table: the mean of the cells' deviations in standard errors, which tells what a cell alone
-// cannot, whether the document has the best constant and not another rule.
+// fit compares the whole table by the mean deviation of the cells in standard errors. Unlike a single cell, it can
+// distinguish the best constant weights from other rules.
 func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	cells = slices.DeleteFunc(slices.Clone(cells),
 		func(c *spectrumCell) bool { return documentedEigenvalues[c.key()] == 0 })
@@ -115,7 +115,8 @@ func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	}
 }
 
-// plotNodes shows the best constant over the level, a curve a number of nodes, with the document's points.
+// plotNodes plots the best constant weights over the level, with a curve for each number of nodes and the document's
+// points.
 func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
 	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter},
 		Y: plot.Axis{Label: "|λ₂|²"}}
@@ -139,7 +140,7 @@ func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) pl
 	return f
 }
 
-// plotRules shows all rules over the level, for the number of nodes in the middle.
+// plotRules plots all rules over the level, for the median number of nodes.
 func (s *spectrumExperiment) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]

@@ -17,7 +17,7 @@ func TestSpectrum(t *testing.T) {
 	}
 }
 
-// TestSpectrumOfManyEdges measures all but the fastest weights where those are out of reach.
+// TestSpectrumOfManyEdges checks that the other rules are measured if the fastest weights cannot be computed.
 func TestSpectrumOfManyEdges(t *testing.T) {
 	r := check(t, &spectrumExperiment{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
 	if v, ok := r.Values.Get("best_random_p0.9_n70"); !ok || v <= 0 {
@@ -28,7 +28,7 @@ func TestSpectrumOfManyEdges(t *testing.T) {
 	}
 }
 
-// TestSpectrumKeys wants every value of docs/EXPERIMENTS.md on the default instance.
+// TestSpectrumKeys checks that the default instance sets every value of docs/EXPERIMENTS.md.
 func TestSpectrumKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")
@@ -53,10 +53,10 @@ func TestSpectrumKeys(t *testing.T) {
 	}
 }
 
-// TestSpectrumSeesAnotherRule wants the comparison with the document to tell its rule from the others.
+// TestSpectrumSeesAnotherRule checks that the comparison with the document distinguishes its rule from others.
 func TestSpectrumSeesAnotherRule(t *testing.T) {
 	defer func(rules []spectrumRule) { spectrumRules = rules }(spectrumRules)
-	spectrumRules = spectrumRules[1:] // metropolis is taken for the document's
+	spectrumRules = spectrumRules[1:] // metropolis in place of the document's rule
 	s := defaultSpectrum()
 	s.Nodes, s.Realisations = []int{10, 20}, 10
 	r, err := s.Run(context.Background(), Options{Seed: 1})

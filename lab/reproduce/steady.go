@@ -9,21 +9,21 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// msd is the simulator's name of ‖w⁰ − w_i‖².
+// msd is the name of the metric ‖w⁰ − w_i‖².
 const msd = "msd"
 
-// recordEvery is the rounds between records of a simulation that is averaged over its last rounds: errors of
-// neighbouring rounds say much the same.
+// recordEvery is the number of rounds between two records of a steady-state simulation. Errors of neighbouring rounds
+// are strongly correlated.
 const recordEvery = 10
 
-// steadySimulation is a simulation of linear models (lecture (82), ch5 (5.66)) that has settled by some round.
+// steadySimulation is a simulation of linear models (lecture (82), ch5 (5.66)) with its first settled round.
 type steadySimulation struct {
 	*sim.Result
-	from int // the first settled round
+	from int // first settled round
 }
 
-// simulateSteadyState simulates an experiment on linear models, each run on a problem of its own where the optima are
-// drawn. Besides the usual metrics it records the coordinates of w_i.
+// simulateSteadyState simulates an experiment on linear models. If the optima are drawn, each run has its own problem.
+// It also records the coordinates of w_i.
 func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, start []float64,
 	from int) (*steadySimulation, error) {
 	e.Record = recordEvery
@@ -45,12 +45,12 @@ func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, s
 
 func coordinate(j int) string { return fmt.Sprintf("w%d", j) }
 
-// average is the mean of a metric over the settled rounds, with an interval over the runs.
+// average returns the mean of a metric over the settled rounds, with an interval over the runs.
 func (s *steadySimulation) average(metric string) estimate {
 	return measured(s.Steady(metric, s.from))
 }
 
-// mean is the average of w_i over the settled rounds, coordinate by coordinate.
+// mean returns the average of w_i over the settled rounds, by coordinate.
 func (s *steadySimulation) mean(inputs int) []estimate {
 	var w []estimate
 	for j := range inputs {
@@ -59,7 +59,7 @@ func (s *steadySimulation) mean(inputs int) []estimate {
 	return w
 }
 
-// curve is the mean of a metric over the runs, thinned to what a diagram can show.
+// curve returns the mean of a metric over the runs, reduced to a plottable number of points.
 func (s *steadySimulation) curve(name, metric string) plot.Curve {
 	c := plot.Curve{Name: name}
 	m := s.Metric(metric)
@@ -69,7 +69,7 @@ func (s *steadySimulation) curve(name, metric string) plot.Curve {
 	return c
 }
 
-// predicted is a curve at the same rounds, from its value at every round.
+// predicted returns a curve at the same rounds, from its value at every round.
 func (s *steadySimulation) predicted(name string, values []float64) plot.Curve {
 	c := plot.Curve{Name: name, IsPrediction: true}
 	for _, i := range plottedRecords(len(s.Rounds)) {
@@ -78,10 +78,10 @@ func (s *steadySimulation) predicted(name string, values []float64) plot.Curve {
 	return c
 }
 
-// last is the last round.
+// last returns the last round.
 func (s *steadySimulation) last() int { return s.Rounds[len(s.Rounds)-1] }
 
-// plottedRecords is which of this many records a diagram shows.
+// plottedRecords returns the indices of the records that a diagram shows.
 func plottedRecords(records int) []int {
 	const most = 250
 	every := (records + most - 1) / most

@@ -12,24 +12,24 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toyExperiment is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg.
-// 1.
+// toyExperiment reproduces notes 3.1: a linear classifier of two classes with the squared loss (ŷ − y)², trained by
+// notes Alg. 1.
 type toyExperiment struct {
 	Agents   int       `json:"agents"`   // M
-	Rows     int       `json:"rows"`     // of each agent
-	Mean     []float64 `json:"mean"`     // of the class +1; the class −1 is around its negative
-	Variance float64   `json:"variance"` // of each coordinate around it
-	// the share of the class +1 goes from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
+	Rows     int       `json:"rows"`     // rows per agent
+	Mean     []float64 `json:"mean"`     // mean of class +1; class −1 has its negative
+	Variance float64   `json:"variance"` // variance of each coordinate around the mean
+	// Skew sets the share of class +1, which rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last.
 	Skew float64 `json:"skew"`
 
 	StepSize  float64 `json:"step_size"`   // η
 	Steps     int     `json:"local_steps"` // τ
 	BatchSize int     `json:"batch_size"`
 	Rounds    int     `json:"rounds"`
-	Runs      int     `json:"runs"` // on the same rows
+	Runs      int     `json:"runs"` // runs on the same rows
 }
 
-// defaultToy is an instance of our own: the notes leave everything open.
+// defaultToy returns an instance of our own, because the notes give no values.
 func defaultToy() *toyExperiment {
 	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01,
 		Steps:     5,
@@ -42,7 +42,7 @@ func (y *toyExperiment) About() About {
 		"A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
 }
 
-// Run implements Experiment. On the rows that are drawn, mean and second moment of w_i are known exactly.
+// Run implements Experiment. On the drawn rows, the mean and second moment of w_i are known exactly.
 func (y *toyExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
 		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
@@ -77,7 +77,7 @@ func (y *toyExperiment) experiment(o Options) sim.Experiment {
 	return e
 }
 
-// theory is the rows as the agents hold them, which is scaled by √2.
+// theory returns the rows as the agents store them, scaled by √2.
 func (y *toyExperiment) theory(p *data.Problem[float64]) theory.Rows {
 	rows := theory.Rows{StepSize: y.StepSize, Steps: y.Steps, Batch: y.BatchSize}
 	load := p.Loader(nil)
@@ -105,7 +105,7 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 			measured(t.At(coordinate(j), y.Rounds)),
 			means[y.Rounds][j], math.Inf(1))
 	}
-	early := y.Rounds // on the way, which shows how many steps are taken
+	early := y.Rounds // an early round, where the number of steps matters
 	for i, round := range t.Rounds {
 		if excess[round] < excess[0]/20 && i > 0 {
 			early = round

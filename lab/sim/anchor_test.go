@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestAnchors: the proximal term pulls to what the server sent last: of fedavg, at the beginning of the round, of
-// feddec, in the last iteration in which it averaged. Here exact gradients of one agent are written out.
+// TestAnchors checks that the proximal term attracts to the last model of the server: the start of the round in fedavg,
+// the last server iteration in feddec. It compares with a manual computation of one agent's exact gradients.
 func TestAnchors(t *testing.T) {
 	const mu, pull, every = 0.1, 1.5, 4
 	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {

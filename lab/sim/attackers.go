@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// drawLiars draws which agents of a run lie.
+// drawLiars draws the dishonest agents of a run.
 func (c *runConstants[T]) drawLiars() (err error) {
 	if c.e.Attack == "" {
 		return nil
@@ -21,7 +21,7 @@ func (c *runConstants[T]) drawLiars() (err error) {
 	return err
 }
 
-// falsified gives the liars false targets, where that is the attack.
+// falsified returns a loader that flips the targets of dishonest agents if the attack requires it.
 func (c *runConstants[T]) falsified(load data.Loader[T]) data.Loader[T] {
 	if !c.attack.FlipsLabels() {
 		return load
@@ -43,7 +43,7 @@ func (c *runConstants[T]) falsified(load data.Loader[T]) data.Loader[T] {
 	}
 }
 
-// falseStream has false targets.
+// falseStream is a sample stream with flipped targets.
 type falseStream[T learner.Float] struct {
 	learner.SampleStream[T]
 	model learner.Architecture
@@ -52,7 +52,7 @@ type falseStream[T learner.Float] struct {
 // Sample implements learner.SampleStream.
 func (s falseStream[T]) Sample(x []T) T { return attack.FlipLabel(s.model, s.SampleStream.Sample(x)) }
 
-// collude overwrites what the liars of a round send with what they make of what the honest ones send.
+// collude replaces the updates of colluding agents. The new updates depend on the honest agents' updates.
 func (s *server[T]) collude() {
 	var honest [][]T
 	for k, p := range s.places {

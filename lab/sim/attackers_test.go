@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// lied is the model after a few rounds of four agents of which so many lie.
+// lied returns the model after a few rounds of four agents, of which `attackers` are dishonest.
 func lied(t *testing.T, attack string, attackers int, change func(e *sim.Experiment)) []float64 {
 	t.Helper()
 	e := sim.Default()
@@ -26,7 +26,7 @@ func lied(t *testing.T, attack string, attackers int, change func(e *sim.Experim
 
 func gradients(e *sim.Experiment) { e.Exchange = spec.ExchangeGradient }
 
-// TestAttacks: the model becomes what the liars make of it.
+// TestAttacks checks that the model follows the attack if dishonest agents dominate.
 func TestAttacks(t *testing.T) {
 	times := func(v []float64, x float64) (w []float64) {
 		for _, y := range v {
@@ -46,7 +46,7 @@ func TestAttacks(t *testing.T) {
 		{"all send a gradient", "constant:2", 4, gradients, []float64{-0.02, -0.02, -0.02}},
 		{"all go back", "signflip:1", 4, nil, times(truth, -1)},
 		{"all go back by gradients", "signflip:3", 4, gradients, times(gradient, -3)},
-		{"all learn from false targets", "labelflip", 4, nil, times(truth, -1)}, // from 0
+		{"all learn from false targets", "labelflip", 4, nil, times(truth, -1)}, // starts at 0
 		{"where nobody is honest liars send nothing", "inner", 4, nil, []float64{0, 0, 0}},
 		{"two against the mean of two", "inner:1", 2, nil, []float64{0, 0, 0}},
 		{"the median of four", "constant:1e30", 1, func(e *sim.Experiment) { e.Aggregation.Rule = rule.Median }, nil},
@@ -64,11 +64,12 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestLiarsOfARun: each run has other liars, the same each time; and noise is other noise for each of them.
+// TestLiarsOfARun checks that each run draws its own dishonest agents, reproducibly, and that each of them sends
+// different noise.
 func TestLiarsOfARun(t *testing.T) {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.Runs, e.Rounds = 8, 8, 6, 1
-	e.BatchSize = sim.Each(0) // all else is alike in all runs
+	e.BatchSize = sim.Each(0) // all other inputs are the same in all runs
 	e.Data.Kind, e.Data.Rows, e.Data.Inputs = data.KindBlobs, 80, 2
 	e.Data.Model.Kind, e.Data.Model.Classes = spec.ModelSoftmax, 3
 	e.Attack, e.Attackers = "signflip:1", 2
@@ -84,7 +85,7 @@ func TestLiarsOfARun(t *testing.T) {
 		t.Errorf("all runs have the same liars: %v", first.Final)
 	}
 	e.Attack, e.Attackers, e.Runs = "noise:1", 8, 1
-	if x := run(t, e).Final[0][0]; x == 0 || math.Abs(x) > 2 { // the mean of 8
+	if x := run(t, e).Final[0][0]; x == 0 || math.Abs(x) > 2 { // mean of 8 agents
 		t.Errorf("noise gives %v", x)
 	}
 }

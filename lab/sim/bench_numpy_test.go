@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// cost is what some rounds took, in seconds: of the clock, and of all processors together.
+// cost is the time of some rounds in seconds: elapsed time, and processor time of all cores.
 type cost struct{ wall, processor float64 }
 
-// measured is the cost of do.
+// measured returns the cost of do.
 func measured(b *testing.B, do func()) cost {
 	b.Helper()
 	used := func() float64 {
@@ -32,7 +32,7 @@ func measured(b *testing.B, do func()) cost {
 	return cost{time.Since(from).Seconds(), used() - before}
 }
 
-// numpyRounds starts a Python with numpy, and returns what does so many rounds there.
+// numpyRounds starts Python with numpy and returns a function that runs the given number of rounds there.
 func numpyRounds(b *testing.B, python string, agents, inputs, threads int) func(rounds int) cost {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), python, "testdata/rounds.py", strconv.Itoa(agents), strconv.Itoa(inputs))
@@ -59,10 +59,10 @@ func numpyRounds(b *testing.B, python string, agents, inputs, threads int) func(
 	}
 }
 
-// BenchmarkNumpy times rounds of 100 agents, one local step each on fresh linear data in float64, and in turn the same
-// rounds in numpy, vectorised over the agents. x_numpy is how many times more rounds a second the simulator does, and
-// x_numpy_cpu a second of processor time, by the medians of at least five turns; the latter counts where others use the
-// machine. NUMPY is a Python that has numpy. One op is a turn of each.
+// BenchmarkNumpy compares the simulator with numpy, vectorised over the agents, in alternating turns. Each round has
+// 100 agents with one local step on fresh linear data in float64. x_numpy is the ratio of rounds per second,
+// x_numpy_cpu of rounds per second of processor time (medians of at least five turns). Use the latter on a busy
+// machine. NUMPY names a Python with numpy.
 func BenchmarkNumpy(b *testing.B) {
 	python := os.Getenv("NUMPY")
 	if python == "" {
@@ -90,7 +90,7 @@ func BenchmarkNumpy(b *testing.B) {
 						}
 					})
 					n := there(size.rounds)
-					if turn > 0 { // the first one warms both up
+					if turn > 0 { // the first turn is a warm-up
 						own[0], own[1] = append(own[0], a.wall), append(own[1], a.processor)
 						other[0], other[1] = append(other[0], n.wall), append(other[1], n.processor)
 					}

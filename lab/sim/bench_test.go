@@ -12,8 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held
-// against.
+// bareSteps takes local steps in handwritten code for this model: the reference for the simulator's speed.
 func bareSteps(w, x, y []float32, n int, mu float32, rng *rand.Rand) {
 	for range n {
 		i := rng.IntN(len(y))
@@ -34,7 +33,7 @@ const (
 	benchRows   = 1000
 )
 
-// fleet is a run of federated averaging over K agents that draw from one pool of rows.
+// fleet returns a run of federated averaging with K agents that draw from a common pool of rows.
 func fleet(b *testing.B, agents, participants, steps, goroutines int) *fedavg[float32] {
 	b.Helper()
 	e := Default()
@@ -43,7 +42,7 @@ func fleet(b *testing.B, agents, participants, steps, goroutines int) *fedavg[fl
 	return newRun[float32](b, e, goroutines)
 }
 
-// newRun begins a run of federated averaging.
+// newRun prepares a run of federated averaging.
 func newRun[T learner.Float](b *testing.B, e Experiment, goroutines int) *fedavg[T] {
 	b.Helper()
 	in, err := instances[T](e)(0)
@@ -57,7 +56,7 @@ func newRun[T learner.Float](b *testing.B, e Experiment, goroutines int) *fedavg
 	return newFedAvg(c, goroutines)
 }
 
-// timed is the time of one round.
+// timed returns the duration of round i.
 func (f *fedavg[T]) timed(b *testing.B, i int) float64 {
 	b.Helper()
 	from := time.Now()
@@ -72,9 +71,8 @@ func median(times []float64) float64 {
 	return times[len(times)/2]
 }
 
-// BenchmarkFedAvg times rounds of federated averaging over 20 agents on one core, E steps of each, and in turn as many
-// bare steps on as many rows, and as many calls of the learner's own E steps, on one agent; of_bare and of_learner are
-// the ratios of the medians. One op is one round.
+// BenchmarkFedAvg compares rounds of federated averaging (20 agents, E steps each, one core) with the same number of
+// bare steps and of the learner's own steps. of_bare and of_learner are the ratios of the medians. One op is one round.
 func BenchmarkFedAvg(b *testing.B) {
 	for _, steps := range []int{1, 5, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -110,9 +108,8 @@ func BenchmarkFedAvg(b *testing.B) {
 	}
 }
 
-// BenchmarkMillion times rounds in which a million agents take part, on one core and on two, in turn; x_two is the
-// ratio of the fastest rounds, as two cores are seldom free of other work at once, and MB what the program has asked of
-// the system. One op is one round on each.
+// BenchmarkMillion compares rounds of a million participants on one core and on two, in turn. x_two is the ratio of the
+// fastest rounds, because other processes may disturb; MB is the memory from the system. One op is one round on each.
 func BenchmarkMillion(b *testing.B) {
 	for _, steps := range []int{1, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -131,8 +128,8 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkFedDec times iterations of FedDec on a ring of 100 agents with 10,000 parameters, on one core and on two, in
-// turn; x_two is the ratio of the fastest. One op is an iteration on each.
+// BenchmarkFedDec compares iterations of FedDec on one core and on two, for a ring of 100 agents with 10,000
+// parameters. x_two is the ratio of the fastest. One op is one iteration on each.
 func BenchmarkFedDec(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e := Default()
@@ -160,8 +157,8 @@ func BenchmarkFedDec(b *testing.B) {
 	b.ReportMetric(slices.Min(times[0])/slices.Min(times[1]), "x_two")
 }
 
-// BenchmarkFewOfAMillion times rounds of 50 agents out of a thousand and of a million, in turn; x_slower is what the
-// crowd that is not drawn costs. One op is one round of each.
+// BenchmarkFewOfAMillion compares rounds of 50 participants out of a thousand agents and out of a million. x_slower is
+// the cost of the agents that are not drawn. One op is one round of each.
 func BenchmarkFewOfAMillion(b *testing.B) {
 	few, many := fleet(b, 1000, 50, 10, 1), fleet(b, 1_000_000, 50, 10, 1)
 	var times [2][]float64

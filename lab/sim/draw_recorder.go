@@ -8,22 +8,22 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// drawRecorder records every random draw of a run, in the order of the rounds, for a dump.
+// drawRecorder records every random draw of a run in the order of the rounds, for a dump.
 type drawRecorder[T learner.Float] struct {
-	participants []int64   // (round, agent, times) each
-	steps        []int64   // (round, agent, step) each
-	scale        []float64 // of each step
-	batch        []int64   // number of samples of each step; 0 = all rows
-	rows         []int64   // numbers of the samples of steps on stored rows
-	x, y         []T       // the samples of other steps
-	noise        []T       // of each step, if there is any
-	weights      []float64 // of the edges, in each iteration of feddec, if links fail
+	participants []int64   // triples (round, agent, draw count)
+	steps        []int64   // triples (round, agent, step)
+	scale        []float64 // gradient scale of each step
+	batch        []int64   // number of samples of each step; 0 means all rows
+	rows         []int64   // row numbers, for samples from stored rows
+	x, y         []T       // samples from streams
+	noise        []T       // noise of each step; empty without noise
+	weights      []float64 // edge weights of each feddec iteration, if links fail
 }
 
-// maxDumpNumbers bounds a tape, in numbers: a gigabyte.
+// maxDumpNumbers is the maximum number of values in a dump: a gigabyte.
 const maxDumpNumbers = 1 << 27
 
-// checkCapacity is the error of a run that draws more than a dump can hold.
+// checkCapacity returns an error if a run has more draws than a dump can hold.
 func (t *drawRecorder[T]) checkCapacity() error {
 	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) +
 		len(t.noise) + len(t.weights)
@@ -33,25 +33,24 @@ func (t *drawRecorder[T]) checkCapacity() error {
 	return nil
 }
 
-// drawn keeps the participants of a round.
+// drawn records the participants of round i.
 func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	for _, p := range places {
 		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.DrawCount))
 	}
 }
 
-// recordingSource stands between a descent and the sampler that it draws from, and between the sampler and the agent's
-// data.
+// recordingSource records draws. It wraps the sampler that a descent uses and the agent's data that the sampler uses.
 type recordingSource[T learner.Float] struct {
 	tape    *drawRecorder[T]
 	sampler *learner.StepSampler[T]
-	stored  *learner.Samples[T] // of the agent, or
+	stored  *learner.Samples[T] // stored rows of the agent; nil if it has a stream
 	stream  learner.SampleStream[T]
 	at      [3]int64 // round, agent, step
-	samples int64    // of the present step
+	samples int64    // number of samples in the current step
 }
 
-// begin puts itself in front of the data of agent k.
+// begin inserts r between the sampler and the data of agent k.
 func (r *recordingSource[T]) begin(k, i int) {
 	r.at = [3]int64{int64(i), int64(k), 0}
 	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
@@ -60,10 +59,10 @@ func (r *recordingSource[T]) begin(k, i int) {
 	}
 }
 
-// setRound goes on with the same agent and data in another round.
+// setRound continues with the same agent and data in another round.
 func (r *recordingSource[T]) setRound(i int) { r.at[0], r.at[2] = int64(i), 0 }
 
-// Sample implements learner.SampleStream: of stored rows it draws as the sampler does.
+// Sample implements learner.SampleStream. It draws stored rows exactly as the sampler does.
 func (r *recordingSource[T]) Sample(x []T) T {
 	r.samples++
 	if r.stored == nil {
@@ -90,24 +89,24 @@ func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return d
 }
 
-// drawReplay hands out what a tape holds.
+// drawReplay returns the draws of a dump.
 type drawReplay[T learner.Float] struct {
 	drawRecorder[T]
 	places                   map[int][]round.DrawnIndex
-	firstStepByParticipation map[[2]int]int // (round, agent) → its first step
-	firstSampleByStep        []int          // of each step, the number of its first sample
+	firstStepByParticipation map[[2]int]int // (round, agent) → index of its first step
+	firstSampleByStep        []int          // index of the first sample of each step
 	inputs                   int
 	params                   int
-	// buckets of the agents; nil = those of the seed
+	// aggregation bucket of each agent; nil derives them from the seed
 	buckets []int64
-	// lacksLinkModel says that of links that fail only the W^t are known, and not by what law.
+	// lacksLinkModel is true if the dump has the matrices W^t of failing links, but not the law of the failures.
 	lacksLinkModel bool
 }
 
-// empty reports that nothing was drawn.
+// empty reports whether the dump contains no draws.
 func (p *drawReplay[T]) empty() bool { return len(p.steps) == 0 && len(p.participants) == 0 }
 
-// index prepares a tape that has been read. The error says what in it does not fit together.
+// index validates and indexes the draws that were read.
 func (p *drawReplay[T]) index(agents int) error {
 	p.places, p.firstStepByParticipation = map[int][]round.DrawnIndex{}, map[[2]int]int{}
 	for n := 0; n+3 <= len(p.participants); n += 3 {
@@ -149,7 +148,7 @@ func (p *drawReplay[T]) index(agents int) error {
 	return nil
 }
 
-// count is how many steps agent k takes in a round, at least the one whose lack is an error.
+// count returns the number of recorded steps of agent k in round i, but at least 1, so that a missing step is reported.
 func (p *drawReplay[T]) count(k, i int) int {
 	s, n := p.firstStepByParticipation[[2]int{i, k}], 0
 	for 3*(s+n) < len(p.steps) && p.steps[3*(s+n)] == int64(i) && p.steps[3*(s+n)+1] == int64(k) {
@@ -158,18 +157,18 @@ func (p *drawReplay[T]) count(k, i int) int {
 	return max(n, 1)
 }
 
-// replaySource is the draws of one agent after the other.
+// replaySource returns the recorded draws of one agent at a time.
 type replaySource[T learner.Float] struct {
 	*drawReplay[T]
 	stored *learner.Samples[T]
 	at     [3]int
-	now    int // place of the next step
+	now    int // index of the next step
 	draw   learner.StepDraw[T]
-	own    learner.Batch[T] // memory for the rows of a step
-	err    error            // the first draw that the tape lacks
+	own    learner.Batch[T] // buffer for the rows of a step
+	err    error            // error of the first missing draw
 }
 
-// begin goes to the steps of agent k in a round.
+// begin selects the steps of agent k in round i.
 func (r *replaySource[T]) begin(k, i int, stored *learner.Samples[T]) {
 	r.stored = stored
 	r.at = [3]int{i, k, 0}
@@ -214,7 +213,7 @@ func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	return d
 }
 
-// gather copies rows that the agent holds.
+// gather copies the given rows of the agent's stored samples.
 func (r *replaySource[T]) gather(rows []int64) learner.Batch[T] {
 	r.own.X, r.own.Y = r.own.X[:0], r.own.Y[:0]
 	for _, i := range rows {

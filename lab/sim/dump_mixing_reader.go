@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// mixing takes the graph and its weights from graph.json, W.npy or both, in which case W has the weights. Of a W for
-// each iteration, weights are those of the edges in all of them, one iteration after the other; else they are nil.
+// mixing reads the graph and its weights from graph.json, W.npy or both; W takes precedence for the weights. If W has
+// one matrix per iteration, weights contains the edge weights of all iterations, otherwise nil.
 func (l *arrayReader) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weights []float64) {
 	g, own := l.graph(n)
 	w, each := l.matrices(n, e.Rounds-1)
 	if l.err != nil || g == nil && w == nil {
-		return nil, nil // W = I, if there is no error
+		return nil, nil // W = I, unless there is an error
 	}
 	var err error
 	if w != nil {
@@ -42,13 +42,13 @@ func (l *arrayReader) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weigh
 	return m, weights
 }
 
-// has tells whether a file is there.
+// has reports whether the dump has a file.
 func (l *arrayReader) has(name string) bool {
 	_, err := os.Stat(filepath.Join(l.dir, name))
 	return err == nil
 }
 
-// graph reads graph.json; nil if there is none.
+// graph reads graph.json. It returns nil if the file does not exist.
 func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	path := filepath.Join(l.dir, fileGraph)
 	text, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	return g, weights
 }
 
-// matrices reads W.npy, one matrix or one for each iteration; nil if there is none.
+// matrices reads W.npy, which holds one matrix or one per iteration. It returns nil if the file does not exist.
 func (l *arrayReader) matrices(n, iterations int) (w []float64, each bool) {
 	one := &arrayReader{dir: l.dir, err: l.err}
 	if w, _ = readArray[float64](one, arrayW, n, n); one.err == nil {
@@ -80,7 +80,7 @@ func (l *arrayReader) matrices(n, iterations int) (w []float64, each bool) {
 	return w, true
 }
 
-// nonzero are the edges that weigh something in some of the matrices.
+// nonzero returns the edges that have a nonzero weight in any of the matrices.
 func nonzero(w []float64, n int) []graph.Edge {
 	var edges []graph.Edge
 	for i := range n {
@@ -96,7 +96,7 @@ func nonzero(w []float64, n int) []graph.Edge {
 	return edges
 }
 
-// weighted takes the weights of the graph's edges from the matrices.
+// weighted returns the graph's edges with the weights from the matrices.
 func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, n int) (*graph.MixingMatrix, []float64,
 	error) {
 	for _, e := range edges {
@@ -118,7 +118,7 @@ func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, 
 	return m, weights, err
 }
 
-// doublyStochastic refuses a W that is not symmetric with rows that add up to 1.
+// doublyStochastic returns an error unless W is symmetric and its rows sum to 1.
 func doublyStochastic(w []float64, n int) error {
 	for i := range n {
 		sum := 0.0

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// LoadDump is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not
-// read. Where there are no draws, [Run] makes its own, by the seed. The error names the file.
+// LoadDump returns the experiment of a dump. [Run] then replays it: instances and draws come from the files, and Data
+// is ignored. If the dump has no draws, [Run] draws with the experiment's seed.
 func LoadDump(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)
@@ -45,13 +45,13 @@ func decodeFile(path string, into any) error {
 	return nil
 }
 
-// arrayReader reads the arrays of one folder, until one cannot be read.
+// arrayReader reads the arrays of a folder and keeps the first error.
 type arrayReader struct {
 	dir string
 	err error
 }
 
-// readArray reads an array and holds it against a shape, in which −1 is any number; nil if there is no such file.
+// readArray reads an array and checks its shape; −1 matches any length. It returns nil if the file does not exist.
 func readArray[T npy.Element](l *arrayReader, name string, want ...int) (numbers []T, shape []int) {
 	if l.err != nil {
 		return nil, nil
@@ -78,7 +78,7 @@ func readArray[T npy.Element](l *arrayReader, name string, want ...int) (numbers
 	return numbers, shape
 }
 
-// takeFloats reads an array into the model's type.
+// takeFloats reads an array and converts it to the model's type.
 func takeFloats[T learner.Float](l *arrayReader, name string, want ...int) []T {
 	var v []T
 	switch any(v).(type) {
@@ -92,7 +92,7 @@ func takeFloats[T learner.Float](l *arrayReader, name string, want ...int) []T {
 	return v
 }
 
-// loaded makes the instances of a dump.
+// loaded returns a function that reads the instance of a run from a dump.
 func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return func(run int) (Instance[T], error) {
 		l := &arrayReader{dir: runDir(e.Load, run)}
@@ -141,7 +141,8 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	}
 }
 
-// checkServerDraws refuses draws that are not those of FedDec's server rounds, and links that fail unseen.
+// checkServerDraws returns an error if the recorded draws do not match FedDec's server rounds, or if the link failures
+// are unknown.
 func checkServerDraws[T learner.Float](e *Experiment, in Instance[T]) error {
 	if e.Algorithm != spec.FedDec {
 		return nil
@@ -160,7 +161,7 @@ func checkServerDraws[T learner.Float](e *Experiment, in Instance[T]) error {
 	return nil
 }
 
-// restore makes the problem of a folder.
+// restore returns the problem of a dump.
 func restore[T learner.Float](l *arrayReader, file *problemFile, model learner.Architecture) *data.Problem[T] {
 	inputs, params := model.Inputs, model.ParameterCount()
 	r := data.Restored[T]{Model: model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum,
@@ -200,7 +201,7 @@ func restore[T learner.Float](l *arrayReader, file *problemFile, model learner.A
 	return p
 }
 
-// read fills the tape.
+// read reads all recorded draws.
 func (p *drawReplay[T]) read(l *arrayReader) {
 	p.participants, _ = readArray[int64](l, arrayParticipants, -1, 3)
 	p.steps, _ = readArray[int64](l, arraySteps, -1, 3)
@@ -211,7 +212,7 @@ func (p *drawReplay[T]) read(l *arrayReader) {
 	p.noise = takeFloats[T](l, arrayNoise, -1, p.params)
 }
 
-// linear reads what linear problems are made of; nil if there are no optima.
+// linear reads the parameters of a linear problem. It returns nil if the dump has no optima.
 func (l *arrayReader) linear(agents, inputs int) *data.Linear {
 	optima, _ := readArray[float64](l, arrayOptima, agents, inputs)
 	regressors, shape := readArray[float64](l, arrayRegressors, -1, -1)

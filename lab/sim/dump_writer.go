@@ -14,26 +14,26 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// The files of a dump: experiment.json, and for each run a folder with problem.json and arrays. docs/SIMULATION.md says
-// what is in each of them; one that has nothing to say is left out.
+// Files of a dump: experiment.json, and for each run a folder with problem.json and arrays. Empty arrays are omitted.
+// docs/SIMULATION.md describes the contents.
 const (
 	fileExperiment = "experiment.json"
 	fileProblem    = "problem.json"
-	fileGraph      = "graph.json" // in the form of a graph file, with weights
+	fileGraph      = "graph.json" // graph file with weights
 
 	arrayStart        = "start"        // [d] w_0
 	arrayMinimizer    = "minimizer"    // [d] w⁰
-	arrayHessian      = "hessian"      // [d, d] of a quadratic J
-	arrayOptima       = "optima"       // [K, M] w_k⁰ of linear problems
+	arrayHessian      = "hessian"      // [d, d] Hessian of a quadratic J
+	arrayOptima       = "optima"       // [K, M] w_k⁰, linear problems only
 	arrayRegressors   = "regressors"   // [1 or K, 1 or M] diagonals of R_k
 	arrayNoiseVar     = "noise_var"    // [1 or K] σ_v²
-	arrayMeans        = "means"        // [K, M] of logistic and bilinear problems
-	arrayX            = "x"            // [rows, M] of all agents
+	arrayMeans        = "means"        // [K, M] means m_k, logistic and bilinear problems
+	arrayX            = "x"            // [rows, M] rows of all agents
 	arrayY            = "y"            // [rows]
-	arrayRows         = "rows"         // [K] how many of them each agent holds
-	arrayBuckets      = "buckets"      // [K] of the fold
+	arrayRows         = "rows"         // [K] number of rows of each agent
+	arrayBuckets      = "buckets"      // [K] aggregation buckets
 	arrayW            = "W"            // [n, n], or [T−1, n, n]
-	arrayParticipants = "participants" // [·, 3] round, agent, times
+	arrayParticipants = "participants" // [·, 3] round, agent, draw count
 	arraySteps        = "steps"        // [S, 3] round, agent, step
 	arrayScale        = "scale"        // [S]
 	arrayBatch        = "batch"        // [S]
@@ -41,11 +41,11 @@ const (
 	arraySampleX      = "sample_x"     // [samples, M]
 	arraySampleY      = "sample_y"     // [samples]
 	arrayNoise        = "noise"        // [S, d]
-	arrayFinal        = "final"        // [d] the last model; not read
+	arrayFinal        = "final"        // [d] final model; not read
 )
 
-// clearRun removes what an earlier dump has left in a run's folder: a replay would take it for a part of this one.
-// problem.json goes first and comes last, so that half a dump is none.
+// clearRun removes the files of an earlier dump from a run's folder, so that a replay does not mix two dumps.
+// problem.json is removed first and written last, so that an incomplete dump is detected.
 func clearRun(dir string) error {
 	files := []string{fileProblem, fileGraph}
 	for _, name := range []string{arrayStart, arrayMinimizer, arrayHessian, arrayOptima, arrayRegressors, arrayNoiseVar,
@@ -64,7 +64,7 @@ func clearRun(dir string) error {
 
 func runDir(dir string, run int) string { return filepath.Join(dir, fmt.Sprintf("run-%04d", run)) }
 
-// writeExperiment begins a dump.
+// writeExperiment starts a dump.
 func writeExperiment(e *Experiment) error {
 	for run := range e.Runs {
 		if err := clearRun(runDir(e.Dump, run)); err != nil {
@@ -81,7 +81,7 @@ func writeExperiment(e *Experiment) error {
 	return err
 }
 
-// checkDumpSize refuses an instance that is too large for a dump. The tape bounds the draws.
+// checkDumpSize returns an error if the instance is too large for a dump. The recorder limits the draws.
 func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	p := c.in.Problem
 	numbers, key := 0.0, "agents"
@@ -92,7 +92,7 @@ func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	for k := 0; k < p.Agents && numbers <= maxDumpNumbers; k++ {
 		s := load(k).Samples
 		if s == nil {
-			break // of a stream
+			break // the agents have a stream
 		}
 		numbers += float64(s.Len()) * float64(p.Model.Inputs+1)
 	}
@@ -110,13 +110,13 @@ func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	return nil
 }
 
-// arrays writes the arrays of one folder.
+// arrays writes the arrays of a folder and collects errors.
 type arrays struct {
 	dir  string
 	errs []error
 }
 
-// writeArray writes an array; one without numbers is left out.
+// writeArray writes an array unless it is empty.
 func writeArray[T npy.Element](a *arrays, name string, numbers []T, shape ...int) {
 	if len(numbers) == 0 {
 		return
@@ -128,7 +128,7 @@ func writeArray[T npy.Element](a *arrays, name string, numbers []T, shape ...int
 	a.errs = append(a.errs, err)
 }
 
-// put of a vector of the model's type.
+// putFloats writes a vector of the model's type.
 func putFloats[T learner.Float](a *arrays, name string, numbers []T, shape ...int) {
 	switch v := any(numbers).(type) {
 	case []float32:
@@ -138,7 +138,7 @@ func putFloats[T learner.Float](a *arrays, name string, numbers []T, shape ...in
 	}
 }
 
-// dump writes the instance of a run and all that it drew.
+// dump writes the instance and all draws of a run.
 func (t *drawRecorder[T]) dump(c *runConstants[T], run int, final []float64) error {
 	a := &arrays{dir: runDir(c.e.Dump, run)}
 	if err := errors.Join(t.checkCapacity(), os.MkdirAll(a.dir, 0o777)); err != nil {
@@ -191,7 +191,7 @@ func (t *drawRecorder[T]) dump(c *runConstants[T], run int, final []float64) err
 	return errors.Join(append(a.errs, err)...)
 }
 
-// writeStoredRows writes the rows that the agents hold.
+// writeStoredRows writes the stored rows of all agents.
 func writeStoredRows[T learner.Float](a *arrays, p *data.Problem[T]) {
 	var x, y []T
 	var rows []int64
@@ -209,7 +209,7 @@ func writeStoredRows[T learner.Float](a *arrays, p *data.Problem[T]) {
 	writeArray(a, arrayRows, rows, len(rows))
 }
 
-// putMixing writes the graph, and W, or the W^t of all iterations where links fail.
+// putMixing writes the graph and W, or all W^t if links fail.
 func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64) {
 	m := c.in.Mixing
 	n, edges := c.agents, len(m.EdgeWeights)
@@ -226,7 +226,7 @@ func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64
 	writeArray(a, arrayW, all, len(perStep)/edges, n, n)
 }
 
-// matrix is W from the weights of the edges: what a row's neighbours leave of 1 is its own.
+// matrix returns W for the given edge weights. Diagonal elements make each row sum to 1.
 func matrix[T learner.Float](c *runConstants[T], weights []float64) []float64 {
 	n := c.agents
 	w := make([]float64, n*n)

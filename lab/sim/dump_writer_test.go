@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// dumped are experiments that draw in all the ways there are.
+// dumped returns experiments that together use all kinds of random draws.
 func dumped() map[string]func(*sim.Experiment) {
 	all := experiments()
 	all["stored rows, batches"] = func(e *sim.Experiment) {
@@ -69,7 +69,7 @@ func dumpedExperiment(change func(*sim.Experiment)) sim.Experiment {
 	return e
 }
 
-// TestReplay dumps each experiment and replays it: to the bit, and dumping changes nothing.
+// TestReplay checks that a replay of each dump is bit-identical and that dumping does not change the result.
 func TestReplay(t *testing.T) {
 	for name, change := range dumped() {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestReplay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again.Seed = 1000 // all that is drawn comes from the files
+			again.Seed = 1000 // ignored: all draws come from the files
 			got := run(t, again)
 			if !reflect.DeepEqual(got.Final, want.Final) || !reflect.DeepEqual(got.Rounds, want.Rounds) {
 				t.Fatalf("the models of the replay differ:\n%v\n%v", got.Final, want.Final)
@@ -107,7 +107,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// small writes a dump by hand: two agents with a row each, w = (w − …), one round of two steps.
+// small writes a dump by hand: two agents with a row each and one round of two steps.
 func small(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -157,7 +157,7 @@ func saved[T npy.Element](t *testing.T, dir, name string, shape []int, numbers [
 	}
 }
 
-// TestReplayByHand replays files that were written by hand, numbers as floats, against numbers computed by hand.
+// TestReplayByHand compares the replay of a handwritten dump with numbers computed by hand.
 func TestReplayByHand(t *testing.T) {
 	e, err := sim.LoadDump(small(t))
 	if err != nil {
@@ -185,7 +185,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// spoilers spoil the dump that small writes, in the folder of its run. The key is a part of the error that follows.
+// spoilers maps a part of the expected error to a function that damages the dump written by small.
 var spoilers = map[string]func(t *testing.T, dir string){
 	"steps.npy has 4 rows": func(t *testing.T, dir string) { array(t, dir, "scale", []int{3}, 1, 1, 1) },
 	"row 2, (1, 1, 2): an agent's steps": func(t *testing.T, dir string) {
@@ -211,7 +211,7 @@ var spoilers = map[string]func(t *testing.T, dir string){
 	"agent 1 holds 5 rows":   func(t *testing.T, dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
 	"agent 1 holds 922":      func(t *testing.T, dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
 	"batch.npy: row 0 is 461": func(t *testing.T, dir string) {
-		whole(t, dir, "batch", []int{4}, 1<<62, 1<<62, 1<<62, 1<<62) // adds up to 0
+		whole(t, dir, "batch", []int{4}, 1<<62, 1<<62, 1<<62, 1<<62) // the sum overflows to 0
 		array(t, dir, "sample_rows", []int{0})
 	},
 	"row 2, (1, 0, 1): the steps of this agent and round are there": func(t *testing.T, dir string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestDumpOverAnother replays what was dumped last into a folder, and nothing of what was dumped there before.
+// TestDumpOverAnother checks that a replay uses only the last dump written to a folder.
 func TestDumpOverAnother(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec",
@@ -33,8 +33,7 @@ func TestDumpOverAnother(t *testing.T) {
 	}
 }
 
-// TestTooLargeADump is refused before anything runs, be it the rows of all agents or the matrices of all iterations
-// that are many.
+// TestTooLargeADump checks that too large a dump is refused before the run starts, for many agents or many iterations.
 func TestTooLargeADump(t *testing.T) {
 	for want, change := range map[string]func(*sim.Experiment){
 		"agents": func(e *sim.Experiment) { e.Agents, e.Participants.Count, e.Data.Pool = 1_000_000, 5, 1000 },

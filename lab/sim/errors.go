@@ -2,19 +2,19 @@ package sim
 
 import "fmt"
 
-// Divergence says where the numbers of a run left the finite ones.
+// Divergence reports where the numbers of a run ceased to be finite.
 type Divergence struct {
-	Run    int    `json:"run"`   // from 0
-	Round  int    `json:"round"` // of feddec, the index t of z^t
+	Run    int    `json:"run"`   // index of the run, from 0
+	Round  int    `json:"round"` // number of the round; for feddec, t of z^t
 	Reason string `json:"reason"`
 }
 
-// Error says what happened, and that the curves before it are kept.
+// Error implements error.
 func (d *Divergence) Error() string {
 	return fmt.Sprintf("run %d diverged in round %d: %s", d.Run, d.Round, d.Reason)
 }
 
-// agentError is the divergence of an agent's local steps.
+// agentError is an error in the local steps of an agent.
 type agentError struct {
 	agent int
 	err   error
@@ -23,7 +23,7 @@ type agentError struct {
 func (e *agentError) Error() string { return fmt.Sprintf("agent %d %v", e.agent, e.err) }
 func (e *agentError) Unwrap() error { return e.err }
 
-// replayError is what the files of a replay lack.
+// replayError reports draws that are missing from a replayed dump.
 type replayError struct{ err error }
 
 func lacksParticipants(round int) error {

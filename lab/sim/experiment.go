@@ -7,115 +7,116 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StraggleUnit says what an agent misses that does not respond.
+// StraggleUnit is the work that an agent skips when it does not respond.
 type StraggleUnit string
 
-// The ways to straggle.
+// Units of straggling.
 const (
-	StraggleStep  StraggleUnit = "step"  // a local step, the others scaled by 1/δ_k (2nd-order (9))
-	StraggleRound StraggleUnit = "round" // the round; the server averages over those that respond, with no 1/δ_k
+	StraggleStep  StraggleUnit = "step"  // a local step; the others are scaled by 1/δ_k (2nd-order (9))
+	StraggleRound StraggleUnit = "round" // a round; the server averages the responses without 1/δ_k
 )
 
-// Precision is the type of parameters and samples.
+// Precision is the number type of parameters and samples.
 type Precision string
 
-// The precisions.
+// Supported precisions.
 const (
-	Float32 Precision = "float32" // as the daemons
+	Float32 Precision = "float32" // precision of the daemons
 	Float64 Precision = "float64"
 )
 
-// Experiment is all that decides a simulation: the same experiment gives the same bits on one build and type of
-// processor, at any number of cores.
+// Experiment describes a simulation completely. The same experiment gives the same bits on any number of cores, for one
+// build and processor type.
 type Experiment struct {
 	Name   string `yaml:"name" json:"name"`
 	Seed   uint64 `yaml:"seed" json:"seed"`
-	Runs   int    `yaml:"runs" json:"runs"`     // independent runs; intervals are over them
-	Rounds int    `yaml:"rounds" json:"rounds"` // aggregations; of feddec, T, the local steps
-	// rounds from one record to the next; 0 = some 200 records in all
+	Runs   int    `yaml:"runs" json:"runs"`     // independent runs, over which confidence intervals are computed
+	Rounds int    `yaml:"rounds" json:"rounds"` // number of aggregations; for feddec, T local steps
+	// Record is the number of rounds between two records; 0 means about 200 records in all.
 	Record    int       `yaml:"record" json:"record"`
 	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
 
 	Data data.Spec `yaml:"data" json:"data"`
 
 	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
-	// K; 0 = as many as a column of the data names
+	// Agents is the number K of agents; 0 means one for each name in a column of the data.
 	Agents       int                      `yaml:"agents" json:"agents"`
-	Participants Participants             `yaml:"participants" json:"participants"` // L, or a file
+	Participants Participants             `yaml:"participants" json:"participants"` // L per round, or a file
 	Sampling     spec.ParticipantSampling `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent                 `yaml:"local_steps" json:"local_steps"` // E_k
-	// B_k; 0 = the exact gradient over an agent's rows
+	// BatchSize is B_k; 0 means the exact gradient over all rows of an agent.
 	BatchSize PerAgent          `yaml:"batch_size" json:"batch_size"`
 	StepSize  spec.StepSize     `yaml:"step_size" json:"step_size"`
 	Exchange  spec.ExchangeKind `yaml:"exchange" json:"exchange"`
-	Codec     spec.Codec        `yaml:"codec" json:"codec"`     // of what agents send; packed elements are float32 values
-	Weights   PerAgent          `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
-	// WeighRows takes p_k in proportion to the agents' rows instead.
+	Codec     spec.Codec        `yaml:"codec" json:"codec"`     // codec of updates
+	Weights   PerAgent          `yaml:"weights" json:"weights"` // p_k in any scale; one number means equal
+	// WeighRows sets p_k in proportion to the agents' rows and replaces Weights.
 	WeighRows bool                 `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.WeightPlacement `yaml:"weighting" json:"weighting"`
-	// Aggregation and ServerOptimizer are those of a coordinator's round.
+	// Aggregation and ServerOptimizer have the same meaning as for the coordinator.
 	Aggregation     rule.Config      `yaml:"aggregation" json:"aggregation"`
 	ServerOptimizer optimizer.Config `yaml:"server_optimizer" json:"server_optimizer"`
 
-	// Attack is what some of the agents send in the place of their updates, in the words of package attack; "" = all
-	// are honest. Attackers is how many; each run draws its own.
+	// Attack names the attack of dishonest agents, as in package attack; "" means all agents are honest. Attackers is
+	// the number of dishonest agents. Each run draws a new set.
 	Attack    string `yaml:"attack" json:"attack"`
 	Attackers int    `yaml:"attackers" json:"attackers"`
 
 	Response      Response             `yaml:"response" json:"response"`
 	Proximal      float64              `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
 	GradientNoise spec.GradientNoise   `yaml:"gradient_noise" json:"gradient_noise"`
-	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // what of a model is an agent's own
-	// Finetune makes the model of a record each agent's own, where agents hold rows out to score it on.
+	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // personal part of the model
+	// Finetune fine-tunes the recorded model for each agent before it is scored on the agent's held-out rows.
 	Finetune spec.FinetuneOptions `yaml:"finetune" json:"finetune"`
 	Mixing   Mixing               `yaml:"mixing" json:"mixing"`
 
-	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [LoadDump].
+	// Dump is the folder to which instances and draws are written. Load is the folder from which they are read. See
+	// [LoadDump].
 	Dump string `yaml:"-" json:"-"`
 	Load string `yaml:"-" json:"-"`
 
-	// Trajectory, if set, is told where the first run stands at its start and after each round. An error of it ends the
-	// run.
+	// Trajectory, if set, is called with the state of the first run at its start and after each round. An error ends
+	// the run.
 	Trajectory func(State) error `yaml:"-" json:"-"`
 
-	// RecordMeanIterate records also the excess risk of the mean of all agents' local iterates, over all local steps
-	// (notes (4)); all agents take part with the same number of steps.
+	// RecordMeanIterate also records the excess risk of the mean of all agents' local iterates over all local steps
+	// (notes (4)). It requires that all agents participate with the same number of steps.
 	RecordMeanIterate bool `yaml:"shadow" json:"shadow"`
 }
 
-// Response is who responds.
+// Response describes the probability that an agent responds.
 type Response struct {
 	Probability  PerAgent     `yaml:"probability" json:"probability"` // δ_k
 	StraggleUnit StraggleUnit `yaml:"per" json:"per"`
 }
 
-// Mixing is the part of an experiment that only FedDec has.
+// Mixing holds the options that only FedDec has.
 type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
-	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t
-	// from 1; the daemons take H.
+	// FirstBlock is the number of local steps before the first server round. 0 means H−1, as in feddec Algorithm 1,
+	// which counts t from 1; the daemons use H.
 	FirstBlock int `yaml:"first_block" json:"first_block"`
-	// Gradients is how many of the H local steps take a gradient, per agent: E_k, spread over the block and scaled by
-	// H/E_k; 0 = all.
+	// Gradients is E_k, the number of the H local steps in which agent k computes a gradient. They are spread over the
+	// block and scaled by H/E_k. 0 means all.
 	Gradients   PerAgent            `yaml:"gradients" json:"gradients"`
-	Every       int                 `yaml:"every" json:"every"` // local steps from one mixing to the next
-	Codec       spec.Codec          `yaml:"codec" json:"codec"` // of what neighbours send to each other
-	Clip        float64             `yaml:"clip" json:"clip"`   // τ: no flow is of vectors farther apart; 0 = no bound
+	Every       int                 `yaml:"every" json:"every"` // local steps between two mixing steps
+	Codec       spec.Codec          `yaml:"codec" json:"codec"` // codec of snapshots to neighbours
+	Clip        float64             `yaml:"clip" json:"clip"`   // τ: maximum distance in a flow; 0 means no limit
 	Graph       GraphKind           `yaml:"graph" json:"graph"`
-	Fresh       bool                `yaml:"fresh" json:"fresh"`             // a new graph for every run
-	Radius      float64             `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
-	Probability float64             `yaml:"probability" json:"probability"` // of an edge of a random graph
-	File        string              `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
+	Fresh       bool                `yaml:"fresh" json:"fresh"`             // draw a new graph for every run
+	Radius      float64             `yaml:"radius" json:"radius"`           // geographic graph: radius
+	Probability float64             `yaml:"probability" json:"probability"` // random graph: probability of an edge
+	File        string              `yaml:"file" json:"file"`               // graph file: JSON, or CSV list of edges
 	Weights     spec.EdgeWeightRule `yaml:"weights" json:"weights"`
-	LinkUp      float64             `yaml:"link_up" json:"link_up"` // probability of each link in each step
+	LinkUp      float64             `yaml:"link_up" json:"link_up"` // probability that a link is up in a step
 }
 
-// GraphKind is where the graph comes from.
+// GraphKind is a source of the graph.
 type GraphKind string
 
-// The graphs. Geographic and random ones are drawn until they are connected.
+// Sources of the graph. Geographic and random graphs are redrawn until they are connected.
 const (
-	NoGraph    GraphKind = "none" // W = I: spec.FedAvg as feddec compares itself with
+	NoGraph    GraphKind = "none" // W = I: FedAvg, as feddec's baseline
 	Geographic GraphKind = "geographic"
 	Random     GraphKind = "random"
 	Ring       GraphKind = "ring"
@@ -123,7 +124,7 @@ const (
 	GraphFile  GraphKind = "file"
 )
 
-// Default is an experiment on the lecture's Lab #1, but for the number of agents.
+// Default returns an experiment on the lecture's Lab #1, but with a different number of agents.
 func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,

@@ -13,28 +13,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fedavg is the recursion with a server in every round.
+// fedavg is the algorithm FedAvg, with a server step in every round.
 type fedavg[T learner.Float] struct {
 	*runConstants[T]
-	w, next    []T // what agents share
+	w, next    []T // shared parameters
 	own        *personalModels[T]
 	server     *server[T]
 	sampler    round.IndexSampler
-	places     []round.DrawnIndex // those of a round's participants that respond
+	places     []round.DrawnIndex // responding participants of the round
 	simulators []*agentSimulator[T]
-	block      int              // agents that one hand takes at a time
-	room       []*agentBlock[T] // of several hands
+	block      int              // number of agents that a goroutine simulates at a time
+	room       []*agentBlock[T] // buffers of all goroutines; nil with one goroutine
 	shadow     *meanIterateTracker[T]
-	sent       int64 // changes or gradients
+	sent       int64 // number of updates sent
 }
 
-// newFedAvg prepares a run for this many goroutines.
+// newFedAvg prepares a run on up to the given number of goroutines.
 func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	own := newPersonal(c)
 	f := &fedavg[T]{runConstants: c, w: own.start(), own: own, block: blockSize(c)}
 	f.next, f.server = make([]T, len(f.w)), newServer(c, len(f.w))
 	if c.e.RecordMeanIterate || c.tape != nil {
-		goroutines = 1 // what they keep has an order too
+		goroutines = 1 // recorded draws and the mean iterate depend on the order of the agents
 	}
 	for range max(1, min(goroutines, c.e.Participants.Count/f.block)) {
 		f.simulators = append(f.simulators, newHand(c))
@@ -52,26 +52,26 @@ func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	return f
 }
 
-// blocksPerSimulator is how many blocks a hand may be ahead of one that is set aside.
+// blocksPerSimulator is the number of blocks by which a goroutine may be ahead of a suspended one.
 const blocksPerSimulator = 16
 
-// blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a
-// cache.
+// blockSize returns a number of agents per block. The work of a block far exceeds the cost of handing it over, and its
+// parameters fit into a cache.
 func blockSize[T learner.Float](c *runConstants[T]) int {
-	const numbers, cached = 100_000, 32 << 10 // some ten microseconds and more; elements
+	const numbers, cached = 100_000, 32 << 10 // at least about ten microseconds of work; elements
 	d := float64(c.in.Problem.Model.ParameterCount())
 	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)
 	return int(max(min(numbers/each, cached/d), 1))
 }
 
-// step is round i, from 1.
+// step computes round i, i ≥ 1.
 func (f *fedavg[T]) step(i int) error {
 	places := f.draw(i)
 	switch {
 	case len(places) == 0 && f.in.replay != nil && f.e.Response.StraggleUnit != StraggleRound:
 		return lacksParticipants(i)
 	case len(places) == 0:
-		return nil // nobody responds: the model stays
+		return nil // no responses: the model is unchanged
 	}
 	f.sent += int64(len(places))
 	if f.shadow != nil {
@@ -82,7 +82,7 @@ func (f *fedavg[T]) step(i int) error {
 		func(take func(k int, v, base []T)) error { return f.fold(i, places, take) })
 	switch {
 	case errors.Is(err, rule.ErrTooFewUpdates):
-		return nil // the round is abandoned: the model stays
+		return nil // round abandoned: the model is unchanged
 	case err != nil:
 		return err
 	}
@@ -90,7 +90,7 @@ func (f *fedavg[T]) step(i int) error {
 	return nil
 }
 
-// draw is the participants of round i that respond.
+// draw returns the responding participants of round i.
 func (f *fedavg[T]) draw(i int) []round.DrawnIndex {
 	if f.in.replay != nil {
 		return f.in.replay.places[i]
@@ -121,7 +121,7 @@ func (f *fedavg[T]) responding(i int) []round.DrawnIndex {
 	return f.places
 }
 
-// fold gives the server what all participants send, in the order of the fold whatever the number of hands.
+// fold calls take with the result of each participant, in the same order for any number of goroutines.
 func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, base []T)) error {
 	base := f.w
 	if f.e.Exchange == spec.ExchangeGradient {
@@ -159,15 +159,15 @@ func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, b
 	return line.stopped
 }
 
-// agentBlock is some agents of a round, and where they come to.
+// agentBlock holds some agents of a round and their results.
 type agentBlock[T learner.Float] struct {
-	first        int // its place among all
+	first        int // index of its first agent in the round
 	places       []round.DrawnIndex
-	resultParams []T // d each
+	resultParams []T // d parameters of each agent
 	err          error
 }
 
-// compute takes the parts of a block's agents.
+// compute computes the results of a block's agents.
 func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 	d := len(f.w)
 	b.resultParams, b.err = resize(b.resultParams, f.block*d), nil
@@ -178,7 +178,7 @@ func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 	}
 }
 
-// plan is what the coordinator's fold needs to know of round i.
+// plan returns the plan of round i for the coordinator's aggregation.
 func (f *fedavg[T]) plan(i int) round.Plan {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: f.e.Exchange}
 	if f.e.Exchange == spec.ExchangeGradient {
@@ -187,7 +187,7 @@ func (f *fedavg[T]) plan(i int) round.Plan {
 	return p
 }
 
-// agentResult writes where agent k comes to in round i to dst: ψ_k, or the gradient.
+// agentResult stores the result of agent k in round i in dst: ψ_k, or the gradient.
 func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
 	h.loadAgent(k, i)
 	h.steps.StepWeight, h.steps.StepOffset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)),
@@ -204,7 +204,7 @@ func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
 	return f.own.trainAgent(h, dst, f.w, k, i, f.count(k, i))
 }
 
-// count is E_k.
+// count returns E_k.
 func (f *fedavg[T]) count(k, i int) int {
 	if r := f.in.replay; r != nil {
 		return r.count(k, i)
@@ -212,7 +212,7 @@ func (f *fedavg[T]) count(k, i int) int {
 	return int(f.e.LocalSteps.At(k, f.seed))
 }
 
-// stepWithMeanIterate takes an agent's steps before the eyes of the shadow.
+// stepWithMeanIterate computes an agent's local steps and adds its iterates to the mean iterate.
 func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int) error {
 	steps := f.count(k, i)
 	if steps != len(f.shadow.sums) {
@@ -225,7 +225,7 @@ func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int)
 	return err
 }
 
-// model writes w_i to dst, with the values of w_0 for what is the agents' own.
+// model stores w_i in dst. Personal parameters have their values of w_0.
 func (f *fedavg[T]) model(dst []float64) {
 	w := f.w
 	if len(w) < len(dst) {

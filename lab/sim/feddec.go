@@ -16,24 +16,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feddec is feddec Algorithm 1: in iteration t every agent takes a step of size η_t, then all mix;
-// where (t+1) mod H = 0 the server averages L of them, and all go on from there.
+// feddec is feddec Algorithm 1. In iteration t every agent takes a step of size η_t, then all mix. If (t+1) mod H = 0,
+// the server averages L of them, and all continue from the average.
 type feddec[T learner.Float] struct {
 	*runConstants[T]
-	simulators []*agentSimulator[T] // one an agent: its generator goes on between server rounds
+	simulators []*agentSimulator[T] // one per agent: its generator continues between server rounds
 	z, mix     [][]T
-	sent       [][]T // what neighbours have of z; nil = z itself
-	last       []T   // what the last server round sent to all
+	sent       [][]T // z as the neighbours receive it; nil means z itself
+	last       []T   // parameters from the last server round
 	next       []T
 	server     *server[T]
-	own        *personalModels[T] // for what is measured
+	own        *personalModels[T] // for measurements only
 
 	links   *d2d.Adjacency
-	weights []float64 // of W^t
-	clipped []float64 // the same as the step uses them, where flows are bounded
+	weights []float64 // edge weights of W^t
+	clipped []float64 // edge weights after the clipping of flows
 	up      []bool
 	degrees []int
-	pcg     rand.PCG // of the links
+	pcg     rand.PCG // generator of the link failures
 	rng     *rand.Rand
 	sampler round.IndexSampler
 	mean    []float64
@@ -42,10 +42,10 @@ type feddec[T learner.Float] struct {
 	goroutines int
 
 	iterations int
-	// the consensus distance before the server round of the last iteration; −1 if it had none
+	// consensus distance before the last iteration's server round; −1 without a server round
 	consensusBeforeServer float64
-	linkUpIterations      []int // in how many iterations each link was up
-	flows                 int64 // over all links that were up, one in each direction
+	linkUpIterations      []int // number of iterations in which each link was up
+	flows                 int64 // number of transfers over links, counted per direction
 	uploads               int64
 	downloads             int64
 }
@@ -53,7 +53,7 @@ type feddec[T learner.Float] struct {
 func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 	f := &feddec[T]{runConstants: c, last: c.start(), own: newPersonal(c), goroutines: goroutines}
 	if c.tape != nil {
-		f.goroutines = 1 // what it keeps has an order
+		f.goroutines = 1 // recorded draws depend on the order of the agents
 	}
 	f.next, f.mean, f.server = make([]T, len(f.last)), make([]float64, len(f.last)), newServer(c, len(f.last))
 	f.rng = rand.New(&f.pcg)
@@ -78,7 +78,7 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 	return f
 }
 
-// step is iteration i−1 of Algorithm 1, which makes z^i from z^(i−1); i counts from 2, as z^1 is the start.
+// step computes iteration i−1 of Algorithm 1, which maps z^(i−1) to z^i. i starts at 2, because z^1 is the start.
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
@@ -101,12 +101,12 @@ func (f *feddec[T]) step(i int) error {
 		weights := f.weights
 		if m.Clip > 0 {
 			weights = f.clipped
-			_ = f.each(func(k int) error { // no error
+			_ = f.each(func(k int) error { // cannot fail
 				d2d.ClipNodeFlowWeights(weights, k, sent, f.links, f.weights, m.Clip)
 				return nil
 			})
 		}
-		_ = f.each(func(k int) error { // no error
+		_ = f.each(func(k int) error { // cannot fail
 			d2d.MixNode(f.mix[k], k, f.z, sent, f.links, weights)
 			return nil
 		})
@@ -119,10 +119,11 @@ func (f *feddec[T]) step(i int) error {
 	return nil
 }
 
-// local is step at of a block, iteration t, of agent k, and what its neighbours will have of it.
+// local computes the local step of agent k in iteration t, step `at` of its block, and the vector that its neighbours
+// receive.
 func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	h := f.simulators[k]
-	if block != f.block { // an agent's draws are those of a server round
+	if block != f.block { // an agent's draws depend on the server round
 		h.loadAgent(k, block)
 		h.steps.StepWeight, h.steps.Correction.Anchor = f.weight(k), f.last
 		h.steps.BlockSteps = uint64(f.e.Mixing.ServerEvery)
@@ -151,10 +152,11 @@ func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	return nil
 }
 
-// minParallelElements is the number of elements to work on from which another goroutine gains more than it costs.
+// minParallelElements is the number of elements from which an additional goroutine is worthwhile.
 const minParallelElements = 20_000
 
-// each calls do for all agents, several at a time. The error is that of the first agent that has one.
+// each calls do for all agents, several concurrently. It returns the error of the first agent that fails, in agent
+// order.
 func (f *feddec[T]) each(do func(k int) error) error {
 	n := len(f.simulators)
 	parts := max(1, min(f.goroutines, n, n*len(f.last)/minParallelElements))
@@ -176,7 +178,8 @@ func (f *feddec[T]) each(do func(k int) error) error {
 	return cmp.Or(errs...)
 }
 
-// blockPosition is where iteration t is in the blocks, of which the first begins at 1 unless it is longer or shorter.
+// blockPosition returns the position of iteration t in the sequence of blocks. The first block begins at 1 unless
+// FirstBlock is set.
 func (m *Mixing) blockPosition(t int) int {
 	if m.FirstBlock > 0 {
 		return t + m.ServerEvery - 1 - m.FirstBlock
@@ -184,10 +187,10 @@ func (m *Mixing) blockPosition(t int) int {
 	return t
 }
 
-// isServerIteration tells whether the server averages in iteration t.
+// isServerIteration reports whether the server averages in iteration t.
 func (m *Mixing) isServerIteration(t int) bool { return (m.blockPosition(t)+1)%m.ServerEvery == 0 }
 
-// countLinks notes which links carry flows in this iteration.
+// countLinks counts the links that carry flows in this iteration.
 func (f *feddec[T]) countLinks() {
 	for e, w := range f.weights {
 		if w != 0 {
@@ -197,7 +200,7 @@ func (f *feddec[T]) countLinks() {
 	}
 }
 
-// failLinks weighs the links that are up in iteration t.
+// failLinks sets the weights of the links that are up in iteration t.
 func (f *feddec[T]) failLinks(t int) {
 	if r := f.in.replay; r != nil {
 		if r.weights != nil {
@@ -219,7 +222,7 @@ func (f *feddec[T]) failLinks(t int) {
 	}
 }
 
-// draw is the participants of the server round of iteration t.
+// draw returns the participants of the server round of iteration t.
 func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 	if f.in.replay != nil {
 		return f.in.replay.places[t]
@@ -235,7 +238,7 @@ func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 	return drawn
 }
 
-// average is lines 8 to 11: the server's fold over the draws, which it sends to all.
+// average computes lines 8 to 11: the server aggregates the drawn agents and sends the result to all.
 func (f *feddec[T]) average(t int) error {
 	f.consensusBeforeServer = f.consensus()
 	places := f.draw(t)
@@ -253,7 +256,7 @@ func (f *feddec[T]) average(t int) error {
 	})
 	switch {
 	case errors.Is(err, rule.ErrTooFewUpdates):
-		return nil // the round is abandoned: the agents go on as they are
+		return nil // round abandoned: the agents continue unchanged
 	case err != nil:
 		return err
 	}
@@ -264,7 +267,7 @@ func (f *feddec[T]) average(t int) error {
 	return nil
 }
 
-// model writes z̄ to dst.
+// model stores z̄ in dst.
 func (f *feddec[T]) model(dst []float64) {
 	clear(dst)
 	for _, z := range f.z {
@@ -274,7 +277,7 @@ func (f *feddec[T]) model(dst []float64) {
 	}
 }
 
-// consensus is (1/n)Σ‖z_i − z̄‖².
+// consensus returns (1/n)Σ‖z_i − z̄‖².
 func (f *feddec[T]) consensus() float64 {
 	f.model(f.mean)
 	sum := 0.0
@@ -286,7 +289,7 @@ func (f *feddec[T]) consensus() float64 {
 	return sum / float64(len(f.z))
 }
 
-// measure records the consensus distance, where the server averages before it does, and what has been sent.
+// measure records the bytes sent and the consensus distance; in a server round, the distance before the averaging.
 func (f *feddec[T]) measure(r *recorder, i int) error {
 	if f.consensusBeforeServer >= 0 {
 		r.set("consensus", f.consensusBeforeServer)
@@ -301,10 +304,10 @@ func (f *feddec[T]) measure(r *recorder, i int) error {
 	return f.own.measure(r, at, i, uint64(i))
 }
 
-// maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.
+// maxSpectrum is the largest number of agents for which |λ̂₂| is computed, in cubic time.
 const maxSpectrum = 1000
 
-// network is the graph as it was.
+// network returns the graph of the run with the share of iterations in which each link was up.
 func (f *feddec[T]) network() *Network {
 	m := f.in.Mixing
 	if m == nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feedback is what agents keep of what a codec has not sent, as agent.residual does: it goes with the next update, by
-// what became of this one.
+// feedback is the error feedback of a codec, as in agent.residual. The part that was not sent is added to the next
+// update, depending on the fate of this one.
 type feedback[T learner.Float] struct {
-	kept            [][]T // of the agents; nil = 0
-	intendedUpdates [][]T // of the places of a round: what was to be sent
-	unsentParts     [][]T // of the places: what was not
+	kept            [][]T // residual of each agent; nil means 0
+	intendedUpdates [][]T // uncompressed update of each participant
+	unsentParts     [][]T // unsent part of each update
 }
 
-// newFeedback returns nil for a codec of which nothing is kept.
+// newFeedback returns nil for a codec without error feedback.
 func newFeedback[T learner.Float](word spec.Codec, agents int) *feedback[T] {
 	if _, ok := word.TopKShare(); !ok {
 		return nil
@@ -23,7 +23,7 @@ func newFeedback[T learner.Float](word spec.Codec, agents int) *feedback[T] {
 	return &feedback[T]{kept: make([][]T, agents)}
 }
 
-// add makes of an agent's change what it is to send at a place. pass is what the codec does to it.
+// add adds the agent's residual to its update v and compresses v. pass is the lossy compression.
 func (f *feedback[T]) add(k, agent int, v []T, pass func(v []T)) {
 	if f == nil {
 		pass(v)
@@ -43,8 +43,8 @@ func (f *feedback[T]) add(k, agent int, v []T, pass func(v []T)) {
 	}
 }
 
-// updateResiduals ends a round: out are the places that a rule has left out. One that is abandoned leaves all with the
-// agents.
+// updateResiduals updates the residuals at the end of a round. out contains the participants that a rule has left out.
+// If the round was abandoned, the agents keep their whole updates.
 func (f *feedback[T]) updateResiduals(agents []int, abandoned bool, out []int) {
 	if f == nil {
 		return

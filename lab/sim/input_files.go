@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Read reads the files that the experiment names: quadratics, with the agents' steps and weights, and participants. It
-// comes before Validate, and does nothing without such files. The error is a [*spec.FieldError].
+// Read reads the files named in the experiment: quadratics with the agents' steps and weights, and participants. It
+// must be called before Validate. Errors are of type [*spec.FieldError].
 func (e *Experiment) Read() error {
 	if path := e.Data.Quadratics; path != "" {
 		f, err := data.ReadForms(path)
@@ -36,7 +36,7 @@ func (e *Experiment) Read() error {
 	return e.Participants.read(e.Agents, e.folds())
 }
 
-// each is one number where all are alike.
+// each returns a single number if all values are equal.
 func each(values []float64) PerAgent {
 	if slices.Max(values) == slices.Min(values) {
 		values = values[:1]
@@ -44,7 +44,7 @@ func each(values []float64) PerAgent {
 	return Each(values...)
 }
 
-// folds is how often the server makes a model.
+// folds returns the number of server aggregations in a run.
 func (e *Experiment) folds() (n int) {
 	if e.Algorithm != spec.FedDec {
 		return e.Rounds

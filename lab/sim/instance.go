@@ -15,15 +15,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Instance is what a run works on.
+// Instance is the problem and the graph of a run.
 type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
-	Mixing  *graph.MixingMatrix // of spec.FedDec; nil = W = I
+	Mixing  *graph.MixingMatrix // FedDec only; nil means W = I
 
-	replay *drawReplay[T] // nil = the run draws itself
+	replay *drawReplay[T] // recorded draws; nil means new draws
 }
 
-// Purposes of a generator, beside an agent's draws in a round.
+// Purposes of generators other than the agents' draws.
 const (
 	seedForPerAgentNumbers uint64 = iota + 101
 	forInstance
@@ -37,7 +37,7 @@ const (
 	forAttack
 )
 
-// runSeed is the seed of a run: the experiment's own for the first.
+// runSeed returns the seed of a run. The first run has the experiment's seed.
 func runSeed(seed uint64, run int) uint64 {
 	if run == 0 {
 		return seed
@@ -45,7 +45,8 @@ func runSeed(seed uint64, run int) uint64 {
 	return data.Mix(data.Mix(seed, forRun), uint64(run))
 }
 
-// instances makes the instances that an experiment describes: one for each run, or one for all.
+// instances returns a function that creates the instance of a run. Runs share one instance unless the experiment
+// requests fresh ones.
 func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	problem := func(seed uint64) (*data.Problem[T], error) {
 		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
@@ -84,7 +85,7 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 	}
 }
 
-// weights is p_k in some scale; nil for equal ones.
+// weights returns p_k in any scale, or nil for equal weights.
 func (e *Experiment) weights() []float64 {
 	if e.Weights.allEqual() {
 		return nil
@@ -92,7 +93,7 @@ func (e *Experiment) weights() []float64 {
 	return e.Weights.Values
 }
 
-// build draws or reads the graph of n agents and weighs its edges.
+// build draws or reads a graph of n agents and computes its edge weights.
 func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	var g *graph.Graph
 	var err error
@@ -121,13 +122,13 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	return graph.NewMixingMatrix(g, m.Weights)
 }
 
-// connectivityHint adds to an error that no graph of n nodes was connected from where on they are, as n grows.
+// connectivityHint adds to err the parameter from which most large graphs are connected.
 func connectivityHint(err error, from float64) string {
-	_, problem, _ := strings.Cut(err.Error(), ": ") // the key stands before it
+	_, problem, _ := strings.Cut(err.Error(), ": ") // removes the key
 	return fmt.Sprintf("%s; most are from about %.2g on", problem, from)
 }
 
-// read takes the graph, and its weights if it has any, from a file.
+// read reads the graph from a file, with its weights if the file has any.
 func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	text, err := os.ReadFile(m.File)
 	if err != nil {
@@ -146,8 +147,8 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	return weighGraph(g, weights, m.Weights)
 }
 
-// weighGraph is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow
-// links that fail.
+// weighGraph returns the mixing matrix of a graph, with weights from a rule or from own. Metropolis weights are kept as
+// a rule, because they then adapt to failing links.
 func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.EdgeWeightsMetropolis {
 		return graph.NewMixingMatrixFromWeights(g, own)

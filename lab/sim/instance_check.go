@@ -10,9 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a
-// step size above the stability limit, lists that do not have a number for each agent, a graph that cannot be
-// connected.
+// Check validates the experiment, including all checks of [Run] that need an instance: step sizes above the stability
+// limit, lists of the wrong length, and graphs that cannot be connected.
 func (e *Experiment) Check() error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -32,10 +31,10 @@ func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[
 	return err
 }
 
-// maxListNumbers is how many numbers a run keeps at most in each of its few lists.
+// maxListNumbers is the maximum length of each large list of a run.
 const maxListNumbers = 1 << 27
 
-// check holds an experiment against the instance of a run with this seed.
+// check validates an experiment against the instance of a run.
 func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	var c spec.ProblemList
@@ -96,7 +95,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		return err
 	}
 	if in.replay != nil {
-		return nil // its draws are made
+		return nil // a replay makes no draws
 	}
 	local := p.Loader(nil)(0)
 	s := learner.StepSampler[T]{Data: local.Samples, Stream: local.Stream}
@@ -110,7 +109,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	return c.Err()
 }
 
-// checkSchedule refuses a diminishing step size whose constants are not all known.
+// checkSchedule returns an error if the constants of a diminishing step size are not all known.
 func checkSchedule(e *Experiment, o *data.Objective) error {
 	if !e.StepSize.IsDiminishing {
 		return nil
@@ -124,8 +123,8 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 	return nil
 }
 
-// checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all
-// alike, with regressors in all directions alike.
+// checkMeanSquare returns an error if E‖w⁰ − w_i‖² grows with the given step size. This is known exactly for identical
+// agents with isotropic regressors.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
 	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.IsDiminishing || e.Algorithm != spec.FedAvg ||
@@ -161,9 +160,9 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
-// checkStepSize refuses a step size with which the mean of a quadratic problem's recursion diverges, μ ≥ 2/λ_max(∇²J)
-// for one step a round whoever takes it, and for more one with which an agent's own recursion does, μ_k ≥
-// 2/λ_max(∇²J_k).
+// checkStepSize returns an error if the mean of a quadratic problem's recursion diverges. With one step per round, this
+// is the case if μ ≥ 2/λ_max(∇²J), for any participants. With more steps, it is the case if an agent's own recursion
+// diverges, μ_k ≥ 2/λ_max(∇²J_k).
 func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
@@ -196,7 +195,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	return nil
 }
 
-// checkServerStep refuses μ ≥ 2/λ_max(∇²J).
+// checkServerStep returns an error if μ ≥ 2/λ_max(∇²J).
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
 		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
@@ -206,7 +205,7 @@ func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	return nil
 }
 
-// stepSizeKey is the key that a step size comes from.
+// stepSizeKey returns the configuration key that sets the step size.
 func stepSizeKey(s *spec.StepSize) string {
 	if s.IsDiminishing {
 		return "step_size.diminishing"

@@ -11,15 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lossyCodec is what a codec does to vectors on their way.
+// lossyCodec applies the loss of a codec to vectors.
 type lossyCodec[T learner.Float] struct {
 	codec codec.Codec[T]
-	pcg   rand.PCG // of its rounding
+	pcg   rand.PCG // generator for the codec's rounding
 	rng   *rand.Rand
 	bytes []byte
 }
 
-// newPacking returns nil for the codec that changes nothing.
+// newPacking returns nil for the lossless codec.
 func newPacking[T learner.Float](word spec.Codec) *lossyCodec[T] {
 	if word == spec.CodecRaw {
 		return nil
@@ -29,15 +29,15 @@ func newPacking[T learner.Float](word spec.Codec) *lossyCodec[T] {
 	return p
 }
 
-// begin has it draw as a live agent does: of an update in its round, of snapshots in their block.
+// begin seeds the generator as a live agent does: for an update by its round, for snapshots by their block.
 func (p *lossyCodec[T]) begin(seed uint64, i wire.RoundID, stream uint64) {
 	task.ReseedAgentRand(&p.pcg, task.CodecSeed(seed), i, stream)
 }
 
-// encodeAndDecode replaces v by what its receivers have.
+// encodeAndDecode replaces v by the vector that receivers decode.
 func (p *lossyCodec[T]) encodeAndDecode(v []T) {
 	p.bytes = p.codec.Append(p.bytes[:0], v, p.rng)
 	if p.codec.Decode(v, p.bytes) != nil {
-		v[0] = T(math.NaN()) // what it goes into is not finite
+		v[0] = T(math.NaN()) // makes the aggregate non-finite
 	}
 }

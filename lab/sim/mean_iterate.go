@@ -2,14 +2,14 @@ package sim
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// meanIterateTracker follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
-// (notes, section 2): it stands between a descent and its draws, which are asked for once before every step.
+// meanIterateTracker computes the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
+// (notes, section 2). It wraps the draw source of a descent, which is called once before every step.
 type meanIterateTracker[T learner.Float] struct {
 	draws learner.StepDrawSource[T]
 	phi   []T
 	step  int
 	sums  [][]float64
-	count int // agents
+	count int // number of agents so far
 }
 
 func newShadow[T learner.Float](draws learner.StepDrawSource[T], steps, params int) *meanIterateTracker[T] {
@@ -28,7 +28,7 @@ func (s *meanIterateTracker[T]) begin() {
 	}
 }
 
-// follow starts an agent, whose steps go on in phi.
+// follow starts an agent whose iterates are in phi.
 func (s *meanIterateTracker[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
 
 // Next implements learner.StepDrawSource.
@@ -37,7 +37,7 @@ func (s *meanIterateTracker[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return s.draws.Next(m)
 }
 
-// addCurrentStep adds where phi is after its present number of steps.
+// addCurrentStep adds the current iterate.
 func (s *meanIterateTracker[T]) addCurrentStep() {
 	if s.step > 0 {
 		for j, v := range s.phi {
@@ -47,13 +47,13 @@ func (s *meanIterateTracker[T]) addCurrentStep() {
 	s.step++
 }
 
-// finish ends an agent.
+// finish ends the current agent.
 func (s *meanIterateTracker[T]) finish() {
 	s.addCurrentStep()
 	s.count++
 }
 
-// mean is the mean of f over the shadow's τ points of the last round.
+// mean returns the mean of f over the τ mean iterates of the last round.
 func (s *meanIterateTracker[T]) mean(f func(w []float64) float64) float64 {
 	if s.count == 0 {
 		return 0

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// choose puts words into an experiment.
+// choose maps each option to a function that sets it in an experiment.
 var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 	spec.OptionAlgorithm: func(e *sim.Experiment, word string) { e.Algorithm = spec.Algorithm(word) },
 	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.ParticipantSampling(word) },
@@ -78,10 +78,10 @@ var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 	},
 }
 
-// csvFile is the path of the rows of kinds of models without synthetic data. TestPairs sets it.
+// csvFile is the path of the data for kinds of models without synthetic data. TestPairs sets it.
 var csvFile string
 
-// writeCSVFile writes a file with the features a and b, and targets y between 0.3 and 3.
+// writeCSVFile writes a file with features a and b, and targets y between 0.3 and 3.
 func writeCSVFile(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -97,22 +97,22 @@ func writeCSVFile(t *testing.T) string {
 	return path
 }
 
-// TestTooFewForTheRule: a round with fewer updates than the rule needs leaves the model as it was, as one that a
-// coordinator abandons.
+// TestTooFewForTheRule checks that a round with too few updates for the aggregation rule leaves the server's model
+// unchanged.
 func TestTooFewForTheRule(t *testing.T) {
 	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 		e := sim.Default()
 		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
 		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
-		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // of two it leaves none
+		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // discards both of two updates
 		r := run(t, e)
-		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // whose agents go on
+		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // FedDec's agents continue to train
 			t.Errorf("%s: the model is %v", algorithm, r.Final[0])
 		}
 	}
 }
 
-// codecOf is the codec of a name.
+// codecOf returns the codec with the given name.
 func codecOf(name string) (c spec.Codec) {
 	if err := c.UnmarshalText([]byte(name)); err != nil {
 		panic(err)
@@ -120,7 +120,7 @@ func codecOf(name string) (c spec.Codec) {
 	return c
 }
 
-// TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
+// TestPairs checks that an experiment with any two options runs exactly if package spec allows the combination.
 func TestPairs(t *testing.T) {
 	csvFile = writeCSVFile(t)
 	kinds := testkit.Words(spec.ModelKinds())
@@ -143,7 +143,7 @@ func TestPairs(t *testing.T) {
 			choose[option](&e, word)
 		}
 		if c[spec.OptionPersonal] == "layers" && !e.Data.Model.HasBias {
-			return // the model of these data is one tensor
+			return // this model has only one tensor
 		}
 		err := e.Validate()
 		if len(refused) == 0 && err == nil {

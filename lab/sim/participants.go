@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Participants is who takes part in a round: so many agents, which are drawn, or those that a file lists. In a
-// configuration it is written 10, or FILE.json.
+// Participants defines the participants of each round: a number of drawn agents, or a file with a list. In a
+// configuration it is written as 10 or FILE.json.
 type Participants struct {
-	Count int    // L; 0 = all
-	File  string // JSON: for each round a list of agents, by their numbers from 0; who stands there twice counts twice
+	Count int    // L; 0 means all
+	File  string // JSON list of agent numbers from 0 for each round; duplicates count
 
-	rounds [][]round.DrawnIndex // of the file, once it is read
+	rounds [][]round.DrawnIndex // content of the file, once it is read
 }
 
 // Parse implements config.TextParser.
@@ -33,7 +33,7 @@ func (p *Participants) Parse(texts []string, list bool) (bad int, err error) {
 	return 0, nil
 }
 
-// String is p as it is written in a file.
+// String returns p in the form used in files.
 func (p Participants) String() string {
 	if p.File != "" {
 		return p.File
@@ -41,7 +41,7 @@ func (p Participants) String() string {
 	return strconv.Itoa(p.Count)
 }
 
-// MarshalJSON writes a number, or the path of a file.
+// MarshalJSON encodes p as a number or as the path of a file.
 func (p Participants) MarshalJSON() ([]byte, error) {
 	if p.File != "" {
 		return json.Marshal(p.File)
@@ -49,7 +49,7 @@ func (p Participants) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p.Count)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (p *Participants) UnmarshalJSON(text []byte) error {
 	*p = Participants{}
 	if json.Unmarshal(text, &p.Count) == nil {
@@ -61,7 +61,7 @@ func (p *Participants) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// read reads the file, of so many agents; of FedDec, of the server's rounds.
+// read reads and validates the file. For FedDec, rounds is the number of server rounds.
 func (p *Participants) read(agents, rounds int) error {
 	text, err := os.ReadFile(p.File)
 	var listed [][]int
@@ -93,7 +93,7 @@ func (p *Participants) read(agents, rounds int) error {
 	return nil
 }
 
-// inRound are the participants of round i, from 1, that the file lists; ok is false without a file.
+// inRound returns the participants of round i, i ≥ 1, from the file. ok is false without a file.
 func (p *Participants) inRound(i int) (places []round.DrawnIndex, ok bool) {
 	if p.rounds == nil {
 		return nil, false

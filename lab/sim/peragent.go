@@ -12,27 +12,27 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// PerAgent is a number for each agent: one for all, a list with one each, or one each drawn from a distribution at the
-// beginning of a run. In a file it is written 10, [1, 2, 4], "uniform(1, 10)" or "geometric(5)".
+// PerAgent is a number for each agent: one number for all, a list with one number each, or a random distribution drawn
+// at the start of a run. In a file it is written as 10, [1, 2, 4], "uniform(1, 10)" or "geometric(5)".
 type PerAgent struct {
-	Values []float64 // one, or one each; nil with a distribution
+	Values []float64 // one number, or one per agent; nil for a distribution
 	Draw   Draw
-	A, B   float64 // of the distribution
+	A, B   float64 // parameters of the distribution
 }
 
-// Draw is a distribution of whole numbers.
+// Draw is a distribution of integers.
 type Draw string
 
-// The distributions.
+// Distributions.
 const (
-	Uniform   Draw = "uniform"   // A, A+1, … B, each with the same probability
+	Uniform   Draw = "uniform"   // A, A+1, … B with equal probability
 	Geometric Draw = "geometric" // 1, 2, … with mean A
 )
 
-// Each is one number for all agents, or one for each of them.
+// Each returns a PerAgent with one number for all agents or one number for each.
 func Each(values ...float64) PerAgent { return PerAgent{Values: values} }
 
-// At is the number of agent k. The generator of a distribution depends on the seed and k alone.
+// At returns the number of agent k. A random number depends only on seed and k.
 func (p *PerAgent) At(k int, seed uint64) float64 {
 	if len(p.Values) == 1 {
 		return p.Values[0]
@@ -53,8 +53,8 @@ func (p *PerAgent) of(k int, seed uint64) float64 {
 	return p.Values[k]
 }
 
-// least and most are the bounds of all agents' numbers; a geometric distribution has no upper one, and its mean stands
-// for it.
+// least and most return the bounds of all agents' numbers. For a geometric distribution, most returns the mean, because
+// there is no upper bound.
 func (p *PerAgent) least() float64 {
 	switch p.Draw {
 	case Uniform:
@@ -79,11 +79,10 @@ func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(data.Mix(seed, seedForPerAgentNumbers), data.Mix(seedForPerAgentNumbers, uint64(k))))
 }
 
-// allEqual reports that all agents have the same number.
+// allEqual reports whether all agents have the same number.
 func (p *PerAgent) allEqual() bool { return len(p.Values) == 1 }
 
-// Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is
-// none of the forms, and what is wrong with it.
+// Parse sets p from the texts of a list or from one text. On error, bad is the index of the invalid text.
 func (p *PerAgent) Parse(texts []string, list bool) (bad int, err error) {
 	*p = PerAgent{}
 	if name, rest, ok := strings.Cut(texts[0], "("); ok && !list {
@@ -127,7 +126,7 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 	return nil
 }
 
-// String is p as it is written in a file.
+// String returns p in the form used in files.
 func (p PerAgent) String() string {
 	switch {
 	case p.Draw == Uniform:
@@ -144,7 +143,7 @@ func (p PerAgent) String() string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// MarshalJSON writes a number, a list of numbers, or a distribution as text.
+// MarshalJSON encodes a number, a list of numbers, or a distribution as text.
 func (p PerAgent) MarshalJSON() ([]byte, error) {
 	switch {
 	case p.Draw != "":
@@ -155,7 +154,7 @@ func (p PerAgent) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p.Values)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (p *PerAgent) UnmarshalJSON(text []byte) error {
 	var one float64
 	var list []float64

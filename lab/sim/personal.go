@@ -10,15 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalModels is what the agents of a run have of their own.
+// personalModels holds the personal parameters of all agents of a run.
 type personalModels[T learner.Float] struct {
 	*runConstants[T]
-	parts *learner.ParameterSplit // of the model; of ditto all is shared
-	first []T                     // w_0, of length d
-	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
+	parts *learner.ParameterSplit // split of the model; with ditto all is shared
+	first []T                     // w_0, d elements
+	// own holds each agent's personal tensors, or its v_k of ditto. An element is nil before the agent's first round.
+	// own is nil without personal models.
 	own  [][]T
 	hand *agentSimulator[T] // for fine-tuning and scores
-	x    []T                // d, of the hand
+	x    []T                // buffer of d elements for the hand
 }
 
 func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
@@ -33,14 +34,14 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
 	return p
 }
 
-// start is w_0 of what agents share.
+// start returns the shared parameters of w_0.
 func (p *personalModels[T]) start() []T {
 	w := make([]T, p.parts.SharedElementCount())
 	learner.SplitParameters(w, nil, p.parts, p.first)
 	return w
 }
 
-// agentPart is agent k's own part, which it begins with the values of w_0.
+// agentPart returns the personal parameters of agent k, initialised from w_0.
 func (p *personalModels[T]) agentPart(k int) []T {
 	if p.own[k] == nil {
 		if p.e.Personal.UsesDitto() {
@@ -53,8 +54,8 @@ func (p *personalModels[T]) agentPart(k int) []T {
 	return p.own[k]
 }
 
-// trainAgent writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where
-// its own part comes to.
+// trainAgent takes the local steps of agent k in round i from the shared parameters base. It stores the shared result
+// in w and updates the personal parameters.
 func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, steps int) error {
 	if p.own == nil || p.e.Personal.UsesDitto() {
 		copy(w, base)
@@ -74,7 +75,7 @@ func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, 
 	return err
 }
 
-// trainPersonalModel takes steps of a model v that is agent k's own, in a round; see [task.NewDittoStepRunner].
+// trainPersonalModel takes local steps of the personal model v of agent k; see [task.NewDittoStepRunner].
 func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
 	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
@@ -85,8 +86,8 @@ func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T
 	return nil
 }
 
-// model is the one that agent k predicts with after round i and t steps of the schedule, whose shared part is w. It is
-// valid until the next call.
+// model returns the model with which agent k predicts after round i and t steps of the schedule. w holds the shared
+// parameters. The result is valid until the next call.
 func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	switch {
 	case p.own == nil:
@@ -104,7 +105,7 @@ func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	return p.x, p.hand.trainPersonalModel(p.x, 0, nil, k, i, t, n)
 }
 
-// measure scores each agent's model after round i on the rows that it holds out; see model.
+// measure scores each agent's model after round i on its held-out rows; see model.
 func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	if p.in.Problem.HeldOut == nil {
 		return nil
@@ -125,17 +126,17 @@ func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	return nil
 }
 
-// setOwn records what agents' models do on all rows that are held out, on average over agents, and at the worst one.
+// setOwn records the scores of the agents' models on all held-out rows, their mean over agents and the worst agent's.
 func (r *recorder) setOwn(of evaluation.Result) {
 	set := func(name string, all float64, each *evaluation.AgentMetricDistribution) {
 		r.set(name, all)
-		if each != nil { // else there are too few
+		if each != nil { // nil for too few agents
 			r.set(name+"_mean", each.Mean)
 			r.set(name+"_worst", each.Worst)
 		}
 	}
 	set("own_risk", of.Risk, of.AgentRisk)
-	if of.Accuracy != nil { // else a regression
+	if of.Accuracy != nil { // nil for a regression
 		set("own_accuracy", *of.Accuracy, of.AgentAccuracy)
 	}
 }

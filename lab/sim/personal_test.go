@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// line is two agents with rows (x, y) of a line each, of which the last one is held out, and their model w·x + b.
+// line holds the rows (x, y) of two agents for the model w·x + b. The last row of each agent is held out.
 type line struct{ x, y [2][]float64 }
 
 func newLine() line {
@@ -37,7 +37,7 @@ func (l line) instance(t *testing.T) func(int) (sim.Instance[float64], error) {
 	return func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: p}, nil }
 }
 
-// gradient is that of agent k over the rows that it trains on, at (w, b).
+// gradient returns the gradient of agent k over its training rows at (w, b).
 func (l line) gradient(k int, w, b float64) (dw, db float64) {
 	n := len(l.x[k]) - 1
 	for i := range n {
@@ -47,21 +47,21 @@ func (l line) gradient(k int, w, b float64) (dw, db float64) {
 	return dw, db
 }
 
-// risk is that of agent k's row that is held out.
+// risk returns the risk of agent k on its held-out row.
 func (l line) risk(k int, w, b float64) float64 {
 	i := len(l.x[k]) - 1
 	miss := w*l.x[k][i] + b - l.y[k][i]
 	return miss * miss / 2
 }
 
-// TestPersonal: each method against itself written out, on exact gradients.
+// TestPersonal compares each method of personalisation with a manual computation on exact gradients.
 func TestPersonal(t *testing.T) {
 	const mu, lambda, steps, rounds, fine = 0.1, 0.7, 3, 4, 5
 	l := newLine()
 	for _, tt := range []struct {
 		name   string
 		change func(e *sim.Experiment)
-		bias   bool // is each agent's own
+		bias   bool // whether the bias is personal
 		ditto  bool
 		fine   int
 	}{
@@ -78,7 +78,7 @@ func TestPersonal(t *testing.T) {
 		e := sim.Default()
 		e.Runs, e.Rounds, e.Record, e.Participants.Count, e.LocalSteps, e.BatchSize = 1, rounds, 1, 2, sim.Each(steps),
 			sim.Each(0)
-		e.StepSize.Constant = mu // normalised: local steps of mu/steps
+		e.StepSize.Constant = mu // normalised: each local step has size mu/steps
 		tt.change(&e)
 		got, err := sim.RunInstances(t.Context(), e, l.instance(t), nil)
 		if err != nil {
@@ -132,8 +132,7 @@ func TestPersonal(t *testing.T) {
 	}
 }
 
-// TestDittoLeavesTheModel: the server's model has the same bits with ditto and with fine-tuning as without, whatever is
-// drawn.
+// TestDittoLeavesTheModel checks that ditto and fine-tuning do not change a bit of the server's model.
 func TestDittoLeavesTheModel(t *testing.T) {
 	e := personal()
 	plain := run(t, e)
@@ -154,7 +153,7 @@ func TestDittoLeavesTheModel(t *testing.T) {
 	}
 }
 
-// TestPersonalOnAnyCores: who trains beside whom changes nothing of what is an agent's own.
+// TestPersonalOnAnyCores checks that personal models do not depend on the number of cores.
 func TestPersonalOnAnyCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for name, change := range map[string]func(e *sim.Experiment){
@@ -166,7 +165,7 @@ func TestPersonalOnAnyCores(t *testing.T) {
 			runtime.GOMAXPROCS(cores)
 			e := personal()
 			e.Runs, e.Agents, e.Participants.Count, e.Data.Rows = 1, 40, 30, 3000
-			e.LocalSteps = sim.Each(400) // for several hands
+			e.LocalSteps = sim.Each(400) // enough work for several goroutines
 			change(&e)
 			r := run(t, e)
 			if first == nil {
@@ -178,7 +177,7 @@ func TestPersonalOnAnyCores(t *testing.T) {
 	}
 }
 
-// personal is an experiment in which agents differ, with something of each kind that is drawn.
+// personal returns an experiment with heterogeneous agents and every kind of random draw.
 func personal() sim.Experiment {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Record = 8, 3, 2, 12, 4
@@ -191,7 +190,7 @@ func personal() sim.Experiment {
 	return e
 }
 
-// TestPersonalRefused: what cannot be is told by key, before the first round.
+// TestPersonalRefused checks that invalid settings are reported by key before the first round.
 func TestPersonalRefused(t *testing.T) {
 	for want, change := range map[string]func(e *sim.Experiment){
 		"data.own_held_out: is 0; personal models are scored": func(e *sim.Experiment) {

@@ -2,31 +2,31 @@ package sim
 
 import "sync"
 
-// pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one
-// at a time. A slow goroutine holds nobody up before all room is in use.
+// pipeline runs numbered tasks in several goroutines and consumes their results one at a time, in the order of the
+// numbers. A slow goroutine blocks the others only when all buffers are in use.
 type pipeline[P any] struct {
-	pieces       int // how many there are to make
+	pieces       int // total number of pieces
 	consumePiece func(P) error
 
 	mu            sync.Mutex
 	freed         sync.Cond
-	spare         []P // room for pieces
-	begun         int // the next number to be given out
-	nextToConsume int // the next number to be taken off
+	spare         []P // free buffers
+	begun         int // next number to hand out
+	nextToConsume int // next number to consume
 	made          map[int]P
 	taking        bool
-	stopped       error // what take returned first
+	stopped       error // first error of consumePiece
 }
 
-// newPipeline makes one for this many pieces, with room for some of them. take is called with one piece after the
-// other, until it fails.
+// newPipeline returns a pipeline of the given number of pieces and buffers. It calls take with each piece in order
+// until take fails.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
 	c := &pipeline[P]{pieces: pieces, consumePiece: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu
 	return c
 }
 
-// begin waits for room and gives out a number; false when no more is to be made.
+// begin waits for a free buffer and returns the next number. ok is false when no more pieces are needed.
 func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,13 +36,13 @@ func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	if c.stopped != nil || c.begun == c.pieces {
 		return 0, room, false
 	}
-	last := len(c.spare) - 1 // the one that is still in the cache
+	last := len(c.spare) - 1 // most recently used, still in the cache
 	n, room = c.begun, c.spare[last]
 	c.begun, c.spare = c.begun+1, c.spare[:last]
 	return n, room, true
 }
 
-// finish hands in piece n, and takes off what is next in line unless another goroutine is doing that.
+// finish submits piece n. It consumes all pieces that are next in order, unless another goroutine does so.
 func (c *pipeline[P]) finish(n int, piece P) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPipelineKeepsOrder finishes pieces backwards: they are taken in order, and room comes free.
+// TestPipelineKeepsOrder finishes pieces in reverse order. It checks that they are consumed in order and that buffers
+// become free.
 func TestPipelineKeepsOrder(t *testing.T) {
 	var taken []int
 	c := newPipeline(6, make([]*int, 3), func(n *int) error {
@@ -32,7 +33,8 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestPipelineStopsAtTheFirstError, in order, however many goroutines there are and whoever meets one first.
+// TestPipelineStopsAtTheFirstError checks that the pipeline stops at the first error in the order of the pieces, for
+// any scheduling.
 func TestPipelineStopsAtTheFirstError(t *testing.T) {
 	type piece struct{ n int }
 	for range 50 {

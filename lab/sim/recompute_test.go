@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRecompute has numpy recompute dumps, from the arrays alone.
+// TestRecompute recomputes dumps in numpy from the arrays alone.
 func TestRecompute(t *testing.T) {
 	python := testkit.NumpyPython(t)
 	tried := 0
 	for name, change := range dumped() {
 		e := dumpedExperiment(change)
 		if strings.Contains(name, "network") || e.Exchange == spec.ExchangeGradient || e.Precision == sim.Float32 {
-			continue // the script has neither
+			continue // not supported by the script
 		}
 		tried++
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// TestLoadWithoutDraws loads instances that have only data and graph: the draws of the same seed are the same.
+// TestLoadWithoutDraws loads dumps without draws and checks that the same seed gives the same draws.
 func TestLoadWithoutDraws(t *testing.T) {
 	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights",
 		"feddec, all links up",
@@ -70,7 +70,7 @@ func TestLoadWithoutDraws(t *testing.T) {
 	}
 }
 
-// TestBadInstances loads what is incomplete, or does not agree.
+// TestBadInstances checks that incomplete or inconsistent dumps are refused.
 func TestBadInstances(t *testing.T) {
 	for want, spoil := range map[string]func(t *testing.T, dir string){
 		"neither draws": func(t *testing.T, dir string) {
@@ -130,7 +130,7 @@ func TestBadInstances(t *testing.T) {
 	}
 }
 
-// make44 is eleven matrices of two agents.
+// make44 returns eleven mixing matrices of two agents.
 func make44() []float64 {
 	var w []float64
 	for range 11 {

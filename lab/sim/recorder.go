@@ -10,25 +10,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// algorithm is one run of a recursion.
+// algorithm is the state of a run of FedAvg or FedDec.
 type algorithm interface {
-	step(i int) error    // from w_{i−1} to w_i
-	model(dst []float64) // w_i; of feddec z̄
-	// measure records what only this recursion has, after the model of round i. An error is of steps that diverge.
+	step(i int) error    // computes w_i from w_{i−1}
+	model(dst []float64) // stores w_i, or z̄ for feddec
+	// measure records the metrics that only this algorithm has, for round i. It returns an error if a personal model
+	// diverges.
 	measure(to *recorder, i int) error
-	keeps(into *State) // what the next rounds need beside the model
+	keeps(into *State) // adds all state except the model
 }
 
-// recorder keeps the metrics of one run.
+// recorder stores the metrics of a run.
 type recorder struct {
 	names                []string
 	values               map[string][]float64
-	point                []float64 // the model that is measured
-	last                 []float64 // the model of the last record
+	point                []float64 // model that is measured
+	last                 []float64 // model of the last record
 	recordProblemMetrics func(r *recorder)
 }
 
-// newRecorder lists what is known of a problem; of a model of which agents have parts of their own, nothing is.
+// newRecorder returns a recorder of the problem's known metrics. It records none of them if agents have personal
+// layers.
 func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 	o := &p.Objective
 	gradient := make([]float64, p.Model.ParameterCount())
@@ -56,7 +58,7 @@ func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 		}}
 }
 
-// squaredDistance is ‖a − b‖², with nil for 0.
+// squaredDistance returns ‖a − b‖²; b = nil means 0.
 func squaredDistance(a, b []float64) float64 {
 	sum := 0.0
 	for j, v := range a {
@@ -75,8 +77,7 @@ func (r *recorder) set(name string, v float64) {
 	r.values[name] = append(r.values[name], v)
 }
 
-// setBytes records what has been sent so far, as the daemons send it and without what is around it: by agents to the
-// server, and in all.
+// setBytes records the payload bytes sent so far, as the daemons encode them: from agents to the server, and in total.
 func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows int64) {
 	size := func(word spec.Codec) float64 { return float64(codec.ForName[float32](word).EncodedSize(params)) }
 	up := size(e.Codec) * float64(uploads)
@@ -84,10 +85,11 @@ func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows
 	r.set("total_bytes", up+size(spec.CodecRaw)*float64(downloads)+size(e.Mixing.Codec)*float64(flows))
 }
 
-// maxMetric is where a metric has diverged: its square, which intervals need, is still finite.
+// maxMetric is the largest metric that is not considered diverged. Its square, needed for confidence intervals, is
+// finite.
 const maxMetric = 1e150
 
-// record measures the model of round i. The error says that a metric has diverged: nothing of this record counts.
+// record measures the model of round i. It returns an error if a metric has diverged; the record is then invalid.
 func (r *recorder) record(a algorithm, i int) error {
 	a.model(r.point)
 	r.recordProblemMetrics(r)

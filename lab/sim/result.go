@@ -10,25 +10,25 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// Result is what a simulation measured.
+// Result holds the measurements of a simulation.
 type Result struct {
 	Experiment Experiment  `json:"experiment"`
-	Rounds     []int       `json:"rounds"` // that were recorded: i of w_i, from 0; of feddec t of z^t, from 1
+	Rounds     []int       `json:"rounds"` // recorded rounds: i of w_i from 0; for feddec t of z^t from 1
 	Metrics    []Metric    `json:"metrics"`
-	Final      [][]float64 `json:"final"`      // the last model of each run; nil after a divergence
-	Divergence *Divergence `json:"divergence"` // nil if all runs came to their end; else the curves end before it
-	Network    *Network    `json:"network"`    // of spec.FedDec's first run; nil without a graph
+	Final      [][]float64 `json:"final"`      // last model of each run; nil after a divergence
+	Divergence *Divergence `json:"divergence"` // nil if all runs completed; otherwise the curves end before it
+	Network    *Network    `json:"network"`    // graph of FedDec's first run; nil without a graph
 }
 
-// Network is the graph over which agents mixed.
+// Network is the graph over which the agents mix.
 type Network struct {
 	*graph.MixingMatrix
-	Health           []float64 // of each edge, the share of the iterations in which it was up; nil after a divergence
-	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN if there are too many agents to tell
+	Health           []float64 // share of iterations in which each edge was up; nil after a divergence
+	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN for too many agents
 }
 
-// MarshalJSON writes |λ̂₂| and α, null where they are infinite or unknown, the graph with its weights in the form of a
-// graph file, and the health of its edges in that order.
+// MarshalJSON encodes |λ̂₂| and α (null if infinite or unknown), the graph as a graph file with weights, and the health
+// of its edges in the same order.
 func (n *Network) MarshalJSON() ([]byte, error) {
 	finite := func(v float64) *float64 {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
@@ -44,21 +44,21 @@ func (n *Network) MarshalJSON() ([]byte, error) {
 	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.EdgeWeights), n.Health})
 }
 
-// Alpha is α = |λ̂₂|/(1 − |λ̂₂|).
+// Alpha returns α = |λ̂₂|/(1 − |λ̂₂|).
 func (n *Network) Alpha() float64 { return graph.MixingAlphaOfEigenvalue(n.SecondEigenvalue) }
 
-// Metric is the course of one number.
+// Metric holds the values of a metric over the rounds.
 type Metric struct {
 	Name string      `json:"name"`
-	Mean []float64   `json:"mean"` // over the runs, at each recorded round
-	CI95 []float64   `json:"ci95"` // half width of its 95 % interval by Student's t; nil for one run
+	Mean []float64   `json:"mean"` // mean over the runs at each recorded round
+	CI95 []float64   `json:"ci95"` // half-width of the 95 % interval (Student's t); nil for one run
 	Runs [][]float64 `json:"runs"` // [run][record]
 }
 
-// Estimate is a mean over runs and the half width of its 95 % interval by Student's t, +Inf for one run.
+// Estimate is a mean over runs with the half-width of its 95 % interval (Student's t), +Inf for one run.
 type Estimate struct{ Mean, Half float64 }
 
-// Metric is the metric of that name. It panics if there is none: the names are those of the problem.
+// Metric returns the metric with the given name. It panics if the problem has no such metric.
 func (r *Result) Metric(name string) *Metric {
 	for i := range r.Metrics {
 		if r.Metrics[i].Name == name {
@@ -72,8 +72,8 @@ func (r *Result) Metric(name string) *Metric {
 	panic(fmt.Sprintf("sim: no metric %q; there are %q", name, names))
 }
 
-// Steady is the mean of a metric over all recorded rounds from a round on, within each run, and the interval over the
-// runs.
+// Steady returns the mean of a metric over all recorded rounds ≥ from, averaged within each run, with the interval over
+// the runs.
 func (r *Result) Steady(name string, from int) Estimate {
 	first, _ := slices.BinarySearch(r.Rounds, from)
 	means := make([]float64, 0, len(r.Final))
@@ -88,7 +88,7 @@ func (r *Result) Steady(name string, from int) Estimate {
 	return Estimate{mean, half}
 }
 
-// At is a metric at a recorded round. It panics if that round was not recorded.
+// At returns a metric at a recorded round. It panics if the round was not recorded.
 func (r *Result) At(name string, round int) Estimate {
 	at, found := slices.BinarySearch(r.Rounds, round)
 	if !found {
@@ -102,7 +102,7 @@ func (r *Result) At(name string, round int) Estimate {
 	return Estimate{mean, half}
 }
 
-// collect makes the result of all runs, up to the first divergence of any.
+// collect returns the result of all runs up to the earliest divergence.
 func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 	r := &Result{Experiment: e, Rounds: rounds}
 	for run, t := range tracks {
@@ -132,7 +132,7 @@ func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 		}
 		r.Metrics = append(r.Metrics, m)
 	}
-	if r.Divergence != nil { // how far the other runs have come depends on the machine
+	if r.Divergence != nil { // the progress of other runs would depend on the machine
 		return r
 	}
 	for _, t := range tracks {

@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Progress is how far a simulation has come, in rounds over all its runs.
+// Progress is the number of completed rounds and of all rounds, over all runs.
 type Progress struct{ Done, Total int64 }
 
-// Observer is told of the progress, by several goroutines; nil = nobody.
+// Observer is called with the progress, concurrently; it may be nil.
 type Observer func(Progress)
 
-// Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
-// instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
+// Run validates an experiment, creates its instances and simulates it on all cores. If a run diverges, the error is a
+// [*Divergence] and the result holds the records before it.
 func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 	if e.Load == "" {
 		if err := e.Read(); err != nil {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 	return RunInstances(ctx, e, source[float64](e), o)
 }
 
-// source is where an experiment's instances come from.
+// source returns the function that loads or creates the experiment's instances.
 func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	if e.Load != "" {
 		return loaded[T](e)
@@ -47,11 +47,11 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// RunInstances is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights
-// and the graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
+// RunInstances is like [Run], but uses the caller's instances, which may be the same for all runs. It ignores Data,
+// Agents, Weights and the graph of the experiment. It calls instance once for each run, concurrently.
 func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
-	e.Agents = 0 // the instance's
+	e.Agents = 0 // set by the instance
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
@@ -97,19 +97,19 @@ func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance f
 	return r, nil
 }
 
-// simulation is all runs of an experiment.
+// simulation is the state of all runs of an experiment.
 type simulation[T learner.Float] struct {
 	e        Experiment
 	instance func(run int) (Instance[T], error)
 	observer Observer
 	rounds   []int
 	tracks   []*runRecord
-	inner    int          // goroutines within a run
-	done     atomic.Int64 // rounds over all runs
-	diverged atomic.Int64 // the first round at which a run diverged: no run goes on beyond it
+	inner    int          // goroutines per run
+	done     atomic.Int64 // completed rounds of all runs
+	diverged atomic.Int64 // earliest round of a divergence; all runs stop there
 }
 
-// runRecord is what one run leaves.
+// runRecord holds the measurements of a run.
 type runRecord struct {
 	agents     int
 	recorder   *recorder
@@ -117,7 +117,7 @@ type runRecord struct {
 	divergence *Divergence
 }
 
-// first is the index of the start: w_0, or z¹ of feddec.
+// first returns the index of the start: 0 for w_0, or 1 for z¹ of feddec.
 func (e *Experiment) first() int {
 	if e.Algorithm == spec.FedDec {
 		return 1
@@ -125,7 +125,7 @@ func (e *Experiment) first() int {
 	return 0
 }
 
-// recorded lists the rounds that are recorded: the first, each e.Record-th, and the last.
+// recorded returns the recorded rounds: the first, every e.Record-th, and the last.
 func (e *Experiment) recorded() []int {
 	every := e.Record
 	if every == 0 {
@@ -140,7 +140,7 @@ func (e *Experiment) recorded() []int {
 	return rounds
 }
 
-// run does one run. The error is that it could not begin.
+// run simulates one run. Divergence is recorded and is not an error.
 func (s *simulation[T]) run(ctx context.Context, run int) error {
 	in, err := s.instance(run)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 	return nil
 }
 
-// divergedAt keeps the earliest round, so that what is kept does not depend on which run came first.
+// divergedAt records the earliest divergence, independently of the order of the runs.
 func (s *simulation[T]) divergedAt(i int64) {
 	for {
 		old := s.diverged.Load()
@@ -228,7 +228,7 @@ func (s *simulation[T]) progress(i int) {
 	}
 }
 
-// newRunConstants fixes what a run of the experiment on an instance needs. The error names what does not fit together.
+// newRunConstants validates the experiment against an instance and computes the constants of a run.
 func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*runConstants[T], error) {
 	p := in.Problem
 	e.Agents = p.Agents
@@ -267,7 +267,7 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	return c, nil
 }
 
-// schedule is that of the learner; what is left open is the problem's. H is the local steps between server rounds.
+// schedule returns the learner's step size schedule. Missing constants are taken from the problem.
 func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSchedule {
 	s, h := e.StepSize, e.Mixing.ServerEvery
 	if s.StrongConvexity == 0 {
@@ -282,7 +282,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSc
 	return learner.NewStepSizeSchedule(s, h)
 }
 
-// mostSteps is the largest E_k of a run.
+// mostSteps returns the largest E_k of a run.
 func (e *Experiment) mostSteps(seed uint64) int {
 	most := e.LocalSteps.At(0, seed)
 	for k := 1; k < e.Agents && !e.LocalSteps.allEqual(); k++ {

@@ -13,23 +13,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// runConstants is what is fixed while a run goes on.
+// runConstants holds the values that do not change during a run.
 type runConstants[T learner.Float] struct {
 	e             *Experiment
-	seed          uint64 // of the run
+	seed          uint64 // seed of the run
 	in            Instance[T]
 	agents        int // K
 	schedule      learner.StepSizeSchedule
-	buckets       []uint8          // of the agents, plus 1; 0 = not known yet
-	keys          []uint64         // of the draws of agents that have names; nil = they have none
-	total         float64          // Σ of the problem's weights
-	tape          *drawRecorder[T] // of a dump, or nil
+	buckets       []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
+	keys          []uint64         // random keys of named agents; nil if they have no names
+	total         float64          // sum of the problem's weights
+	tape          *drawRecorder[T] // recorder for a dump, or nil
 	attack        attack.Attack
-	liars         map[int]bool // who sends it
-	maxLocalSteps uint64       // the largest E_k, by which t of the schedule advances in a round
+	liars         map[int]bool // dishonest agents
+	maxLocalSteps uint64       // largest E_k; t of the schedule advances by it in each round
 }
 
-// weight is K·p_k.
+// weight returns K·p_k.
 func (c *runConstants[T]) weight(k int) float64 {
 	if c.in.Problem.Weights == nil {
 		return 1
@@ -37,10 +37,10 @@ func (c *runConstants[T]) weight(k int) float64 {
 	return round.AgentWeight(c.agents, c.in.Problem.Weights[k], c.total)
 }
 
-// maxNamed is up to how many agents their buckets are kept.
+// maxNamed is the largest number of agents whose buckets are cached.
 const maxNamed = 1 << 20
 
-// name is that of agent k: its number where it has none.
+// name returns the name of agent k, or its number if it has none.
 func (c *runConstants[T]) name(k int) wire.AgentID {
 	if labels := c.in.Problem.Labels; labels != nil {
 		return wire.AgentID(labels[k])
@@ -48,7 +48,7 @@ func (c *runConstants[T]) name(k int) wire.AgentID {
 	return wire.AgentID(strconv.Itoa(k))
 }
 
-// bucket is that of agent k in the fold.
+// bucket returns the aggregation bucket of agent k.
 func (c *runConstants[T]) bucket(k int) int {
 	if k < len(c.buckets) && c.buckets[k] > 0 {
 		return int(c.buckets[k] - 1)
@@ -60,7 +60,7 @@ func (c *runConstants[T]) bucket(k int) int {
 	return b
 }
 
-// stream is the key of agent k's draws.
+// stream returns the random key of agent k.
 func (c *runConstants[T]) stream(k int) uint64 {
 	if c.keys != nil {
 		return c.keys[k]
@@ -68,7 +68,7 @@ func (c *runConstants[T]) stream(k int) uint64 {
 	return data.Mix(forAgent, uint64(k))
 }
 
-// start is w_0: the problem's, or what a coordinator with this seed begins with.
+// start returns w_0: the start of the problem, or a coordinator's initial model for this seed.
 func (c *runConstants[T]) start() []T {
 	w := make([]T, c.in.Problem.Model.ParameterCount())
 	if s := c.in.Problem.Start; s != nil {
@@ -79,26 +79,25 @@ func (c *runConstants[T]) start() []T {
 	}
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
-		panic("sim: " + err.Error()) // checked before the first run
+		panic("sim: " + err.Error()) // validated before the first run
 	}
 	model.InitParameters(w, rand.New(rand.NewPCG(c.seed, 0)))
 	return w
 }
 
-// agentSimulator takes the part of one agent after the other, for one goroutine: an agent is there only while its turn
-// lasts.
+// agentSimulator simulates one agent at a time for a goroutine.
 type agentSimulator[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]
 	sampler learner.StepSampler[T]
 	steps   task.LocalStepRunner[T]
 	pcg     rand.PCG
-	packing *lossyCodec[T] // of what it sends to its neighbours, in feddec
+	packing *lossyCodec[T] // codec of snapshots, in feddec
 
-	x, anchor []T // d, of an agent's turn
+	x, anchor []T // buffers of d elements
 
-	recording *recordingSource[T] // in front of the sampler of a dump
-	replaying *replaySource[T]    // in place of the sampler of a replay
+	recording *recordingSource[T] // wraps the sampler when dumping
+	replaying *replaySource[T]    // replaces the sampler in a replay
 }
 
 func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
@@ -106,7 +105,7 @@ func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
 	h.load = c.falsified(c.in.Problem.Loader(&h.pcg))
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
-		panic("sim: " + err.Error()) // checked before the first run
+		panic("sim: " + err.Error()) // validated before the first run
 	}
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
@@ -124,7 +123,7 @@ func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
 	return h
 }
 
-// loadAgent takes the part of agent k in a round.
+// loadAgent prepares the simulation of agent k in a round.
 func (h *agentSimulator[T]) loadAgent(k, round int) {
 	local := h.load(k)
 	if h.replaying != nil {
@@ -142,7 +141,7 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 	}
 }
 
-// takeLocalSteps takes local steps of agent k on x, first to last.
+// takeLocalSteps takes the local steps first to last of agent k on x.
 func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
 	err := h.steps.TakeLocalSteps(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {

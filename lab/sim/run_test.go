@@ -23,7 +23,7 @@ func run(t *testing.T, e sim.Experiment) *sim.Result {
 	return r
 }
 
-// TestLabAgreesWithTheory holds the steady state of lecture Lab #1 against the exact recursion of its second moment.
+// TestLabAgreesWithTheory compares the steady state of lecture Lab #1 with the exact recursion of its second moment.
 func TestLabAgreesWithTheory(t *testing.T) {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.LocalSteps, e.Runs, e.Rounds, e.Record = 20, 5, sim.Each(4), 30, 1500, 5
@@ -38,12 +38,13 @@ func TestLabAgreesWithTheory(t *testing.T) {
 	}
 }
 
-// TestSameBitsOnAnyCores: the number of cores changes nothing, be they used by runs or within one.
+// TestSameBitsOnAnyCores checks that results do not depend on the number of cores, for parallel runs and for parallel
+// agents.
 func TestSameBitsOnAnyCores(t *testing.T) {
 	for name, change := range experiments() {
 		t.Run(name, func(t *testing.T) {
 			e := sim.Default()
-			// several blocks
+			// enough agents for several blocks
 			e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1,
 				sim.Each(50)
 			change(&e)
@@ -83,7 +84,7 @@ func experiments() map[string]func(*sim.Experiment) {
 	}
 }
 
-// TestBytes: what agents send is counted as it is packed, what the server sends as it is.
+// TestBytes checks that updates are counted with their codec, and models without.
 func TestBytes(t *testing.T) {
 	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14,
 		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopKCodec(0.2): 16} {
@@ -100,7 +101,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestFrozenMustBeThere: what is to be frozen is a tensor of the model, of whatever data.
+// TestFrozenMustBeThere checks that frozen tensors must exist in the model.
 func TestFrozenMustBeThere(t *testing.T) {
 	for _, name := range []string{"layer0", "layer0.weight", "layer1"} {
 		e := sim.Default()
@@ -111,9 +112,9 @@ func TestFrozenMustBeThere(t *testing.T) {
 	}
 }
 
-// TestDefaultAggregationIsExact: on feddec's own data FedAvg with exact gradients of all 20 agents comes to the minimum
-// with the aggregation that a coordinator has by default. Where updates are bounded it stays away from it, since the
-// targets of the agents differ by powers of two.
+// TestDefaultAggregationIsExact checks on feddec's data that FedAvg with exact gradients of all 20 agents reaches the
+// minimum with the default aggregation. With bounded updates it does not, because the agents' targets differ by powers
+// of two.
 func TestDefaultAggregationIsExact(t *testing.T) {
 	e := sim.Default()
 	e.Runs, e.Rounds, e.Record, e.Agents, e.Participants.Count = 1, 3000, 3000, 20, 20

@@ -14,23 +14,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// server makes the next model of what a round's participants send, as the coordinator does: by the rule, in the order
-// of the fold, and then by the optimiser.
+// server computes the next model from the participants' updates as the coordinator does: it aggregates them by the
+// rule, in a fixed order, and then applies the optimiser.
 type server[T learner.Float] struct {
 	*runConstants[T]
 	round  wire.RoundID
-	drawn  []round.DrawnIndex // of the round, in order of the agents
-	places []round.DrawnIndex // the same, in the order of the fold
+	drawn  []round.DrawnIndex // participants, in order of the agents
+	places []round.DrawnIndex // participants, in order of the aggregation
 	plan   round.Plan
 
 	rule rule.Rule[T]
-	keep bool // all updates of a round are kept; else the rule takes each as it comes
+	keep bool // whether all updates of a round are stored, instead of being aggregated on arrival
 	rows rule.InMemoryUpdates[T]
-	set  []rule.UpdateMetadata // of the places
-	// of the folds before, where updates are kept
+	set  []rule.UpdateMetadata // metadata of the participants
+	// recent holds summaries of previous aggregations, if updates are stored.
 	recent []round.PastAggregationSummary
 
-	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
+	lengths []float64 // update norms for importance sampling; 0 means unknown
 
 	packing  *lossyCodec[T]
 	feedback *feedback[T]
@@ -39,10 +39,10 @@ type server[T learner.Float] struct {
 	step      []float64
 	optimizer optimizer.Optimizer
 	state     [][]float64
-	kept      [][]float64 // of the rule
+	kept      [][]float64 // state of the rule
 }
 
-// newServer makes the server of a model of d parameters.
+// newServer returns the server for a model of d parameters.
 func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
@@ -57,11 +57,11 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	return s
 }
 
-// begin begins round i, and returns its places in the order of the fold.
+// begin starts round i and returns its participants in the order of the aggregation.
 func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []round.DrawnIndex {
 	s.round, s.plan = wire.RoundID(i), plan
 	s.plan.RecentAggregations = s.recent
-	if slices.Equal(drawn, s.drawn) { // as where all take part
+	if slices.Equal(drawn, s.drawn) { // typical if all agents participate
 		return s.places
 	}
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
@@ -74,7 +74,7 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []ro
 	return s.places
 }
 
-// sort puts places, which are in order, into that of the fold, in one pass: agents of a bucket stay in order.
+// sort sorts the participants by bucket with a stable counting sort.
 func (s *server[T]) sort(places []round.DrawnIndex) {
 	var next [rule.BucketCount + 1]int
 	for _, p := range places {
@@ -91,11 +91,11 @@ func (s *server[T]) sort(places []round.DrawnIndex) {
 	}
 }
 
-// sender calls take with what each of a round's places sends, in the order of the fold: a gradient, or, with a base,
-// the change v − base.
+// sender calls take with the result of each participant, in the order of the aggregation. With a base, the update is v
+// − base; without one, v is a gradient.
 type sender[T learner.Float] func(take func(k int, v, base []T)) error
 
-// stream is a sender as a source that a rule of one pass reads.
+// stream makes a sender readable for a one-pass rule.
 type stream[T learner.Float] struct {
 	*server[T]
 	send sender[T]
@@ -104,7 +104,7 @@ type stream[T learner.Float] struct {
 // Len implements [rule.UpdateReader].
 func (s stream[T]) Len() int { return len(s.step) }
 
-// ForEachUpdate implements [rule.UpdateReader], of all elements.
+// ForEachUpdate implements [rule.UpdateReader]. It always reads all elements.
 func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.receivedVector(k, v, base)
@@ -116,8 +116,8 @@ func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 // ReadColumns implements [rule.UpdateReader].
 func (stream[T]) ReadColumns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
 
-// receivedVector is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which
-// draws as a live agent does.
+// receivedVector returns the update or gradient as the server receives it, after a possible attack and the codec. It
+// makes the same random draws as a live agent.
 func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
@@ -133,7 +133,7 @@ func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	return s.change
 }
 
-// pack makes of what the agent of a place sends what the server has of it.
+// pack replaces v by the vector that the server decodes.
 func (s *server[T]) pack(k int, v []T) {
 	if s.packing != nil {
 		from := s.places[k].Index
@@ -142,7 +142,7 @@ func (s *server[T]) pack(k int, v []T) {
 	}
 }
 
-// remember keeps the length of an agent's last update.
+// remember stores the norm of an agent's last update.
 func (s *server[T]) remember(k int, v []T) {
 	if s.lengths == nil {
 		return
@@ -152,8 +152,8 @@ func (s *server[T]) remember(k int, v []T) {
 		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(learner.AddSquares(0, v))}})
 }
 
-// advance writes the model after w to dst. An error is [rule.ErrTooFewUpdates], as where a coordinator abandons the
-// round, the sender's, or that the model is not finite.
+// advance stores the model after w in dst. It returns [rule.ErrTooFewUpdates] if a coordinator would abandon the round,
+// the sender's error, or an error if the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	set := rule.UpdateSet[T]{Updates: s.set, UpdateScale: s.plan.UpdateScale(), RuleState: s.kept,
 		UpdateReader: stream[T]{s,
@@ -182,8 +182,8 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settleFeedback tells the feedback what became of a round's updates: above are the places of those that are too long,
-// and out are places among the others.
+// settleFeedback updates the error feedback after a round. above are the indices of refused updates; out are indices of
+// excluded updates among the others.
 func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return
@@ -202,7 +202,7 @@ func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	s.feedback.updateResiduals(agents, abandoned, left)
 }
 
-// bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
+// bounded stores all updates and returns them with their norm limits applied: long updates are shortened or refused.
 func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetadata, rows rule.InMemoryUpdates[T],
 	lengths []float64,
 	above []int, err error) {

@@ -7,15 +7,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// State is where a run stands after a round, to be followed by hand: the model, and by their names what the server and
-// the agents keep for the next rounds.
+// State is the state of a run after a round: the model, and the state of the server and the agents by name. It serves
+// to verify runs by hand.
 type State struct {
-	Round int       `json:"round"` // 0 = the start; of feddec t of z^t, from 1
-	W     []float64 `json:"w"`     // w_i; of feddec the mean of all z_k
-	// m and v of the server's optimiser, centre of centred clipping; of feddec w, which the server sent last.
+	Round int       `json:"round"` // 0 is the start; for feddec t of z^t, from 1
+	W     []float64 `json:"w"`     // w_i; for feddec the mean of all z_k
+	// Server holds m and v of the server optimiser, or the centre of centred clipping. For feddec it holds w, the last
+	// model sent by the server.
 	Server map[string][]float64 `json:"server"`
-	// By an agent's name, its number where it has none: residual, what top_k has not sent; own, its own tensors; v, its
-	// model of ditto; z of feddec. What an agent does not have yet is left out.
+	// Agents holds the state of each agent by its name or number: residual of top_k, own tensors, v of ditto, z of
+	// feddec. State that does not exist yet is omitted.
 	Agents map[string]map[string][]float64 `json:"agents"`
 }
 
@@ -27,7 +28,7 @@ func widened[T learner.Float](v []T) []float64 {
 	return wide
 }
 
-// addAgentState names what an agent keeps, if it has any of it.
+// addAgentState adds a vector of an agent's state unless it is empty.
 func addAgentState[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
 	switch of := into.Agents[string(agent)]; {
 	case len(v) == 0:

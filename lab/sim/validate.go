@@ -9,20 +9,20 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Bounds that keep a mistyped number from claiming the machine.
+// Limits that catch mistyped values before they exhaust the machine.
 const (
 	maxAgents = 100_000_000
 	maxRounds = 1_000_000_000
 	maxSteps  = 1_000_000
 	maxBatch  = 65536
 
-	maxRecords = 1 << 24 // of each metric, in all runs
+	maxRecords = 1 << 24 // per metric, over all runs
 )
 
-// Validate joins a [*spec.FieldError] for every value that cannot be, naming its key and bound. [Run] makes the
-// checks that need the data, before the first round.
+// Validate returns an error that joins a [*spec.FieldError] for every invalid value. [Run] makes further checks that
+// need the data.
 func (e *Experiment) Validate() error {
-	if e.Load != "" { // its data are not read
+	if e.Load != "" { // the data are not read
 		return e.validate()
 	}
 	var v spec.ProblemList
@@ -34,7 +34,7 @@ func (e *Experiment) Validate() error {
 	return v.Err()
 }
 
-// validate is Validate without the data.
+// validate validates everything except the data.
 func (e *Experiment) validate() error {
 	var v spec.ProblemList
 	v.Require(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
@@ -73,7 +73,7 @@ func (e *Experiment) validate() error {
 	return v.Err()
 }
 
-// personal reports whether agents have models of their own.
+// personal reports whether agents have personal models.
 func (e *Experiment) personal() bool { return e.Personal.IsEnabled() || e.Finetune.Steps > 0 }
 
 func (e *Experiment) validatePersonal(v *spec.ProblemList) {
@@ -85,7 +85,7 @@ func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 		"is true; with personal models there is no one model to follow")
 }
 
-// choice is the words that do not go with everything.
+// choice returns the options whose combinations are restricted.
 func (e *Experiment) choice() spec.ChosenOptions {
 	weights := spec.WeightsEqual
 	if e.WeighRows || !e.Weights.allEqual() {
@@ -171,9 +171,8 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(!e.RecordMeanIterate, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 
-// The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that
-// are drawn until they are connected, of which a search looks at all pairs a thousand times; and with weights from a
-// Laplacian's eigenvalues.
+// Limits on the number of agents for FedDec. It keeps all agents in memory, the search for a connected graph is
+// quadratic, and spectral weights need the eigenvalues of a Laplacian.
 const (
 	maxMixing   = 1_000_000
 	maxDrawn    = 2_000
@@ -194,7 +193,7 @@ func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	}
 }
 
-// whole needs whole numbers within bounds.
+// whole requires integers within bounds.
 func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
 		v.Require(p.least() >= low, key, "is %v; want at least %v", p, low)
@@ -208,7 +207,7 @@ func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	}
 }
 
-// element is the key of a number in a list.
+// element returns the key of an element of a list.
 func element(key string, p PerAgent, i int) string {
 	if len(p.Values) == 1 {
 		return key

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// baseline is FedAvg on the same data with the same draws, the agents not mixing (W = I), for an experiment in which
-// they do.
+// baseline returns the experiment as FedAvg: same data and draws, but no mixing (W = I). It returns false if e does not
+// mix.
 func baseline(e sim.Experiment) (sim.Experiment, bool) {
 	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
 	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""
@@ -23,12 +23,11 @@ const (
 	totalFile  = "compare_total_bytes"
 )
 
-// writeComparison draws FedDec and FedAvg by server rounds, by the bytes that agents send to the server, and by all
-// bytes.
+// writeComparison plots FedDec and FedAvg against server rounds, bytes sent to the server, and all bytes sent.
 func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 	metric := compared(feddec)
 	at := serverRounds(feddec)
-	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // fewer after a divergence
+	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // after a divergence one of them has fewer records
 	at = slices.DeleteFunc(at, func(i int) bool { return i >= last })
 	if metric == "" || len(at) < 2 {
 		return nil
@@ -49,7 +48,7 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
 			Y: plot.Axis{Label: label(metric)}}
 		f.X.Bytes = by.file != roundsFile
-		f.X.Log = by.file == totalFile // the two differ in it by orders of magnitude
+		f.X.Log = by.file == totalFile // the two algorithms differ by orders of magnitude
 		var values []float64
 		for _, side := range []struct {
 			name string
@@ -72,7 +71,7 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 	return errors.Join(errs...)
 }
 
-// compared is the metric that says best how good a model is.
+// compared returns the name of the metric that best measures the quality of a model.
 func compared(r *sim.Result) string {
 	for _, name := range []string{"excess_risk", "risk", "accuracy", "r2"} {
 		if slices.ContainsFunc(r.Metrics, func(m sim.Metric) bool { return m.Name == name }) {
@@ -82,8 +81,8 @@ func compared(r *sim.Result) string {
 	return ""
 }
 
-// serverRounds are the places of the records at t mod H = 0, where the server has just averaged; or of all, if there
-// are none.
+// serverRounds returns the indices of the records at t mod H = 0, just after the server has averaged. If none exist, it
+// returns all indices.
 func serverRounds(r *sim.Result) []int {
 	var all, some []int
 	for i, t := range r.Rounds {

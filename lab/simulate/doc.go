@@ -1,3 +1,3 @@
-// Package simulate is the command `fedlab simulate`: an experiment from a file, its progress on the terminal, and what
-// it found as result.json, curves.csv and plots.
+// Package simulate implements the command `fedlab simulate`. It runs an experiment from a file, shows the progress on
+// the terminal, and writes result.json, curves.csv and plots.
 package simulate

@@ -10,11 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// checked is an experiment that is validated in the terms of package config, which knows where each key stands in the
-// file.
+// checked is an experiment that package config validates, so that errors name the position of the key in the file.
 type checked sim.Experiment
 
-// Validate is called by config.Load. Errors in the files of a folder have no place in the experiment's file.
+// Validate is called by config.Load. For a loaded dump, it checks only the experiment's own file.
 func (c *checked) Validate() error {
 	if c.Load != "" {
 		return (*sim.Experiment)(c).Validate()
@@ -25,7 +24,7 @@ func (c *checked) Validate() error {
 	return (*sim.Experiment)(c).Check()
 }
 
-// experiment is that of the file, or of the folder that is loaded, with the keys that the command line sets.
+// experiment returns the experiment of the file, or of the loaded dump, with the overrides of the command line.
 func (o *Options) experiment() (sim.Experiment, error) {
 	e := sim.Default()
 	if o.Load != "" {
@@ -47,7 +46,7 @@ func (o *Options) experiment() (sim.Experiment, error) {
 	return e, err
 }
 
-// instanceKeys refuses keys that the command line sets of what a folder that is loaded has already.
+// instanceKeys returns an error if the command line sets a key that the loaded dump determines.
 func (o *Options) instanceKeys() error {
 	for _, key := range slices.Sorted(maps.Keys(o.Set)) {
 		section, _, _ := strings.Cut(key, ".")

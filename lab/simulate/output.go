@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// writeNumbers writes a result as JSON and as a table.
+// writeNumbers writes a result as JSON and CSV.
 func writeNumbers(dir string, r *sim.Result) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -24,7 +24,8 @@ func writeNumbers(dir string, r *sim.Result) error {
 	)
 }
 
-// curves is a table: the rounds, and the mean of each metric with the half width of its interval.
+// curves returns a CSV table with the rounds, and the mean and the half-width of the confidence interval of each
+// metric.
 func curves(r *sim.Result) []byte {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -47,6 +48,6 @@ func curves(r *sim.Result) []byte {
 		}
 		lines = append(lines, line)
 	}
-	_ = w.WriteAll(lines) // to memory
+	_ = w.WriteAll(lines) // cannot fail: writes to memory
 	return b.Bytes()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// writePictures draws each metric, and the graph of FedDec.
+// writePictures plots each metric and, for FedDec, the graph of devices.
 func writePictures(dir string, r *sim.Result) error {
 	var errs []error
 	for i := range r.Metrics {
@@ -30,16 +30,16 @@ func writePictures(dir string, r *sim.Result) error {
 	return errors.Join(errs...)
 }
 
-// Names of metrics that are axes of a comparison, and no pictures of their own.
+// Metrics that are axes of a comparison and have no plot of their own.
 const (
 	uplinkBytes = "uplink_bytes"
 	totalBytes  = "total_bytes"
 )
 
-// maxDrawn is the number of devices that a picture of their graph can show.
+// maxDrawn is the largest number of devices for which the graph is drawn.
 const maxDrawn = 500
 
-// axes are the labels of the metrics that the simulator knows.
+// axes maps the name of each metric to its axis label.
 var axes = map[string]string{
 	"msd": "E‖w⁰ − w‖²", "excess_risk": "J(w) − J(w⁰)", "risk": "J(w)", "gradient_norm2": "‖∇J(w)‖²",
 	"consensus": "mean ‖z − mean z‖²", "shadow_excess_risk": "excess risk over the local steps", "r2": "R²",
@@ -52,7 +52,7 @@ func label(metric string) string {
 	return metric
 }
 
-// metricFigure is the course of a metric.
+// metricFigure returns the plot of a metric over the rounds.
 func metricFigure(r *sim.Result, m *sim.Metric) *plot.Figure {
 	rounds := make([]float64, len(r.Rounds))
 	for i, round := range r.Rounds {
@@ -72,7 +72,7 @@ func metricFigure(r *sim.Result, m *sim.Metric) *plot.Figure {
 	return f
 }
 
-// curve is a metric with its band, over x.
+// curve returns a curve of the metric's mean over x, with its confidence band.
 func curve(name string, x []float64, m *sim.Metric) plot.Curve {
 	c := plot.Curve{Name: name, X: x, Y: m.Mean}
 	for i, half := range m.CI95 {
@@ -81,7 +81,7 @@ func curve(name string, x []float64, m *sim.Metric) plot.Curve {
 	return c
 }
 
-// spreads tells whether the values differ so much that only a logarithmic axis shows them all, and such an axis can.
+// spreads reports whether the values span so wide a range that they need a logarithmic axis, and are suitable for one.
 func spreads(values []float64) bool {
 	low, high := 0.0, 0.0
 	for _, v := range values {
@@ -93,7 +93,7 @@ func spreads(values []float64) bool {
 	return low > 0 && high > 10*low && slices.Min(values) >= 0
 }
 
-// drawnNetwork is the graph of the first run.
+// drawnNetwork returns the drawing of the first run's graph.
 func drawnNetwork(r *sim.Result) plot.Network {
 	n, caption := r.Network, "line width: weight of the edge"
 	if slices.ContainsFunc(n.EdgeWeights, func(w float64) bool { return w < 0 }) {

@@ -13,10 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// progress tells how far a simulation has come: with a bar on a terminal, in a few lines elsewhere.
+// progress shows the progress of a simulation: a bar on a terminal, a few lines of text elsewhere.
 type progress struct {
 	w     io.Writer
-	width func() int // of the terminal; nil elsewhere
+	width func() int // width of the terminal; nil if w is not a terminal
 	now   func() time.Time
 	every time.Duration
 
@@ -29,7 +29,7 @@ func newProgress(w io.Writer) *progress {
 		p.every = 100 * time.Millisecond
 		p.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
-			if err != nil || width == 0 { // some terminals do not know
+			if err != nil || width == 0 { // some terminals do not report their width
 				return 80
 			}
 			return width
@@ -38,7 +38,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// follow runs work and shows how far it is until it returns.
+// follow calls work and shows its progress until it returns.
 func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Result, error) {
 	began, ended, gone := p.now(), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -56,7 +56,7 @@ func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Re
 	}()
 	r, err := work(func(at sim.Progress) {
 		p.total.Store(at.Total)
-		p.done.Add(1) // of several goroutines, the last to speak is not the furthest
+		p.done.Add(1) // goroutines report concurrently, so that at.Done is not monotone
 	})
 	close(ended)
 	<-gone
@@ -66,7 +66,7 @@ func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Re
 	return r, err
 }
 
-// show draws the bar, or writes a line.
+// show draws the bar or prints a line.
 func (p *progress) show(elapsed time.Duration) {
 	done, total := p.done.Load(), p.total.Load()
 	text := "preparing …"
@@ -89,7 +89,7 @@ func (p *progress) show(elapsed time.Duration) {
 	fmt.Fprintf(p.w, "\r%s\x1b[K", string(line[:min(len(line), max(width-1, 0))]))
 }
 
-// left rounds a time to what a person wants to know of it.
+// left rounds the remaining time for display.
 func left(d time.Duration) string {
 	switch {
 	case d < time.Minute:

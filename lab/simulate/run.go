@@ -13,25 +13,25 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// Options are the flags of the command.
+// Options holds the flags of the command.
 type Options struct {
 	Config string            // path of the experiment's file
-	Set    map[string]string // keys that the command line sets
-	Out    string            // folder of the results
-	Dump   string            // folder for the instance and all draws; empty = none
-	Load   string            // folder to take them from; empty = none
+	Set    map[string]string // values set on the command line, by key
+	Out    string            // output folder
+	Dump   string            // folder to which the instance and all draws are written; empty writes none
+	Load   string            // folder from which the instance and draws are loaded; empty loads none
 
 	Stdout, Stderr io.Writer
 }
 
-// Run simulates the experiment and writes what it found. After a divergence it writes what was found before it, and
-// returns it as the error.
+// Run runs the experiment and writes its results. If the run diverges, Run writes the results up to that point and
+// returns an error.
 func Run(ctx context.Context, o Options) error {
 	e, err := o.experiment()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.Out, 0o777); err != nil { // better now than after the run
+	if err := os.MkdirAll(o.Out, 0o777); err != nil { // fail before the run, not after it
 		return fmt.Errorf("--out: %w", err)
 	}
 	fmt.Fprintln(o.Stdout, describe(&e))
@@ -56,7 +56,8 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// followed is simulate, which of an instance from a file writes where the first run stands after each round.
+// followed calls simulate. If the problem is read from a file of quadratics, it also writes the state of the first run
+// after each round.
 func (o *Options) followed(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
 	if e.Data.Quadratics == "" {
 		return o.simulate(ctx, e)
@@ -72,7 +73,7 @@ func (o *Options) followed(ctx context.Context, e sim.Experiment) (*sim.Result, 
 	return result, errors.Join(err, w.Flush(), f.Close())
 }
 
-// simulate runs an experiment and shows how far it is. With a divergence it returns both, a result and an error.
+// simulate runs an experiment and shows its progress. If the run diverges, it returns both a result and an error.
 func (o *Options) simulate(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
 	r, err := newProgress(o.Stdout).follow(func(observer sim.Observer) (*sim.Result,
 		error) {
@@ -84,7 +85,7 @@ func (o *Options) simulate(ctx context.Context, e sim.Experiment) (*sim.Result, 
 	return r, err
 }
 
-// compare runs FedAvg beside FedDec, and draws both.
+// compare runs FedAvg for comparison with FedDec and plots both.
 func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Result) error {
 	fmt.Fprintln(o.Stdout, "\nFedAvg on the same data, with the same draws:")
 	fedavg, err := o.simulate(ctx, e)
@@ -102,7 +103,7 @@ func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Res
 	return err
 }
 
-// describe is the experiment in a line.
+// describe returns a one-line description of the experiment.
 func describe(e *sim.Experiment) string {
 	agents := "all agents"
 	if e.Participants.File != "" {
@@ -117,7 +118,7 @@ func describe(e *sim.Experiment) string {
 		e.Name, e.Algorithm, e.Data.Kind, agents, e.Rounds, e.Runs, e.Seed, e.Precision)
 }
 
-// summarise prints the metrics at the start and at the end.
+// summarise prints the first and the last value of each metric.
 func summarise(w io.Writer, r *sim.Result) {
 	if len(r.Rounds) == 0 {
 		return

@@ -27,7 +27,7 @@ import (
 
 const page = "../../docs/SIMULATION.md"
 
-// examples are the experiments of the documentation, as files in a folder with the data that they name.
+// examples writes the experiments of the documentation, with their data, to a folder. It returns the path of each.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	text := read(t, page)
@@ -66,7 +66,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestExamples runs what the documentation shows, and replays a dump of each to the same files.
+// TestExamples runs the examples of the documentation, and checks that a replay of each dump gives the same files.
 func TestExamples(t *testing.T) {
 	all := examples(t)
 	if len(all) < 4 {
@@ -106,7 +106,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesRecomputed has numpy recompute what the documentation shows, as it says, from the dumps alone.
+// TestExamplesRecomputed recomputes the examples of the documentation in numpy from their dumps alone.
 func TestExamplesRecomputed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each example is run a second time")
@@ -128,8 +128,8 @@ func TestExamplesRecomputed(t *testing.T) {
 	}
 }
 
-// TestSameFilesOnAnyCores: every file is the same to the byte on one core and on two, whether runs share the cores or
-// agents do.
+// TestSameFilesOnAnyCores checks that every file is byte-identical on one core and on two, for runs or agents in
+// parallel.
 func TestSameFilesOnAnyCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for text, runs := range map[string]string{
@@ -167,7 +167,7 @@ func TestSameFilesOnAnyCores(t *testing.T) {
 	}
 }
 
-// looksWhole holds the files of a result against each other.
+// looksWhole checks that the files of a result agree with each other.
 func looksWhole(t *testing.T, dir string, r *sim.Result) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "curves.csv"))), "\n")
@@ -204,7 +204,7 @@ func arePictures(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// TestEveryKeyIsDocumented: the page names each key of an experiment.
+// TestEveryKeyIsDocumented checks that the documentation names each key of an experiment.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text := read(t, page)
 	var look func(typ reflect.Type, prefix string)
@@ -241,7 +241,8 @@ func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
 	}
 }
 
-// TestRefused: what cannot be is refused before anything is written, with the key, the place and the bound.
+// TestRefused checks that invalid experiments fail before anything is written, with the key, its position and the
+// bound.
 func TestRefused(t *testing.T) {
 	for text, want := range refusedExperiments {
 		dir := t.TempDir()
@@ -265,7 +266,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// refusedExperiments has, for each experiment, what the complaint says. GRAPH is the path of a graph in two parts.
+// refusedExperiments maps each invalid experiment to the expected error texts. GRAPH is the path of a disconnected
+// graph.
 var refusedExperiments = map[string][]string{
 	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
 	"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
@@ -347,11 +349,11 @@ var refusedExperiments = map[string][]string{
 	},
 }
 
-// TestDivergence: a run that diverges says where and why, and what was measured before is written.
+// TestDivergence checks that a diverging run reports where and why, and that earlier measurements are written.
 func TestDivergence(t *testing.T) {
 	dir := t.TempDir()
 	path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
-	// Stable in the mean (μ < 2), but not in the mean square.
+	// stable in the mean (μ < 2), but not in the mean square
 	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\n"+
 		"participants: 1\ndata: {inputs: 3, regressor_var: [1, 1, 0.5]}\n")
 	var screen bytes.Buffer
@@ -376,7 +378,7 @@ func TestDivergence(t *testing.T) {
 	looksWhole(t, out, &r)
 }
 
-// TestBadFolder names the file of a folder that is loaded, and what is wrong with it.
+// TestBadFolder checks that an error in a loaded dump names the file and the problem.
 func TestBadFolder(t *testing.T) {
 	dir := t.TempDir()
 	path, dump := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "dump")

@@ -1,5 +1,5 @@
-// Package slow makes an agent train as on a slower device, for benches, tests and the simulator: each local step takes
-// at least a declared time.
+// Package slow simulates slower devices in benchmarks, tests and the simulator. Each local step takes at least a
+// configured time.
 package slow
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer takes the local steps of another one, and waits until the device that it plays would have taken them. It
-// hides whether a block is training.TracedBlock: who looks at what is mixed stands around it.
+// Trainer wraps another trainer and delays its local steps to simulate a slower device. Its blocks do not implement
+// training.TracedBlock, so code that traces mixing must wrap this Trainer.
 type Trainer struct {
 	training.Trainer
-	StepTime time.Duration // of a local step; 0 = it does not wait
-	// Runtime is the time of the device; real time unless set.
+	StepTime time.Duration // minimum duration of a local step; 0 means no delay
+	// Runtime is the clock of the simulated device; nil means the real clock.
 	Runtime host.JobRuntime
 }
 
-// NewBlock implements training.Trainer.
+// NewBlock implements training.Trainer. It returns a block whose local steps are delayed.
 func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
@@ -32,15 +32,15 @@ func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	return block{inner, s, ctx}, err
 }
 
-// block takes the steps of a block slowly.
+// block is a training block whose local steps are delayed.
 type block struct {
 	training.LocalStepBlock
 	trainer Trainer
-	ctx     context.Context // of the block
+	ctx     context.Context // context of the block; it ends delays early
 }
 
-// TakeSteps implements training.LocalStepBlock. It lasts until the steps have taken as long as declared, or until ctx
-// ends. A step that takes no gradient is as long as any other.
+// TakeSteps implements training.LocalStepBlock. It returns when the simulated duration of the steps has passed or the
+// context of the block ends.
 func (b block) TakeSteps(x []float32, first, last uint64) error {
 	rt := b.trainer.Runtime
 	over := rt.Now().Add(time.Duration(last-first+1) * b.trainer.StepTime)

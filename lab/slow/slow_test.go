@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// instant is a trainer whose steps take no time and do nothing.
+// instant is a trainer whose local steps do nothing.
 type instant struct{ training.Trainer }
 
 func (instant) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
@@ -26,7 +26,8 @@ type nothing struct{ training.LocalStepBlock }
 
 func (nothing) TakeSteps([]float32, uint64, uint64) error { return nil }
 
-// Local steps take as long as declared, all at once and one by one, and end with their context.
+// TestSlow checks that local steps take the configured time, in one call or in several calls. Cancelling the context
+// must end the delay.
 func TestSlow(t *testing.T) {
 	for _, each := range []uint64{5, 1} {
 		for within, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second,
@@ -49,7 +50,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Slow steps come to what quick ones come to, later.
+// TestSuite checks that a delayed trainer passes the conformance suite of trainers.
 func TestSuite(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{StepTime: time.Second},
 		func() training.Trainer { return slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: time.Second} })

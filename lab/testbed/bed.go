@@ -17,30 +17,30 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// federation is the testbed's name.
+// federation is the name of the testbed's federation.
 const federation = "testbed"
 
-// bed is a testbed: a folder and the processes that work in it.
+// bed is a running testbed: its folder and its processes.
 type bed struct {
 	Options
 	*launch.Folder
-	temporary                                bool   // the folder goes with the testbed
-	broker, coordinator, prometheus, grafana string // host:port
+	temporary                                bool   // whether the folder is removed at the end
+	broker, coordinator, prometheus, grafana string // addresses (host:port)
 	embedded                                 *broker.Server
-	members                                  members       // where there are several coordinators
-	running                                  *launch.Group // its context ends with the first process that ends
-	kept                                     []func()      // end programs that are started again
+	members                                  members       // addresses of the cluster; empty with one coordinator
+	running                                  *launch.Group // its context ends when a process ends
+	kept                                     []func()      // functions that stop the restarted programs
 	services, agents                         []*launch.Process
 	stopped, grown                           chan struct{}
 }
 
-// stretch is by how much everything that each agent does goes slower than among a hundred: one machine runs them all.
+// stretch returns the factor by which periodic work of agents is slowed down: one machine runs all of them.
 func (b *bed) stretch() int { return max(1, b.Agents/100) }
 
-// agentID names an agent.
+// agentID returns the id of agent i.
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
 
-// layOut makes the folder and all files.
+// layOut creates the folder with all files.
 func layOut(ctx context.Context, o Options) (*bed, error) {
 	b := &bed{Options: o, running: launch.NewGroup(ctx), stopped: make(chan struct{}), grown: make(chan struct{})}
 	var err error
@@ -94,11 +94,11 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 
 func (b *bed) remove() {
 	if b.temporary {
-		_ = os.RemoveAll(b.Folder.Dir) // in the system's folder for such things
+		_ = os.RemoveAll(b.Folder.Dir) // a folder in the system's temporary folder
 	}
 }
 
-// ours runs one of our programs to its end and returns what it prints.
+// ours runs one of our programs to its end and returns its standard output.
 func (b *bed) ours(name string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(b.Bin, name), args...)
 	cmd.Stderr = os.Stderr
@@ -109,7 +109,7 @@ func (b *bed) ours(name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// start starts everything, each when the one before answers.
+// start starts all processes in order. It waits for each to answer before it starts the next one.
 func (b *bed) start(ctx context.Context) error {
 	err := b.startBroker(ctx)
 	switch {
@@ -154,7 +154,7 @@ func (b *bed) options(name string) launch.Options {
 	return launch.Options{Name: name, LogFile: b.Path(name + ".log"), OwnGroup: true}
 }
 
-// service starts a program that runs until the agents are gone.
+// service starts a program that runs until all agents have stopped.
 func (b *bed) service(name string, cmd *exec.Cmd) error {
 	cmd.Dir = b.Folder.Dir
 	p, err := b.running.Start(cmd, b.options(name))
@@ -164,7 +164,7 @@ func (b *bed) service(name string, cmd *exec.Cmd) error {
 	return err
 }
 
-// startBroker starts Mosquitto, or else a broker in this process, which knows the same passwords.
+// startBroker starts Mosquitto. If it is not installed, startBroker starts an embedded broker with the same passwords.
 func (b *bed) startBroker(ctx context.Context) (err error) {
 	if b.tools.mosquitto == "" {
 		b.embedded, err = broker.Start(broker.Options{Listen: b.broker, MaxConns: 4 * b.Agents,
@@ -177,7 +177,7 @@ func (b *bed) startBroker(ctx context.Context) (err error) {
 	return b.await(ctx, b.broker, func() bool { return launch.Listens(b.broker) })
 }
 
-// stop ends all, the agents first: they can so say goodbye to a broker that is still there.
+// stop stops all processes, agents first, so that they can disconnect from a running broker.
 func (b *bed) stop() {
 	var all sync.WaitGroup
 	for _, p := range b.agents {
@@ -185,7 +185,7 @@ func (b *bed) stop() {
 	}
 	all.Wait()
 	close(b.stopped)
-	for _, end := range slices.Backward(b.kept) { // the coordinators before what keeps their state
+	for _, end := range slices.Backward(b.kept) { // coordinators before the servers that keep their state
 		end()
 	}
 	<-b.grown
@@ -194,11 +194,11 @@ func (b *bed) stop() {
 	}
 	b.running.Stop()
 	if b.embedded != nil {
-		_ = b.embedded.Close() // nobody is connected any more
+		_ = b.embedded.Close() // all clients have disconnected
 	}
 }
 
-// warn prints an error that does not end the testbed.
+// warn prints an error that does not stop the testbed.
 func warn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fedlab up:", err)
@@ -214,7 +214,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// patience is how long a process has until it answers.
+// patience is the time within which a process must answer.
 const patience = time.Minute
 
 func (b *bed) awaitURL(ctx context.Context, url string) error {
@@ -228,12 +228,12 @@ func (b *bed) await(ctx context.Context, what string, ok func() bool) error {
 	case err == nil || ctx.Err() != nil:
 		return nil
 	case b.running.Context().Err() != nil:
-		return err // of the process that ended
+		return err // the error of the process that ended
 	}
 	return fmt.Errorf("%s does not answer after %s", what, patience)
 }
 
-// tell says what runs, and how to look at it.
+// tell prints which processes run and how to inspect them.
 func (b *bed) tell(w io.Writer) {
 	kind, scheme := "Mosquitto", "passwords"
 	if b.embedded != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// writeCertificates makes an authority, the broker's certificate, and one for
-// each user, whose common name is the user's.
+// writeCertificates creates a certificate authority, a certificate for the broker, and a client certificate for each
+// user. The common name of a client certificate is the name of the user.
 func (b *bed) writeCertificates(users []string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

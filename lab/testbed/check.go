@@ -10,10 +10,10 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/monitoring"
 )
 
-// rateInterval stands for what Grafana makes of $__rate_interval: six scrapes of an agent.
+// rateInterval returns the value of Grafana's $__rate_interval: six scrape intervals of an agent.
 func (b *bed) rateInterval() time.Duration { return time.Duration(30*b.stretch()) * time.Second }
 
-// watch is what the check looks at.
+// watch holds the Prometheus server, the dashboards and the rules that check inspects.
 type watch struct {
 	*bed
 	server     monitoring.Prometheus
@@ -21,7 +21,7 @@ type watch struct {
 	rules      []monitoring.Rule
 }
 
-// newWatch reads what we ship.
+// newWatch reads the shipped dashboards and rules.
 func (b *bed) newWatch() (*watch, error) {
 	w := &watch{bed: b, server: monitoring.Prometheus{URL: "http://" + b.prometheus}}
 	var err1, err2 error
@@ -30,8 +30,8 @@ func (b *bed) newWatch() (*watch, error) {
 	return w, firstOf(err1, err2)
 }
 
-// check returns nil when every target is up, rounds advance, and every query of a
-// dashboard or rule has data; else, when the time is over, what is wrong.
+// check returns nil once every target is up, rounds advance, and every query of a dashboard or rule has data. On
+// timeout it returns an error that lists the problems.
 func (b *bed) check(ctx context.Context) error {
 	w, err := b.newWatch()
 	if err != nil {
@@ -58,17 +58,17 @@ func (b *bed) check(ctx context.Context) error {
 	}
 }
 
-// look looks once.
+// look runs all checks once. It returns a summary and the problems found.
 func (w *watch) look(ctx context.Context, first float64) (summary string, wrong []string) {
 	up, wrong := w.targets(ctx)
-	const enough = 3 // aggregations while we look
+	const enough = 3 // aggregations during the check
 	now := w.version(ctx)
-	if !(now >= first+enough) { // NaN too
+	if !(now >= first+enough) { // also true if now is NaN
 		wrong = append(wrong, fmt.Sprintf("the model's version went from %v to %v only: rounds do not advance", first,
 			now))
 	}
 	if len(wrong) > 0 {
-		return "", wrong // nothing else could be well
+		return "", wrong // the other checks would fail as well
 	}
 	asked := 0
 	add := func(n int, more []string) { asked, wrong = asked+n, append(wrong, more...) }
@@ -83,23 +83,22 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 		up, now, asked, len(w.dashboards), len(w.rules)), wrong
 }
 
-// choices are what a dashboard is asked for: the coordinator; or an agent that
-// Prometheus scrapes itself, and one that it scrapes through the coordinator, whose reports have not all that is asked
-// for of predictions.
+// choices returns the variables for the queries of a dashboard: the coordinator or two agents. Prometheus scrapes the
+// first agent directly, and the second through the coordinator, whose reports lack some metrics of predictions.
 func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 	itself := monitoring.VariableValues{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
 	switch d.UID {
 	case "fedmesh-predictions":
-		itself.MissingMetrics = "coordinator_rollout" // no model is rolled out: that takes half an hour
+		itself.MissingMetrics = "coordinator_rollout" // no rollout: it would take half an hour
 		return []monitoring.VariableValues{itself}
 	case "fedmesh-device":
 		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
 	return []monitoring.VariableValues{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
-		MissingMetrics: "coordinator_lease"}} // there is one coordinator
+		MissingMetrics: "coordinator_lease"}} // a single coordinator has no lease
 }
 
-// version is the model's; NaN if there is none yet.
+// version returns the model's version, or 0 if it is not known.
 func (w *watch) version(ctx context.Context) float64 {
 	all, err := w.server.Query(ctx, "coordinator_model_version")
 	if err != nil || len(all) == 0 {
@@ -108,7 +107,7 @@ func (w *watch) version(ctx context.Context) float64 {
 	return all[0].Value
 }
 
-// targets counts those that are up. There must be the coordinator, and all agents.
+// targets returns the number of targets that are up. It reports a problem if the coordinator or an agent is missing.
 func (w *watch) targets(ctx context.Context) (up int, wrong []string) {
 	var data struct {
 		ActiveTargets []struct{ ScrapeURL, Health, LastError string }

@@ -11,17 +11,17 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// nodes is how many coordinators take turns, and how many servers of NATS keep their state.
+// nodes is the number of coordinators, and of the NATS servers that keep their state.
 const nodes = 3
 
-// members are the coordinators and the servers of NATS, where a testbed has several.
+// members holds the addresses of the coordinators and NATS servers of a testbed with several coordinators.
 type members struct {
-	metrics []string // addresses of the coordinators' metrics; the first one is bed.coordinator
-	clients []string // of the servers, for clients
-	routes  []string // of the servers, for each other
+	metrics []string // metrics addresses of the coordinators; the first is bed.coordinator
+	clients []string // client addresses of the NATS servers
+	routes  []string // route addresses of the NATS servers, for connections to each other
 }
 
-// layOutMembers finds their addresses.
+// layOutMembers chooses free addresses for all members.
 func (b *bed) layOutMembers() error {
 	ports, err := launch.FreeAddresses(3 * nodes)
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *bed) layOutMembers() error {
 func coordinatorName(i int) string { return fmt.Sprintf("coordinator-%d", i+1) }
 func serverName(i int) string      { return fmt.Sprintf("nats-%d", i+1) }
 
-// stateDirs are the coordinators' state folders.
+// stateDirs returns the state folders of the coordinators.
 func (b *bed) stateDirs() []string {
 	if !b.Cluster {
 		return []string{b.StateDir(launch.Coordinator)}
@@ -47,7 +47,7 @@ func (b *bed) stateDirs() []string {
 	return all
 }
 
-// writeMembers writes their configurations. keys is the list of agents, of which each coordinator has a copy.
+// writeMembers writes the configurations of all members. keys is the list of agents; each coordinator receives a copy.
 func (b *bed) writeMembers(keys string) error {
 	for i := range nodes {
 		name := coordinatorName(i)
@@ -66,7 +66,7 @@ func (b *bed) writeMembers(keys string) error {
 	return nil
 }
 
-// startMembers starts the servers, and then the coordinators, and returns when one of these leads.
+// startMembers starts the NATS servers, then the coordinators. It returns when a coordinator has become the leader.
 func (b *bed) startMembers(ctx context.Context) error {
 	for i := range nodes {
 		if err := b.keepUp(serverName(i), func() *exec.Cmd {
@@ -89,14 +89,14 @@ func (b *bed) startMembers(ctx context.Context) error {
 	return b.await(ctx, "one of the coordinators", func() bool { return b.leader() >= 0 })
 }
 
-// leader is the coordinator that leads; -1 if none does.
+// leader returns the index of the leading coordinator, or −1.
 func (b *bed) leader() int {
 	return slices.IndexFunc(b.members.metrics, func(address string) bool {
 		return launch.Answers("http://" + address + "/-/ready")
 	})
 }
 
-// leading is the name of the coordinator that leads, or the first one.
+// leading returns the name of the leading coordinator, or the name of the first one if none leads.
 func (b *bed) leading() string {
 	if !b.Cluster {
 		return "coordinator"
@@ -104,7 +104,8 @@ func (b *bed) leading() string {
 	return coordinatorName(max(0, b.leader()))
 }
 
-// keepUp starts a program, and again whenever it has ended, as a service manager does: somebody may kill it to see.
+// keepUp runs a program and restarts it whenever it ends, like a service manager, because users may kill it as an
+// experiment.
 func (b *bed) keepUp(name string, command func() *exec.Cmd) error {
 	stop, err := launch.KeepRunning(time.Second, func() (*launch.Process, error) {
 		cmd := command()
@@ -117,7 +118,7 @@ func (b *bed) keepUp(name string, command func() *exec.Cmd) error {
 	return err
 }
 
-// tellMembers says who takes turns, and how to see it.
+// tellMembers returns a text that describes the coordinators and how to kill the leader as an experiment.
 func (b *bed) tellMembers() string {
 	if !b.Cluster {
 		return ""

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestUpCluster kills the coordinator that leads, of three: another one leads, rounds go on, and at the end the model
-// and all rounds are there.
+// TestUpCluster kills the leader of three coordinators. It checks that another one takes over, and that the model and
+// all rounds exist at the end.
 func TestUpCluster(t *testing.T) {
 	o := options(t)
 	o.Cluster, o.tools = true, findTools()
@@ -23,7 +23,7 @@ func TestUpCluster(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	log := func(name string) string {
-		text, _ := os.ReadFile(o.Dir + "/" + name + ".log") // what there is of it
+		text, _ := os.ReadFile(o.Dir + "/" + name + ".log") // the log so far; empty if it does not exist yet
 		return string(text)
 	}
 	o.Stdout = &said{when: "the federation runs", then: func() {

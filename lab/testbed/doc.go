@@ -1,5 +1,5 @@
-// Package testbed runs a whole federation on this machine, without containers: a coordinator and agents as processes of
-// their own, and, where they are installed, Mosquitto with the configuration that we ship, Prometheus with our rules
-// and Grafana with our dashboards. It listens on loopback only, on ports that are free. packaging/testbed/README.md
-// tells more.
+// Package testbed runs a complete federation as separate processes on one machine, without containers. It starts a
+// coordinator and agents. If they are installed, it also starts Mosquitto, Prometheus and Grafana with the
+// configuration files, rules and dashboards that we ship. All processes listen on free loopback ports. See
+// packaging/testbed/README.md.
 package testbed

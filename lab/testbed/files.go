@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// write writes all files.
+// write writes all files of the testbed.
 func (b *bed) write() error {
 	rows := mrand.New(mrand.NewPCG(1, 2))
 	err := firstOf(b.Put("data.csv", table(rows, 40*b.Agents)), b.Put("held-out.csv", table(rows, 1000)))
@@ -35,7 +35,7 @@ func (b *bed) write() error {
 	return firstOf(err, b.writePrometheus(), b.writeGrafana())
 }
 
-// table makes n rows of a noisy plane.
+// table returns a CSV table with n rows of a noisy plane.
 func table(rng *mrand.Rand, n int) []byte {
 	text := []byte("load,speed,oil,wear\n")
 	for range n {
@@ -44,14 +44,14 @@ func table(rng *mrand.Rand, n int) []byte {
 	return text
 }
 
-// plane adds a row.
+// plane appends a row of a noisy plane to text.
 func plane(text []byte, rng *mrand.Rand) []byte {
 	load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 	return fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
 }
 
-// writePrograms writes the keys and configurations of the coordinator and the
-// agents, and returns all users of the broker.
+// writePrograms writes the keys and configurations of the coordinator and the agents. It returns all users of the
+// broker.
 func (b *bed) writePrograms() ([]string, error) {
 	users := []string{federation + "-coordinator"}
 	if err := b.Put("coordinator.yaml", []byte(b.coordinatorConfig(launch.Coordinator, b.coordinator))); err != nil {
@@ -73,7 +73,7 @@ func (b *bed) writePrograms() ([]string, error) {
 		if i < predicting {
 			users = append(users, siteUser(id))
 		}
-		listen := "" // every other agent is reached by nobody, as behind NAT
+		listen := "" // every second agent accepts no connections, as if behind NAT
 		if i%2 == 0 {
 			listen = ports[i/2]
 		}
@@ -89,7 +89,7 @@ func (b *bed) writePrograms() ([]string, error) {
 	return users, b.Put("agents.keys", []byte(list.String()))
 }
 
-// brokerConfig is how a user reaches the broker.
+// brokerConfig returns the configuration with which a user connects to the broker.
 func (b *bed) brokerConfig(user string) string {
 	if !b.TLS {
 		return fmt.Sprintf("{url: tcp://%s, username: %s, password_file: %s}", b.broker, user,
@@ -100,9 +100,8 @@ func (b *bed) brokerConfig(user string) string {
 		b.Path("certs/ca.crt"), cert, cert)
 }
 
-// coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
-// times are bounds for a machine that is too small for this many agents; where
-// there is room, nothing waits for them.
+// coordinatorConfig returns the configuration of a federation that mixes, with rounds of a few seconds. Its timeouts
+// matter only if the machine is too slow for this many agents.
 func (b *bed) coordinatorConfig(name, metrics string) string {
 	return b.CoordinatorYAML(name, b.brokerConfig(federation+"-coordinator"), fmt.Sprintf(`task:
   name: wear
@@ -129,7 +128,7 @@ metrics: {listen: %s}`,
 		b.Agents/2, b.Path("held-out.csv"), metrics))
 }
 
-// agentConfig is an agent on a square grid, so that the graph is connected.
+// agentConfig returns the configuration of an agent. The agents are on a square grid, so that the graph is connected.
 func (b *bed) agentConfig(i int, listen string) string {
 	id, side := agentID(i), int(math.Ceil(math.Sqrt(float64(b.Agents))))
 	data := fmt.Sprintf("{csv: %s, shares: %d, share: %d}", b.Path("data.csv"), b.Agents, i)
@@ -145,8 +144,8 @@ device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 
 metrics: {listen: %q, report_every: %ds, advertise: %q}`, data, i%side, i/side, 5+i%5, b.Path("machine-"+id), listen, 5*b.stretch(), listen))
 }
 
-// writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this
-// machine's.
+// writeMachine writes simulated sysfs files with the sensors of an agent's device. Load and memory are read from this
+// machine.
 func (b *bed) writeMachine(i int) error {
 	root := "machine-" + agentID(i) + "/"
 	err := firstOf(
@@ -161,7 +160,7 @@ func (b *bed) writeMachine(i int) error {
 	return os.Symlink("/proc", b.Path(root+"proc"))
 }
 
-// writePasswords gives each user one, as mosquitto_passwd keeps them.
+// writePasswords creates a password for each user and writes the password file of Mosquitto.
 func (b *bed) writePasswords(users []string) error {
 	passwords := map[string]string{}
 	for _, u := range users {
@@ -171,13 +170,12 @@ func (b *bed) writePasswords(users []string) error {
 		}
 	}
 	if b.tools.mosquitto == "" {
-		return nil // the embedded broker knows the files above
+		return nil // the embedded broker reads the files written above
 	}
 	return launch.WriteMosquittoPasswords(b.Folder.Dir, passwords)
 }
 
-// writeMosquitto writes the shipped configuration, with this testbed's folder and
-// address, and the access rules.
+// writeMosquitto writes the access rules and the shipped configuration, adapted to the testbed's folder and address.
 func (b *bed) writeMosquitto() error {
 	shipped := mosquitto.PlainConf
 	if b.TLS {
@@ -191,17 +189,17 @@ func (b *bed) writeMosquitto() error {
 	return firstOf(err, b.Put("acl", []byte(rules)), launch.WriteMosquittoConf(shipped, b.Folder.Dir, b.broker))
 }
 
-// writePrometheus writes the shipped configuration, with this testbed's address
-// and times in the place of minutes, and the rules.
+// writePrometheus writes the rules and the shipped configuration, adapted to the testbed's address and its shorter
+// intervals.
 func (b *bed) writePrometheus() error {
 	conf, err := monitoring.Files.ReadFile("prometheus.yml")
 	if err != nil {
 		return err
 	}
-	// its agents are this machine's, and are scraped where they say
+	// the agents run on this machine and are scraped at their advertised addresses
 	const alone = "targets: [127.0.0.1:9464]"
 	const listed = "      - url: http://127.0.0.1:9464/sd/agents?via=coordinator\n        refresh_interval: 1m\n"
-	if targets := b.members.metrics; b.Cluster { // the list of agents is at the one that leads
+	if targets := b.members.metrics; b.Cluster { // only the leader serves the list of agents
 		conf = []byte(strings.Replace(string(conf), alone, "targets: ["+strings.Join(targets, ", ")+"]", 1))
 		lists := ""
 		for _, address := range targets {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// predicting is how many agents predict, the first ones: one is scraped itself, one through the coordinator. Each has a
-// file of rows of its own, which grows, and is a user of its own at the broker, which is that of the site, too.
+// predicting is the number of agents that publish forecasts. Prometheus scrapes the first one directly and the second
+// one through the coordinator. Each of them has a growing file of rows and a separate broker user for its forecasts.
 const predicting = 2
 
-// growEvery is the time between two of their rows.
+// growEvery is the interval at which a new row is added to the file of each predicting agent.
 const growEvery = time.Second
 
 func siteUser(id string) string    { return "site-" + id }
 func forecastsOf(id string) string { return "site/" + id + "/forecast" }
 func (*bed) ownRows(i int) string  { return "rows-" + agentID(i) + ".csv" }
 
-// newRows are those of the last minutes.
+// newRows returns a CSV table with rows whose timestamps cover the last minutes.
 func (*bed) newRows(rng *rand.Rand) []byte {
 	text := []byte("t,load,speed,oil,wear\n")
 	for i := range 100 {
@@ -27,19 +27,19 @@ func (*bed) newRows(rng *rand.Rand) []byte {
 	return text
 }
 
-// ownRow adds a row of a time.
+// ownRow appends a CSV row with the timestamp at to text.
 func ownRow(text []byte, at time.Time, rng *rand.Rand) []byte {
 	return plane(fmt.Appendf(text, "%d,", at.Unix()), rng)
 }
 
-// predictConfig has an agent predict.
+// predictConfig returns the section "predict" of an agent's configuration.
 func (b *bed) predictConfig(id string) string {
 	return fmt.Sprintf(`
 predict: {keep: 2, refresh: %ds, every: %ds, publish: %s, broker: %s}`, b.stretch(), b.stretch(), forecastsOf(id),
 		b.brokerConfig(siteUser(id)))
 }
 
-// grow adds rows to the files until the testbed stops.
+// grow adds a new row to the file of each predicting agent every growEvery, until the testbed stops.
 func (b *bed) grow() {
 	defer close(b.grown)
 	tick := time.NewTicker(growEvery)

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Options of a testbed.
+// Options configures a testbed.
 type Options struct {
-	Dir    string // of all files, must be new; empty = a temporary one
-	Bin    string // folder with the programs agentd and coordinator; empty = that of this program
-	Agents int    // at least 6
-	TLS    bool   // give every client a certificate instead of a password
-	// Cluster has several coordinators that take turns, with servers of NATS.
+	Dir    string // folder for all files; must be new; empty means a temporary folder
+	Bin    string // folder of agentd and coordinator; empty means the folder of this program
+	Agents int    // number of agents, at least 6
+	TLS    bool   // whether clients authenticate with certificates instead of passwords
+	// Cluster runs several coordinators with one leader, and NATS servers that keep their state.
 	Cluster bool
-	For     time.Duration // of Up; 0 = until the context ends
-	Limit   time.Duration // of Check
+	For     time.Duration // duration of Up; 0 means until the context ends
+	Limit   time.Duration // time limit of Check
 	Stdout  io.Writer
 
-	tools *tools   // nil = those that are installed
-	needs []string // programs without which there is no use in beginning
+	tools *tools   // installed programs; nil means to find them
+	needs []string // names of programs without which the testbed cannot start
 }
 
 // Defaults returns the default options.
@@ -40,7 +40,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Files only makes the folder, with keys, certificates and configurations. Another program starts what is in it.
+// Files creates the folder with keys, certificates and configurations. It starts no processes.
 func Files(o Options) error {
 	if o.Dir == "" {
 		return errors.New("--dir is missing: give a new folder for the files")
@@ -50,7 +50,7 @@ func Files(o Options) error {
 	return err
 }
 
-// Up runs the testbed until the context ends, or for a time, and keeps the newest model and the history.
+// Up runs the testbed for o.For or until the context ends. It keeps the newest model and the history.
 func Up(ctx context.Context, o Options) error {
 	if o.For > 0 {
 		var done context.CancelFunc
@@ -60,14 +60,14 @@ func Up(ctx context.Context, o Options) error {
 	return work(ctx, o, (*bed).hold, (*bed).keep)
 }
 
-// Check runs the testbed until each target is up, rounds advance, and each query of a dashboard or rule has data. The
-// error says what is wrong when Limit is over.
+// Check runs the testbed until each target is up, rounds advance, and each query of a dashboard or rule has data. After
+// o.Limit it returns an error with the problems.
 func Check(ctx context.Context, o Options) error {
 	o.needs = []string{"prometheus"}
 	return work(ctx, o, (*bed).check, func(*bed) error { return nil })
 }
 
-// work starts a testbed, does one thing with it while it runs, stops it, and does another with its files.
+// work starts a testbed and calls do. It then stops the testbed and calls then with its files.
 func work(ctx context.Context, o Options, do func(*bed, context.Context) error, then func(*bed) error) error {
 	b, err := layOut(ctx, o)
 	if err != nil {
@@ -82,7 +82,7 @@ func work(ctx context.Context, o Options, do func(*bed, context.Context) error, 
 	return errors.Join(err, then(b))
 }
 
-// hold says what runs, and waits for the end of the context or of a process.
+// hold prints which processes run, and waits until the context or a process ends.
 func (b *bed) hold(ctx context.Context) error {
 	if ctx.Err() == nil {
 		b.tell(b.Stdout)
@@ -95,10 +95,10 @@ func (b *bed) hold(ctx context.Context) error {
 	return err
 }
 
-// results is the folder, below the present one, for what outlives a temporary testbed.
+// results is the folder, in the working directory, for the results of a temporary testbed.
 const results = "up"
 
-// keep writes the newest model and the history where they stay, and says so.
+// keep writes the newest model and the history to a permanent folder and prints their paths.
 func (b *bed) keep() error {
 	to := b.Folder.Dir
 	if b.temporary {
@@ -106,7 +106,7 @@ func (b *bed) keep() error {
 	}
 	var history []byte
 	state := ""
-	for _, dir := range b.stateDirs() { // the last one that has led has the longest history
+	for _, dir := range b.stateDirs() { // the last leader has the longest history
 		if h, err := os.ReadFile(filepath.Join(dir, "history.jsonl")); err == nil && len(h) > len(history) {
 			state, history = dir, h
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// built are the programs, for all tests of this package.
+// built builds the programs once for all tests and returns their folder.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "fedmesh-programs-")
 	if err == nil {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// options are those of a small testbed.
+// options returns the options of a small testbed.
 func options(t *testing.T) Options {
 	t.Helper()
 	if testing.Short() {
@@ -52,8 +52,7 @@ func options(t *testing.T) Options {
 		Stdout: t.Output()}
 }
 
-// TestCheck runs a small testbed with certificates until all that is watched
-// has data: every target, every panel, every alert.
+// TestCheck runs a small testbed with certificates until every target, panel and alert has data.
 func TestCheck(t *testing.T) {
 	o := options(t)
 	for _, name := range []string{"mosquitto", "prometheus"} {
@@ -67,8 +66,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestUpAlone runs a federation where nothing is installed, until it has a model and is stopped: it says what it does
-// without, keeps model and history, and leaves no folder.
+// TestUpAlone checks a federation without third-party programs. It must report the missing programs, keep model and
+// history, and remove its folder.
 func TestUpAlone(t *testing.T) {
 	o := options(t)
 	o.Dir, o.tools = "", &tools{}
@@ -103,7 +102,7 @@ func TestUpAlone(t *testing.T) {
 	}
 }
 
-// said is what a testbed says; it calls then at a text.
+// said records the output of a testbed and calls the function `then` when the text `when` appears.
 type said struct {
 	strings.Builder
 	when string
@@ -117,7 +116,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.Builder.Write(p)
 }
 
-// awaitRounds stops a testbed that has a history.
+// awaitRounds calls stop when the testbed has a history.
 func awaitRounds(t *testing.T, stop func()) {
 	defer stop()
 	for range time.Tick(20 * time.Millisecond) {
@@ -134,7 +133,7 @@ func awaitRounds(t *testing.T, stop func()) {
 	}
 }
 
-// TestUpFor ends by itself, also before anything was learned.
+// TestUpFor checks that a testbed stops after its duration, even before the first round.
 func TestUpFor(t *testing.T) {
 	o := options(t)
 	o.tools, o.For = &tools{}, time.Millisecond
@@ -148,17 +147,18 @@ func TestUpFor(t *testing.T) {
 	}
 }
 
-// TestUpEnds: a process that ends is an error with its last lines, since its log goes with the folder.
+// TestUpEnds checks that if a process ends, the error contains its last log lines, because the log is removed with the
+// folder.
 func TestUpEnds(t *testing.T) {
 	o := options(t)
-	o.tools = &tools{prometheus: "/bin/sh"} // which knows none of the flags
+	o.tools = &tools{prometheus: "/bin/sh"} // rejects all flags of Prometheus
 	o.Stdout = io.Discard
 	if err := Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "prometheus ended:\n") {
 		t.Errorf("where Prometheus ends: %v", err)
 	}
 }
 
-// TestGrafana starts a stand-in with the folder that Grafana is to read, which is not to be had here.
+// TestGrafana starts a stand-in for Grafana, because Grafana is not installed here, and checks its configuration.
 func TestGrafana(t *testing.T) {
 	o := options(t)
 	log := filepath.Join(t.TempDir(), "environment")
@@ -191,9 +191,8 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// TestCompose holds compose.yml against its form, as far as that goes without
-// Docker: what it mounts from here exists, and it asks for nothing that
-// compose.sh does not set.
+// TestCompose checks compose.yml without Docker: each file that it mounts exists, and compose.sh sets all its
+// variables.
 func TestCompose(t *testing.T) {
 	const dir = "../../packaging/testbed/"
 	text, err := os.ReadFile(dir + "compose.yml")

@@ -12,11 +12,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/monitoring"
 )
 
-// tools are the programs of others that a testbed uses where they are installed.
+// tools holds the installed third-party programs that a testbed uses.
 type tools struct {
-	mosquitto, prometheus, nats string // paths; empty = not here
+	mosquitto, prometheus, nats string // paths; empty if not installed
 
-	grafana []string // the command of its server, with where its own files are; nil = not here
+	grafana []string // command of Grafana's server with the path of its own files; nil if not installed
 }
 
 func findTools() *tools {
@@ -24,16 +24,16 @@ func findTools() *tools {
 	t.mosquitto, _ = launch.FindProgram("mosquitto")
 	t.prometheus, _ = launch.FindProgram("prometheus")
 	t.nats, _ = launch.FindProgram("nats-server")
-	const home = "/usr/share/grafana" // of its packages
+	const home = "/usr/share/grafana" // path of Grafana's own packages
 	if path, err := launch.FindProgram("grafana"); err == nil {
 		t.grafana = []string{path, "server", "--homepath", home}
-	} else if path, err := launch.FindProgram("grafana-server"); err == nil { // before version 10
+	} else if path, err := launch.FindProgram("grafana-server"); err == nil { // name of the program before version 10
 		t.grafana = []string{path, "--homepath", home}
 	}
 	return &t
 }
 
-// programs returns the folder with agentd and the coordinator, by default that of this program.
+// programs returns the folder of agentd and coordinator; by default, the folder of this program.
 func programs(dir string) (string, error) {
 	if dir == "" {
 		self, err := os.Executable()
@@ -52,7 +52,7 @@ func programs(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// writeGrafana writes the shipped provisioning, with the testbed's address of Prometheus, and the dashboards.
+// writeGrafana writes the dashboards and the shipped provisioning, adapted to the testbed's Prometheus address.
 func (b *bed) writeGrafana() error {
 	files, err := monitoring.Files.ReadDir("grafana/dashboards")
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *bed) writeGrafana() error {
 	return err
 }
 
-// startGrafana starts Grafana with our dashboards, for everyone on this machine to read.
+// startGrafana starts Grafana with our dashboards, readable without login on this machine.
 func (b *bed) startGrafana() error {
 	host, port, err := net.SplitHostPort(b.grafana)
 	if err != nil {

@@ -8,28 +8,29 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture: h = γ m_k + N(0, σ² I) with γ = ±1 at agent
-// k,
+// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture, h = γ m_k + N(0, σ² I) with γ = ±1 at agent
+// k:
 //
 //	J(w₁, W₂) = Σ p_k E ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²)
 //
-// With u = W₂ᵀw₁ the margin γuᵀh is N(uᵀm_k, σ²‖u‖²), whatever γ: one Gauss–Hermite quadrature per agent gives J and
-// its derivatives. A point w is the flat vector of the learner: W₂ row by row [hidden, inputs], then w₁ [hidden].
+// With u = W₂ᵀw₁ the margin γuᵀh is N(uᵀm_k, σ²‖u‖²) for both values of γ. One Gauss–Hermite quadrature per agent
+// therefore gives J and its derivatives. A point w is the learner's parameter vector: W₂ row by row [hidden, inputs],
+// then w₁ [hidden].
 type Bilinear struct {
 	Hidden   int
 	Means    [][]float64 // m_k
 	Variance float64     // σ²
 	Ridge    float64     // ρ
-	Weights  []float64   // p_k; nil = 1/K
+	Weights  []float64   // p_k; nil means 1/K
 }
 
 // nodes is the number of quadrature points. The logistic function has poles at ±πi, so that the error of J grows with
-// the deviation s of the margin: 10⁻¹³ at s = 2, 10⁻⁹ at 4, 10⁻⁵ at 6.
+// the standard deviation s of the margin: 10⁻¹³ at s = 2, 10⁻⁹ at 4, 10⁻⁵ at 6.
 const nodes = 96
 
 var hermiteAt, hermiteWeight = hermite()
 
-// hermite is points and weights of E f(z), z ~ N(0, 1).
+// hermite returns points and weights of a quadrature for E f(z), z ~ N(0, 1).
 func hermite() (at, weight [nodes]float64) {
 	quad.Hermite{}.FixedLocations(at[:], weight[:], math.Inf(-1), math.Inf(1))
 	for i, x := range at {
@@ -38,14 +39,15 @@ func hermite() (at, weight [nodes]float64) {
 	return at, weight
 }
 
-// margins is the expectations at one u, averaged over the agents: the risk, ∂/∂u and ∂²/∂u².
+// margins holds the expectations at one u, averaged over the agents: the risk, ∂/∂u and ∂²/∂u².
 type margins struct {
 	risk    float64
 	grad    *mat.VecDense
 	hessian *mat.SymDense
 }
 
-// margins uses Stein's identity, E z f(m + sz) = s E f′, which leaves no s = 0 to divide by:
+// margins computes the expectations at u. It uses Stein's identity, E z f(m + sz) = s E f′, which avoids a division by
+// s = 0:
 //
 //	∂/∂u   E ℓ = E[ℓ′] m + σ² E[ℓ″] u
 //	∂²/∂u² E ℓ = E[ℓ″] mmᵀ + σ² E[ℓ″] I + σ² E[ℓ‴](muᵀ + umᵀ) + σ⁴ E[ℓ⁗] uuᵀ
@@ -73,7 +75,7 @@ func (b Bilinear) margins(u *mat.VecDense) margins {
 	return out
 }
 
-// logisticMoments is E ℓ, ℓ′ … ℓ⁗ of ℓ(t) = ln(1 + exp(−t)), t ~ N(mean, spread²).
+// logisticMoments returns E ℓ, ℓ′ … ℓ⁗ of ℓ(t) = ln(1 + exp(−t)), t ~ N(mean, spread²).
 func logisticMoments(mean, spread float64) (e [5]float64) {
 	for i, z := range hermiteAt {
 		t := mean + spread*z
@@ -91,14 +93,14 @@ func logisticMoments(mean, spread float64) (e [5]float64) {
 	return e
 }
 
-// Risk is J(w).
+// Risk returns J(w).
 func (b Bilinear) Risk(w []float64) float64 {
 	w2, w1 := b.split(w)
 	norm := mat.Norm(mat.NewVecDense(len(w), w), 2)
 	return b.margins(fold(w2, w1)).risk + b.Ridge/2*norm*norm
 }
 
-// Gradient is ∇J(w); the ridge's part is +ρw (the printed (42) has the wrong sign).
+// Gradient returns ∇J(w). The ridge adds +ρw; (42) is printed with the wrong sign.
 func (b Bilinear) Gradient(w []float64) []float64 {
 	w2, w1 := b.split(w)
 	g := b.margins(fold(w2, w1)).grad
@@ -116,7 +118,7 @@ func (b Bilinear) Gradient(w []float64) []float64 {
 	return grad
 }
 
-// Hessian is ∇²J(w): UᵀHU + the derivative of U + ρI, where U is the Jacobian of u = W₂ᵀw₁ and H is ∂²/∂u².
+// Hessian returns ∇²J(w): UᵀHU + the derivative of U + ρI, where U is the Jacobian of u = W₂ᵀw₁ and H is ∂²/∂u².
 func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 	w2, w1 := b.split(w)
 	m := b.margins(fold(w2, w1))
@@ -136,7 +138,7 @@ func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 	return h
 }
 
-// jacobian is U = ∂u/∂w [inputs, d].
+// jacobian returns U = ∂u/∂w [inputs, d].
 func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
 	inputs := len(b.Means[0])
 	u := mat.NewDense(inputs, b.Hidden*(inputs+1), nil)
@@ -149,7 +151,7 @@ func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
 	return u
 }
 
-// SmallestEigenvalue is λ_min(∇²J(w)); at w = 0 it is ρ − ½‖Σp_k m_k‖, negative for a strict saddle.
+// SmallestEigenvalue returns λ_min(∇²J(w)). At w = 0 it is ρ − ½‖Σp_k m_k‖, negative for a strict saddle.
 func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(b.Hessian(w), false) {
@@ -158,7 +160,7 @@ func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 	return eig.Values(nil)[0]
 }
 
-// split views w as W₂ and w₁.
+// split returns views of W₂ and w₁ in w.
 func (b Bilinear) split(w []float64) (w2 *mat.Dense, w1 *mat.VecDense) {
 	inputs := len(b.Means[0])
 	if len(w) != b.Hidden*(inputs+1) {
@@ -167,7 +169,7 @@ func (b Bilinear) split(w []float64) (w2 *mat.Dense, w1 *mat.VecDense) {
 	return mat.NewDense(b.Hidden, inputs, w[:b.Hidden*inputs]), mat.NewVecDense(b.Hidden, w[b.Hidden*inputs:])
 }
 
-// fold is u = W₂ᵀw₁.
+// fold returns u = W₂ᵀw₁.
 func fold(w2 *mat.Dense, w1 *mat.VecDense) *mat.VecDense {
 	var u mat.VecDense
 	u.MulVec(w2.T(), w1)

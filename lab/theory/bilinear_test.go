@@ -29,7 +29,7 @@ func point(n int, scale float64) []float64 {
 	return w
 }
 
-// TestBilinearDerivatives compares gradient and Hessian with finite differences.
+// TestBilinearDerivatives compares the gradient and the Hessian with finite differences.
 func TestBilinearDerivatives(t *testing.T) {
 	b := bilinear()
 	b.Variance, b.Weights = 1.7, []float64{0.1, 0.2, 0.05, 0.15, 0.2, 0.2, 0.1}
@@ -52,7 +52,7 @@ func TestBilinearDerivatives(t *testing.T) {
 	}
 }
 
-// TestBilinearRiskAgainstSamples draws h and γ themselves.
+// TestBilinearRiskAgainstSamples compares the risk with the mean loss over random samples.
 func TestBilinearRiskAgainstSamples(t *testing.T) {
 	b := bilinear()
 	w := point(18, 0.5)
@@ -76,7 +76,8 @@ func TestBilinearRiskAgainstSamples(t *testing.T) {
 	}
 }
 
-// TestBilinearSaddle: at 0 the gradient vanishes, J = ln 2, and λ_min = ρ − ½‖Σp_k m_k‖ < 0.
+// TestBilinearSaddle checks that the point 0 is a strict saddle: the gradient is zero, the risk is ln 2, and the
+// smallest eigenvalue ρ − ½‖Σp_k m_k‖ is negative.
 func TestBilinearSaddle(t *testing.T) {
 	b := bilinear()
 	zero := make([]float64, 18)
@@ -94,8 +95,8 @@ func TestBilinearSaddle(t *testing.T) {
 	}
 }
 
-// TestBilinearMinimum: the point found is stationary with no negative curvature, no descent from anywhere ends lower,
-// and a large ridge leaves 0 the minimum.
+// TestBilinearMinimum checks that the returned point is a minimum: the gradient is zero, no eigenvalue is negative, and
+// gradient descent does not end lower. For a large ridge the minimum is at 0.
 func TestBilinearMinimum(t *testing.T) {
 	b := bilinear()
 	best, w := b.Minimum()

@@ -6,9 +6,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Minimum is J* and a point where J has it. Of all (w₁, W₂) with W₂ᵀw₁ = u the least (‖w₁‖² + ‖W₂‖²)/2 is ‖u‖, at
-// w₁ = √‖u‖·e₁ and W₂ = e₁uᵀ/√‖u‖, so that J* = min over u of E ℓ + ρ‖u‖: a convex problem in as many unknowns as there
-// are inputs, which damped Newton steps solve. If ½‖Σp_k m_k‖ ≤ ρ, the minimum is w = 0 and there is no strict saddle.
+// Minimum returns the minimum J* and parameters w that attain it. For a given u = W₂ᵀw₁ the penalty (‖w₁‖² + ‖W₂‖²)/2
+// is at least ‖u‖. Equality holds for w₁ = √‖u‖·e₁ and W₂ = e₁uᵀ/√‖u‖.
+//
+// Therefore J* is the minimum of E ℓ + ρ‖u‖ over u. This convex problem is solved with damped Newton steps. If ½‖Σp_k
+// m_k‖ ≤ ρ, the minimum is at w = 0.
 func (b Bilinear) Minimum() (risk float64, w []float64) {
 	inputs := len(b.Means[0])
 	w = make([]float64, b.Hidden*(inputs+1))
@@ -17,8 +19,8 @@ func (b Bilinear) Minimum() (risk float64, w []float64) {
 	if slope <= b.Ridge {
 		return start.risk, w
 	}
-	// From 0 the risk falls along −∇ with slope ‖∇‖ − ρ: a small step leaves the kink of ‖u‖ for good, as Newton steps
-	// that are taken only downhill never come back to it.
+	// At u = 0 the norm ‖u‖ is not differentiable, so start with a small step along the negative gradient. Newton steps
+	// only decrease the risk and therefore never return to 0.
 	u := mat.NewVecDense(inputs, nil)
 	at, value := start, start.risk
 	for step := 1.0; value >= start.risk; step /= 2 {
@@ -47,7 +49,7 @@ func (b Bilinear) Minimum() (risk float64, w []float64) {
 			atNext, valueNext = b.folded(next)
 		}
 		if !(valueNext <= value) {
-			break // at the minimum, as far as the quadrature's last digits tell
+			break // The minimum is reached up to the accuracy of the quadrature.
 		}
 		u, at, value = next, atNext, valueNext
 	}
@@ -59,7 +61,7 @@ func (b Bilinear) Minimum() (risk float64, w []float64) {
 	return value, w
 }
 
-// folded is E ℓ + ρ‖u‖ with what E ℓ was computed from.
+// folded returns the convex function E ℓ + ρ‖u‖ at u, and the derivatives of E ℓ.
 func (b Bilinear) folded(u *mat.VecDense) (margins, float64) {
 	m := b.margins(u)
 	return m, m.risk + b.Ridge*mat.Norm(u, 2)

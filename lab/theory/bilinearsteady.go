@@ -7,9 +7,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Averaged is federated averaging on a Bilinear risk: L of K agents drawn without replacement, E local steps of size
-// μKp_k/E, each on B fresh samples, perturbed by v of variance σ_v² per coordinate, with probability δ and then scaled
-// by 1/δ (2nd-order (5), (7)–(9)).
+// Averaged is federated averaging on a Bilinear risk. L of K agents are drawn without replacement. Each takes E local
+// steps of size μKp_k/E on B fresh samples. A step happens with probability δ and is scaled by 1/δ. The gradient is
+// perturbed by v of variance σ_v² per coordinate (2nd-order (5), (7)–(9)).
 type Averaged struct {
 	Bilinear
 	Participants int     // L
@@ -20,11 +20,11 @@ type Averaged struct {
 	NoiseVar     float64 // σ_v²
 }
 
-// Noise is the covariance of a round's gradient noise s_i at w (2nd-order (35)):
+// Noise returns the covariance of a round's gradient noise s_i at w (2nd-order (35)):
 //
 //	(K/L)Σ (p_k²/E) R_k + (K/L)·(K−L)/(K−1)·Σ t_k t_kᵀ,  t_k = p_k∇J_k − ∇J/K
 //
-// where R_k = (1/δ)(C_k/B + ∇J_k∇J_kᵀ + σ_v²I) − ∇J_k∇J_kᵀ, C_k the covariance of one sample's gradient.
+// where R_k = (1/δ)(C_k/B + ∇J_k∇J_kᵀ + σ_v²I) − ∇J_k∇J_kᵀ and C_k is the covariance of one sample's gradient.
 func (a Averaged) Noise(w []float64) *mat.SymDense {
 	agents := len(a.Means)
 	noise := mat.NewSymDense(len(w), nil)
@@ -53,9 +53,9 @@ func (a Averaged) Noise(w []float64) *mat.SymDense {
 	return noise
 }
 
-// sample is the mean and the covariance of agent k's gradient for one sample: −σ(−uᵀx)Uᵀx + ρw with x = γh ~ N(m_k,
-// σ²I), where U is the Jacobian of u = W₂ᵀw₁. Across u, x is independent of the margin: one quadrature along it is
-// enough.
+// sample returns the mean and the covariance of agent k's gradient for one sample, −σ(−uᵀx)Uᵀx + ρw. Here x = γh ~
+// N(m_k, σ²I), and U is the Jacobian of u = W₂ᵀw₁. Orthogonal to u, x is independent of the margin, so that one
+// quadrature along u suffices.
 func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *mat.SymDense) {
 	w2, w1 := a.split(w)
 	u := fold(w2, w1)
@@ -88,9 +88,9 @@ func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *ma
 	return mean, covariance
 }
 
-// Steady is lim E J(w_i) − J* and lim E‖∇J(w_i)‖² to first order in μ. Around a minimum with Hessian H the covariance P
-// of w_i solves HP + PH = μR, R the noise there, so that E‖H(w − w⁰)‖² = (μ/2) tr(HR), and ½ tr(HP) = (μ/4) tr(R) but
-// for the directions of R along a valley of minima, where H is zero and nothing is lost.
+// Steady returns lim E J(w_i) − J* and lim E‖∇J(w_i)‖² to first order in μ. Around a minimum with Hessian H and noise
+// R, the covariance P of w_i solves HP + PH = μR. Therefore E‖H(w − w⁰)‖² = (μ/2) tr(HR) and ½ tr(HP) = (μ/4) tr(R).
+// The trace of R excludes directions along a valley of minima, where H is zero.
 func (a Averaged) Steady() (excess, gradient float64) {
 	_, star := a.Minimum()
 	h, r := a.Hessian(star), a.Noise(star)
@@ -109,8 +109,8 @@ func (a Averaged) Steady() (excess, gradient float64) {
 	return excess, a.StepSize / 2 * mat.Trace(product(h, r))
 }
 
-// Descent is the first round at which J ≤ level on the way of exact gradients from w, or −1 if that takes more than
-// most rounds: what is left of the recursion as its noise vanishes. E steps of μ/E a round are w − μ(∇J(w) + ∇J(w′))/2
+// Descent returns the first round with J ≤ level when exact gradients are followed from w, or −1 if this takes more
+// than most rounds. This is the limit of vanishing noise. E steps of size μ/E in a round give w − μ(∇J(w) + ∇J(w′))/2
 // with w′ = w − μ(1 − 1/E)∇J(w), up to O(μ³).
 func (a Averaged) Descent(w []float64, level float64, most int) int {
 	at, ahead := append([]float64(nil), w...), make([]float64, len(w))
@@ -129,10 +129,10 @@ func (a Averaged) Descent(w []float64, level float64, most int) int {
 	return -1
 }
 
-// Escape is the first round at which J ≤ level from the strict saddle w = 0, or −1. There the gradients of all samples
-// are zero and only v moves the model: along the unstable directions, of eigenvalue −λ and as many as hidden units, w_i
-// is a sum of noise that grows by 1 + μλ a round, of squared size Hidden·μ²σ_s²/((1+μλ)² − 1)·(1+μλ)²ⁱ in the mean; the
-// mean of its logarithm is that of a χ² variable. From that size at i = 0 exact gradients take over.
+// Escape returns the first round with J ≤ level from the strict saddle w = 0, or −1. At the saddle the gradients of all
+// samples are zero and only v moves the model. There are Hidden unstable directions of eigenvalue −λ. Along them w_i is
+// a sum of noise that grows by 1 + μλ per round, with mean squared size Hidden·μ²σ_s²/((1+μλ)² − 1)·(1+μλ)²ⁱ. The mean
+// of its logarithm is that of a χ² variable. Descent continues with exact gradients from that size at i = 0.
 func (a Averaged) Escape(level float64, most int) int {
 	zero := make([]float64, a.Hidden*(len(a.Means[0])+1))
 	var eig mat.EigenSym

@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// unlike is two agents that differ in everything, and a point that is not special.
+// unlike returns a problem with two agents that differ in all parameters, and a point at which to test.
 func unlike() (Averaged, []float64) {
 	return Averaged{
 		Bilinear: Bilinear{Hidden: 2, Means: [][]float64{{1, 0.5}, {-0.3, 0.8}}, Variance: 0.7, Ridge: 0.2,
@@ -17,8 +17,8 @@ func unlike() (Averaged, []float64) {
 	}, []float64{0.4, -0.2, 0.1, 0.6, 0.5, -0.3}
 }
 
-// TestAveragedNoise draws gradients from their definition, (7)–(9) and (20) for E = 1, and compares their covariance
-// with (35).
+// TestAveragedNoise compares the covariance from eq. (35) of the 2nd-order paper with the covariance of random
+// gradients (eqs. (7)–(9) and (20), E = 1).
 func TestAveragedNoise(t *testing.T) {
 	a, w := unlike()
 	rng := rand.New(rand.NewPCG(5, 0))
@@ -44,7 +44,8 @@ func TestAveragedNoise(t *testing.T) {
 					g[5] += slope * w[2+j] * x[j]
 				}
 			}
-			for j := range g { // K p_k, as one of K takes part with the weight K p_k/L
+			// Multiply by K·p_k, the weight of one participant out of K agents.
+			for j := range g {
 				g[j] = 2 * a.Weights[k] * (g[j] + a.Ridge*w[j] +
 					math.Sqrt(a.NoiseVar)*rng.NormFloat64()) / a.ResponseProb
 			}
@@ -68,7 +69,8 @@ func TestAveragedNoise(t *testing.T) {
 	}
 }
 
-// TestAveragedAtTheSaddle wants only v to be left of the noise, and no way out without it.
+// TestAveragedAtTheSaddle checks that the added gradient noise is the only noise at the saddle. Without it, the model
+// never leaves the saddle.
 func TestAveragedAtTheSaddle(t *testing.T) {
 	a, w := unlike()
 	clear(w)
@@ -95,7 +97,7 @@ func TestAveragedAtTheSaddle(t *testing.T) {
 	}
 }
 
-// TestAveragedDescent compares its steps with those of E exact gradients a round.
+// TestAveragedDescent compares the number of rounds from Descent with a simulation of E exact gradient steps per round.
 func TestAveragedDescent(t *testing.T) {
 	a, w := unlike()
 	for j := range w {
@@ -117,7 +119,8 @@ func TestAveragedDescent(t *testing.T) {
 	}
 }
 
-// TestAveragedSteady holds the two limits against each other where H is σI on what counts: excess = gradient/(2σ) then.
+// TestAveragedSteady checks the ratio of the two results if all relevant eigenvalues of the Hessian equal σ: excess =
+// gradient/(2σ).
 func TestAveragedSteady(t *testing.T) {
 	a, _ := unlike()
 	a.Hidden, a.Means, a.Weights = 1, [][]float64{{0.9}}, nil

@@ -1,11 +1,12 @@
-// Package theory holds what the documents predict: closed forms and exact recursions, for arbitrary parameters, that
-// the experiments print beside what they measure.
+// Package theory computes theoretical predictions for federated algorithms, as closed forms or exact recursions for any
+// parameters. Experiments compare their measurements with these predictions. docs/EXPERIMENTS.md lists the sources:
+// papers, lectures and notes.
 //
-// Where a document gives only an upper bound (lecture (40); notes Thm 2.1), the published bound is used, with misprints
-// corrected.
-// Of lecture (75) and ch5 (5.57) only the order μσ²/ν is here, without their factor 4 and O(μ²). Where the quantity
-// itself can be computed, it is: [LMS] follows the mean and the second moment of least-mean-square federated averaging
-// exactly, for any step size.
+// If a source gives only an upper bound (lecture eq. (40); notes Theorem 2.1), the package computes the published bound
+// with misprints corrected. For lecture eq. (75) and chapter 5 eq. (5.57), it computes only the leading order μσ²/ν,
+// without the factor 4 and terms of order μ².
 //
-// It is written from the equations and shares no code with what it predicts: it imports nothing of ours.
+// Where an exact value can be computed, the package does so: [LMS] computes the mean and the second moment of federated
+// averaging for least-mean-square problems at any step size. The package implements the equations independently and
+// does not import the code that it is compared with.
 package theory

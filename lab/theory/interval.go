@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Interval95 is the mean of independent values and the half width of its 95 % interval by Student's t; +Inf for one
-// value, and NaN, NaN for none.
+// Interval95 returns the mean of independent values and the half-width of its 95 % confidence interval (Student's t
+// distribution). The half-width is +Inf for a single value. Both results are NaN if values is empty.
 func Interval95(values []float64) (mean, half float64) {
 	switch len(values) {
 	case 0:

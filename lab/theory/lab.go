@@ -2,29 +2,31 @@ package theory
 
 import "math"
 
-// Lab is lecture Lab #1 (82)–(87): γ = hᵀw_k⁰ + v with isotropic regressors h ~ N(0, σ_h² I_M), v ~ N(0, σ_v²),
-// w_k⁰ ~ N(𝟙, σ_w² I_M), all agents alike but for their optimum. Expectations are over the draw of the problem too, and
-// w⁰ is the mean of the w_k⁰ drawn, not 𝟙.
+// Lab is the linear regression problem of lecture Lab #1, eqs. (82)–(87). Agent k has targets γ = hᵀw_k⁰ + v with
+// features h ~ N(0, σ_h² I), noise v ~ N(0, σ_v²) and its own optimum w_k⁰ ~ N(𝟙, σ_w² I). Expectations also average
+// over the random optima. The common optimum w⁰ is the mean of all w_k⁰.
 type Lab struct {
-	Inputs       int     // M
-	RegressorVar float64 // σ_h²
-	NoiseVar     float64 // σ_v²
-	Spread       float64 // σ_w²
-	StepSize     float64 // μ
-	Agents       int     // K
-	Participants int     // L, drawn without replacement
-	LocalSteps   int     // E, each of size μ/E
-	BatchSize    int     // B; 0 = the exact gradient
+	Inputs       int     // number M of features
+	RegressorVar float64 // variance σ_h² of each feature
+	NoiseVar     float64 // variance σ_v² of the target noise
+	Spread       float64 // variance σ_w² of the agents' optima
+	StepSize     float64 // step size μ
+	Agents       int     // number K of agents
+	Participants int     // number L of participants per round, drawn without replacement
+	LocalSteps   int     // number E of local steps, each of size μ/E
+	BatchSize    int     // number B of samples per mini-batch; 0 means the exact gradient
 }
 
-// between is the expectation of ‖w_k⁰ − w⁰‖², averaged over the agents: Mσ_w²(K−1)/K.
+// between returns the expected squared distance ‖w_k⁰ − w⁰‖² of an agent's optimum from the common optimum, averaged
+// over all agents: Mσ_w²(K−1)/K.
 func (l Lab) between() float64 {
 	return float64(l.Inputs) * l.Spread * float64(l.Agents-1) / float64(l.Agents)
 }
 
 func (l Lab) inverseBatch() float64 { return LMSAgent{BatchSize: l.BatchSize}.inverseBatch() }
 
-// withoutReplacementFactor is (K−L)/(K−1), 0 for K = 1: the factor of drawing without replacement.
+// withoutReplacementFactor returns the factor (K−L)/(K−1) by which drawing L of K agents without replacement reduces
+// the variance. It returns 0 for K = 1.
 func withoutReplacementFactor(k, l int) float64 {
 	if k == 1 {
 		return 0
@@ -32,9 +34,11 @@ func withoutReplacementFactor(k, l int) float64 {
 	return float64(k-l) / float64(k-1)
 }
 
-// round is the recursion E‖x_i‖² = gain·E‖x_{i−1}‖² + noise, x = w⁰ − w: for alike isotropic agents the trace of the
-// second moment is closed in itself. One local step of size m = μ/E on B samples has E‖e‖² → ρ E‖e‖² + m²σ_v²σ_h²M/B
-// with ρ = 1 − 2mσ_h² + m²σ_h⁴(1 + (1+M)/B), for the error e about the agent's own optimum, and E e → (1 − mσ_h²) E e.
+// round returns the coefficients of the recursion E‖x_i‖² = gain·E‖x_{i−1}‖² + noise for the error x_i = w⁰ − w_i after
+// round i.
+//
+// A local step of size m = μ/E on B samples changes the error e relative to the agent's own optimum: E‖e‖² becomes
+// ρE‖e‖² + m²σ_v²σ_h²M/B with ρ = 1 − 2mσ_h² + m²σ_h⁴(1 + (1+M)/B), and E e becomes (1 − mσ_h²)E e.
 func (l Lab) round() (gain, noise float64) {
 	m, r, dim := l.StepSize/float64(l.LocalSteps), l.RegressorVar, float64(l.Inputs)
 	batch, part := l.inverseBatch(), float64(l.Participants)
@@ -53,8 +57,8 @@ func (l Lab) round() (gain, noise float64) {
 	return gain, noise
 }
 
-// MSD is lim E‖w⁰ − w_i‖², exact in μ; +Inf above the stability limit. For K = L = E = B = 1 it is the textbook's
-// μσ_v²M/(2 − μσ_h²(M+2)).
+// MSD returns the steady-state mean-square deviation lim E‖w⁰ − w_i‖² for any step size μ. It returns +Inf above the
+// stability limit. For K = L = E = B = 1 this is the known result μσ_v²M/(2 − μσ_h²(M+2)).
 func (l Lab) MSD() float64 {
 	gain, noise := l.round()
 	if gain >= 1 {
@@ -63,13 +67,14 @@ func (l Lab) MSD() float64 {
 	return noise / (1 - gain)
 }
 
-// Gain is the factor by which a round shrinks what is left of the start in E‖w⁰ − w_i‖².
+// Gain returns the factor by which one round multiplies the influence of the initial model on the error E‖w⁰ − w_i‖².
 func (l Lab) Gain() float64 {
 	gain, _ := l.round()
 	return gain
 }
 
-// Curve is E‖w⁰ − w_i‖² for i = 0 … rounds from a start with that distance, E‖w⁰ − w_0‖² (M(1 + σ_w²/K) for w_0 = 0).
+// Curve returns the expected squared error E‖w⁰ − w_i‖² after i = 0 … rounds rounds. start is the squared error of the
+// initial model: M(1 + σ_w²/K) for w_0 = 0.
 func (l Lab) Curve(start float64, rounds int) []float64 {
 	gain, noise := l.round()
 	curve := []float64{start}
@@ -79,11 +84,11 @@ func (l Lab) Curve(start float64, rounds int) []float64 {
 	return curve
 }
 
-// FirstOrder is MSD to first order in μ:
+// FirstOrder returns the mean-square deviation [Lab.MSD] to first order in the step size μ:
 //
 //	(μ/2σ_h²)·[ (1/LEB)(σ_h²Mσ_v² + (1+M)σ_h⁴ s) + (1/L)(K−L)/(K−1)·σ_h⁴ s ],  s = mean of ‖w_k⁰ − w⁰‖²
 //
-// For homogeneous agents it is μMσ_v²/(2LEB): linear gain in L, E and B.
+// If all agents have the same optimum, this is μMσ_v²/(2LEB), inversely proportional to L, E and B.
 func (l Lab) FirstOrder() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	within := (r*dim*l.NoiseVar + (1+dim)*r*r*s) * l.inverseBatch() / (part * float64(l.LocalSteps))
@@ -91,9 +96,9 @@ func (l Lab) FirstOrder() float64 {
 	return l.StepSize / (2 * r) * (within + sampling)
 }
 
-// GradientNoise is σ_fed² of lecture (77), ch5 (5.40): the part of the bound on the gradient noise that does not vanish
-// at w⁰, with the constants of this problem: β² = σ_h⁴(1+M)/B, σ² = σ_h²Mσ_v²/B, δ = σ_h². For L = K, E = 1 it is
-// σ_cent² of (30), for K = L = 1 plain σ_1².
+// GradientNoise returns the constant σ_fed² of lecture eq. (77) and chapter 5 eq. (5.40): the part of the gradient
+// noise bound that remains at the optimum w⁰. For this problem the other constants are β² = σ_h⁴(1+M)/B, σ² =
+// σ_h²Mσ_v²/B and δ = σ_h². For L = K and E = 1 it equals σ_cent² of eq. (30).
 func (l Lab) GradientNoise() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	beta2, sigma2 := r*r*(1+dim)*l.inverseBatch(), r*dim*l.NoiseVar*l.inverseBatch()
@@ -101,7 +106,7 @@ func (l Lab) GradientNoise() float64 {
 		l.Participants)*4*r*r*s/part
 }
 
-// Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1. It has the order of
-// (76); the bound (75) and ch5 (5.57) is 4μσ_fed²/ν + O(μ²). Where agents are homogeneous it is about twice the true
-// error.
+// Bound returns the published bound μσ_fed²/ν with ν = σ_h² for the mean-square deviation with E = 1 (lecture eqs.
+// (40), (42) and (52)–(53)). The bound in lecture eq. (75) and chapter 5 eq. (5.57) is four times as large. For agents
+// with equal optima, Bound is about twice the true error.
 func (l Lab) Bound() float64 { return l.StepSize * l.GradientNoise() / l.RegressorVar }

@@ -23,7 +23,8 @@ func labs() []Lab {
 	return all
 }
 
-// lms is an instance with Σb_k b_kᵀ = (K−1)σ_w² I exactly, what the lab has in expectation: K = 2M optima 𝟙 ± c·e_j.
+// lms returns an equivalent LMS problem with K = 2M agents and optima 𝟙 ± c·e_j. For these optima Σ b_k b_kᵀ equals its
+// expectation (K−1)σ_w² I in the lab problem.
 func (l Lab) lms() LMS {
 	m := LMS{StepSize: l.StepSize, Participants: l.Participants}
 	c := math.Sqrt(l.Spread * float64(l.Agents-1) / 2)
@@ -42,7 +43,7 @@ func (l Lab) lms() LMS {
 	return m
 }
 
-// TestLabAgainstLMS compares the scalar recursion with the general one.
+// TestLabAgainstLMS compares the results of the scalar recursion with the general matrix recursion of LMS.
 func TestLabAgainstLMS(t *testing.T) {
 	for _, l := range labs() {
 		m := l.lms()
@@ -67,8 +68,9 @@ func TestLabAgainstLMS(t *testing.T) {
 	}
 }
 
-// TestLabSpecialCases: the textbook's white LMS; linear gain to first order in K, E and B; one of many alike agents is
-// no better than one (lecture (53)); the bound (40), (42), (52) is above the truth, by 2 where agents are homogeneous.
+// TestLabSpecialCases checks known special cases: white LMS with one agent, and errors inversely proportional to K, E
+// and B. Many identical agents must equal one agent with a larger batch (lecture eq. (53)). The published bound must
+// exceed the error.
 func TestLabSpecialCases(t *testing.T) {
 	one := Lab{Inputs: 10, RegressorVar: 1, NoiseVar: 0.1, StepSize: 0.01, Agents: 1, Participants: 1, LocalSteps: 1,
 		BatchSize: 1}
@@ -93,7 +95,7 @@ func TestLabSpecialCases(t *testing.T) {
 	}
 }
 
-// TestGradientNoise is (30) and (51) from (77).
+// TestGradientNoise checks that eq. (77) of the lecture gives eqs. (30) and (51) in the special cases.
 func TestGradientNoise(t *testing.T) {
 	l := Lab{Inputs: 3, RegressorVar: 2, NoiseVar: 0.5, Spread: 0.1, StepSize: 0.01, Agents: 10, Participants: 10,
 		LocalSteps: 1, BatchSize: 1}

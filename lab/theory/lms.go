@@ -7,28 +7,28 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LMS is federated averaging on expected squared risks J_k(w) = ½E(γ − hᵀw)² with γ = hᵀw_k⁰ + v, h ~ N(0, R_k) and
-// v ~ N(0, σ_v,k²), every local step on a fresh mini-batch (ch5 (5.66)–(5.68), problem 5.3).
+// LMS is federated averaging on expected squared risks J_k(w) = ½E(γ − hᵀw)² with γ = hᵀw_k⁰ + v, h ~ N(0, R_k) and v ~
+// N(0, σ_v,k²). Every local step uses a fresh mini-batch (ch5 (5.66)–(5.68), problem 5.3).
 type LMS struct {
 	StepSize     float64 // μ
 	Participants int     // L of the K agents
-	Replacement  bool    // L draws with replacement, an agent drawn twice counting twice; else without (ch5 (5.8))
-	Unnormalized bool    // μ_k lacks the 1/E_k of ch5 (5.26): problem 5.1
-	WeightedMean bool    // K·p_k stands in the server's average, not in μ_k (`weighting: mean`)
+	Replacement  bool    // whether to draw with replacement and count repeated draws, unlike ch5 (5.8)
+	Unnormalized bool    // whether μ_k lacks the 1/E_k of ch5 (5.26): problem 5.1
+	WeightedMean bool    // whether K·p_k is in the server's average, not in μ_k (`weighting: mean`)
 	Agents       []LMSAgent
 }
 
-// LMSAgent is what LMS knows of agent k.
+// LMSAgent holds the parameters of agent k.
 type LMSAgent struct {
-	Covariance mat.Symmetric // R_k, positive definite, the same size at all agents
+	Covariance mat.Symmetric // R_k, positive definite, of the same size for all agents
 	Optimum    []float64     // w_k⁰
 	NoiseVar   float64       // σ_v,k²
 	LocalSteps int           // E_k
-	BatchSize  int           // B_k; 0 = the exact gradient
-	Weight     float64       // K·p_k; 0 stands for 1, equal agents
+	BatchSize  int           // B_k; 0 means the exact gradient
+	Weight     float64       // K·p_k; 0 means 1, equal agents
 }
 
-// Validate reports every field out of its bounds.
+// Validate returns an error that joins all fields out of range.
 func (m LMS) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -55,7 +55,7 @@ func (m LMS) Validate() error {
 	return errors.Join(errs...)
 }
 
-// weight is K·p_k.
+// weight returns K·p_k.
 func (a LMSAgent) weight() float64 {
 	if a.Weight == 0 {
 		return 1
@@ -63,7 +63,7 @@ func (a LMSAgent) weight() float64 {
 	return a.Weight
 }
 
-// inverseBatch is 1/B_k, 0 for the exact gradient.
+// inverseBatch returns 1/B_k, or 0 for the exact gradient.
 func (a LMSAgent) inverseBatch() float64 {
 	if a.BatchSize == 0 {
 		return 0
@@ -71,7 +71,8 @@ func (a LMSAgent) inverseBatch() float64 {
 	return 1 / float64(a.BatchSize)
 }
 
-// localStep is μ_k = μ·K·p_k/E_k (2nd-order (5)), as far as the settings put these factors into it.
+// localStep returns μ_k = μ·K·p_k/E_k (2nd-order (5)), with only those factors that the settings include in the step
+// size.
 func (m LMS) localStep(a LMSAgent) float64 {
 	mu := m.StepSize
 	if !m.WeightedMean {
@@ -83,7 +84,7 @@ func (m LMS) localStep(a LMSAgent) float64 {
 	return mu
 }
 
-// gain is the factor of Δ_k in the server's average beside 1/L.
+// gain returns the factor of Δ_k in the server's average, apart from 1/L.
 func (m LMS) gain(a LMSAgent) float64 {
 	if m.WeightedMean {
 		return a.weight()
@@ -91,22 +92,22 @@ func (m LMS) gain(a LMSAgent) float64 {
 	return 1
 }
 
-// pull is θ_k, how strongly agent k pulls in one round to first order in μ: a round moves by −μ(1/L)Σθ_k∇J_k.
-// It is K·p_k with step sizes normalised by (5.26) and K·p_k·E_k without.
+// pull returns θ_k, the influence of agent k in a round to first order in μ: a round moves by −μ(1/L)Σθ_k∇J_k. It is
+// K·p_k with step sizes normalised by (5.26), and K·p_k·E_k without.
 func (m LMS) pull(a LMSAgent) float64 {
 	return m.gain(a) * m.localStep(a) * float64(a.LocalSteps) / m.StepSize
 }
 
-// Optimum is w⁰ = argmin Σ p_k J_k (2nd-order (2)): the root of Σ p_k R_k (w − w_k⁰).
+// Optimum returns w⁰ = argmin Σ p_k J_k (2nd-order (2)): the root of Σ p_k R_k (w − w_k⁰).
 func (m LMS) Optimum() []float64 {
 	return m.minimizer(func(a LMSAgent) float64 { return a.weight() })
 }
 
-// SmallStepLimit is where the mean of w_i ends as μ → 0: argmin Σ θ_k J_k. With ch5 (5.26) it is w⁰, and without it the
-// minimiser of Σ p_k E_k J_k, the answer to ch5 problem 5.1 by (5.25).
+// SmallStepLimit returns the limit of the mean of w_i as μ → 0: argmin Σ θ_k J_k. With ch5 (5.26) it is w⁰. Without
+// (5.26) it is the minimiser of Σ p_k E_k J_k, the answer to ch5 problem 5.1 by (5.25).
 func (m LMS) SmallStepLimit() []float64 { return m.minimizer(m.pull) }
 
-// minimizer is argmin Σ weight_k J_k.
+// minimizer returns argmin Σ weight_k J_k.
 func (m LMS) minimizer(weight func(LMSAgent) float64) []float64 {
 	d := len(m.Agents[0].Optimum)
 	h, rhs := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)

@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestSteadyStateAgainstSimulation runs the algorithm itself, for each place where the weights and the step sizes can
-// be.
+// TestSteadyStateAgainstSimulation compares the computed steady state with a simulation, for all settings of weights
+// and step sizes.
 func TestSteadyStateAgainstSimulation(t *testing.T) {
 	variants := map[string]func(*LMS){
 		"normalised":   func(*LMS) {},
@@ -47,11 +47,12 @@ func TestSteadyStateAgainstSimulation(t *testing.T) {
 
 func weigh(m *LMS) {
 	for k := range m.Agents {
-		m.Agents[k].Weight = 0.5 + float64(k)/5 // adds up to K
+		m.Agents[k].Weight = 0.5 + float64(k)/5 // The weights sum to K.
 	}
 }
 
-// TestReplacement checks the sampling with replacement on two agents by enumeration: pairs 00, 01, 10, 11.
+// TestReplacement checks sampling with replacement for two agents by enumerating all draws (0,0), (0,1), (1,0) and
+// (1,1).
 func TestReplacement(t *testing.T) {
 	m := mixed()
 	m.Agents, m.Participants, m.Replacement = m.Agents[:2], 2, true
@@ -63,7 +64,8 @@ func TestReplacement(t *testing.T) {
 	got := m.round().advance(start)
 	want := both.round().advance(start)
 	want.second.Scale(0.5, want.second)
-	// 00 and 11 are a round with one agent, but about the optimum of both: start from the origin that round() takes.
+	// The draws (0,0) and (1,1) are rounds with a single agent. Errors must be relative to the common optimum of both
+	// agents.
 	single.Replacement, single.Participants = false, 1
 	one := single.round().advance(start)
 	want.second.Add(want.second, scaled(0.5, one.second))
@@ -75,7 +77,7 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// TestFirstOrderIsTheLimit halves the step size: the relative distance from the exact value must halve too.
+// TestFirstOrderIsTheLimit checks that the relative error of the first-order formula halves if the step size is halved.
 func TestFirstOrderIsTheLimit(t *testing.T) {
 	for name, change := range map[string]func(*LMS){
 		"normalised":  func(*LMS) {},
@@ -111,13 +113,14 @@ func TestFirstOrderIsTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsWithoutNormalisation is ch5 problem 5.1: the finite-μ limit tends to argmin Σ E_k J_k, linearly in μ, and
-// the first-order mean-square deviation about w⁰ begins with the squared bias.
+// TestLimitsWithoutNormalisation checks problem 5.1 of chapter 5: for small step sizes the mean model tends to the
+// minimiser of Σ E_k J_k. The deviation from the optimum w⁰ is then dominated by the squared bias.
 func TestLimitsWithoutNormalisation(t *testing.T) {
 	m := mixed()
 	m.Unnormalized = true
 	limit := m.SmallStepLimit()
-	h, g := mat.NewDense(3, 3, nil), mat.NewDense(3, 1, nil) // the gradient of Σ E_k J_k there is 0
+	// At this minimiser the gradient of Σ E_k J_k is zero.
+	h, g := mat.NewDense(3, 3, nil), mat.NewDense(3, 1, nil)
 	for _, a := range m.Agents {
 		e := scaled(float64(a.LocalSteps), a.Covariance)
 		h.Add(h, e)
@@ -160,7 +163,8 @@ func TestLimitsWithoutNormalisation(t *testing.T) {
 	near(t, "exact without 1/E_k", st.MSD, bias, 1e-3)
 }
 
-// TestCurveReachesSteadyState compares iteration with the linear solve, and the start with the distance.
+// TestCurveReachesSteadyState checks that the learning curve starts at the distance of the initial model and converges
+// to the steady state.
 func TestCurveReachesSteadyState(t *testing.T) {
 	m := mixed()
 	curve, err := m.Curve([]float64{5, -3, 2}, 2000)
@@ -176,7 +180,7 @@ func TestCurveReachesSteadyState(t *testing.T) {
 	near(t, "first of the curve", curve[0], math.Pow(norm([]float64{5 - o[0], -3 - o[1], 2 - o[2]}), 2), 1e-12)
 }
 
-// TestStabilityLimit uses the known limit of white LMS, μ < 2/(σ_h²(M+2)).
+// TestStabilityLimit checks the known stability limit of white LMS: μ < 2/(σ_h²(M+2)).
 func TestStabilityLimit(t *testing.T) {
 	white := LMS{Participants: 1,
 		Agents: []LMSAgent{{Covariance: scaled2(4, 0.5), Optimum: []float64{1, 1, 1, 1}, NoiseVar: 1, LocalSteps: 1,

@@ -4,27 +4,27 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// moments is the mean a and the second moment P = E x xᵀ of the error x = w_i − w⁰.
+// moments holds the mean E x and the second moment E xxᵀ of the error x = w_i − w⁰.
 type moments struct{ mean, second *mat.Dense }
 
 func newMoments(d int) moments { return moments{mat.NewDense(d, 1, nil), mat.NewDense(d, d, nil)} }
 
-// class is the agents that differ in their optimum only. A round is affine in Σb and Σbbᵀ, b_k = w⁰ − w_k⁰, so that it
-// costs the same whatever their number.
+// class is a set of agents that differ only in their optimum w_k⁰. The result of a round depends only on the sums of
+// b_k = w⁰ − w_k⁰ and b_k b_kᵀ over the class, so the cost does not grow with the number of agents.
 type class struct {
 	agent LMSAgent
 	n     float64
-	b, bb *mat.Dense // Σ b_k [d,1], Σ b_k b_kᵀ [d,d]
+	b, bb *mat.Dense // sums of b_k [d, 1] and of b_k b_kᵀ [d, d] over the class
 
 	step, gain float64
-	contract   *mat.Dense // A = (I − μ_k R)^E_k
+	contract   *mat.Dense // matrix A = (I − μ_k R)^E_k, the effect of all local steps
 }
 
-// lmsRound maps the moments before a round to those after it.
+// lmsRound computes the moments of the error after a round from the moments before the round.
 type lmsRound struct {
 	classes  []*class
-	agents   float64 // K
-	own, two float64 // the factors of Σ_k E z_k z_kᵀ and Σ_{k≠l} E z_k z_lᵀ in E x xᵀ
+	agents   float64 // number K of agents
+	own, two float64 // factors of Σ_k E z_k z_kᵀ (own) and Σ_{k≠l} E z_k z_lᵀ (two) in the second moment E xxᵀ
 }
 
 func (m LMS) round() *lmsRound {
@@ -67,24 +67,25 @@ func (r *lmsRound) classOf(a LMSAgent, m LMS) *class {
 	return c
 }
 
-// advance returns the moments after one round of ch5 (5.9)–(5.11).
-//
-// Given x, agent k's z_k = x + g_k(ψ_k − w_{i−1}) (g_k = 1, or K·p_k for a weighted mean) is independent of the others'
-// and has the mean z̄_k = G_k x + c_k. The sampling takes (1/L)Σ z_k, so that
+// advance returns the moments after one round (chapter 5, eqs. (5.9)–(5.11)).
+// For a given error x, the result z_k = x + g_k(ψ_k − w_{i−1}) of agent k has the mean z̄_k = G_k x + c_k. The factor
+// g_k is 1, or K·p_k for a weighted mean, and ψ_k is the local model after all local steps. Results of different agents
+// are independent. The server averages the results of the L participants, so that
 //
 //	E x′x′ᵀ = own·Σ_k E z_k z_kᵀ + two·Σ_{k≠l} E z̄_k z̄_lᵀ
 //
-// which is ch5 Lemma 5.1 in matrix form, and without bounds.
+// This is the matrix form of Lemma 5.1 in chapter 5, as an equality.
 func (r *lmsRound) advance(s moments) moments {
 	d, _ := s.second.Dims()
 	next, spread := newMoments(d), newMoments(d)
-	slope, shift := mat.NewDense(d, d, nil), mat.NewDense(d, 1, nil) // Σ G_k, Σ c_k
+	// slope is Σ G_k and shift is Σ c_k over all agents.
+	slope, shift := mat.NewDense(d, d, nil), mat.NewDense(d, 1, nil)
 	for _, c := range r.classes {
 		g, gb := c.affine(d)
 		slope.Add(slope, scaled(c.n, g))
 		shift.Add(shift, gb)
 		next.second.Add(next.second, scaled(r.own, c.squares(s)))
-		// Σ z̄_k z̄_kᵀ over the class, which the sum over all pairs contains and k ≠ l does not.
+		// bars is Σ z̄_k z̄_kᵀ over the class. Subtract it from the sum over all pairs to get the sum over k ≠ l.
 		bars := outerMeans(s, g, gb, c.n)
 		bars.Add(bars, c.shifts(d))
 		spread.second.Add(spread.second, bars)
@@ -98,7 +99,7 @@ func (r *lmsRound) advance(s moments) moments {
 	return next
 }
 
-// affine is G of z̄_k = G x + c_k and Σ c_k over the class.
+// affine returns the matrix G of z̄_k = G x + c_k, and the sum of c_k over the class.
 func (c *class) affine(d int) (g, shift *mat.Dense) {
 	move := c.move(d)
 	g = identity(d)
@@ -106,13 +107,13 @@ func (c *class) affine(d int) (g, shift *mat.Dense) {
 	return g, product(move, c.b)
 }
 
-// shifts is Σ c_k c_kᵀ over the class.
+// shifts returns the sum of c_k c_kᵀ over the class.
 func (c *class) shifts(d int) *mat.Dense {
 	move := c.move(d)
 	return product(product(move, c.bb), move.T())
 }
 
-// move is g_k(A − I): z̄_k = x + g_k(A − I)(x + b_k).
+// move returns the matrix g_k(A − I), by which the mean result of agent k is z̄_k = x + g_k(A − I)(x + b_k).
 func (c *class) move(d int) *mat.Dense {
 	move := mat.DenseCopyOf(c.contract)
 	move.Sub(move, identity(d))
@@ -120,24 +121,24 @@ func (c *class) move(d int) *mat.Dense {
 	return move
 }
 
-// squares is Σ E z_k z_kᵀ over the class. With y_k = ψ_k − w⁰ = e_k − b_k, e_k the agent's error about its own optimum
-// after E_k steps, z_k = (1−g)x + g·y_k.
+// squares returns the sum of the second moments E z_k z_kᵀ over the class. It uses z_k = (1−g)x + g·y_k with y_k = ψ_k
+// − w⁰ = e_k − b_k, where e_k is the error relative to the agent's own optimum after E_k local steps.
 func (c *class) squares(s moments) *mat.Dense {
-	start := product(s.mean, c.b.T()) // Σ E x b_kᵀ
+	start := product(s.mean, c.b.T()) // sum of E x b_kᵀ over the class
 	x := scaled(c.n, s.second)
 	e := mat.DenseCopyOf(x)
 	e.Add(e, start)
 	e.Add(e, start.T())
 	e.Add(e, c.bb)
 	c.descend(e)
-	cross := product(c.contract, sum(start, c.bb)) // Σ E e_k b_kᵀ
+	cross := product(c.contract, sum(start, c.bb)) // sum of E e_k b_kᵀ over the class
 	y := sum(e, c.bb)
 	y.Sub(y, cross)
 	y.Sub(y, cross.T())
 	if c.gain == 1 {
 		return y
 	}
-	yx := product(c.contract, sum(x, start.T())) // Σ E y_k xᵀ
+	yx := product(c.contract, sum(x, start.T())) // sum of E y_k xᵀ over the class
 	yx.Sub(yx, start.T())
 	z := scaled((1-c.gain)*(1-c.gain), x)
 	z.Add(z, scaled(c.gain*(1-c.gain), sum(yx, yx.T())))
@@ -145,10 +146,11 @@ func (c *class) squares(s moments) *mat.Dense {
 	return z
 }
 
-// descend takes Σ E e eᵀ through the E_k local steps, in place. With h Gaussian, E[hhᵀ S hhᵀ] = 2RSR + R tr(RS), so a
-// step on B samples maps
+// descend replaces the sum S of E e eᵀ over the class by its value after E_k local steps. One step on B samples gives
 //
 //	S → (I − μ_k R) S (I − μ_k R) + (μ_k²/B)(RSR + R tr(RS) + σ_v² R)
+//
+// because E[hhᵀ S hhᵀ] = 2RSR + R tr(RS) for Gaussian features h.
 func (c *class) descend(s *mat.Dense) {
 	r := c.agent.Covariance
 	d := r.SymmetricDim()
@@ -164,7 +166,8 @@ func (c *class) descend(s *mat.Dense) {
 	}
 }
 
-// outerMeans is n·G P Gᵀ + G a cᵀ + c aᵀ Gᵀ: E z̄ z̄ᵀ summed over n agents, all but the square of the shifts.
+// outerMeans returns the sum of E z̄ z̄ᵀ over n agents without the terms c_k c_kᵀ: n·G P Gᵀ + G a cᵀ + c aᵀ Gᵀ. Here a
+// and P are the moments s, and c is the sum of the shifts c_k.
 func outerMeans(s moments, g, c mat.Matrix, n float64) *mat.Dense {
 	out := scaled(n, product(product(g, s.second), g.T()))
 	mixed := product(product(g, s.mean), c.T())

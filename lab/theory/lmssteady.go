@@ -8,22 +8,22 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ErrUnstable says that the step size is too large: the mean-square error grows without bound.
+// ErrUnstable is returned if the step size is too large, so that the mean-square error grows without bound.
 var ErrUnstable = errors.New("the step size is above the mean-square stability limit")
 
-// Steady is where least-mean-square federated averaging settles.
+// Steady is the steady state of least-mean-square federated averaging.
 type Steady struct {
 	Optimum []float64     // w⁰
 	Mean    []float64     // lim E w_i, at this step size
 	Second  *mat.SymDense // lim E (w_i − w⁰)(w_i − w⁰)ᵀ
-	MSD     float64       // lim E‖w⁰ − w_i‖², its trace: the answer to ch5 problem 5.3
-	// by how much, at last, a round shrinks what is left of a start: the spectral radius of the recursion, below 1
+	MSD     float64       // lim E‖w⁰ − w_i‖², trace of Second: the answer to ch5 problem 5.3
+	// Rate is the asymptotic factor by which a round reduces the influence of the start: the spectral radius of the
+	// recursion, below 1.
 	Rate float64
 }
 
-// SteadyState solves the affine recursion of mean and second moment for its fixed point: exact in μ. It takes
-// O(d²) applications of a round and O(d⁶) operations, so it is meant for d of up to about 30. The error is
-// [ErrUnstable] or that of Validate.
+// SteadyState returns the fixed point of the affine recursion of mean and second moment, exact in μ. It takes O(d²)
+// rounds and O(d⁶) operations, and is meant for d up to about 30. It returns [ErrUnstable] or an error of Validate.
 func (m LMS) SteadyState() (Steady, error) {
 	if err := m.Validate(); err != nil {
 		return Steady{}, err
@@ -45,8 +45,9 @@ func (m LMS) SteadyState() (Steady, error) {
 			system.Set(i, j, v)
 		}
 	}
-	// T maps positive semidefinite second moments to such. X = T X + I has a positive definite solution exactly if the
-	// spectral radius of T is below 1 (Lyapunov), and so has no solution that is one above the stability limit.
+	// T maps positive semidefinite second moments to positive semidefinite ones. X = T X + I has a positive definite
+	// solution exactly if the spectral radius of T is below 1 (Lyapunov). Above the stability limit, no solution is
+	// positive definite.
 	probe := pack(moments{mat.NewDense(d, 1, nil), identity(d)})
 	rhs := mat.NewDense(n, 2, nil)
 	rhs.SetCol(0, constant)
@@ -68,7 +69,7 @@ func (m LMS) SteadyState() (Steady, error) {
 	return st, nil
 }
 
-// rate is the spectral radius of T, given I − T.
+// rate returns the spectral radius of T, given I − T.
 func rate(system *mat.Dense) float64 {
 	var eig mat.Eigen
 	if !eig.Factorize(system, mat.EigenNone) {
@@ -81,7 +82,7 @@ func rate(system *mat.Dense) float64 {
 	return most
 }
 
-// Curve is E‖w⁰ − w_i‖² for i = 0 … rounds, from the start w_0: the learning curve that the average over runs tends to.
+// Curve returns E‖w⁰ − w_i‖² for i = 0 … rounds from the start w_0: the limit of the learning curve averaged over runs.
 func (m LMS) Curve(start []float64, rounds int) ([]float64, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -98,15 +99,15 @@ func (m LMS) Curve(start []float64, rounds int) ([]float64, error) {
 	return curve, nil
 }
 
-// FirstOrder is lim E‖w⁰ − w_i‖² to first order in μ. About the limit w* of [LMS.SmallStepLimit], the error is a
-// stationary process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q), where H = (1/K)Σ θ_k R_k and Q is the
+// FirstOrder returns lim E‖w⁰ − w_i‖² to first order in μ. About the limit w* of [LMS.SmallStepLimit], the error is a
+// stationary process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q). Here H = (1/K)Σ θ_k R_k, and Q is the
 // covariance of one round's gradient at w*, by ch5 Lemma 5.1 with E_k·B_k samples per agent:
 //
 //	Q = (1/KL) Σ θ_k² C_k/(E_k B_k) + (1/KL)·(K−L)/(K−1)·Σ g_k g_kᵀ,  g_k = θ_k R_k t_k,  t_k = w* − w_k⁰,
 //	C_k = σ_v,k² R_k + R_k t_k t_kᵀ R_k + R_k (t_kᵀ R_k t_k)
 //
-// C_k is the covariance of one sample's gradient. The bias d_i of local steps (ch5 (5.20)) is O(μ) and moves the
-// mean-square deviation by O(μ²). Without (5.26), w* ≠ w⁰ and ‖w* − w⁰‖² comes first.
+// C_k is the covariance of one sample's gradient. The bias d_i of local steps (ch5 (5.20)) is O(μ) and changes the
+// mean-square deviation by O(μ²). Without (5.26), w* ≠ w⁰ and ‖w* − w⁰‖² is the leading term.
 func (m LMS) FirstOrder() (float64, error) {
 	if err := m.Validate(); err != nil {
 		return 0, err
@@ -114,7 +115,7 @@ func (m LMS) FirstOrder() (float64, error) {
 	d := len(m.Agents[0].Optimum)
 	k, l := float64(len(m.Agents)), float64(m.Participants)
 	within, between := 1/(k*l), (k-l)/(max(k-1, 1)*k*l)
-	if m.Replacement { // the same answer is averaged in again when an agent is drawn twice
+	if m.Replacement { // an agent drawn twice adds the same response twice
 		within, between = (1+(l-1)/k)/(k*l), 1/(k*l)
 	}
 	limit := mat.NewDense(d, 1, m.SmallStepLimit())
@@ -140,7 +141,7 @@ func (m LMS) FirstOrder() (float64, error) {
 	return bias*bias + m.StepSize/2*mat.Trace(&hq), nil
 }
 
-// pack lists the mean, then the upper triangle of the second moment.
+// pack returns the mean followed by the upper triangle of the second moment.
 func pack(s moments) []float64 {
 	d, _ := s.second.Dims()
 	v := mat.Col(nil, 0, s.mean)

@@ -15,7 +15,7 @@ func quadratics() Quadratics {
 	return q
 }
 
-// TestSuboptimalityAgainstSimulation runs notes Alg. 1 as it is written, client by client.
+// TestSuboptimalityAgainstSimulation compares the exact suboptimality with a simulation of Algorithm 1 in the notes.
 func TestSuboptimalityAgainstSimulation(t *testing.T) {
 	q := quadratics()
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -50,7 +50,8 @@ func TestSuboptimalityAgainstSimulation(t *testing.T) {
 	}
 }
 
-// TestBoundHolds over a grid of η ≤ 1/(4L), τ and T, and is what (4) says for one case worked by hand.
+// TestBoundHolds checks that the bound exceeds the suboptimality for many step sizes, numbers of local steps and
+// rounds. It also compares the bound with a calculation by hand.
 func TestBoundHolds(t *testing.T) {
 	q := quadratics()
 	for _, scale := range []float64{0.01, 0.3, 1} {
@@ -66,7 +67,7 @@ func TestBoundHolds(t *testing.T) {
 	hand := Quadratics{Hessian: mat.NewSymDense(1, []float64{2}), Centres: [][]float64{{1}, {-1}}, Start: []float64{3},
 		NoiseVar: 5, StepSize: 0.1, Steps: 4, Rounds: 10} // D = 3, L = 2, ζ = 2, M = 2
 	near(t, "(4)", hand.Bound(), 9/(2*0.1*40)+0.1*5/2+4*4*0.01*2*5+18*16*0.01*2*4, 1e-14)
-	// One step on a quadratic in one dimension: e = 0.8·3 + noise of variance 0.01·5/2; F = e².
+	// After one step in one dimension the error is e = 0.8·3 plus noise of variance 0.01·5/2, and F = e².
 	hand.Steps, hand.Rounds = 1, 1
 	near(t, "one step", hand.Suboptimality(), 2.4*2.4+0.025, 1e-14)
 }

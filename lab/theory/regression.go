@@ -7,13 +7,13 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M, f = (1/n)ΣF_i.
+// Regression is the problem of feddec: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M, f = (1/n)ΣF_i.
 type Regression struct {
 	X []*mat.Dense // X_i [M, d]
 	Y [][]float64  // Y_i
 }
 
-// hessian is the Hessian of F_i, (2/M)X_iᵀX_i.
+// hessian returns the Hessian of F_i, (2/M)X_iᵀX_i.
 func (r Regression) hessian(i int) *mat.SymDense {
 	rows, d := r.X[i].Dims()
 	h := mat.NewSymDense(d, nil)
@@ -21,8 +21,8 @@ func (r Regression) hessian(i int) *mat.SymDense {
 	return h
 }
 
-// Constants are what feddec Theorem 1 takes from a problem. No F_i of fewer rows than columns is strongly convex, so
-// that μ_sc is that of f.
+// Constants holds the constants of a problem in feddec Theorem 1. If F_i has fewer rows than columns, it is not
+// strongly convex; therefore μ_sc is the constant of f.
 type Constants struct {
 	StrongConvexity float64   // μ_sc = λ_min of the Hessian of f
 	Smoothness      float64   // L_s = max_i λ_max of the Hessian of F_i
@@ -31,7 +31,7 @@ type Constants struct {
 	Heterogeneity   float64   // Γ = (1/n)Σ(F_i(z*) − min F_i)
 }
 
-// Constants computes them. The error says that f has no single minimiser.
+// Constants returns the constants of r. It returns an error if f has no unique minimiser.
 func (r Regression) Constants() (Constants, error) {
 	n, d := float64(len(r.X)), r.X[0].RawMatrix().Cols
 	total := mat.NewSymDense(d, nil)
@@ -56,28 +56,28 @@ func (r Regression) Constants() (Constants, error) {
 	return c, nil
 }
 
-// Gamma is γ = max{8L_s/μ_sc − 1, H} of the schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, … (feddec Thm 1).
+// Gamma returns γ = max{8L_s/μ_sc − 1, H} of the schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, … (feddec Thm 1).
 func (c Constants) Gamma(serverEvery int) float64 {
 	return max(8*c.Smoothness/c.StrongConvexity-1, float64(serverEvery))
 }
 
-// FedDec is the rest of what feddec Theorem 1 needs.
+// FedDec holds all parameters of feddec Theorem 1.
 type FedDec struct {
 	Constants
 	Agents        int     // n
 	Participants  int     // K of feddec, drawn with replacement
 	ServerEvery   int     // H
 	Alpha         float64 // α
-	GradientBound float64 // G: E‖∇F_i(z, ξ)‖² ≤ G² wherever the iterates go
+	GradientBound float64 // G: E‖∇F_i(z, ξ)‖² ≤ G² at all iterates
 	NoiseVar      float64 // σ̄² = (1/n)Σσ_i²
 	Start         float64 // ‖z¹ − z*‖
 }
 
-// Bound is the right side of Theorem 1 for E f(z̄^t) − f*:
+// Bound returns the right side of Theorem 1 for E f(z̄^t) − f*:
 //
 //	L_s/(γ+t)·(2B/μ_sc² + (γ+1)/2·‖z¹−z*‖²),  B = (4/K + 8)αHG² + 6L_sΓ + σ̄²/n
 //
-// It says nothing for FedAvg, where α is infinite.
+// It does not apply to FedAvg, for which α is infinite.
 func (f FedDec) Bound(t int) float64 {
 	gamma, mu := f.Gamma(f.ServerEvery), f.StrongConvexity
 	b := (4/float64(f.Participants)+8)*f.Alpha*float64(f.ServerEvery)*f.GradientBound*f.GradientBound +
@@ -85,8 +85,8 @@ func (f FedDec) Bound(t int) float64 {
 	return f.Smoothness / (gamma + float64(t)) * (2*b/(mu*mu) + (gamma+1)/2*f.Start*f.Start)
 }
 
-// leastSquares minimises Σ_i (1/M_i)‖X_i z − Y_i‖², in the minimum-norm sense, and returns the minimum too. It goes
-// through the singular values of the stacked rows, not the normal equations: Y spans twenty powers of two.
+// leastSquares returns the minimum-norm minimiser of Σ_i (1/M_i)‖X_i z − Y_i‖², and the minimum. It uses the singular
+// values of the stacked rows, not the normal equations, because Y spans twenty powers of two.
 func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) {
 	d, rows := x[0].RawMatrix().Cols, 0
 	for i := range x {
@@ -117,7 +117,7 @@ func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) 
 	return solution.RawVector().Data, norm * norm
 }
 
-// extremes is λ_min and λ_max.
+// extremes returns λ_min and λ_max.
 func extremes(s *mat.SymDense) [2]float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(s, false) {

@@ -23,8 +23,8 @@ func regression(n, rows, d int) Regression {
 	return r
 }
 
-// TestRegressionConstants checks them by their definitions: the gradient vanishes at z*, curvature lies between the
-// constants, and what cannot be fitted is Γ's difference.
+// TestRegressionConstants checks the constants by their definitions: the gradient is zero at z*, the curvature lies
+// between the constants, and Γ is the mean excess risk of z*.
 func TestRegressionConstants(t *testing.T) {
 	r := regression(5, 3, 6)
 	c, err := r.Constants()
@@ -88,7 +88,7 @@ func sub(a, b []float64) []float64 {
 	return out
 }
 
-// TestFedDecBound is Theorem 1 worked by hand.
+// TestFedDecBound compares the bound of Theorem 1 with a calculation by hand.
 func TestFedDecBound(t *testing.T) {
 	f := FedDec{Constants: Constants{StrongConvexity: 0.5, Smoothness: 2, Heterogeneity: 3}, Agents: 4, Participants: 2,
 		ServerEvery: 10, Alpha: 1.5, GradientBound: 1.5, NoiseVar: 8, Start: 7}
@@ -98,7 +98,7 @@ func TestFedDecBound(t *testing.T) {
 	near(t, "Theorem 1", f.Bound(9), 2.0/40*(2*b/0.25+16*49), 1e-12)
 }
 
-// local is F_i(z).
+// local returns the risk F_i(z) of agent i.
 func (r Regression) local(i int, z []float64) float64 {
 	sum := 0.0
 	for row, y := range r.Y[i] {
@@ -108,7 +108,7 @@ func (r Regression) local(i int, z []float64) float64 {
 	return sum / float64(len(r.Y[i]))
 }
 
-// risk is f(z).
+// risk returns the mean risk f(z) of all agents.
 func (r Regression) risk(z []float64) float64 {
 	sum := 0.0
 	for i := range r.X {

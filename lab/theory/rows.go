@@ -2,29 +2,30 @@ package theory
 
 import "gonum.org/v1/gonum/mat"
 
-// Rows is federated averaging of a linear model ŷ = wᵀx under the loss (ŷ − y)² on rows that the agents hold (notes
-// Alg. 1 on the problem of 3.1): all take part with τ steps of size η, each on B rows drawn uniformly with replacement.
-// Its mean and its second moment obey exact recursions.
+// Rows describes federated averaging of a linear model ŷ = wᵀx with the loss (ŷ − y)² on stored rows (notes, Algorithm
+// 1 for the problem in section 3.1). In each round, all agents take τ local steps of size η, each on B rows that are
+// drawn uniformly with replacement. Exact recursions give the mean and the second moment of w.
 type Rows struct {
-	X        [][][]float64 // [agent][row]
+	X        [][][]float64 // features, indexed by agent, row and column
 	Y        [][]float64
-	StepSize float64 // η
-	Steps    int     // τ
-	Batch    int     // B; 0 = all rows, the exact gradient
+	StepSize float64 // step size η
+	Steps    int     // number τ of local steps per round
+	Batch    int     // number B of rows per mini-batch; 0 means all rows (exact gradient)
 }
 
-// errorMoments is the mean m and the second moment S of an error e = w − w°, about some point w°.
+// errorMoments holds the mean m and the second moment S of an error e = w − w° relative to a fixed point w°.
 type errorMoments struct {
 	mean   *mat.VecDense
 	second *mat.SymDense
 }
 
-// agentRows is one agent's rows about w°: the gradient for a row is 2x(xᵀe − r), r = y − xᵀw°.
+// agentRows holds the rows of one agent with residuals r = y − xᵀw° relative to a fixed point w°. The gradient of the
+// loss for one row is 2x(xᵀe − r) with the error e = w − w°.
 type agentRows struct {
 	x       []*mat.VecDense
 	r       []float64
-	hessian *mat.SymDense // 2·mean xxᵀ
-	pull    *mat.VecDense // 2·mean r x
+	hessian *mat.SymDense // matrix H: mean of 2xxᵀ over the rows
+	pull    *mat.VecDense // vector c: mean of 2r·x over the rows
 }
 
 func (r Rows) agents(about []float64) []agentRows {
@@ -43,17 +44,18 @@ func (r Rows) agents(about []float64) []agentRows {
 	return agents
 }
 
-// step maps the moments over one local step: e ← e − ηĝ, where the mean gradient is He − c, and the second moment of
-// that of one row is mean over the rows of 4xxᵀ(xᵀSx − 2r·xᵀm + r²).
+// step returns the moments of the error after one local step e − ηĝ. The mean of the gradient ĝ is He − c. The second
+// moment of a single row's gradient is the mean over the rows of 4xxᵀ(xᵀSx − 2r·xᵀm + r²).
 func (r Rows) step(a agentRows, at errorMoments) errorMoments {
 	d := at.mean.Len()
 	gradient := mat.NewVecDense(d, nil)
 	gradient.MulVec(a.hessian, at.mean)
 	gradient.SubVec(gradient, a.pull)
-	along := mat.NewDense(d, d, nil) // E ḡeᵀ = HS − cmᵀ
+	along := mat.NewDense(d, d, nil) // E ḡeᵀ = HS − cmᵀ, where ḡ = He − c is the mean gradient
 	along.Mul(a.hessian, at.second)
 	along.RankOne(along, -1, a.pull, at.mean)
-	square := mat.NewDense(d, d, nil) // E ḡḡᵀ = HSH − cmᵀH − Hmcᵀ + ccᵀ = (E ḡeᵀ)H − (E ḡ)cᵀ
+	// square is the second moment of the mean gradient ḡ: E ḡḡᵀ = (E ḡeᵀ)H − (E ḡ)cᵀ.
+	square := mat.NewDense(d, d, nil)
 	square.Mul(along, a.hessian)
 	square.RankOne(square, -1, gradient, a.pull)
 	if r.Batch > 0 {
@@ -76,9 +78,9 @@ func (r Rows) step(a agentRows, at errorMoments) errorMoments {
 	return next
 }
 
-// Curve is E w_i and E J(w_i) − J(w°) at each round i = 0 … rounds, from w_0 = 0, for the minimiser w° of the aggregate
-// J = (1/K)ΣJ_k. The agents' steps are independent given w_{i−1}, so that E zz̃ᵀ of two of them needs their means only,
-// which are affine in it.
+// Curve returns the mean model E w_i and the excess risk E J(w_i) − J(w°) after i = 0 … rounds rounds. The initial
+// model is 0, and minimizer is the minimiser w° of the mean risk J. Different agents draw rows independently, so the
+// second moment across two agents follows from their means.
 func (r Rows) Curve(minimizer []float64, rounds int) (means [][]float64, excess []float64) {
 	d, n := len(minimizer), float64(len(r.X))
 	agents := r.agents(minimizer)
@@ -102,8 +104,9 @@ func (r Rows) Curve(minimizer []float64, rounds int) (means [][]float64, excess 
 	return means, excess
 }
 
-// round maps the moments over a round: that of the mean of the agents' z_k is (1/K²)(Σ_k E z_k z_kᵀ + Σ_{k≠l} E z̄_k
-// z̄_lᵀ), and the second sum is that of all pairs less the pairs of one agent with itself.
+// round returns the moments of the error after one round, in which the server averages the agents' results z_k. The
+// second moment is (1/K²)(Σ_k E z_k z_kᵀ + Σ_{k≠l} E z̄_k z̄_lᵀ), where z̄_k is the mean of z_k for a given previous
+// model. The second sum is computed over all pairs and then reduced by the pairs with k = l.
 func (r Rows) round(agents []agentRows, at errorMoments) errorMoments {
 	d, n := at.mean.Len(), float64(len(agents))
 	all := affine{mat.NewDense(d, d, nil), mat.NewVecDense(d, nil)}
@@ -124,13 +127,13 @@ func (r Rows) round(agents []agentRows, at errorMoments) errorMoments {
 	return next
 }
 
-// affine is e → Ae + b.
+// affine is the affine map e → Ae + b of an error e.
 type affine struct {
 	a *mat.Dense
 	b *mat.VecDense
 }
 
-// afterStep is a step of the mean after it: e → (I − ηH)e + ηc.
+// afterStep returns the map m followed by the mean effect of a local step, e → (I − ηH)e + ηc.
 func (m affine) afterStep(eta float64, a agentRows) affine {
 	next := affine{mat.NewDense(m.b.Len(), m.b.Len(), nil), mat.NewVecDense(m.b.Len(), nil)}
 	next.a.Mul(a.hessian, m.a)
@@ -143,7 +146,7 @@ func (m affine) afterStep(eta float64, a agentRows) affine {
 	return next
 }
 
-// second is E (Ae + b)(Ae + b)ᵀ = ASAᵀ + Am bᵀ + b(Am)ᵀ + bbᵀ.
+// second returns the second moment of the mapped error, E (Ae + b)(Ae + b)ᵀ = ASAᵀ + Am bᵀ + b(Am)ᵀ + bbᵀ.
 func (m affine) second(at errorMoments) *mat.SymDense {
 	var moved mat.VecDense
 	moved.MulVec(m.a, at.mean)

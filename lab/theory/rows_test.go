@@ -7,7 +7,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestRowsEnumerated holds two rounds against every outcome of all draws: two agents of two rows each, one row a step.
+// TestRowsEnumerated compares two exact rounds with an enumeration of all random draws, for two agents with two rows
+// each and one row per step.
 func TestRowsEnumerated(t *testing.T) {
 	r := Rows{X: [][][]float64{{{1, 0.5}, {-0.4, 1}}, {{0.3, 0.2}, {2, -1}}}, Y: [][]float64{{1, -1}, {1, 0.5}},
 		StepSize: 0.07, Steps: 2, Batch: 1}
@@ -15,13 +16,13 @@ func TestRowsEnumerated(t *testing.T) {
 	h := mat.NewSymDense(2, nil)
 	for k := range r.X {
 		for _, x := range r.X[k] {
-			h.SymRankOne(h, 0.5, mat.NewVecDense(2, x)) // (1/2 agents)·(2/2 rows)
+			h.SymRankOne(h, 0.5, mat.NewVecDense(2, x)) // two agents with two rows each
 		}
 	}
 	means, excess := r.Curve(about, 2)
 	var mean [2]float64
 	miss := 0.0
-	const outcomes = 256 // two rounds of two agents of two steps
+	const outcomes = 256 // number of equally likely outcomes: two rounds, two agents, two steps each
 	for o := range outcomes {
 		w, bit := [2]float64{}, 0
 		for range 2 {
@@ -47,7 +48,7 @@ func TestRowsEnumerated(t *testing.T) {
 	}
 	r.Batch = 0
 	exact, _ := r.Curve(about, 2)
-	if math.Abs(exact[2][0]-mean[0]) > 1e-13 { // the mean does not depend on the batch
+	if math.Abs(exact[2][0]-mean[0]) > 1e-13 { // The mean must not depend on the batch size.
 		t.Errorf("mean %v with exact gradients, want %v", exact[2], mean)
 	}
 	r.Batch = 1_000_000

@@ -1,12 +1,13 @@
 package theory
 
-// Mixture is the independent random vectors a_1 … a_K of ch5 Lemma 5.1.
+// Mixture describes K independent random vectors a_1 … a_K (chapter 5, Lemma 5.1).
 type Mixture struct {
-	Means     [][]float64 // ā_k
-	Variances []float64   // σ_{a_k}² = E‖a_k − ā_k‖², in total over the coordinates
+	Means     [][]float64 // means ā_k of the vectors
+	Variances []float64   // variances E‖a_k − ā_k‖² of the vectors, summed over the elements
 }
 
-// parts is (1/K)Σσ_{a_k}² and (1/K)Σ‖ā − ā_k‖².
+// parts returns the mean variance within the vectors, (1/K)Σσ_{a_k}², and the variance between their means, (1/K)Σ‖ā −
+// ā_k‖².
 func (m Mixture) parts() (within, between float64) {
 	k := float64(len(m.Means))
 	mean := make([]float64, len(m.Means[0]))
@@ -24,7 +25,8 @@ func (m Mixture) parts() (within, between float64) {
 	return within, between
 }
 
-// WithoutReplacement is E‖â − ā‖² for the mean â of L of the a_k, drawn without replacement (ch5 (5.33)):
+// WithoutReplacement returns the variance E‖â − ā‖² of the mean â of l vectors that are drawn without replacement
+// (chapter 5, eq. (5.33) with L = l):
 //
 //	(1/KL)Σσ_{a_k}² + (1/KL)·(K−L)/(K−1)·Σ‖ā − ā_k‖²
 func (m Mixture) WithoutReplacement(l int) float64 {
@@ -32,16 +34,15 @@ func (m Mixture) WithoutReplacement(l int) float64 {
 	return (within + withoutReplacementFactor(len(m.Means), l)*between) / float64(l)
 }
 
-// WithReplacement is E‖â − ā‖² for L independent draws from the mixture: an agent that is drawn twice answers twice. It
-// is (5.33) without the factor (K−L)/(K−1).
+// WithReplacement returns the variance E‖â − ā‖² of the mean â of l draws with replacement. A vector that is drawn
+// twice contributes two independent samples. The result equals chapter 5 eq. (5.33) without the factor (K−L)/(K−1).
 func (m Mixture) WithReplacement(l int) float64 {
 	within, between := m.parts()
 	return (within + between) / float64(l)
 }
 
-// WithRepetition is E‖â − ā‖² for L draws with replacement where an agent that is drawn twice answers once and counts
-// twice, as a server does that averages what it received (feddec Alg. 1 line 9): two draws share a_k with probability
-// 1/K.
+// WithRepetition returns the variance E‖â − ā‖² of the mean â of l draws with replacement. A vector that is drawn twice
+// contributes the same sample with double weight, as in line 9 of Algorithm 1 in the FedDec paper.
 func (m Mixture) WithRepetition(l int) float64 {
 	within, between := m.parts()
 	k := float64(len(m.Means))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// enumerate is E‖â − ā‖² over all choices of L of the means with the given variances, by brute force.
+// enumerate computes the variance E‖â − ā‖² by averaging over all possible samples of l vectors.
 func enumerate(m Mixture, l int, replacement, repetition bool) float64 {
 	k := len(m.Means)
 	mean := make([]float64, len(m.Means[0]))
@@ -74,5 +74,6 @@ func TestSamplingAgainstEnumeration(t *testing.T) {
 func TestInterval95(t *testing.T) {
 	mean, half := Interval95([]float64{1, 2, 3, 4})
 	near(t, "mean", mean, 2.5, 1e-15)
-	near(t, "half width", half, 3.182446305284263*1.2909944487358056/2, 1e-9) // t_{0.975,3}·s/√n
+	// The half-width is t_{0.975,3}·s/√n.
+	near(t, "half width", half, 3.182446305284263*1.2909944487358056/2, 1e-9)
 }

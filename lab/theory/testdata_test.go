@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// near fails when two numbers differ by more than tol, relatively.
+// near fails the test if the relative difference between got and want exceeds tol.
 func near(t *testing.T, what string, got, want, tol float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tol*math.Max(math.Abs(want), 1e-300)) {
@@ -16,7 +16,7 @@ func near(t *testing.T, what string, got, want, tol float64) {
 	}
 }
 
-// mixed is an LMS problem in which nothing is alike: K = 6, d = 3, correlated regressors.
+// mixed returns an LMS problem with K = 6 different agents, d = 3 parameters and correlated features.
 func mixed() LMS {
 	m := LMS{StepSize: 0.08, Participants: 3}
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -38,8 +38,8 @@ func mixed() LMS {
 	return m
 }
 
-// simulate runs the algorithm literally and returns the long-run averages of ‖w⁰ − w_i‖² and of w_i, and the standard
-// error of the first from the means of blocks.
+// simulate runs federated averaging directly. It returns the averages of ‖w⁰ − w_i‖² and of w_i over many rounds, and
+// the standard error of the first average.
 func simulate(m LMS, rounds int, rng *rand.Rand) (msd, stderr float64, mean []float64) {
 	d := len(m.Agents[0].Optimum)
 	origin := m.Optimum()
@@ -102,13 +102,12 @@ func simulate(m LMS, rounds int, rng *rand.Rand) (msd, stderr float64, mean []fl
 	return msd, half / 2, mean
 }
 
-// draw is the participants of a round.
+// draw returns the random participants of one round.
 func draw(m LMS, rng *rand.Rand) []int {
 	if !m.Replacement {
 		return rng.Perm(len(m.Agents))[:m.Participants]
 	}
-	// An agent that is drawn twice computes once: the simulation below would draw afresh, so such rounds are not for
-	// it.
+	// An agent that is drawn twice should use one update twice, but simulate would compute a second update.
 	panic("not simulated")
 }
 

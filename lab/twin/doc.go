@@ -1,5 +1,5 @@
-// Package twin holds golden trajectories of every algorithm of the documents, and checks that the code which the
-// daemons run reproduces them. They come from twin.py, which transcribes the equations literally, shares no code with
-// ours, and writes each draw into the file, so that no generator of random numbers is involved. `python3 twin.py make
-// testdata` writes them anew.
+// Package twin checks that the production code reproduces golden trajectories of every documented algorithm. The Python
+// script twin.py computes the trajectories directly from the published equations and shares no code with the programs.
+// The golden files contain all random draws, so that the test needs no random numbers. To regenerate the files, run
+// `python3 twin.py make testdata`.
 package twin

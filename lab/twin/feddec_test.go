@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestGoldenFedDec replays feddec Alg. 1, with all links, with failing links and without any (FedAvg): steps by the
-// learner, mixing by d2d on the links that are up, the server by round's fold over repeated draws.
+// TestGoldenFedDec replays Algorithm 1 of the FedDec paper with all links, with failing links, and without links
+// (FedAvg). It uses the production code for local steps, mixing and aggregation.
 func TestGoldenFedDec(t *testing.T) {
 	files := 0
 	for _, g := range load(t) {
@@ -50,7 +50,8 @@ func TestGoldenFedDec(t *testing.T) {
 	}
 }
 
-// halves is x_i^(t+½) of all agents (lines 4 and 5); steps before t: t−1.
+// halves returns the parameters x_i^(t+½) of all agents after a local step (lines 4 and 5 of Algorithm 1). before is
+// the number of previous steps.
 func (p *player) halves(z [][]float64, r *drawn, before uint64) [][]float64 {
 	p.t.Helper()
 	half := make([][]float64, len(z))
@@ -65,7 +66,8 @@ func (p *player) halves(z [][]float64, r *drawn, before uint64) [][]float64 {
 	return half
 }
 
-// mix is line 6, with Metropolis weights on the links that are up, which must be the W^t of the file.
+// mix mixes the parameters with Metropolis weights over the links that are up (line 6 of Algorithm 1). It compares the
+// weights with the matrix W^t in the golden file.
 func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	p.t.Helper()
 	var edges []graph.Edge
@@ -98,7 +100,8 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	return dst
 }
 
-// average is lines 8 and 9: the server's fold over the draws, an agent drawn twice counting twice.
+// average returns the server's average over the drawn agents (lines 8 and 9 of Algorithm 1). An agent that is drawn
+// twice has double weight.
 func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 	p.t.Helper()
 	var accepted []round.Participant

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestGoldenRounds replays every algorithm that has a server in each round: local steps, payload, coefficients and fold
-// are those of the daemons.
+// TestGoldenRounds replays every algorithm that has a server in each round. It uses the production code for local
+// steps, updates and aggregation.
 func TestGoldenRounds(t *testing.T) {
 	for _, g := range load(t) {
 		if strings.HasPrefix(g.Algorithm, "feddec") {
@@ -35,7 +35,7 @@ func TestGoldenRounds(t *testing.T) {
 	}
 }
 
-// round is one round from w: what the participants send, folded as the coordinator does.
+// round computes one round from the parameters w and returns the parameters that the coordinator would aggregate.
 func (p *player) round(w []float64, r *drawn) []float64 {
 	p.t.Helper()
 	s := p.setting()
@@ -54,7 +54,7 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 	return p.fold(w, accepted, payloads, &plan, s.weighting)
 }
 
-// fold is the coordinator's w_i = w_{i−1} + Σ c_k v_k.
+// fold returns the coordinator's aggregate w_i = w_{i−1} + Σ c_k v_k of the updates v_k with coefficients c_k.
 func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]float64,
 	plan *round.Plan, weighting spec.WeightPlacement) []float64 {
 	p.t.Helper()
@@ -79,13 +79,13 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	return next
 }
 
-// local is what agent k sends: Δ_k, or g_k.
+// local returns the update of agent k: the change of its parameters, or its gradient.
 func (p *player) local(w []float64, k int, steps []step) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	weight := p.weight(k)
 	if s.weighting == spec.WeightInServerMean {
-		weight = 1 // the server weights
+		weight = 1 // The server applies the weights instead.
 	}
 	if steps == nil {
 		return p.task(w, k, weight)
@@ -106,7 +106,8 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	return out
 }
 
-// task is what agent k sends with the exact gradient: nothing is drawn, so that all of an agent's work can be replayed.
+// task returns the update of agent k for exact gradients. They do not depend on random draws, so the agent's complete
+// task code is used.
 func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()

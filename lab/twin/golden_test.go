@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// golden is one file: a problem, all that was drawn, and the iterates that follow.
+// golden is the content of one golden file: a problem, all random draws, and the resulting parameters after each round.
 type golden struct {
 	Algorithm string
 	Risk      string
@@ -20,37 +20,37 @@ type golden struct {
 	Agents    []agent
 	Start     []float64
 	Rounds    []drawn
-	Iterates  [][]float64 // w_1, w_2, …; of feddec the vectors of all agents, one after the other
+	Iterates  [][]float64 // parameters after rounds 1, 2, …; for FedDec, those of all agents in a row
 
 	StepSize        float64  `json:"step_size"`
-	Tau             int      // notes
-	StrongConvexity float64  `json:"strong_convexity"` // feddec
-	Gamma           float64  // feddec
-	ServerEvery     int      `json:"server_every"` // feddec
-	Edges           [][2]int // feddec
-	Clip            float64  // feddec: τ; 0 = none
+	Tau             int      // number τ of local steps in the lecture notes
+	StrongConvexity float64  `json:"strong_convexity"` // FedDec: strong convexity constant
+	Gamma           float64  // FedDec: constant γ of the diminishing step size
+	ServerEvery     int      `json:"server_every"` // FedDec: number H of iterations between two server rounds
+	Edges           [][2]int // FedDec: edges of the graph
+	Clip            float64  // FedDec: clipping bound; 0 means no clipping
 }
 
 type agent struct {
 	X          [][]float64
 	Y          []float64
-	LocalSteps int     `json:"local_steps"` // E_k
-	P          float64 // p_k; 0 = 1/K
-	Delta      float64 // δ_k
+	LocalSteps int     `json:"local_steps"` // number E_k of local steps of agent k
+	P          float64 // weight p_k of agent k; 0 means 1/K
+	Delta      float64 // probability δ_k that a local step happens
 }
 
-// drawn is what one round draws: the participants, in order, and for each its local steps.
+// drawn contains the random draws of one round: the participants in order, and the local steps of each participant.
 type drawn struct {
 	Participants []int
 	Steps        [][]step
-	Links        []bool      // feddec: which edges are up
-	Mixing       [][]float64 // feddec: W^t
+	Links        []bool      // FedDec: whether each edge works in this round
+	Mixing       [][]float64 // FedDec: mixing matrix W^t
 }
 
 type step struct {
 	Rows     []int
 	Noise    []float64
-	Responds *bool // nil = always
+	Responds *bool // true if the agent responds; nil means that it always responds
 }
 
 func load(t *testing.T) []golden {
@@ -72,7 +72,7 @@ func load(t *testing.T) []golden {
 	return all
 }
 
-// compare fails at the first iterate that is off by more than 1e-10.
+// compare fails the test at the first round in which an error exceeds 1e-10.
 func (g *golden) compare(t *testing.T, got [][]float64) {
 	t.Helper()
 	if len(got) != len(g.Iterates) {
@@ -87,7 +87,7 @@ func (g *golden) compare(t *testing.T, got [][]float64) {
 	}
 }
 
-// TestGoldenAgain derives the iterates again from the inputs in the files.
+// TestGoldenAgain checks that twin.py computes the same parameters again from the inputs in the golden files.
 func TestGoldenAgain(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestGoldenAgain(t *testing.T) {
 	}
 }
 
-// TestGoldenSources: each file names the equations it follows.
+// TestGoldenSources checks that each golden file names the equations of its source.
 func TestGoldenSources(t *testing.T) {
 	for _, g := range load(t) {
 		if len(g.Iterates) < 10 || len(g.Iterates) != len(g.Rounds) || strings.TrimSpace(g.Algorithm) == "" {

@@ -9,10 +9,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// replay is the learner's draws, from the file.
+// replay is a source of random draws that returns the draws recorded in a golden file.
 type replay struct {
 	agent agent
-	scale float64 // of the rows: √2 for a loss without the ½
+	scale float64 // factor that multiplies the rows: √2 if the loss has no factor ½
 	steps []step
 	draw  learner.StepDraw[float64]
 }
@@ -36,7 +36,7 @@ func (r *replay) Next(*learner.Model[float64]) *learner.StepDraw[float64] {
 	return &r.draw
 }
 
-// player replays one file on the daemons' code, in float64.
+// player replays one golden file with the production code in float64.
 type player struct {
 	*golden
 	t     *testing.T
@@ -63,12 +63,12 @@ func (g *golden) architecture() learner.Architecture {
 	return a
 }
 
-// samples is the data of agent k.
+// samples returns the data of agent k.
 func (g *golden) samples(k int) *learner.Samples[float64] {
 	return learner.NewSamples(g.Inputs, slices.Concat(g.Agents[k].X...), g.Agents[k].Y)
 }
 
-// draws is what agent k draws with these steps.
+// draws returns a draw source for agent k that replays steps.
 func (p *player) draws(k int, steps []step) learner.StepDrawSource[float64] {
 	scale := 1.0
 	if p.Risk == "row" {
@@ -77,7 +77,7 @@ func (p *player) draws(k int, steps []step) learner.StepDrawSource[float64] {
 	return &replay{agent: p.Agents[k], scale: scale, steps: steps}
 }
 
-// setting is how a file's algorithm is configured.
+// setting is the configuration that corresponds to the algorithm named in a golden file.
 type setting struct {
 	exchange  spec.ExchangeKind
 	normalize bool
@@ -97,10 +97,10 @@ func (g *golden) setting() setting {
 	return s
 }
 
-// steps is E_k.
+// steps returns the number of local steps E_k of agent k.
 func (g *golden) steps(k int) int { return max(1, g.Tau, g.Agents[k].LocalSteps) }
 
-// weight is K·p_k.
+// weight returns the weight K·p_k of agent k.
 func (g *golden) weight(k int) float64 {
 	if p := g.Agents[k].P; p > 0 {
 		return p * float64(len(g.Agents))

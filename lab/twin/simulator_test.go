@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestGoldenSimulator lets the simulator run what draws nothing: all agents, exact gradients.
+// TestGoldenSimulator compares the simulator with the golden files of algorithms without random draws, in which all
+// agents participate with exact gradients.
 func TestGoldenSimulator(t *testing.T) {
 	files := 0
 	for _, g := range load(t) {

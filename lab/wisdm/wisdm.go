@@ -1,5 +1,6 @@
-// Package wisdm has the activities of 36 people, by the accelerometers of their phones: SOURCE.md says where they come
-// from. 27 of them are devices; the model is scored on the others.
+// Package wisdm contains accelerometer data of 36 people, recorded with phones during six activities. SOURCE.md
+// describes the origin. The data of 27 people are training data, one device per person. The data of the other 9 people
+// are test data.
 package wisdm
 
 import (
@@ -21,26 +22,27 @@ var wisdmGzip []byte
 
 const (
 	features = 42
-	first    = 3 // column of the first feature, after user, test and label
-	most     = 5 // deviations, beyond which a feature is cut off
+	first    = 3 // column of the first feature, after the columns user, test and label
+	most     = 5 // maximum absolute value of a standardised feature, in standard deviations
 )
 
-// classes are the activities, by the label that the model has for each.
+// classes maps the name of each activity to its class number.
 var classes = map[string]float32{"Downstairs": 0, "Jogging": 1, "Sitting": 2, "Standing": 3, "Upstairs": 4,
 	"Walking": 5}
 
-// Model is softmax regression on the features.
+// Model returns the architecture of a softmax regression on the features.
 func Model() learner.Architecture {
 	return learner.Architecture{Kind: spec.ModelSoftmax, Inputs: features, Outputs: len(classes),
 		Risk: spec.LossSoftmax, HasBias: true}
 }
 
-// Problem is that of 27 devices of equal weight. Its metric accuracy is that on the rows of the 9 others.
+// Problem returns a learning problem with 27 devices of equal weight. The accuracy metric is computed on the rows of
+// the other 9 people.
 func Problem() (*data.Problem[float32], error) { return problem(Model(), false) }
 
-// ProblemWithHeldOutRows is Problem with another model, and with devices that hold out the last 30 % of their rows of
-// each activity. In time they come one activity after another, so that the last 30 % of all would be activities that
-// were never seen.
+// ProblemWithHeldOutRows returns the same problem as Problem with another model. In addition, each device holds out the
+// last 30 % of its rows of each activity. Rows are selected per activity, because they are sorted by activity and the
+// last 30 % of all rows would contain only some activities.
 func ProblemWithHeldOutRows(model learner.Architecture) (*data.Problem[float32], error) {
 	return problem(model, true)
 }
@@ -51,8 +53,9 @@ func problem(model learner.Architecture, own bool) (*data.Problem[float32], erro
 		return nil, fmt.Errorf("wisdm: %w", err)
 	}
 	mean, deviation := moments(rows, own)
-	const out = 100                                  // at that number more than a user's, the rows that it holds out
-	x, y := map[int][]float32{}, map[int][]float32{} // by user; those of people without a device at 0
+	const out = 100 // added to the keys of held-out rows
+	// The maps are keyed by person. Key 0 holds the rows of all test persons.
+	x, y := map[int][]float32{}, map[int][]float32{}
 	for _, r := range rows {
 		k := r.device()
 		if own && r.out && k != 0 {
@@ -88,15 +91,15 @@ func problem(model learner.Architecture, own bool) (*data.Problem[float32], erro
 	return p, nil
 }
 
-// row is a window of ten seconds. A feature that is missing is NaN.
+// row contains the features of one time window of ten seconds. A missing feature is NaN.
 type row struct {
 	user  int
-	out   bool // of the last 30 % of the user's rows of this activity
+	out   bool // true if the row is among the last 30 % of the person's rows of this activity
 	label float32
 	x     [features]float64
 }
 
-// device is the user, or 0 for one whose rows are held out.
+// device returns the number of the person, or 0 if the rows of the person are test data.
 func (r *row) device() int {
 	if r.user%4 == 0 {
 		return 0
@@ -131,7 +134,8 @@ func read() (rows []row, err error) {
 	return rows, nil
 }
 
-// moments are means and deviations of the columns over the devices' rows, in which a missing value is the mean.
+// moments returns the mean and the standard deviation of each column over the rows of all devices. Missing values are
+// replaced by the mean of the column.
 func moments(rows []row, own bool) (mean, deviation [features]float64) {
 	for j := range features {
 		n, all, sum, squares := 0., 0., 0., 0.

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Reasons in a Down event.
+// Reasons of LinkDown events.
 var (
 	errCut       = errors.New("world: the link was cut")
 	errTakenOver = errors.New("world: another link took the client id")
@@ -18,42 +18,44 @@ var (
 )
 
 const (
-	// keepAlive is the time until a broker takes a silent client for lost, and a client a silent broker.
+	// keepAlive is the time after which the broker or a client considers a silent peer lost.
 	keepAlive = 45 * time.Second
-	// mailboxMessages bounds what waits for a process.
+	// mailboxMessages is the maximum number of messages queued for a process.
 	mailboxMessages = 1024
 )
 
-// deliveryFaults is what becomes of messages. The zero value brings each once, in order.
+// deliveryFaults describes the faults of message delivery. With the zero value, each message is delivered once, in
+// order.
 type deliveryFaults struct {
 	loss, double float64       // probabilities
-	late         time.Duration // the longest delay; 0 = a few milliseconds
-	reorder      bool          // messages of two topics overtake each other
+	late         time.Duration // maximum delay; 0 means a few milliseconds
+	reorder      bool          // whether messages of different topics overtake each other
 }
 
-// broker keeps retained messages and hands on what comes. A message is under way twice: to it, and from it.
+// broker simulates an MQTT broker that retains and delivers messages. Delays apply on the way to the broker and from
+// it.
 type broker struct {
 	w             *World
 	up            bool
 	retained      map[string]mqtt.Message
-	savedRetained map[string]mqtt.Message // as it comes back after a crash
-	links         map[string]*link        // the newest of each client
+	savedRetained map[string]mqtt.Message // retained messages after a crash
+	links         map[string]*link        // newest link of each client
 	weather       deliveryFaults
 }
 
-// link is one connection of a client, as long as it lasts.
+// link is one connection of a client to the broker, until it is lost.
 type link struct {
 	conn    *conn
 	open    bool
-	silent  bool // nothing comes through, and nobody is told
+	silent  bool // whether messages are lost without notice to either end
 	filters map[string]mqtt.QoS
-	order   []string // of filters
+	order   []string // filters in the order of subscription
 	will    *mqtt.Message
-	lastUp  time.Time            // nothing overtakes on the way to the broker
-	last    map[string]time.Time // by topic, on the way from it; "" = all
+	lastUp  time.Time            // latest arrival at the broker; keeps the order
+	last    map[string]time.Time // latest delivery by topic, to keep the order; "" means all topics
 }
 
-// newBroker makes a broker that saves what it retains every now and then.
+// newBroker returns a broker that periodically saves its retained messages.
 func newBroker(w *World) *broker {
 	b := &broker{w: w, up: true, retained: map[string]mqtt.Message{}, links: map[string]*link{}}
 	var save func()
@@ -65,14 +67,14 @@ func newBroker(w *World) *broker {
 	return b
 }
 
-// save keeps what is retained, as a broker does every now and then.
+// save stores the retained messages that survive a crash.
 func (b *broker) save() {
 	if b.up {
 		b.savedRetained = maps.Clone(b.retained)
 	}
 }
 
-// crash ends all links. What was retained since the last save is gone.
+// crash ends all links and loses the changes to retained messages since the last save.
 func (b *broker) crash() {
 	b.up = false
 	b.retained = map[string]mqtt.Message{}
@@ -88,7 +90,7 @@ func (b *broker) delay() time.Duration {
 	return time.Duration(b.w.rng.Int64N(int64(max(b.weather.late, 5*time.Millisecond))))
 }
 
-// drop ends a client's link, and publishes its will.
+// drop ends a client's link and publishes its will.
 func (b *broker) drop(id string, l *link) {
 	if b.links[id] != l {
 		return
@@ -99,7 +101,7 @@ func (b *broker) drop(id string, l *link) {
 	}
 }
 
-// upward carries something to the broker, in order.
+// upward runs do at the broker after a delay. Calls of one link keep their order.
 func (l *link) upward(do func()) {
 	b := l.conn.w.broker
 	at := b.w.jobTime().Add(b.delay())
@@ -114,7 +116,7 @@ func (l *link) upward(do func()) {
 	})
 }
 
-// publish hands on a message.
+// publish stores a retained message and delivers m to all subscribers.
 func (b *broker) publish(m mqtt.Message) {
 	switch {
 	case m.Retained && len(m.Payload) == 0:
@@ -134,7 +136,7 @@ func (b *broker) publish(m mqtt.Message) {
 	}
 }
 
-// subscribe notes a filter and hands on what is retained under it.
+// subscribe adds a filter and delivers the retained messages that match it.
 func (l *link) subscribe(filter string, qos mqtt.QoS) {
 	if _, ok := l.filters[filter]; !ok {
 		l.order = append(l.order, filter)
@@ -153,7 +155,7 @@ func (l *link) unsubscribe(filter string) {
 	l.order = slices.DeleteFunc(l.order, func(f string) bool { return f == filter })
 }
 
-// downward carries a message from the broker. On one topic none overtakes another.
+// downward sends a message from the broker to the client. Messages of one topic keep their order.
 func (l *link) downward(m mqtt.Message, granted mqtt.QoS) {
 	b := l.conn.w.broker
 	m.QoS = min(m.QoS, granted)
@@ -184,20 +186,20 @@ func (l *link) downward(m mqtt.Message, granted mqtt.QoS) {
 	}
 }
 
-// inbox is a process's end of a connection.
+// inbox is the receiving end of a process's connection.
 type inbox struct {
 	events chan mqtt.Event
-	waiter *waiter // that waits for it
+	waiter *waiter // waiter that waits for this inbox
 }
 
-// conn is a process's connection, over its links: an mqtt.Conn that comes back by itself.
+// conn is the connection of a process. It implements mqtt.Conn and reconnects automatically with a new link.
 type conn struct {
 	w      *World
 	life   *processLife
 	id     string
-	will   func() mqtt.Message // nil for none
+	will   func() mqtt.Message // returns the will; nil means no will
 	inbox  inbox
-	link   *link // nil while it is down
+	link   *link // nil while disconnected
 	want   map[string]mqtt.QoS
 	order  []string
 	closed bool
@@ -207,7 +209,7 @@ type conn struct {
 var _ mqtt.Conn = (*conn)(nil)
 
 func (l *processLife) connect(id string, will func() mqtt.Message) *conn {
-	// room for what is no message, too
+	// with space for events that are not messages
 	c := &conn{w: l.w, life: l, id: id, will: will, want: map[string]mqtt.QoS{},
 		inbox: inbox{events: make(chan mqtt.Event, 2*mailboxMessages)}}
 	l.p.inboxes[c.inbox.events] = &c.inbox
@@ -216,7 +218,7 @@ func (l *processLife) connect(id string, will func() mqtt.Message) *conn {
 	return c
 }
 
-// reconnect makes a new link, now or as soon as the broker lets it.
+// reconnect creates a new link after a delay, or later if the broker is unavailable.
 func (c *conn) reconnect() {
 	c.w.after(c.w.between(10*time.Millisecond, 3*time.Second), func() {
 		b := c.w.broker
@@ -254,7 +256,7 @@ func (c *conn) ask(filter string) {
 	l.upward(func() { l.subscribe(filter, qos) })
 }
 
-// lost takes the end of a link.
+// lost handles the loss of a link.
 func (c *conn) lost(l *link, why error) {
 	l.open = false
 	if c.link != l || c.closed || c.life.dead {
@@ -265,7 +267,7 @@ func (c *conn) lost(l *link, why error) {
 	c.reconnect()
 }
 
-// cut ends the present link, for both ends.
+// cut breaks the current link at both ends.
 func (c *conn) cut(why error) {
 	if l := c.link; l != nil {
 		c.lost(l, why)
@@ -273,7 +275,7 @@ func (c *conn) cut(why error) {
 	}
 }
 
-// silence has the present link bring nothing, and both ends find out.
+// silence makes the current link lose all messages. Both ends notice after the keep-alive time.
 func (c *conn) silence() {
 	l := c.link
 	if l == nil {
@@ -287,7 +289,7 @@ func (c *conn) silence() {
 }
 
 func (c *conn) put(e mqtt.Event) {
-	c.inbox.events <- e // there is room: see received
+	c.inbox.events <- e // cannot block: see received
 	if w := c.inbox.waiter; w != nil && w.inbox == &c.inbox {
 		c.w.wake(w.job)
 	}
@@ -370,7 +372,7 @@ func (c *conn) DisconnectFor(d time.Duration) {
 // Events implements mqtt.Conn.
 func (c *conn) Events() <-chan mqtt.Event { return c.inbox.events }
 
-// Close implements mqtt.Conn. What was published before goes out, without the will.
+// Close implements mqtt.Conn. Messages published before are still sent; the will is not.
 func (c *conn) Close() error {
 	c.life.alive()
 	if c.closed {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// observeEvent looks at an event.
+// observeEvent checks an event of a party and updates the state of the checker.
 func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	c.w.note("%s: %T %s", p.id, event, reason(event))
 	switch f := event.(type) {
@@ -42,7 +42,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	case upload.UpdateFateReceived:
 		c.checkUpdateFate(p, f)
 	case predict.ModelJudged:
-		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
+		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // otherwise the agent has no rows for the comparison
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
 	case upload.ResidualChanged:
@@ -74,7 +74,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	}
 }
 
-// obeys holds an agent's place against the one before.
+// obeys checks that the position obeyed by an agent does not move back.
 func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s obeys %s after %s", p.id, o, before)
@@ -82,7 +82,7 @@ func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	c.obeyed[p.id] = o
 }
 
-// partEnded: a part in a round ends once in a life, and as the coordinator has said.
+// partEnded checks that an agent's work in a round ends once per process, with the result that the coordinator sent.
 func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeUpdateAccepted}] ||
@@ -99,7 +99,7 @@ func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	}
 }
 
-// checkUpdateFate holds what an agent is told of its update against the round's record.
+// checkUpdateFate compares the fate that an agent receives for its update with the record of the round.
 func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
@@ -111,7 +111,8 @@ func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived
 	delete(c.unsettled, at)
 }
 
-// fateOf is what became of an update of a round that is over; FateLeftOutByRule stands for all who are left out.
+// fateOf returns the fate of an update of a finished round. It returns FateLeftOutByRule for every update that was left
+// out.
 func (c *invariantChecker) fateOf(at participation, digest wire.Digest) wire.UpdateFate {
 	taken, in := c.sets[at.round][at.agent]
 	switch {
@@ -130,11 +131,11 @@ func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 	return slices.ContainsFunc(c.leftOut[r], func(f aggregation.UpdateLeftOut) bool { return f.Agent == id })
 }
 
-// checkAcceptedUpdate holds an update that is accepted against the round's plan.
+// checkAcceptedUpdate checks an accepted update against the plan of the round.
 func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
 	base := plan.BaseModel.Hash
-	if plan.Kind == wire.KindStatistics { // whose model is not for the agents
+	if plan.Kind == wire.KindStatistics { // the model of a statistics round is not for agents
 		base = wire.Digest{}
 	}
 	if f.Round != c.record.Round || u.Kind != plan.Kind || u.BaseModelDigest != base ||
@@ -145,7 +146,7 @@ func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	}
 }
 
-// reason is why something was not taken, for the transcript.
+// reason returns the reason of an event that reports a rejection, for the transcript.
 func reason(event any) string {
 	switch f := event.(type) {
 	case coordinator.MessageDropped:
@@ -160,7 +161,8 @@ func reason(event any) string {
 	return ""
 }
 
-// checkTraining holds an agent's training against what it was drawn for.
+// checkTraining checks that an agent trains for a round at most once per process, and only if it was drawn and has not
+// saved an update for it.
 func (c *invariantChecker) checkTraining(p *party, f training.LocalTrainingFinished) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {

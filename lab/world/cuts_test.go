@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// The power goes at each of the first 150 operations of a disk while three rounds go on, at each third one without the
-// tag nightly: of the coordinator, of an agent, and of all when the coordinator's or the agent's disk comes to it.
+// TestPowerCutAtEachOperation cuts the power at the first 150 disk operations; at every third one without the tag
+// nightly. The cut affects the coordinator, one agent, or all parties at an operation of either disk.
 func TestPowerCutAtEachOperation(t *testing.T) {
 	const operations = 150
 	stride := stride

@@ -13,42 +13,42 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// sector is what a power cut leaves whole of what was not synced.
+// sector is the unit in which unsynced data survives or is lost in a power cut.
 const sector = 512
 
-// disk is a party's, over its lives.
+// disk is the disk of a party. It survives restarts of the process.
 type disk struct {
-	name string // of its machine
+	name string // name of the machine
 	w    *World
 	root *folder
 
-	full   bool          // it takes nothing new
-	slow   time.Duration // how long a sync may take; 0 = some milliseconds
-	cutAt  int           // the operation at which the process ends; 0 = none
+	full   bool          // whether writes fail because the disk is full
+	slow   time.Duration // maximum duration of a sync; 0 means some milliseconds
+	cutAt  int           // number of the operation at which the process ends; 0 means never
 	cut    func()
 	ops    int
-	forget func(op, path string) bool // a planted bug: this operation is not done
-	isLate func(path string) bool     // another: this sync waits for the next one
-	late   *inode                     // that waits
-	wrote  func(path string)          // tells of a file that has got a new name, and of a slot that was synced
+	forget func(op, path string) bool // planted bug: reports whether to skip this operation
+	isLate func(path string) bool     // planted bug: reports whether to delay this sync until the next one
+	late   *inode                     // file whose sync is delayed
+	wrote  func(path string)          // called after a rename of a file and after the sync of a slot
 }
 
-// folder is the names in a folder, now and at its last sync.
+// folder holds the names in a folder: the current ones and those at the last sync.
 type folder struct {
 	names, durable map[string]any // *folder or *inode
-	changes        []change       // since that sync, in order
+	changes        []change       // changes since the last sync, in order
 }
 
-// change is what an operation does to a folder's names; nil removes one.
+// change is a change of the names in a folder: set a name, remove a name, or both.
 type change struct {
 	set, remove string
 	node        any
 }
 
-// inode is the content of a file, now and at its last sync.
+// inode holds the content of a file: the current one and the one at the last sync.
 type inode struct {
 	data, durableData []byte
-	shared            bool // data and safe have the same bytes: it is copied before it is changed
+	shared            bool // whether data and durableData share memory; a write copies it first
 }
 
 func newFolder() *folder { return &folder{names: map[string]any{}, durable: map[string]any{}} }
@@ -74,8 +74,8 @@ func (f *folder) sync() {
 	}
 }
 
-// powerCut leaves what may be left when the power goes: of each folder the names of its last sync and the first of the
-// changes since; of each file what was synced, and of the rest any sectors.
+// powerCut discards data that was not synced. Each folder keeps the names of its last sync and a random prefix of later
+// changes. Each file keeps its synced content and a random set of later sectors.
 func (d *disk) powerCut() { d.cutFolder(d.root) }
 
 func (d *disk) cutFolder(f *folder) {
@@ -116,7 +116,8 @@ func (d *disk) cutFile(n *inode) {
 	n.data, n.durableData, n.shared = after, after, true
 }
 
-// durableFile is the content that a power cut would leave for certain; nil if it may be gone.
+// durableFile returns the content that a file is certain to have after a power cut. It returns nil if the file may be
+// lost.
 func (d *disk) durableFile(name string) []byte {
 	f := d.root
 	parts := strings.Split(name, "/")
@@ -134,7 +135,7 @@ func (d *disk) durableFile(name string) []byte {
 	return n.durableData
 }
 
-// handle is a process's hold on its disk.
+// handle is a process's access to its disk.
 type handle struct {
 	*disk
 	life *processLife
@@ -142,7 +143,7 @@ type handle struct {
 
 var _ store.FS = handle{}
 
-// op is an operation that changes something. It reports whether it is to be done.
+// op records a modifying operation that takes some time. It reports whether to perform the operation.
 func (h handle) op(what, name string, took time.Duration) bool {
 	h.life.alive()
 	if h.ops++; h.ops == h.cutAt {
@@ -154,7 +155,7 @@ func (h handle) op(what, name string, took time.Duration) bool {
 	return h.forget == nil || !h.forget(what, name)
 }
 
-// syncTime is how long a sync takes.
+// syncTime returns the duration of a sync.
 func (h handle) syncTime() time.Duration {
 	if h.w.plan.SyncTime > 0 {
 		return h.w.plan.SyncTime
@@ -167,7 +168,7 @@ func (h handle) syncTime() time.Duration {
 
 func split(name string) []string { return strings.Split(strings.Trim(name, "/"), "/") }
 
-// at returns the folder in which a name stands, and the last part of the name.
+// at returns the folder that contains a name, and the last element of the name.
 func (h handle) at(name string) (*folder, string, error) {
 	f, parts := h.root, split(name)
 	for _, part := range parts[:len(parts)-1] {
@@ -264,7 +265,7 @@ func (h handle) Mkdir(name string, _ fs.FileMode) error {
 	return nil
 }
 
-// Rename implements store.FS. Both names are in one folder.
+// Rename implements store.FS. Both names must be in one folder.
 func (h handle) Rename(from, to string) error {
 	h.life.alive()
 	if path.Dir(from) != path.Dir(to) {
@@ -303,7 +304,7 @@ func (h handle) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll implements store.FS. A power cut in the middle of it leaves all or nothing, but for what is not synced.
+// RemoveAll implements store.FS. It is atomic under power cuts if the folder is synced.
 func (h handle) RemoveAll(name string) error {
 	if err := h.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err
@@ -321,7 +322,7 @@ func (h handle) SyncDir(name string) error {
 	return err
 }
 
-// info describes a file or a folder.
+// info is the fs.FileInfo of a file or folder.
 type info struct {
 	name string
 	size int64

@@ -1,16 +1,15 @@
-// Package world runs a whole federation in virtual time: the hosts of the daemons themselves, coordinator.Coordinator
-// and agent.Agent, on disks and at a broker that fail by plan.
+// Package world simulates a whole federation in virtual time. It runs the daemons' own code, coordinator.Coordinator
+// and agent.Agent, with simulated disks and a simulated broker that fail according to a plan.
 //
-// A world is one thread. Each job of a host is a coroutine (iter.Pull); it runs until it waits, and a heap of events,
-// ordered by (time, sequence), says which is next. All chance comes from the seed, so that a Plan (a seed, the size of
-// a federation, a script of faults) gives the same run each time, to the byte of its transcript.
+// A world runs in one thread. Each job of a daemon is a coroutine (iter.Pull) that runs until it waits. A heap of
+// events, ordered by (time, sequence), determines the next job. All randomness comes from the seed. Therefore a Plan (a
+// seed, the size of a federation and a list of faults) always gives the same transcript, byte for byte.
 //
-// Faults: messages are late, lost, doubled, and overtake those of other topics; links are cut, or are silent; the
-// broker restarts and forgets part of what it retained; processes are killed; the power goes, at a moment or at the
-// n-th operation of a disk, and takes what was not synced, sectors of a file one by one; disks are full, or slow;
-// parties with a valid key say what the protocol forbids (liar.go).
+// Faults affect all parts of a federation. Messages are delayed, lost, duplicated or reordered across topics. Links
+// break or become silent. The broker restarts and forgets some retained messages. Processes are killed. A power cut, at
+// a given time or at the n-th operation of a disk, discards unsynced data, sector by sector. Disks are full or slow.
+// Parties with a valid key violate the protocol (liar.go).
 //
-// The world looks at what the parties say, what stands on their disks and what they tell as events, at each step, and
-// holds them to the promises of docs/ARCHITECTURE.md: see invariant_checker.go. When one is broken, Shrink makes the
-// script of faults short.
+// At each step, the world checks messages, disks and events against the invariants of docs/ARCHITECTURE.md
+// (invariant_checker.go). If one is violated, Shrink reduces the list of faults.
 package world

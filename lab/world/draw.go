@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// draws holds the participants of a round that is opened against its seed, with no code of the coordinator's. They must
-// be what the seed says for K agents; of which K of all the journal does not say.
+// draws recomputes the participants of a new round from the seed, independently of the coordinator's code. The journal
+// does not name the K eligible agents, so any set of K agents may match.
 func (c *invariantChecker) draws(r round.JournalRecord) {
 	cfg, _ := c.w.plan.configure()
 	if r.Phase != round.CoordinatorCollecting {
@@ -43,7 +43,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	switch {
 	case !training:
 		want = first(k)
-	case cfg.Sampling == spec.SamplingImportance: // by lengths that a restart forgets
+	case cfg.Sampling == spec.SamplingImportance: // weighted by update norms, which a restart forgets
 		c.byOdds(r, len(got), l)
 		return
 	case cfg.Sampling == spec.SamplingWithReplacement:
@@ -59,7 +59,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	}
 }
 
-// byOdds checks a draw by importance: so many, of agents whose odds are within their bounds.
+// byOdds checks a draw by importance sampling: the number of draws, and the bounds of each participant's odds.
 func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	if drawn != want {
 		c.w.fail("round %d has drawn %d times, want %d", r.Round, drawn, want)
@@ -71,7 +71,7 @@ func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	}
 }
 
-// fromSome reports whether some k of all agents, in order, have those that were drawn at the places that were wanted.
+// fromSome reports whether a set of k agents exists whose members at the positions `want` are exactly the drawn agents.
 func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	for mask := range 1 << c.w.plan.Agents {
 		var some []int
@@ -94,7 +94,8 @@ func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	return false
 }
 
-// mixingDraws: where agents mix all are participants, and the draws of those that are away are made again.
+// mixingDraws recomputes the draws of a round with mixing. All agents are participants, and draws of absent agents are
+// repeated.
 func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	times, last := make([]int, len(r.Participants)), false
 	for range r.RandomDrawsMade {
@@ -111,8 +112,8 @@ func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	}
 }
 
-// fewDraws: where agents mix, draws move from those that will not send to others, and none is lost, nor an update that
-// is accepted.
+// fewDraws checks the draws of a round with mixing. Draws may move from agents that do not send to others, but their
+// sum and every accepted update remain.
 func (c *invariantChecker) fewDraws(l int, r round.JournalRecord) {
 	sum := 0
 	for _, p := range r.Participants {
@@ -132,7 +133,7 @@ func first(n int) (all []int) {
 	return all
 }
 
-// shuffled returns the first l places of a shuffle of k; if all are wanted there is nothing to draw.
+// shuffled returns the first l elements of a random permutation of 0…k−1. If l ≥ k it draws no random numbers.
 func shuffled(k, l int, rng *rand.Rand) []int {
 	all := first(k)
 	for i := 0; i < l && l < k; i++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// end looks at what is left of a run that is finished: nothing grows, and nobody was left behind.
+// end checks the state after the run: all parties have reached the last position, and no files or messages have
+// accumulated.
 func (c *invariantChecker) end() {
 	if c.closed < c.w.plan.Rounds {
 		c.w.fail("the run is finished after %d rounds, not %d", c.closed, c.w.plan.Rounds)
@@ -25,7 +26,7 @@ func (c *invariantChecker) end() {
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
 		}
-		// a fold may change no bit: the model of another version is the same then
+		// two versions may have identical parameters
 		if at, last := c.predicts(p), uint64(c.record.Plan.BaseModelVersion); c.w.plan.Predicts && at.version != last &&
 			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
@@ -35,7 +36,7 @@ func (c *invariantChecker) end() {
 		}
 	}
 	for at := range c.unsettled {
-		// of one that was not offered the agent knows by itself that its round went on without it
+		// an agent that has not offered its update knows that it missed the round
 		if !c.w.agent(at.agent).hadTrouble && c.said[participationMessage{at, wire.TypeUpdate}] {
 			c.w.fail("%s was not told what became of its update of round %d", at.agent, at.round)
 		}
@@ -69,7 +70,7 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	}
 	models := 0
 	for name := range f.names {
-		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") { // torn by a power cut
+		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") { // damaged by a power cut
 			models++
 		}
 	}
@@ -78,7 +79,7 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	}
 }
 
-// endHistory: each round has one line, in order, and each model that was evaluated has one.
+// endHistory checks that the history has one line per round, in order, and one per evaluated model.
 func (c *invariantChecker) endHistory(p *party) {
 	next, evaluated := wire.RoundID(1), uint64(0)
 	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {

@@ -11,14 +11,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Where agents evaluate models, each holds the last rows out, and says nothing of fewer than leastHeld: the first agent
-// has one row less.
+// Parameters of the evaluation at the agents. Each holds out its last rows, and sends no result if they are fewer than
+// leastHeld. The first agent has one row too few.
 const (
 	heldShare = 0.2
 	leastHeld = 5
 )
 
-// heldBy returns the rows that an agent holds out.
+// heldBy returns the rows that agent k holds out.
 func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	if c.held[k] == nil {
 		all, err := c.w.plan.rowsOf(k).load(nil, "")
@@ -30,17 +30,17 @@ func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	return c.held[k]
 }
 
-// scored are the rows that an agent holds out, under a model, in the units of the data.
+// scored holds the sums of a model's errors and targets over held-out rows, in the units of the data.
 type scored struct{ n, sse, targets, squares float64 }
 
 func (s *scored) add(o scored) {
 	s.n, s.sse, s.targets, s.squares = s.n+o.n, s.sse+o.sse, s.targets+o.targets, s.squares+o.squares
 }
 
-// r2 is the share of the variance that the model explains.
+// r2 returns R², the share of the variance that the model explains.
 func (s *scored) r2() float64 { return 1 - s.sse/(s.squares-s.targets*s.targets/s.n) }
 
-// scoreModel scores a model that agents are asked to evaluate on the rows of each.
+// scoreModel evaluates an announced model on the held-out rows of each agent, if agents are asked to evaluate it.
 func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement) {
 	if a.MinEvaluationRows == 0 || c.scores[at] != nil {
 		return
@@ -54,7 +54,7 @@ func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement
 	all := make([]scored, c.w.plan.Agents)
 	c.scores[at] = all
 	if c.w.plan.personal() {
-		return // nobody else has what is the agents' own
+		return // personal parameters exist only at the agents
 	}
 	_, file := modelOf(p.disk.file, at.run, wire.ModelVersion(at.version))
 	m, err := modelfile.Decode(file)
@@ -77,7 +77,7 @@ func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement
 	}
 }
 
-// recordEvaluation takes what a hello says of a model.
+// recordEvaluation checks and records an evaluation that an agent reports in a hello.
 func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation) {
 	if m.ModelVersion == 0 {
 		return
@@ -95,8 +95,8 @@ func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation)
 	}
 }
 
-// evaluated holds what comes of an evaluation against what one comes to who has the rows of all that it is made of: of
-// some of those that have said something.
+// evaluated checks the combined result of an evaluation. It must be the result for the held-out rows of some set of
+// reporting agents.
 func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 	at, r := version{c.record.Run, uint64(f.Version)}, &f.Result
 	c.evaluations++
@@ -112,7 +112,8 @@ func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.evaluatorsByModel[at])
 }
 
-// matchesScores reports whether the rows of some agents have these figures.
+// matchesScores reports whether the given agents' held-out rows give this row count, risk and R². some is a bit set of
+// agents.
 func (c *invariantChecker) matchesScores(rows uint64, risk float64, r2 *float64, at version, some uint) bool {
 	var pool scored
 	for k, s := range c.scores[at] {

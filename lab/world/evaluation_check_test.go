@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRoundsDoNotWait: the models of a federation that evaluates each of them are those of one that evaluates the last
-// one only, to the bit, and its rounds begin as early, also where no agent is heard to say how a model does.
+// TestRoundsDoNotWait checks that the evaluation of every model changes neither the models, bit for bit, nor the round
+// times. This holds even if no agent reports a result.
 func TestRoundsDoNotWait(t *testing.T) {
 	for _, method := range []Method{"", "gradients", "fedadam", "samples, int4", "top_k", "feddec, top_k"} {
 		t.Run(string(method), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestRoundsDoNotWait(t *testing.T) {
 				"nobody speaks": func(h wire.Hello) bool { return h.Evaluation.ModelVersion == 0 },
 			} {
 				with, at, n := evaluatedModels(t, p, say)
-				// an evaluation that waits for agents does not give way to the next one
+				// an evaluation that waits for agents delays the next one
 				if n > p.Rounds || n < 2 || name == "all speak" && n != p.Rounds {
 					t.Errorf("%s: %d evaluations of %d models", name, n, p.Rounds)
 				}
@@ -48,8 +48,8 @@ func TestRoundsDoNotWait(t *testing.T) {
 	}
 }
 
-// evaluatedModels runs a plan, and returns its models, when its rounds began, and how many evaluations there were.
-// Hellos that are not to be said are swallowed.
+// evaluatedModels runs a plan and returns its models, the start times of its rounds and the number of evaluations. It
+// drops the hellos for which say returns false.
 func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]aggregation.ModelReady, []time.Duration,
 	int) {
 	t.Helper()

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// event is something that happens at a moment.
+// event is a function that runs at a given time.
 type event struct {
 	at  time.Time
-	seq uint64 // order among equal times
+	seq uint64 // order of events with equal times
 	do  func()
 }
 
-// agenda is a heap of events, the next one first.
+// agenda is a heap of events, ordered by time.
 type agenda struct {
 	seq  uint64
 	heap []event

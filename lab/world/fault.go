@@ -2,7 +2,7 @@ package world
 
 import "time"
 
-// injectFault has a fault happen.
+// injectFault starts a fault and schedules its end.
 func (w *World) injectFault(f Fault) {
 	w.note("fault %s of %d for %s, operation %d, %q", f.Kind, f.Party, f.For, f.Ops, f.Lie)
 	p, b := w.parties[f.Party+1], w.broker
@@ -62,14 +62,14 @@ func (w *World) injectFault(f Fault) {
 	}
 }
 
-// partition keeps a party from coming back for a while.
+// partition keeps a party from reconnecting for duration d.
 func (w *World) partition(p *party, d time.Duration) {
 	p.cutOff++
 	w.healed = later(w.healed, w.now.Add(d+keepAlive))
 	w.after(d, func() { p.cutOff-- })
 }
 
-// strikeAt ends a party's process, now or at an operation of its disk.
+// strikeAt ends a party's process, either at once or at the given operation of its disk.
 func (p *party) strikeAt(f Fault) {
 	end := func() {
 		if f.Kind == Blackout {

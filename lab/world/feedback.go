@@ -9,39 +9,39 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// This file follows what the codec top_k has not sent from what the agents have computed and from what became of their
-// updates, as docs/ALGORITHMS.md says it, with no code of the agent's.
+// This file recomputes the error feedback of the codec top_k as docs/ALGORITHMS.md defines it, independently of the
+// agent's code. The inputs are the computed updates and their fates.
 
-// topKUpdate is an agent's newest update, and what was to be sent.
+// topKUpdate is an agent's newest update before compression, and the elements that were sent.
 type topKUpdate struct {
 	at    participation
 	whole []float32
 	sent  map[int]bool
-	told  bool // the agent knows what became of it
-	lost  bool // what was kept before was given up for it
+	told  bool // whether the agent knows the fate of the update
+	lost  bool // whether an earlier residual was discarded for this update
 
-	before *topKUpdate // the one before it
-	had    []float32   // what was kept then
+	before *topKUpdate // previous update
+	had    []float32   // residual before this update
 }
 
-// keeping is whether agents keep what is not sent.
+// keeping reports whether agents keep a residual for error feedback.
 func (c *invariantChecker) keeping() bool {
 	_, t := c.w.plan.configure()
 	_, ok := t.Training.UpdateCodec.TopKShare()
 	return ok
 }
 
-// recordChange takes a change that an agent has computed.
+// recordChange records an update that an agent has computed, before compression.
 func (c *invariantChecker) recordChange(id wire.AgentID, change []float32) {
 	if c.keeping() {
 		c.changes[id] = slices.Clone(change)
 	}
 }
 
-// checkUnsentPart holds what an update was to send, which stands on its agent's disk behind the payload, against the
-// change that was computed and what the agent had kept.
+// checkUnsentPart checks the uncompressed update that an agent saves after the payload. It must be the sum of the
+// computed update and the agent's residual.
 func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, behind []byte) {
-	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) { // or written once more
+	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) { // or saved a second time
 		return
 	}
 	change := c.changes[p.id]
@@ -70,8 +70,8 @@ func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, 
 	c.newestUpdateByAgent[p.id], c.kept[p.id] = o, nil
 }
 
-// keptFor is what an agent has kept that goes with a round's update: nothing while nobody has told it what became of
-// the last one, or if the columns have been standardised anew since.
+// keptFor returns the residual that an agent adds to its update in round r. It returns nil if the agent does not know
+// the fate of its previous update or if the columns have been standardised again since.
 func (c *invariantChecker) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float32 {
 	last, e := c.newestUpdateByAgent[id], c.kept[id]
 	others := last.at.round < c.restandardizedAfter && c.restandardizedAfter < r
@@ -82,8 +82,8 @@ func (c *invariantChecker) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdat
 	return e
 }
 
-// startsWithUnsent: an agent that starts with its last update and no record of what became of it has to be told again.
-// An agent that has the record may have had no time to tell so.
+// startsWithUnsent updates the checker when an agent restarts. An agent with a saved update but no record of its fate
+// must be sent the fate again. An agent with the record may have stopped before it reported the fate.
 func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 	o, known := c.newestUpdateByAgent[p.id]
 	if !known || o.whole == nil {
@@ -99,14 +99,14 @@ func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 	c.newestUpdateByAgent[p.id] = o
 }
 
-// keepsUnsent holds what an agent keeps after a round against what became of its update.
+// keepsUnsent checks the residual that an agent keeps after a round against the fate of its update.
 func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
-		return // its disk had trouble, or it has trained again meanwhile
+		return // its disk failed, or it has trained again
 	}
 	if f.ResidualLost && o.lost {
-		o.lost = false // it tells so of what it had kept before
+		o.lost = false // concerns an earlier residual
 		c.newestUpdateByAgent[p.id] = o
 		return
 	}
@@ -130,14 +130,15 @@ func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	c.residuals++
 }
 
-// onlyMixed takes back an update that its agent was to send and is not, since another has got its draws.
+// onlyMixed reverts an update that the agent does not send, because its draws have moved to another agent.
 func (c *invariantChecker) onlyMixed(id wire.AgentID, r wire.RoundID) {
 	if o := c.newestUpdateByAgent[id]; o.at.round == r && o.before != nil {
 		c.newestUpdateByAgent[id], c.kept[id] = *o.before, o.had
 	}
 }
 
-// residualAfter is what an agent is to keep of an update. It reports false while nobody knows what becomes of that.
+// residualAfter returns the residual that an agent must keep after an update. It returns false while the fate of the
+// update is undecided.
 func (c *invariantChecker) residualAfter(o *topKUpdate) (e []float32, known bool) {
 	if _, closed := c.sets[o.at.round]; !closed && !c.abandoned[o.at.round] {
 		return nil, false

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// file is an open file.
+// file is an open file of a simulated disk. It implements store.File.
 type file struct {
 	h     handle
 	name  string
 	inode *inode
-	at    int64 // of the next Read or Write
+	at    int64 // offset of the next Read or Write
 }
 
 // Name implements store.File.
@@ -48,7 +48,7 @@ func (f *file) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteAt implements store.File. A full disk takes a part.
+// WriteAt implements store.File. On a full disk it writes only a part of p.
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	f.h.life.alive()
 	var err error
@@ -63,7 +63,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), err
 }
 
-// own makes the content the file's own, of at least that size.
+// own makes the content private to the file, so that it can be modified, and extends it to at least size bytes.
 func (f *file) own(size int64) {
 	n := f.inode
 	if n.shared {

@@ -18,29 +18,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The models of a run are made anew here, in float64, with no code of the coordinator's: as docs/ALGORITHMS.md prints
-// the rules and the optimisers.
+// This file recomputes the models of a run in float64, independently of the coordinator's code. It implements the
+// aggregation rules and optimisers as docs/ALGORITHMS.md defines them.
 
-// version is a model of a run.
+// version identifies a model of a run.
 type version struct {
 	run     wire.RunID
 	version uint64
 }
 
-// state is m and v of the server's optimiser after the step that made a model.
+// state holds the moments m and v of the server optimiser after the step to a model.
 type state struct{ m, v []float64 }
 
-// taken is an update of a round's set.
+// taken is an accepted update that is aggregated in a round.
 type taken struct {
 	agent  wire.AgentID
 	times  int
-	factor float64 // of the mean
-	length float64 // ‖v‖₂ for the weight that its steps carried
+	factor float64 // factor of the update in the mean
+	length float64 // ‖v‖₂, divided by the weight that its local steps include
 	v      []float64
 }
 
-// fold holds the model of a closed round, and the plan of the next one, against the one before, and the updates of its
-// set, each once.
+// fold checks the model of a closed round. The model must be the previous one plus the aggregate of the round's
+// updates, each used once. fold also checks the plan of the next round.
 func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
@@ -62,7 +62,7 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 	if t.Training.ExchangeKind == spec.ExchangeGradient {
 		size := t.Training.StepSize
-		if size == 0 { // one local step a round
+		if size == 0 { // decaying step size, one local step per round
 			steps := float64(at.version)
 			if c.w.plan.refreshed(at.version) {
 				steps--
@@ -87,8 +87,8 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 }
 
-// refreshed holds the model of a statistics round in the middle of a run against the one before: on rows in the units
-// of the data both predict the same.
+// refreshed checks the model of a later statistics round against the previous model. On rows in the units of the data,
+// both must give the same predictions.
 func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	var by [2]*learner.Predictor[float32]
 	var scale float64
@@ -122,8 +122,8 @@ func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	}
 }
 
-// takenBy returns the updates of a round's set, as they stood on their agents' disks. It reports false if a disk had
-// trouble and one is not known.
+// takenBy returns the accepted updates of a round as the agents saved them. It returns false if an update is unknown
+// because a disk failed.
 func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 	cfg, t := c.w.plan.configure()
 	unpack := codec.ForName[float32](cmp.Or(t.Training.UpdateCodec, spec.CodecRaw))
@@ -133,7 +133,7 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 		switch {
 		case known && unpack.Decode(v, payload) == nil:
 		case c.w.agent(id).hadTrouble:
-			return nil, false // its disk did not take what it has made
+			return nil, false // the agent's disk failed to store the update
 		default:
 			c.w.fail("round %d takes an update of %s that it has not made", r, id)
 			return nil, false
@@ -158,9 +158,9 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 	return set, true
 }
 
-// above returns the set without the updates that were left out, the others as they count. It holds those that
-// refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
-// the five folds before.
+// above returns the updates without the ones that were left out, clipped as configured. It also checks which updates
+// refuse_above rejects. The reference length is the median of the round or the median of the last five rounds' medians,
+// whichever is larger.
 func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	recent []round.PastAggregationSummary) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
@@ -195,7 +195,7 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 			u.factor *= by.ClipAboveFactor * usual / u.length
 			c.clipped++
 		}
-		if n := norm(u.v); by.ClipNorm > 0 && n > by.ClipNorm { // no method has both
+		if n := norm(u.v); by.ClipNorm > 0 && n > by.ClipNorm { // no method uses both kinds of clipping
 			for j := range u.v {
 				u.v[j] *= by.ClipNorm / n
 			}
@@ -205,7 +205,7 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	return set
 }
 
-// remembered holds the plan of the next round, if it is a training round, against what is to be remembered of this one.
+// remembered checks that the plan of the next training round contains the median update length of this round.
 func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []taken,
 	recent []round.PastAggregationSummary) {
 	if next.Kind != wire.KindTraining {
@@ -225,7 +225,7 @@ func lengths(set []taken) (all []float64) {
 	return all
 }
 
-// median is the lower one of two; 0 of none.
+// median returns the median of x, the lower one of the middle two, or 0 if x is empty.
 func median(x []float64) float64 {
 	if len(x) == 0 {
 		return 0
@@ -234,7 +234,8 @@ func median(x []float64) float64 {
 	return x[(len(x)-1)/2]
 }
 
-// optimise turns the fold into the step of the model. It reports false if it has not seen the optimiser's state before.
+// optimise converts the aggregate into the server optimiser's step. It returns false if the previous state of the
+// optimiser is unknown.
 func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64) bool {
 	if o.Name == optimizer.None {
 		return true
@@ -267,7 +268,7 @@ func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64
 	return true
 }
 
-// second is v_i of v_{i−1} and D².
+// second returns the second moment v_i, given v_{i−1} and D².
 func second(o *optimizer.Config, v, d2 float64) float64 {
 	switch o.Name {
 	case "fedadagrad":

@@ -18,84 +18,83 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// participation is an agent's part in a round.
+// participation identifies an agent's work in a round.
 type participation struct {
 	run   wire.RunID
 	round wire.RoundID
 	agent wire.AgentID
 }
 
-// participationMessage is a message about an agent's part in a round, by the agent or the coordinator.
+// participationMessage identifies a type of message about an agent's work in a round.
 type participationMessage struct {
 	participation
 	wire.MessageType
 }
 
-// participationEnd is the end of an agent's part in a round, in one of its lives.
+// participationEnd identifies the end of an agent's work in a round, by one process of the agent.
 type participationEnd struct {
 	participation
 	*processLife
 }
 
-// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the events
-// they tell.
+// invariantChecker verifies the invariants of the protocol. It observes the messages, disks and events of all parties.
 type invariantChecker struct {
 	w      *World
-	schema wire.TensorSchema // of a model
+	schema wire.TensorSchema // tensors of a model
 
-	closed, messages, balanced int // rounds, messages, blocks whose books were added up
-	folds, drawings            int // models that were computed anew, draws that were made again
-	refusedAbove, clipped      int // updates that were left out, and of which a part counts
-	refreshes                  int // models that were expressed in other columns
-	signed, verified           int // signatures
+	closed, messages, balanced int // number of closed rounds, of messages, and of blocks whose sums were checked
+	folds, drawings            int // number of recomputed models and of recomputed draws
+	refusedAbove, clipped      int // number of refused updates and of clipped updates
+	refreshes                  int // number of models converted to new column moments
+	signed, verified           int // number of signatures made and verified
 
-	committed  []byte                                              // the newest journal of several machines
-	files      []string                                            // of the head that has made it count
-	turns      int                                                 // journals that counted on several machines
-	record     round.JournalRecord                                 // the newest journal
-	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
+	committed  []byte                                              // newest committed journal, with several machines
+	files      []string                                            // files named by the head that committed it
+	turns      int                                                 // number of committed journals
+	record     round.JournalRecord                                 // newest journal record
+	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // accepted updates of each closed round
 	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
-	passedOver map[wire.RoundID][]wire.AgentID // by the rule
-	states     map[version]state               // of the server's optimiser
-	aggregates map[version][]float64           // the fold, of a rule that keeps it
-	accepted   map[participation]wire.Digest   // as the coordinator has said
-	announced  wire.AnnouncementPosition       // the newest
-	digest     wire.Digest                     // of that announcement
-	digests    map[wire.Digest]bool            // of all
-	models     map[version]wire.Digest         // as they were announced
-	payloads   map[wire.Digest][]byte          // of updates that stood on an agent's disk
-	own        map[wire.AgentID]own            // what stands there of the agent's own
+	passedOver map[wire.RoundID][]wire.AgentID // agents whose updates the rule left out
+	states     map[version]state               // state of the server optimiser
+	aggregates map[version][]float64           // aggregates, for rules that need the previous one
+	accepted   map[participation]wire.Digest   // updates that the coordinator accepted
+	announced  wire.AnnouncementPosition       // newest announced position
+	digest     wire.Digest                     // digest of the newest announcement
+	digests    map[wire.Digest]bool            // digests of all announcements
+	models     map[version]wire.Digest         // hash of each announced model
+	payloads   map[wire.Digest][]byte          // payloads saved on the disks of agents
+	own        map[wire.AgentID]own            // personal state saved by each agent
 
-	opened             map[version]bool // rounds whose draw was looked at
-	began              []time.Duration  // when each round was announced first
+	opened             map[version]bool // rounds whose draw was checked
+	began              []time.Duration  // times of the first announcement of each round
 	drawn              map[wire.RoundID][]wire.AgentID
 	obeyed             map[wire.AgentID]wire.AnnouncementPosition
 	said               map[participationMessage]bool
-	unfitAgents        map[wire.AgentID]bool // those that have said hello, and that they cannot take part
+	unfitAgents        map[wire.AgentID]bool // agents that declare in a hello that they cannot participate
 	trainedBy          map[participation]*processLife
 	ended              map[participationEnd]bool
-	mixedBy            map[wire.RoundID][]conservation.BlockSums // of the agents that have ended a block
-	restarted          map[wire.RoundID]bool                     // blocks during which an agent began again
-	updateSavedAtStart map[wire.AgentID]participation            // the update with which its life began
+	mixedBy            map[wire.RoundID][]conservation.BlockSums // sums of the agents that have ended a block
+	restarted          map[wire.RoundID]bool                     // blocks during which an agent restarted
+	updateSavedAtStart map[wire.AgentID]participation            // update saved at the start of the process
 	abandoned          map[wire.RoundID]bool
 
-	// where the codec is top_k, of each agent
-	changes             map[wire.AgentID][]float32 // the newest that it has computed
+	// state of the codec top_k
+	changes             map[wire.AgentID][]float32 // newest computed update
 	newestUpdateByAgent map[wire.AgentID]topKUpdate
-	kept                map[wire.AgentID][]float32    // nil = 0
-	offeredOf           map[participation]wire.Digest // the updates on their disks
-	restandardizedAfter wire.RoundID                  // after which the columns are others; 0 = they are as they were
-	residuals           int                           // that were held against what became of their updates
+	kept                map[wire.AgentID][]float32    // residual; nil means 0
+	offeredOf           map[participation]wire.Digest // update saved on the agent's disk
+	restandardizedAfter wire.RoundID                  // last round that changed the columns; 0 means none
+	residuals           int                           // number of checked residuals
 
-	// where agents evaluate models
-	held              map[int]*learner.Samples[float32] // the rows that they hold out
-	scores            map[version][]scored              // of the models that are asked for, by agents
-	evaluatorsByModel map[version]uint                  // agents that have said how one does, as bits
-	evaluations       int                               // that have ended
+	// state of evaluations at the agents
+	held              map[int]*learner.Samples[float32] // held-out rows of each agent
+	scores            map[version][]scored              // results of each model by agent
+	evaluatorsByModel map[version]uint                  // bit set of reporting agents
+	evaluations       int                               // number of finished evaluations
 	lastEvaluated     version
-	worse             map[wire.AgentID]version // the newest model that an agent has found worse than its own
+	worse             map[wire.AgentID]version // newest model rejected by each agent as worse
 
-	// updates on the disk of their agents, which have not been told what became of them
+	// unsettled holds the saved updates whose agents have not been informed of their fate.
 	unsettled map[participation]wire.Digest
 }
 
@@ -125,7 +124,7 @@ func newCheck(w *World) invariantChecker {
 		worse:             map[wire.AgentID]version{}}
 }
 
-// file is the content of a party's file now; nil if there is none.
+// file returns the current content of a file, or nil if it does not exist.
 func (d *disk) file(name string) []byte {
 	f, last, err := handle{disk: d}.at(name)
 	if err != nil {
@@ -137,7 +136,7 @@ func (d *disk) file(name string) []byte {
 	return nil
 }
 
-// started looks at the disk of a process that begins.
+// started checks and records the disk of a process that starts.
 func (c *invariantChecker) started(p *party) {
 	if p.number == Coordinator {
 		return
@@ -154,10 +153,10 @@ func (c *invariantChecker) started(p *party) {
 		return x.agent == p.id && (!ok ||
 			x != at)
 	})
-	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
+	c.obeyed[p.id] = placeOf(p.disk.file) // an agent may forget a position for which it has offered nothing
 }
 
-// observeFileWrite looks at a file that is written as a whole: it has got its name, or is a slot that was synced.
+// observeFileWrite checks a file after a rename or after the sync of a slot.
 func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	switch base, _ := isSlot(name); base {
 	case modelfile.ActiveModelPath(stateDir):
@@ -178,7 +177,7 @@ func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	}
 }
 
-// statistics is the round before which no model is trained.
+// statistics returns the round up to which no model is trained: 1 with a statistics round, otherwise 0.
 func (c *invariantChecker) statistics() wire.RoundID {
 	if c.w.plan.Standardize {
 		return 1
@@ -186,8 +185,8 @@ func (c *invariantChecker) statistics() wire.RoundID {
 	return 0
 }
 
-// checkPersonalState looks at what an agent has saved of its own: each round begins with what the one before has made
-// of it, and a round that is trained once more with what it began with.
+// checkPersonalState checks the personal state that an agent saves. Each round must start with the result of the
+// previous round, and a repeated round with the state at its first start.
 func (c *invariantChecker) checkPersonalState(p *party) {
 	now, ok := ownOf(p.disk.file)
 	was, known := c.own[p.id]
@@ -204,7 +203,7 @@ func (c *invariantChecker) checkPersonalState(p *party) {
 	}
 }
 
-// journaled looks at a new record of the coordinator.
+// journaled checks a new journal record of the coordinator.
 func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	c.draws(r)
 	seen := map[wire.AgentID]bool{}
@@ -245,7 +244,7 @@ func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	c.record = r
 }
 
-// observeMessage looks at a message that a party hands to its connection.
+// observeMessage checks a message that a party publishes.
 func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 	c.messages++
 	kind, about, _, name, _ := topics().ParseTopic(m.Topic)
@@ -263,7 +262,7 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		return
 	}
 	if said, err := wire.ParseEnvelope(m.Payload); err == nil &&
-		said.Type.MustBeSealed() { // all that is here opens seals
+		said.Type.MustBeSealed() { // sealed messages are decrypted before this check
 		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
 	}
 	c.said[participationMessage{participation{e.Run, e.Round, about}, e.Type}] = true
@@ -309,7 +308,7 @@ func (c *invariantChecker) addToDigest(p *party, e wire.Envelope) {
 	_, _ = fmt.Fprintf(c.w.digest, "%d %d %d %d %x\n", c.w.jobTime().Sub(c.w.began), p.number, e.Type, e.Round, content)
 }
 
-// checkOffer holds an offer against what a power cut would leave.
+// checkOffer checks that an agent offers only updates that would survive a power cut.
 func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 	if p.hadTrouble {
 		return
@@ -326,7 +325,7 @@ func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 	}
 }
 
-// announce holds an announcement against the one before, and against what a power cut would leave.
+// announce checks an announcement against the previous one and against the state that would survive a power cut.
 func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	a, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -361,7 +360,7 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	}
 }
 
-// announcedModel holds the model of an announcement against what a power cut would leave, and against earlier ones.
+// announcedModel checks that an announced model would survive a power cut and matches earlier announcements.
 func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 	if hash, file := modelOf(p.disk.durableFile, run, a.BaseModelVersion); file == nil || hash != a.BaseModel.Hash {
 		c.w.fail("announced is model %d, which is not on the disk", a.BaseModelVersion)
@@ -376,7 +375,8 @@ func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Anno
 	c.scoreModel(p, at, a)
 }
 
-// accept holds an acceptance against those before it.
+// accept checks that a round accepts at most one update of an agent, and that the update is in the set of the closed
+// round.
 func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateAccepted(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
@@ -394,7 +394,7 @@ func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	}
 }
 
-// refuse: what was accepted is not refused while its round lasts.
+// refuse checks that the coordinator does not refuse an accepted update while the round lasts.
 func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateRefused(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
@@ -406,8 +406,8 @@ func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	}
 }
 
-// mixed takes the sums of a block that has ended, in good order or not. When all agents of a block have ended it, each
-// in the life in which it began it, the sum of their parameters is what their own steps made it.
+// mixed records the sums of a block that has ended. Once all agents have ended the block without a restart, it checks
+// that mixing has preserved the sum of their parameters.
 func (c *invariantChecker) mixed(l *processLife, r wire.RoundID, b conservation.BlockSums) {
 	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
 		return

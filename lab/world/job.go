@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// errKilled unwinds the jobs of a process that was killed. What they still do has no effect.
+// errKilled is the panic value that ends the jobs of a killed process. Their remaining operations have no effect.
 var errKilled = errors.New("the process was killed")
 
 // job is a coroutine of a process. It runs until it waits.
@@ -20,15 +20,15 @@ type job struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	ctx    context.Context // of the present wait; nil while it runs
-	called time.Time       // when it is to be resumed; zero if nobody has woken it
-	ticket uint64          // counts waits, so that a late wake-up is known for one
-	// usedTime is the time that the job has used since it was resumed, for a disk, say: what it says and does counts
-	// from then on. The next wait makes it good.
+	ctx    context.Context // context of the current wait; nil while the job runs
+	called time.Time       // time at which the job will resume; zero if no wake-up is scheduled
+	ticket uint64          // number of waits; identifies outdated wake-ups
+	// usedTime is the simulated time used since the job was resumed, for example by a disk. The effects of the job
+	// happen at that later time. The next wait catches up with it.
 	usedTime time.Duration
 }
 
-// processLife is one run of a process, from its start to its end. It is the host.JobRuntime of the program.
+// processLife is one run of a process from start to end. It implements host.JobRuntime for the program.
 type processLife struct {
 	w    *World
 	p    *party
@@ -38,7 +38,7 @@ type processLife struct {
 
 var _ host.JobRuntime = (*processLife)(nil)
 
-// alive unwinds the present job if its process is dead.
+// alive panics with errKilled if the process is dead.
 func (l *processLife) alive() {
 	if l.dead {
 		panic(errKilled)
@@ -54,7 +54,7 @@ func (l *processLife) Go(do func()) {
 	l.w.after(l.w.hesitation(), func() { l.run(do) })
 }
 
-// run begins a job.
+// run starts a job.
 func (l *processLife) run(do func()) {
 	if l.dead {
 		return
@@ -81,8 +81,8 @@ func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.C
 	return ctx, cancel
 }
 
-// NewWaiter implements host.JobRuntime. Who makes one is about to tell the owner something: the time that it has used
-// must be over by then.
+// NewWaiter implements host.JobRuntime. It first catches up with the used time, because the caller is about to notify
+// the owner goroutine.
 func (l *processLife) NewWaiter() host.JobWaiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()
@@ -90,7 +90,7 @@ func (l *processLife) NewWaiter() host.JobWaiter {
 	return &waiter{life: l}
 }
 
-// catchUp has the job wait until the world's time is its own.
+// catchUp makes the job wait until the world's time has reached the job's time.
 func (j *job) catchUp() {
 	if j.usedTime == 0 {
 		return
@@ -104,14 +104,14 @@ func (j *job) catchUp() {
 	j.park(context.Background())
 }
 
-// waiter is a host.JobWaiter.
+// waiter implements host.JobWaiter.
 type waiter struct {
 	life  *processLife
 	woken bool
-	job   *job   // that waits
-	inbox *inbox // of the connection on which it waits, if any
+	job   *job   // job that waits
+	inbox *inbox // inbox on which it waits; nil means none
 	until time.Time
-	alarm time.Time // of the event that looks after until; zero if there is none
+	alarm time.Time // time of the event that checks `until`; zero if none is scheduled
 }
 
 // Wake implements host.JobWaiter.
@@ -151,7 +151,7 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 	}
 }
 
-// countIdleWait counts waits that return at once. A job for which no time passes would never end.
+// countIdleWait counts waits that return at once. It fails if a job repeats them without any progress of time.
 func (l *processLife) countIdleWait() {
 	if l.w.eventsAtOneTime++; l.w.eventsAtOneTime > mostStill {
 		l.w.fail("%s goes on and on, and no time passes", l.p.id)
@@ -159,7 +159,7 @@ func (l *processLife) countIdleWait() {
 	}
 }
 
-// setAlarm has the job that waits resumed when its time has come.
+// setAlarm schedules an event that resumes the waiting job at its deadline.
 func (w *waiter) setAlarm() {
 	if w.until.IsZero() || !w.alarm.IsZero() && !w.until.Before(w.alarm) {
 		return
@@ -168,7 +168,7 @@ func (w *waiter) setAlarm() {
 	w.alarm = at
 	w.life.w.agenda.add(at, func() {
 		if !w.alarm.Equal(at) {
-			return // an earlier one was set
+			return // replaced by an earlier alarm
 		}
 		w.alarm = time.Time{}
 		switch {
@@ -181,7 +181,7 @@ func (w *waiter) setAlarm() {
 	})
 }
 
-// park ends the turn of the job that runs, until it is resumed.
+// park suspends the running job until it is resumed.
 func (j *job) park(ctx context.Context) {
 	j.ticket++
 	j.ctx, j.called = ctx, time.Time{}
@@ -191,7 +191,7 @@ func (j *job) park(ctx context.Context) {
 	j.life.alive()
 }
 
-// resume gives a job its turn.
+// resume runs a job until its next wait.
 func (w *World) resume(j *job) {
 	if j.life.dead || j.ctx == nil && j.ticket > 0 {
 		return
@@ -205,7 +205,7 @@ func (w *World) resume(j *job) {
 	}
 }
 
-// wake has a job that waits resumed.
+// wake schedules the resumption of a waiting job.
 func (w *World) wake(j *job) {
 	if j == nil || j.ctx == nil || j.life.dead {
 		return
@@ -222,7 +222,7 @@ func (w *World) wake(j *job) {
 	})
 }
 
-// cancelled wakes the jobs whose context has ended.
+// cancelled wakes all jobs whose context has ended.
 func (w *World) cancelled() {
 	for _, p := range w.parties {
 		if p.life == nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Lie is what a party with a valid key says beside what its program says, though the protocol forbids it.
+// Lie names a violation of the protocol by a party with a valid key, in addition to the messages of its program.
 type Lie string
 
-// lie is a line of the tables of lies.
+// lie describes how a Lie is sent.
 type lie struct {
-	beside wire.MessageType // it is said before each message of this type that the party says; 0 = before each chunk
-	heard  bool             // it answers each message of this type that the party hears
+	beside wire.MessageType // type of the message that triggers the lie; 0 means each chunk
+	heard  bool             // whether the trigger is a received message instead of a sent one
 	say    func(l *liar)
 }
 
-// Lies returns the names of all that the coordinator, or an agent, can say.
+// Lies returns the names of all lies of the coordinator or of an agent.
 func Lies(party int) []Lie { return slices.Sorted(maps.Keys(liesOf(party))) }
 
 func liesOf(party int) map[Lie]lie {
@@ -31,21 +31,21 @@ func liesOf(party int) map[Lie]lie {
 	return agentLies()
 }
 
-// liar says a lie.
+// liar holds the message that triggers a lie and collects the lies to send.
 type liar struct {
 	p      *party
-	e      wire.Envelope        // of the message that gives the occasion, unsealed; zero for a chunk
-	with   wire.SealKey         // that it is sealed with; zero if it is open
-	to     wire.X25519PublicKey // as far as its seal names it
+	e      wire.Envelope        // triggering message, unsealed; zero for a chunk
+	with   wire.SealKey         // key with which that message is sealed; zero if it is not sealed
+	to     wire.X25519PublicKey // first bytes of the recipient's key, as named by the seal
 	m      mqtt.Message
 	before []mqtt.Message
 }
 
-// spread is how many sequence numbers a liar that is an agent has for one of its program's: the coordinator takes none
-// that is not above those before.
+// spread is the number of sequence numbers that a lying agent uses per message of its program. The coordinator accepts
+// only increasing sequence numbers.
 const spread = 16
 
-// messagesWithLies returns what goes out when the program of a party says a message.
+// messagesWithLies returns the messages to send when the program of a party sends m: first the lies, then m.
 func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	if p.lies == nil {
 		return []mqtt.Message{m}
@@ -70,7 +70,7 @@ func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	return append(l.before, m)
 }
 
-// answerWithLie has a liar answer what its program hears.
+// answerWithLie makes a lying party answer a message that its program receives.
 func (p *party) answerWithLie(m mqtt.Message) {
 	if len(p.lying) == 0 {
 		return
@@ -98,7 +98,7 @@ func (p *party) liar(m mqtt.Message) *liar {
 	return l
 }
 
-// sign signs a message, and seals it as that is which gives the occasion.
+// sign signs a message and seals it with the same key as the triggering message.
 func (l *liar) sign(h wire.Header, body []byte) []byte {
 	if l.with != (wire.SealKey{}) && h.Type.MustBeSealed() {
 		t := h.Type
@@ -113,7 +113,7 @@ func isChunk(m mqtt.Message) bool {
 	return kind == mqtt.KindUpdate && part != transfer.ManifestPartName
 }
 
-// seal adds the message with another header and body.
+// seal adds a copy of the triggering message with a changed header and another body to the lies.
 func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
 	h := l.e.Header
 	h.Sender = l.p.id
@@ -134,10 +134,10 @@ func (l *liar) raw(payload []byte) *mqtt.Message {
 	return &l.before[len(l.before)-1]
 }
 
-// other returns another digest.
+// other returns a digest different from d.
 func other(d wire.Digest) wire.Digest { return sha256.Sum256(d[:]) }
 
-// otherBytes makes the manifest one of other bytes, which nobody has.
+// otherBytes changes the manifest to describe content that does not exist.
 func otherBytes(m *wire.Manifest) {
 	m.ChunkDigests[0] = other(m.ChunkDigests[0])
 	h := sha256.New()
@@ -147,7 +147,7 @@ func otherBytes(m *wire.Manifest) {
 	m.Hash = wire.Digest(h.Sum(nil))
 }
 
-// somebody is another agent.
+// somebody returns the id of another agent.
 func (l *liar) somebody() wire.AgentID {
 	for _, p := range l.p.w.parties[1:] {
 		if p != l.p {
@@ -157,7 +157,7 @@ func (l *liar) somebody() wire.AgentID {
 	return l.p.id
 }
 
-// manifest is a lie in an update's manifest.
+// manifest returns a lie that changes an offered update and its manifest.
 func manifest(change func(h *wire.Header, u *wire.Update)) lie {
 	return lie{beside: wire.TypeUpdate, say: func(l *liar) {
 		if u, err := wire.DecodeUpdate(l.e.Body); err == nil {
@@ -168,7 +168,7 @@ func manifest(change func(h *wire.Header, u *wire.Update)) lie {
 	}}
 }
 
-// envelope is a lie in the head of a hello.
+// envelope returns a lie that changes the header of a hello.
 func envelope(change func(l *liar, h *wire.Header)) lie {
 	return lie{beside: wire.TypeHello, say: func(l *liar) {
 		l.seal(func(h *wire.Header) { change(l, h) }, l.e.Body)
@@ -249,7 +249,7 @@ func agentLies() map[Lie]lie {
 	}
 }
 
-// offerAnotherUpdate offers another update than the one that was accepted.
+// offerAnotherUpdate offers a different update after one was accepted.
 func (l *liar) offerAnotherUpdate() {
 	for _, m := range slices.Backward(l.p.kept) {
 		said := l.p.liar(m)
@@ -265,7 +265,7 @@ func (l *liar) offerAnotherUpdate() {
 	}
 }
 
-// asAnother speaks in another agent's name, on its topic.
+// asAnother sends a message under another agent's id and on its topic.
 func (l *liar) asAnother() {
 	id := l.somebody()
 	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().AgentToCoordinator(id)
@@ -277,7 +277,7 @@ func (l *liar) version() {
 	l.raw(p)
 }
 
-// answer is a lie of the coordinator's about an update that is offered to it.
+// answer returns a lie of the coordinator: a false answer to an offered update.
 func answer(t wire.MessageType, say func(h *wire.Header, update wire.Digest) []byte) lie {
 	return lie{beside: wire.TypeUpdate, heard: true, say: func(l *liar) {
 		u, err := wire.DecodeUpdate(l.e.Body)
@@ -299,7 +299,7 @@ func refused(d wire.Digest) []byte {
 	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNormTooLarge}).Body()
 }
 
-// direct is a lie of the coordinator's in the head of an acceptance.
+// direct returns a lie of the coordinator that changes the header of an acceptance.
 func direct(change func(h *wire.Header)) lie {
 	return lie{beside: wire.TypeUpdateAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
 }
@@ -365,7 +365,7 @@ func invitation(change func(m *wire.Invitation)) lie {
 	}}
 }
 
-// toAgents has the broker, which is in league, bring a message to agents only.
+// toAgents makes the broker, which colludes, deliver a message to agents only.
 func (l *liar) toAgents(m mqtt.Message) {
 	b := l.p.w.broker
 	for _, a := range l.p.w.parties[1:] {
@@ -376,7 +376,7 @@ func (l *liar) toAgents(m mqtt.Message) {
 	}
 }
 
-// twoAnnouncements says another one than was announced at its place, to agents that obey that.
+// twoAnnouncements sends a second announcement with the current position to agents that obey the first one.
 func (l *liar) twoAnnouncements() {
 	m, ok := l.p.w.broker.retained[topics().Announcement()]
 	if !ok {

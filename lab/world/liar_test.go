@@ -15,7 +15,7 @@ const (
 	refused       = "coordinator: round.UpdateRefused "
 )
 
-// refusals are what becomes of each lie: what the transcript has of it, or "" for one that nobody tells of.
+// refusals maps each lie to the expected text in the transcript; "" if the lie is ignored silently.
 var refusals = map[int]map[world.Lie]string{
 	world.Coordinator: {
 		"accepts another update":          "",
@@ -65,8 +65,8 @@ var refusals = map[int]map[world.Lie]string{
 	},
 }
 
-// TestLies has a party say each lie through three rounds without another fault. The other side refuses it, and the run
-// goes on as the protocol says.
+// TestLies runs each lie for three rounds without other faults. It checks that the receiver rejects it and that the run
+// continues.
 func TestLies(t *testing.T) {
 	for party, lies := range refusals {
 		for _, name := range world.Lies(party) {
@@ -81,7 +81,7 @@ func TestLies(t *testing.T) {
 					p.Hidden = 3000
 				}
 				if strings.Contains(string(name), "invites") {
-					p.Method = "feddec" // others are named in the announcement
+					p.Method = "feddec" // otherwise the announcement names the participants
 				}
 				var out bytes.Buffer
 				if r := world.Run(p, world.Bugs{}, &out); r.Failure != "" {

@@ -17,17 +17,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The coordinator may have several machines, of which one runs: when its process has ended, the next one begins on the
-// next machine, with the disk that this one has left when it ran last, and takes over what the engine keeps.
+// The coordinator may have several machines, but runs on one at a time. When its process ends, the next one starts on
+// the next machine, with that machine's old disk. It then loads the state from the replicated store.
 
-// turn moves the coordinator to its next machine, if it has several.
+// turn moves the coordinator to its next machine if it has several.
 func (p *party) turn() {
 	if len(p.others) > 0 {
 		p.disk, p.others = p.others[0], append(p.others[1:], p.disk)
 	}
 }
 
-// engineTime is the most that a call of the engine takes there, and back.
+// engineTime is the maximum time of a store operation in one direction.
 const engineTime = 3 * time.Millisecond
 
 var (
@@ -35,7 +35,7 @@ var (
 	errEnds     = errors.New("the process is to end")
 )
 
-// engine is the way of a life to the engine. A kill may come before a call is done, and after it.
+// engine returns the process's client of the replicated store. A kill can happen before or after each operation.
 func (l *processLife) engine() replica.KeyValueStore {
 	h := handle{l.p.disk, l}
 	return engine.Store{FakeKVServer: l.w.engine, Intercept: func(ctx context.Context, op, key string,
@@ -54,7 +54,7 @@ func (l *processLife) engine() replica.KeyValueStore {
 	}}
 }
 
-// replicaObserver are the events of a replica.
+// replicaObserver writes the events of a replica to the transcript.
 type replicaObserver struct{ l *processLife }
 
 // Observe implements observe.Observer.
@@ -64,7 +64,7 @@ func (h replicaObserver) Observe(f observe.Event) {
 	}
 }
 
-// coordinateInTurn is the coordinator's process on one of several machines, as internal/coordinatord has it.
+// coordinateInTurn runs the coordinator's process on one of several machines, as internal/coordinatord does.
 func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
 		Runtime: l, Observer: replicaObserver{l},
@@ -90,8 +90,8 @@ func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	return errors.Join(err, context.Cause(lead.Context()))
 }
 
-// commits looks at the journal that a head has made count: one that names other files than the head before it. While
-// such a head is on its way nothing else is written to the journal.
+// commits checks the journal that a new head has committed, if the head names other files than the previous head. Until
+// a head is stored, the coordinator does not write the journal again.
 func (c *invariantChecker) commits(p *party) {
 	now := engine.Store{FakeKVServer: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
 		do()

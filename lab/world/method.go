@@ -10,10 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Method names what a federation computes, and how. The zero value is FedAvg.
+// Method names the algorithm and its variant, a change of the default configuration. The zero value is FedAvg.
 type Method string
 
-// configure returns what the plan's rounds are, and its task.
+// configure returns the round configuration and the task of the plan.
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
 	r.Participants, r.Quorum, r.MaxAggregations, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
@@ -42,9 +42,8 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 
 const refuseAbove Method = "refuse_above, fedyogi"
 
-// undrawnMethods are methods that no seed draws: the messages of the parties do not depend on them. A new
-// optimiser, rule, codec or kind of model gets its entry here, since an entry in methods would change what every seed
-// draws.
+// undrawnMethods are methods that NewPlan does not choose, so that they do not change the plans of existing seeds. New
+// optimisers, rules, codecs and kinds of models belong here, not in methods.
 var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	"autoencoder": func(_ *round.Config, t *wire.Task) {
 		t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
@@ -69,14 +68,14 @@ var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 }
 
-// convolves reads the features as three steps of one stream.
+// convolves treats the features as three time steps of one channel.
 func convolves(t *wire.Task) {
 	t.Model.Kind, t.Model.HiddenUnits = spec.ModelConv1D, []uint32{3}
 	t.Model.Convolution = wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2, PoolSteps: 2,
 		FiltersPerLayer: []uint32{4}}
 }
 
-// methods are the methods that a seed draws, except the zero value. Each changes the default round and task.
+// methods are the methods from which NewPlan chooses, besides the zero value. Each changes the default round and task.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the step": func(r *round.Config, _ *wire.Task) { r.AgentWeightRule = spec.WeightsSamples },
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {
@@ -253,7 +252,7 @@ func feddec(r *round.Config, t *wire.Task) {
 		SnapshotCodec:      spec.CodecRaw}
 }
 
-// optimized has the server's optimiser of that name, as it comes.
+// optimized returns a method that uses the named server optimiser with default settings.
 func optimized(name string) func(r *round.Config, _ *wire.Task) {
 	return func(r *round.Config, _ *wire.Task) {
 		r.ServerOptimizer = optimizer.DefaultConfig()
@@ -261,14 +260,14 @@ func optimized(name string) func(r *round.Config, _ *wire.Task) {
 	}
 }
 
-// network has hidden units, unless the plan has.
+// network adds a hidden layer, unless the plan already has one.
 func network(t *wire.Task) {
 	if len(t.Model.HiddenUnits) == 0 {
 		t.Model.HiddenUnits = []uint32{4}
 	}
 }
 
-// decaying has the step size 2/(μ_sc(γ+t)), which begins with that of the task.
+// decaying sets the step size 2/(μ_sc(γ+t)). Its initial value is the task's constant step size.
 func decaying(t *wire.Task) {
 	t.Training.StrongConvexity, t.Training.StepSizeDecayOffset = 0.05/t.Training.StepSize, 40
 	t.Training.StepSize = 0

@@ -3,6 +3,6 @@
 package world_test
 
 const (
-	plans  = 200 // that TestSeeds draws
-	stride = 3   // between two operations of a disk at which the power goes; each one with the tag nightly
+	plans  = 200 // number of plans in TestSeeds
+	stride = 3   // distance between tested disk operations; 1 with the tag nightly
 )

@@ -39,32 +39,32 @@ import (
 
 const federation = "plant"
 
-// stateDir is a party's folder on its disk.
+// stateDir is the state folder on a party's disk.
 const stateDir = "state"
 
-// party is the coordinator or an agent, over its lives.
+// party is the coordinator or an agent. It survives restarts of its process.
 type party struct {
 	w       *World
-	number  int // Coordinator, or an agent's
+	number  int // Coordinator, or the agent's index
 	id      wire.AgentID
 	key     ed25519.PrivateKey
 	disk    *disk
-	others  []*disk // of the coordinator's other machines, the next one first
+	others  []*disk // disks of the coordinator's other machines, next one first
 	run     func(ctx context.Context, l *processLife) error
 	rng     *rand.Rand
-	life    *processLife       // nil while no process runs
-	dying   []*processLife     // killed, and not unwound yet
-	cancel  context.CancelFunc // ends it in good order
+	life    *processLife       // current process; nil while none runs
+	dying   []*processLife     // killed processes whose jobs have not ended yet
+	cancel  context.CancelFunc // shuts the process down cleanly
 	conn    *conn
 	inboxes map[<-chan mqtt.Event]*inbox
 
-	lies  map[Lie]lie    // those that it can say; nil for a party that does not lie in this plan
-	lying map[Lie]int    // how often it has begun to say each
-	kept  []mqtt.Message // what it has said, for a liar
+	lies  map[Lie]lie    // possible lies; nil unless the party lies in this plan
+	lying map[Lie]int    // number of active faults for each lie
+	kept  []mqtt.Message // sent messages that a liar may repeat
 
-	stoppedUntil time.Time // until when it stays stopped
-	cutOff       int       // faults that keep it from the broker
-	hadTrouble   bool      // its disk was full at some time
+	stoppedUntil time.Time // end of the current stop
+	cutOff       int       // number of faults that keep it from the broker
+	hadTrouble   bool      // whether its disk has been full
 }
 
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -74,8 +74,8 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 
 func (p *party) public() ed25519.PublicKey { return p.key.Public().(ed25519.PublicKey) }
 
-// signatures stands in for Ed25519, with which a run takes more than twice the work: a digest that the signer's public
-// key goes into, so that a signature of another is seen. It counts.
+// signatures replaces Ed25519, which would more than double the time of a run. A signature is a digest that includes
+// the signer's public key, so that foreign signatures are detected. It also counts signatures.
 type signatures struct{ w *World }
 
 // Sign implements wire.SignatureScheme.
@@ -97,7 +97,7 @@ func digest(key ed25519.PublicKey, message []byte) []byte {
 	return h.Sum(make([]byte, ed25519.SignatureSize-sha256.Size, ed25519.SignatureSize))
 }
 
-// populate makes the parties, and has them start.
+// populate creates the parties and starts them.
 func (w *World) populate() {
 	c := w.newParty(Coordinator, wire.CoordinatorID)
 	c.run = c.coordinate
@@ -106,7 +106,7 @@ func (w *World) populate() {
 		a.run = a.takePart
 	}
 	for i, p := range w.parties {
-		if w.plan.StandardizeAt > 0 && i == w.plan.Agents { // it joins late, so that the columns' moments change
+		if w.plan.StandardizeAt > 0 && i == w.plan.Agents { // joins late to change the column moments
 			p.startAfter(w.between(18*time.Second, 26*time.Second))
 			continue
 		}
@@ -133,7 +133,7 @@ func (w *World) newParty(number int, id wire.AgentID) *party {
 	return p
 }
 
-// newDisk makes a disk of a party, of a machine with that name.
+// newDisk creates a disk for a machine of a party.
 func (w *World) newDisk(p *party, name string) *disk {
 	d := &disk{w: w, name: name, root: newFolder(), wrote: func(path string) { w.check.observeFileWrite(p, path) }}
 	d.root.apply(change{set: stateDir, node: newFolder()})
@@ -147,7 +147,7 @@ func (w *World) newDisk(p *party, name string) *disk {
 	return d
 }
 
-// startAfter begins a life, unless another one has begun by then.
+// startAfter starts a process after d, unless one is already running.
 func (p *party) startAfter(d time.Duration) {
 	p.w.after(d, func() {
 		if p.life == nil && !p.w.now.Before(p.stoppedUntil) {
@@ -167,7 +167,7 @@ func (p *party) start() {
 	l.run(func() { p.exited(l, p.run(ctx, l)) })
 }
 
-// exited takes the end of a process, which starts again as a service does.
+// exited handles the end of a process and schedules its restart, like a service manager.
 func (p *party) exited(l *processLife, err error) {
 	p.w.note("%s has ended: %v", p.id, err)
 	l.dead = true
@@ -187,14 +187,14 @@ func (p *party) exited(l *processLife, err error) {
 	p.startAfter(wait)
 }
 
-// kill ends the process: nothing that it does from now on has an effect.
+// kill ends the process. Its remaining operations have no effect.
 func (p *party) kill() {
 	l := p.life
 	if l == nil {
 		return
 	}
 	l.dead = true
-	if c := p.conn; c != nil && c.link != nil { // the broker finds out
+	if c := p.conn; c != nil && c.link != nil { // the broker detects the lost client later
 		link := c.link
 		p.w.after(p.w.between(time.Millisecond, keepAlive), func() {
 			link.open = false
@@ -205,7 +205,7 @@ func (p *party) kill() {
 	p.dying = append(p.dying, l)
 }
 
-// reap unwinds the jobs of processes that were killed.
+// reap ends the jobs of killed processes.
 func (p *party) reap() {
 	for _, l := range p.dying {
 		for _, j := range l.jobs {
@@ -224,7 +224,7 @@ func topics() mqtt.Topics {
 	return t
 }
 
-// coordinate is the coordinator's process, as internal/coordinatord has it.
+// coordinate runs the coordinator's process as internal/coordinatord does.
 func (p *party) coordinate(ctx context.Context, l *processLife) error {
 	if p.w.plan.Machines > 1 {
 		return p.coordinateInTurn(ctx, l)
@@ -266,12 +266,12 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 	return cfg
 }
 
-// agent returns the party with an agent's id.
+// agent returns the party of the agent with the given id.
 func (w *World) agent(id wire.AgentID) *party {
 	return w.parties[1+slices.IndexFunc(w.parties[1:], func(p *party) bool { return p.id == id })]
 }
 
-// takePart is an agent's process, as internal/agentd has it.
+// takePart runs an agent's process as internal/agentd does.
 func (p *party) takePart(ctx context.Context, l *processLife) error {
 	disk := store.Disk{FS: handle{p.disk, l}}
 	boot, lost, err := disk.NextBootEpoch(stateDir)
@@ -327,7 +327,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 	}
 }
 
-// fill makes key material.
+// fill fills b with random key material.
 func fill(b []byte, rng *rand.Rand) {
 	for i := range b {
 		b[i] = byte(rng.Uint32())
@@ -339,11 +339,11 @@ type observer func(event observe.Event)
 
 func (o observer) Observe(event observe.Event) { o(event) }
 
-// rows generates an agent's data.
+// rows generates the data of an agent.
 type rows struct {
 	seed    uint64
 	opposed bool
-	labels  learner.LabelSet // of the task's loss
+	labels  learner.LabelSet // valid targets for the task's loss
 }
 
 // rowsOf returns the data of an agent. The targets are valid for the loss of the plan's task.
@@ -362,7 +362,7 @@ func validTarget(labels learner.LabelSet, y float64) float64 {
 	case labels.ClassCount > 0:
 		return min(math.Floor(unit*float64(labels.ClassCount)), float64(labels.ClassCount-1))
 	case labels.IsBinary:
-		return 2*math.Round(unit) - 1 // the form that the loss computes with
+		return 2*math.Round(unit) - 1 // form of labels that the loss expects
 	case labels.Contains(unit):
 		return unit
 	}
@@ -386,10 +386,10 @@ func (r rows) load([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(3, x, y), nil
 }
 
-// stepTime is how long a local step of agent k takes.
+// stepTime returns the duration of a local step of agent k.
 func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Millisecond }
 
-// trainer has the books of the blocks of another one looked at.
+// trainer wraps a Trainer and checks that the mixing of its blocks preserves the sum of the parameters.
 type trainer struct {
 	training.Trainer
 	life *processLife
@@ -400,13 +400,13 @@ func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := t.Trainer.NewBlock(ctx, r, p, j)
-	if t.life == nil { // no world is around it
+	if t.life == nil { // outside a world, in its own test
 		return b, err
 	}
 	return block{b, t.life, r, conservation.New[float32](t.life.p.id)}, err
 }
 
-// block is a block whose mixing is traced.
+// block is a block of local steps whose mixing is traced.
 type block struct {
 	training.LocalStepBlock
 	life  *processLife
@@ -416,7 +416,7 @@ type block struct {
 
 var _ training.TracedBlock = block{}
 
-// OutcomeFrom implements training.LocalStepBlock.
+// OutcomeFromBase implements training.LocalStepBlock.
 func (b block) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.LocalStepBlock.OutcomeFromBase(base, x)
 	if err == nil {
@@ -431,7 +431,7 @@ func (b block) Trace() d2d.ParameterTrace[float32] { return b.trace }
 // Ended implements training.TracedBlock.
 func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
-// observeSentMessage has a message looked at. It reports false for one that a planted bug keeps back.
+// observeSentMessage checks a message before it is sent. It returns false if a planted bug drops the message.
 func (p *party) observeSentMessage(m mqtt.Message) bool {
 	if p.w.bugs.Say != nil {
 		open := m

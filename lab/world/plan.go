@@ -9,66 +9,66 @@ import (
 	"time"
 )
 
-// Plan is all that a run is made from. Two runs of one plan are the same.
+// Plan determines a run completely: two runs of the same plan are identical.
 type Plan struct {
-	Seed         uint64 // of all chance in the run
+	Seed         uint64 // seed of all randomness in the run
 	Method       Method
 	Agents       int
-	Participants int // L
+	Participants int // participants per round, L
 	Quorum       int
 	Rounds       int
-	Hidden       uint32 // units of a hidden layer; 0 = none. With thousands models and updates travel in chunks.
-	Standardize  bool   // a statistics round comes first
-	// StandardizeAt is the version after which another one comes, and makes the next version; 0 = none.
+	Hidden       uint32 // hidden units; 0 means none; with thousands, models need several chunks
+	Standardize  bool   // whether the run starts with a statistics round
+	// StandardizeAt is the model version after which another statistics round runs; 0 means none.
 	StandardizeAt int
-	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
-	// shows.
+	// Opposed makes the first two agents send huge updates of opposite signs, so that the sum depends on the order of
+	// addition.
 	Opposed   bool
-	Predicts  bool          // agents keep the models that are announced, to predict with
-	Evaluates int           // agents hold rows out, and evaluate each n-th model on them, and the last; 0 = none
-	Machines  int           // of the coordinator, which take turns; 0 = one, alone
-	SyncTime  time.Duration // what a sync of a disk takes; 0 = up to 5 ms
+	Predicts  bool          // whether agents keep announced models for predictions
+	Evaluates int           // evaluate every n-th and the last model at the agents; 0 means none
+	Machines  int           // machines of the coordinator, one active at a time; 0 means one
+	SyncTime  time.Duration // duration of a disk sync; 0 means up to 5 ms
 	Faults    []Fault
 }
 
-// Coordinator is the party of a fault that is not an agent's; agents count from 0.
+// Coordinator is the Party of a fault that affects the coordinator. Agents are numbered from 0.
 const Coordinator = -1
 
-// Fault is something that goes wrong.
+// Fault is an injected failure.
 type Fault struct {
-	At    time.Duration // since the beginning
+	At    time.Duration // time since the start of the run
 	Kind  Kind
-	Party int           // Coordinator, or an agent
-	For   time.Duration // until it is over: the process starts again, the link is back
-	Ops   int           // for Killed and PowerCut: at this operation of the disk after At; 0 = at once
-	Lie   Lie           // for Lying
+	Party int           // Coordinator or an agent's index
+	For   time.Duration // duration until the process restarts or the link is restored
+	Ops   int           // Killed and PowerCut only: number of disk operations from At until the fault; 0 means at once
+	Lie   Lie           // Lying only: the lie to tell
 }
 
-// Kind is what goes wrong.
+// Kind is the kind of a fault.
 type Kind string
 
-// The kinds of faults.
+// Kinds of faults.
 const (
 	Cut       Kind = "Cut"       // a link is lost
-	Silent    Kind = "Silent"    // a link brings nothing, and its ends find out
-	Stopped   Kind = "Stopped"   // a process is stopped in good order
-	Killed    Kind = "Killed"    // a process ends at once; what it has written stays
-	Blackout  Kind = "Blackout"  // the power of all goes, when that of the party does
-	PowerCut  Kind = "PowerCut"  // a process ends at once; what it has not synced may be gone
-	DiskFull  Kind = "DiskFull"  // a disk takes nothing new
+	Silent    Kind = "Silent"    // a link loses all messages until its ends notice
+	Stopped   Kind = "Stopped"   // a process is shut down cleanly
+	Killed    Kind = "Killed"    // a process ends at once; its written data survives
+	Blackout  Kind = "Blackout"  // power cut of all parties when it hits the fault's party
+	PowerCut  Kind = "PowerCut"  // a process ends at once; its unsynced data may be lost
+	DiskFull  Kind = "DiskFull"  // writes to a disk fail
 	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds
-	BrokerEnd Kind = "BrokerEnd" // the broker restarts, and has forgotten what it retained since it last saved
+	BrokerEnd Kind = "BrokerEnd" // the broker restarts with the retained messages of its last save
 	Lossy     Kind = "Lossy"     // messages are lost
-	Doubling  Kind = "Doubling"  // messages come twice
-	Disorder  Kind = "Disorder"  // messages are late, and overtake those of other topics
-	Lying     Kind = "Lying"     // a party says what the protocol forbids
-	EngineEnd Kind = "EngineEnd" // the engine of several coordinators does not answer
+	Doubling  Kind = "Doubling"  // messages are delivered twice
+	Disorder  Kind = "Disorder"  // messages are delayed, and reordered across topics
+	Lying     Kind = "Lying"     // a party violates the protocol
+	EngineEnd Kind = "EngineEnd" // the replicated store of several coordinators does not answer
 )
 
 var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder,
 	Lying}
 
-// NewPlan draws a plan.
+// NewPlan returns the random plan of a seed.
 func NewPlan(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	p := Plan{Seed: seed, Agents: 3 + rng.IntN(3), Participants: 2 + rng.IntN(2), Rounds: 3,
@@ -78,7 +78,7 @@ func NewPlan(seed uint64) Plan {
 		p.Method = all[rng.IntN(len(all))]
 	}
 	if p.Method == refuseAbove {
-		p.Agents, p.Participants = 6, 5 // of fewer updates none is left out
+		p.Agents, p.Participants = 6, 5 // the rule refuses no updates of smaller rounds
 	}
 	r, _ := p.configure()
 	p.Participants = max(p.Participants, r.Aggregation.MinDraws())
@@ -93,7 +93,7 @@ func NewPlan(seed uint64) Plan {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
 	if p.personal() {
-		p.StandardizeAt = 0 // it would be in other columns than what is the agents' own
+		p.StandardizeAt = 0 // personal parameters would refer to other column moments
 	}
 	p.Predicts = rng.IntN(4) == 0
 	if rng.IntN(3) == 0 {
@@ -117,10 +117,10 @@ func newFault(rng *rand.Rand, agents int) Fault {
 		Kind: kinds[rng.IntN(len(kinds))], Party: rng.IntN(2*agents) - agents,
 		For: (100*time.Millisecond + time.Duration(rng.ExpFloat64()*float64(15*time.Second))).Round(time.Millisecond),
 	}
-	if rng.IntN(10) == 0 { // the run may be over
+	if rng.IntN(10) == 0 { // possibly after the end of the run
 		f.At += 10 * time.Minute
 	}
-	f.Party = max(f.Party, Coordinator) // half of all
+	f.Party = max(f.Party, Coordinator) // about half of the faults affect the coordinator
 	switch f.Kind {
 	case Killed, PowerCut:
 		f.Ops = rng.IntN(60)
@@ -132,19 +132,19 @@ func newFault(rng *rand.Rand, agents int) Fault {
 	return f
 }
 
-// personal reports whether agents have anything of their own.
+// personal reports whether agents have personal parameters.
 func (p *Plan) personal() bool {
 	_, t := p.configure()
 	return t.Personal.UsesDitto || len(t.Personal.PersonalTensors) > 0
 }
 
-// refreshed reports whether the columns were standardised again in the middle of a run before that version.
+// refreshed reports whether a statistics round during the run changed the columns before the given version.
 func (p *Plan) refreshed(version uint64) bool {
 	at := p.StandardizeAt
 	return at > 0 && at < p.Rounds && version > uint64(at)
 }
 
-// Script writes the plan as Go, for a test that keeps it.
+// Script returns the plan as Go source for a regression test.
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+

@@ -18,14 +18,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// forgets is a bug: the disk of a party (Coordinator, or 0 for all agents) does not do an operation on some files.
+// forgets returns a bug: the disk of a party skips an operation on some files. Party 0 means all agents.
 func forgets(party int, what, where string) world.Bugs {
 	return world.Bugs{Forget: func(of int, op, path string) bool {
 		return (of == world.Coordinator) == (party == world.Coordinator) && op == what && strings.Contains(path, where)
 	}}
 }
 
-// swallows is a bug: messages of a type are said so often at most.
+// swallows returns a bug: only the first `most` messages of a type are sent.
 func swallows(kind wire.MessageType, most int) world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
 		e, err := wire.ParseEnvelope(m.Payload)
@@ -37,7 +37,8 @@ func swallows(kind wire.MessageType, most int) world.Bugs {
 	}}
 }
 
-// once is a bug: what a function gives one name is said once. Messages without a name are said.
+// once returns a bug: of all messages with the same name, only the first is sent. Messages without a name are not
+// affected.
 func once(name func(party int, m mqtt.Message) string) world.Bugs {
 	said := map[string]bool{}
 	return world.Bugs{Say: func(party int, m mqtt.Message) bool {
@@ -48,7 +49,7 @@ func once(name func(party int, m mqtt.Message) string) world.Bugs {
 	}}
 }
 
-// announcement names one by its digest.
+// announcement returns the digest of an announcement, or "" for other messages.
 func announcement(_ int, m mqtt.Message) string {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeAnnouncement {
@@ -57,7 +58,7 @@ func announcement(_ int, m mqtt.Message) string {
 	return e.Digest().String()
 }
 
-// blobPart names the parts of blobs.
+// blobPart returns the topic of a blob's part, or "" for other messages.
 func blobPart(_ int, m mqtt.Message) string {
 	if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
 		return ""
@@ -65,7 +66,7 @@ func blobPart(_ int, m mqtt.Message) string {
 	return m.Topic
 }
 
-// offer names updates.
+// offer returns the sender, run and round of an offered update, or "" for other messages.
 func offer(party int, m mqtt.Message) string {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeUpdate {
@@ -74,7 +75,7 @@ func offer(party int, m mqtt.Message) string {
 	return fmt.Sprint(party, e.Run, e.Round)
 }
 
-// inviteNobody is a bug: those that an announcement names are not invited, whatever became of it.
+// inviteNobody returns a bug: agents named in an announcement are not invited, even if they missed it.
 func inviteNobody() world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
 		e, err := wire.ParseEnvelope(m.Payload)
@@ -86,7 +87,7 @@ func inviteNobody() world.Bugs {
 	}}
 }
 
-// restless is a runtime in which no wait is long.
+// restless is a runtime in which every wait returns at once.
 type restless struct{ host.JobRuntime }
 
 func (r restless) NewWaiter() host.JobWaiter {
@@ -102,7 +103,7 @@ func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqt
 	return w.JobWaiter.Wait(ctx, w.rt.Now(), events)
 }
 
-// The world finds bugs that are planted, each within 600 plans.
+// TestPlantedBugs checks that each planted bug is detected within 600 plans.
 func TestPlantedBugs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of plans until each bug is found")
@@ -129,10 +130,10 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// plantedBugs are the bugs that the world has to find. Each plan gets bugs of its own, for some of them count.
+// plantedBugs lists the bugs that the checks must detect. Each plan has its own Bugs value, because some of them count.
 var plantedBugs = []struct {
 	name string
-	from uint64 // the seed of the first plan: where a plan of today finds the bug, if that is far from 0
+	from uint64 // first seed; set if only a distant seed detects the bug
 	bugs func() world.Bugs
 }{
 	{"the journal is not synced", 0, func() world.Bugs { return forgets(world.Coordinator, "sync", "state/run.") }},
@@ -217,7 +218,7 @@ var plantedBugs = []struct {
 	}},
 	{"the last aggregate is forgotten", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
-			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // from 0, and as far as it likes
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // starts at 0, without a limit
 				a.Rule, a.ClipNorm, a.ClippingRadius = rule.Mean, a.ClippingRadius, 0
 			}
 		})

@@ -5,8 +5,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicts returns the model that an agent predicts with, zero if it has none. It is whole at each moment, and after
-// each power cut, and was announced.
+// predicts returns the model with which an agent predicts, or zero if it has none. It checks that the model file is
+// complete and was announced, also after a power cut.
 func (c *invariantChecker) predicts(p *party) version {
 	file := p.disk.file(modelfile.ActiveModelPath(stateDir))
 	if file == nil {
@@ -19,7 +19,7 @@ func (c *invariantChecker) predicts(p *party) version {
 	}
 	at := version{m.Run, uint64(m.Version)}
 	announced := c.models[at] == m.ParameterDigest
-	if c.w.plan.personal() { // the device has it with what is its own
+	if c.w.plan.personal() { // the saved model includes personal parameters
 		_, announced = c.models[at]
 	}
 	if !announced || wire.BlobDigest(m.ParameterBytes) != m.ParameterDigest {

@@ -2,8 +2,8 @@
 
 package world_test
 
-// The race detector keeps 5 kB for each coroutine that has ended, and a plan has thousands: with all plans, and the
-// planted bugs, the tests would take 24 GB.
+// The race detector uses 5 kB for each ended coroutine, and a plan has thousands. All plans and planted bugs would need
+// 24 GB.
 const (
 	plans  = 50
 	stride = 19

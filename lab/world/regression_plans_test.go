@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// found are plans that once failed, as they were shrunk.
+// found lists shrunk plans that once failed.
 var found = []struct {
 	what string
 	plan world.Plan

@@ -7,19 +7,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// pairing names the keys that an agent and a coordinator share.
+// pairing identifies the seal keys shared by an agent and a coordinator.
 type pairing struct {
 	secret wire.SealSecret
 	agent  wire.AgentID
 }
 
-// reveal opens a message, and what is sealed in it, as only its ends can.
+// reveal parses a message and decrypts it if it is sealed.
 func (w *World) reveal(m mqtt.Message) (wire.Envelope, error) {
 	e, _, err := w.revealed(m)
 	return e, err
 }
 
-// revealed is reveal, with the key that the message is sealed with; zero if it is open.
+// revealed is like reveal, but also returns the key of the seal; zero if the message is not sealed.
 func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, err error) {
 	e, err = wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// aggregate makes the fold of a round's set, before its scale. It reports false if the rule begins at an aggregate that
-// the check has not seen.
+// aggregate returns the aggregate of a round's updates before scaling. It returns false if the rule needs a previous
+// aggregate that is unknown.
 func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n int) (d []float64, ok bool) {
 	switch by.Rule {
 	case rule.Mean:
@@ -30,7 +30,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 		return d, true
 	}
 	var draws [][]float64
-	for _, u := range set { // in the order of ids
+	for _, u := range set { // ordered by agent id
 		draws = append(draws, slices.Repeat([][]float64{u.v}, u.times)...)
 	}
 	switch by.Rule {
@@ -47,7 +47,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 	panic(fmt.Sprintf("world: no oracle of the rule %s", by.Rule))
 }
 
-// mean is Σ f_k v_k / N.
+// mean returns Σ f_k v_k / N.
 func mean(set []taken, n int) []float64 {
 	d, draws := make([]float64, n), 0
 	for _, u := range set {
@@ -94,7 +94,7 @@ func centered(set []taken, last []float64, radius float64) []float64 {
 	return d
 }
 
-// columns makes one number of the sorted values of each coordinate.
+// columns applies of to the sorted values of each coordinate.
 func columns(draws [][]float64, of func(sorted []float64) float64) (d []float64) {
 	for j := range draws[0] {
 		var values []float64
@@ -115,7 +115,8 @@ func average(x []float64) float64 {
 	return sum
 }
 
-// nearest sorts draws by the sum of the squared distances to the n−f−2 nearest others, those of equal sums by id.
+// nearest sorts draws by the sum of squared distances to their n−f−2 nearest neighbours. Equal sums keep the order of
+// ids.
 func nearest(draws [][]float64, liars int) [][]float64 {
 	scores, order := make([]float64, len(draws)), make([]int, len(draws))
 	for k, v := range draws {

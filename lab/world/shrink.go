@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shrink returns a plan that fails as p does, with as few faults as it finds, and as short ones. p is returned as it is
-// if it does not fail.
+// Shrink returns a plan that fails with the same symptom as p but has fewer and shorter faults. It returns p if p does
+// not fail.
 func Shrink(p Plan, bugs Bugs) Plan {
 	want := symptom(Run(p, bugs, nil).Failure)
 	fails := func(q Plan) bool { return want != "" && symptom(Run(q, bugs, nil).Failure) == want }
@@ -22,7 +22,7 @@ func Shrink(p Plan, bugs Bugs) Plan {
 	return p
 }
 
-// symptom is a failure without its numbers, and without the time.
+// symptom returns the failure text without numbers and time.
 func symptom(failure string) string {
 	_, what, _ := strings.Cut(failure, ": ")
 	what, _, _ = strings.Cut(what, "\n")
@@ -34,7 +34,7 @@ func symptom(failure string) string {
 	}, what)
 }
 
-// smaller returns plans that have a little less than p, those with the fewest faults first.
+// smaller returns slightly reduced variants of p, those with fewer faults first.
 func smaller(p Plan) (all []Plan) {
 	for i := range p.Faults {
 		q := p

@@ -22,15 +22,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// unequal are the methods whose runs the simulator does not repeat.
+// unequal maps each method that the simulator cannot reproduce to the reason.
 var unequal = map[Method]string{
 	"over-selection":            "which of the drawn agents count is a matter of their speed",
 	"some answer, others leave": "who answers is a matter of each agent's own chance",
 	"feddec, endless":           "at which step an agent is asked is a matter of time",
 }
 
-// TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
-// against the simulator's, to the bit: for each method and kind of the world.
+// TestSimulatorIsTheWorld compares every model of a fault-free federation with the simulator's model, bit for bit, for
+// each method and kind of model.
 func TestSimulatorIsTheWorld(t *testing.T) {
 	all := append(slices.Sorted(maps.Keys(methods)), slices.Sorted(maps.Keys(undrawnMethods))...)
 	for _, method := range append(all, "") {
@@ -48,8 +48,7 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 	})
 }
 
-// TestEveryNameHasAMethod: each optimiser, rule, codec, kind of model and loss is compared with the simulator in some
-// method.
+// TestEveryNameHasAMethod checks that some compared method uses each optimiser, rule, codec, kind of model and loss.
 func TestEveryNameHasAMethod(t *testing.T) {
 	tried := map[string]bool{}
 	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, undrawnMethods, {"": nil}} {
@@ -87,7 +86,7 @@ func TestEveryNameHasAMethod(t *testing.T) {
 	}
 }
 
-// TestTargetsAreValid: every target of an agent is valid for each loss.
+// TestTargetsAreValid checks that all targets of the agents are valid for each loss.
 func TestTargetsAreValid(t *testing.T) {
 	for _, loss := range spec.LossKinds() {
 		a := learner.Architecture{Inputs: 3, Outputs: 1, Risk: loss, HuberDelta: 1}
@@ -114,7 +113,7 @@ func TestTargetsAreValid(t *testing.T) {
 	}
 }
 
-// equal holds the models of one federation against the simulator's.
+// equal compares the models of one federation with the simulator's models.
 func equal(t *testing.T, p Plan) {
 	t.Helper()
 	seen := &witness{}
@@ -138,8 +137,7 @@ func equal(t *testing.T, p Plan) {
 	}
 }
 
-// equalOwn holds what agents have of their own at the end of a federation against the simulator's, by the risk of the
-// model that each predicts with.
+// equalOwn compares the agents' personal models at the end of a run with the simulator's, by their risk.
 func equalOwn(t *testing.T, p Plan, w *World) {
 	t.Helper()
 	e, in := experiment(t, p)
@@ -173,13 +171,14 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 	}
 }
 
-// witness keeps the models that a coordinator makes.
+// witness records the models that a coordinator computes.
 type witness struct {
 	observe.Observer
 	models []aggregation.ModelReady
 }
 
-// watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
+// watch installs the witness. It also makes each step wait for its neighbours without a time limit, as in the
+// simulator.
 func (w *witness) watch(cfg *coordinator.Config) {
 	w.Observer, cfg.Observer = cfg.Observer, w
 	cfg.Task.Mixing.SnapshotWaitMillis = 0
@@ -193,7 +192,7 @@ func (w *witness) Observe(f observe.Event) {
 	w.Observer.Observe(f)
 }
 
-// simulated is the hash of the model that the simulator makes in so many rounds of a plan.
+// simulated returns the hash of the model that the simulator computes after the given number of rounds.
 func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	t.Helper()
 	e, in := experiment(t, p)
@@ -217,7 +216,7 @@ func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	return wire.BlobDigest(wire.AppendVector(nil, problem.SharedParameters(model)))
 }
 
-// experiment is a plan in the words of the simulator.
+// experiment returns the simulator's experiment and instance for a plan.
 func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	t.Helper()
 	r, tk := p.configure()
@@ -266,7 +265,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		t.Fatal(err)
 	}
 	if p.personal() {
-		in.Problem.HeldOut = held // their risk tells what is theirs
+		in.Problem.HeldOut = held // personal models are compared by their risk
 	}
 	for k := range p.Agents {
 		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files of the parties that are kept in slots (store.RecordSlots), as the world reads them: it does not use their
-// code.
+// Files of the parties that consist of two slots (store.RecordSlots). The world parses them independently of the
+// daemons' code.
 const (
 	runFile    = stateDir + "/run"
 	modelFile  = stateDir + "/model"
@@ -20,17 +20,17 @@ const (
 	obeyedFile = stateDir + "/obeyed"
 	ownFile    = stateDir + "/personal"
 	sealsFile  = stateDir + "/seals"
-	unsentFile = stateDir + "/unsent" // a record, and no slots
+	unsentFile = stateDir + "/unsent" // a single record without slots
 )
 
-// isSlot reports whether a file is a copy of slots, and returns the name of these.
+// isSlot reports whether a file is one of two slots, and returns the name without the slot suffix.
 func isSlot(name string) (string, bool) {
 	base, isA := strings.CutSuffix(name, ".a")
 	base, isB := strings.CutSuffix(base, ".b")
 	return base, isA || isB
 }
 
-// slots returns the bodies of the copies that are sound, the newest first. read is of one file.
+// slots returns the bodies of all valid slots, newest first. read returns the content of a file.
 func slots(read func(name string) []byte, name string) (bodies [][]byte) {
 	newest := uint64(0)
 	for _, copied := range []string{".a", ".b"} {
@@ -52,7 +52,7 @@ func slots(read func(name string) []byte, name string) (bodies [][]byte) {
 	return bodies
 }
 
-// slot is the newest body; nil if there is none.
+// slot returns the body of the newest valid slot, or nil.
 func slot(read func(name string) []byte, name string) []byte {
 	if bodies := slots(read, name); len(bodies) > 0 {
 		return bodies[0]
@@ -60,14 +60,14 @@ func slot(read func(name string) []byte, name string) []byte {
 	return nil
 }
 
-// recordOf is the coordinator's journal.
+// recordOf returns the coordinator's journal record.
 func recordOf(read func(name string) []byte) (r round.JournalRecord, ok bool) {
 	var saved struct{ Record round.JournalRecord }
 	err := json.Unmarshal(slot(read, runFile), &saved)
 	return saved.Record, err == nil
 }
 
-// sealsOf is the key to which agents seal; zero if none is there.
+// sealsOf returns the public key with which agents seal messages, or zero if the file has none.
 func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err error) {
 	var saved struct{ Secrets []wire.SealSecret }
 	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
@@ -76,7 +76,7 @@ func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err
 	return announced, err
 }
 
-// placeOf is the run, the round and the attempt that an agent has obeyed last.
+// placeOf returns the position (run, round and attempt) that an agent has obeyed last.
 func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	b := slot(read, obeyedFile)
 	if len(b) < 33 {
@@ -89,7 +89,7 @@ func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	}
 }
 
-// updateOf is an agent's update: whose it is, its payload, and what stands behind that.
+// updateOf returns an agent's saved update: the round, the payload and the data after it.
 func updateOf(read func(name string) []byte, id wire.AgentID) (at participation, payload, behind []byte, ok bool) {
 	b := slot(read, updateFile)
 	if len(b) < 28 {
@@ -106,7 +106,7 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at participation,
 	return at, b[n:end], b[end:], true
 }
 
-// settledUnsent is the round up to which an agent knows what became of its updates, by what its disk has of them.
+// settledUnsent returns the last round whose update's fate is recorded on an agent's disk.
 func settledUnsent(read func(name string) []byte) wire.RoundID {
 	b := read(unsentFile)
 	const head, of = 10, 80
@@ -116,14 +116,14 @@ func settledUnsent(read func(name string) []byte) wire.RoundID {
 	return wire.RoundID(binary.LittleEndian.Uint64(b[head+8:]))
 }
 
-// own is what an agent has of its own: the run and the round that have trained it, and its bytes before and after that.
+// own is the saved personal state of an agent: run and round of its last training, and the state before and after it.
 type own struct {
 	run           wire.RunID
 	round         wire.RoundID
 	before, after []byte
 }
 
-// ownOf is the newest of it.
+// ownOf returns the newest personal state.
 func ownOf(read func(name string) []byte) (o own, ok bool) {
 	b := slot(read, ownFile)
 	const head = 80
@@ -135,7 +135,7 @@ func ownOf(read func(name string) []byte) (o own, ok bool) {
 		bytes.Clone(b[head:][:half]), bytes.Clone(b[head+half:])}, true
 }
 
-// modelOf is the file of a model of the coordinator; nil if no slot has it.
+// modelOf returns the hash and the file of a model on the coordinator's disk, or nil if no slot contains it.
 func modelOf(read func(name string) []byte, run wire.RunID, version wire.ModelVersion) (hash wire.Digest, file []byte) {
 	for _, b := range slots(read, modelFile) {
 		const head = 56

@@ -10,19 +10,19 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// configured is a bug: the coordinator works by another configuration than it was given.
+// configured returns a bug: the coordinator uses a changed configuration.
 func configured(change func(cfg *coordinator.Config)) world.Bugs {
 	return world.Bugs{Configure: change}
 }
 
-// A round waits for three syncs, one after another, and a statistics round for four: where each takes half a second
-// more, a round takes as many half seconds more.
+// TestThreeSyncs checks that a round waits for three syncs in sequence, and a statistics round for four. Each slower
+// sync must delay the round by the same time.
 func TestThreeSyncs(t *testing.T) {
 	const (
 		slow = 500 * time.Millisecond
-		made = 3 // in the first round files are made, whose names are synced: an update's, a model's and a task's
+		made = 3 // folder syncs for the first update, model and task file
 	)
-	// rounds returns how long rounds take: the first one, and the median of the others.
+	// rounds returns the duration of the first round and the median of the others.
 	rounds := func(p world.Plan, syncs time.Duration) (first, later time.Duration) {
 		p.SyncTime = syncs
 		r := world.Run(p, configured(func(cfg *coordinator.Config) {

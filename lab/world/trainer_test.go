@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/slow"
 )
 
-// The world's trainer is one as any other, here in the time of the test.
+// TestTrainer runs the conformance suite of trainers, without a world.
 func TestTrainer(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{StepTime: time.Second}, func() training.Trainer {
 		return trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: time.Second}, nil}

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// World is one run.
+// World is the simulation of one plan.
 type World struct {
 	plan    Plan
 	bugs    Bugs
@@ -25,78 +25,78 @@ type World struct {
 	agenda  agenda
 	rng     *rand.Rand
 	current *job
-	parties []*party // the coordinator, then the agents
+	parties []*party // coordinator, then agents
 	broker  *broker
-	engine  *engine.FakeKVServer // of the coordinator's machines
-	// engineDown counts the faults that keep it from answering.
+	engine  *engine.FakeKVServer // replicated store of the coordinator's machines
+	// engineDown is the number of active faults that make the engine unavailable.
 	engineDown int
 	check      invariantChecker
-	secrets    []wire.SealSecret // of the coordinators that have lived
+	secrets    []wire.SealSecret // seal secrets of all coordinator processes
 	pairs      map[pairing]wire.AgentSealKeys
 
-	healed          time.Time // when the last fault is over
-	finished        time.Time // when the run was; zero before
+	healed          time.Time // end of the last fault
+	finished        time.Time // end of the run; zero before
 	failure         string
 	events          int
-	eventsAtOneTime int // events, and waits that returned at once, since time has passed
+	eventsAtOneTime int // events and immediate waits since time last advanced
 	sum             hash.Hash
-	out             io.Writer // of the transcript; nil for none
-	digest          hash.Hash // of the sent messages: see Result.Digest
+	out             io.Writer // output of the transcript; nil means none
+	digest          hash.Hash // hash of the sent messages: see Result.Digest
 }
 
-// Bugs are planted to see them found. The zero value has none.
+// Bugs are deliberate defects that the checks must detect. The zero value has no defects.
 type Bugs struct {
-	// Forget says that a party's disk does not do an operation, and tells it otherwise: "sync", "sync folder", "write",
-	// "rename", "remove", "truncate", "create" or "mkdir".
+	// Forget reports whether a party's disk skips an operation but reports success. Operations are "sync", "sync
+	// folder", "write", "rename", "remove", "truncate", "create" and "mkdir".
 	Forget func(party int, op, path string) bool
-	// Late says that a party's disk syncs a file after the next sync of another one, and tells it otherwise.
+	// Late reports whether a party's disk delays the sync of a file until the next sync, but reports success.
 	Late func(party int, path string) bool
-	// Say has a party say nothing, with false. It sees what is sealed.
+	// Say returns false to drop a message of a party. It receives sealed messages decrypted.
 	Say func(party int, m mqtt.Message) bool
-	// Configure changes how the coordinator works.
+	// Configure changes the configuration of the coordinator.
 	Configure func(cfg *coordinator.Config)
 }
 
-// Result is how a run went.
+// Result is the result of a run.
 type Result struct {
-	Failure    string // what was broken; empty if nothing was
-	Transcript string // the SHA-256 of all that happened
-	// Digest is a hash of each sent message's time, sender, type, round and model or update. It has no names of Go and
-	// no bytes of the protocol in it, so that a renamed type or a new section does not change it.
+	Failure    string // violated invariant; empty if the run succeeded
+	Transcript string // SHA-256 of the transcript
+	// Digest is a hash of each sent message's time, sender, type, round and model or update. It contains no Go names
+	// and no encoded bytes, so that a renamed type or a new section does not change it.
 	Digest    string
-	Took      time.Duration // in virtual time
+	Took      time.Duration // virtual time
 	Events    int
-	Rounds    int             // closed
-	Opened    []time.Duration // when each round was announced first
+	Rounds    int             // number of closed rounds
+	Opened    []time.Duration // time of the first announcement of each round
 	Messages  int
-	Balanced  int // blocks in which mixing was seen to conserve
-	Drawn     int // draws that were made again
-	Folded    int // models that were computed anew
-	LeftOut   int // updates that refuse_above left out
-	Clipped   int // updates that clip shortened
-	Refreshed int // models that were expressed in other columns in the middle of a run
-	Evaluated int // evaluations of models by their agents
-	Residuals int // of the codec top_k, that were held against what became of their updates
-	Commits   int // journals that counted on several machines
-	Signed    int // signatures
+	Balanced  int // blocks whose mixing preserved the sum of the parameters
+	Drawn     int // recomputed draws
+	Folded    int // recomputed models
+	LeftOut   int // updates rejected by refuse_above
+	Clipped   int // updates shortened by clipping
+	Refreshed int // models converted to new column moments during a run
+	Evaluated int // evaluations of models at the agents
+	Residuals int // checked residuals of the codec top_k
+	Commits   int // committed journals, with several machines
+	Signed    int // signatures made
 	Verified  int
 }
 
-// The bounds of a run.
+// Limits of a run.
 const (
-	patience   = 30 * time.Minute // from the last fault to the end of the run
-	settling   = 30 * time.Minute // from there to a look at what is left
+	patience   = 30 * time.Minute // maximum time from the last fault to the end of the run
+	settling   = 30 * time.Minute // time from there to the final check
 	mostEvents = 2_000_000
-	mostStill  = 20_000 // events at one moment
+	mostStill  = 20_000 // maximum number of events without progress of time
 )
 
-// Run runs a plan. The transcript is written to out, unless that is nil.
+// Run runs a plan. It writes the transcript to out unless out is nil.
 func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	_, r := run(plan, bugs, out)
 	return r
 }
 
-// run is Run, and returns the world at its end.
+// run is like Run, but also returns the world at its end.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
 		digest: sha256.New(), engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -118,7 +118,7 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 		Evaluated: w.check.evaluations, Commits: w.check.turns, Signed: w.check.signed, Verified: w.check.verified}
 }
 
-// processEvents does what is on the agenda until the run is over, or fails.
+// processEvents processes scheduled events until the run has finished or failed.
 func (w *World) processEvents() {
 	defer func() {
 		if r := recover(); r != nil {
@@ -148,7 +148,7 @@ func (w *World) processEvents() {
 	}
 }
 
-// end unwinds all that still runs.
+// end stops all processes.
 func (w *World) end() {
 	for _, p := range w.parties {
 		p.kill()
@@ -163,7 +163,7 @@ func (w *World) fail(format string, args ...any) {
 	}
 }
 
-// jobTime is the time of the job that runs, which may be ahead of the world's.
+// jobTime returns the time of the running job, which may be ahead of the world's time.
 func (w *World) jobTime() time.Time {
 	if w.current != nil {
 		return w.now.Add(w.current.usedTime)
@@ -173,14 +173,14 @@ func (w *World) jobTime() time.Time {
 
 func (w *World) after(d time.Duration, do func()) { w.agenda.add(w.jobTime().Add(d), do) }
 
-// spend has the job that runs use time.
+// spend adds d to the time used by the running job.
 func (w *World) spend(d time.Duration) {
 	if w.current != nil {
 		w.current.usedTime += d
 	}
 }
 
-// hesitation is how long a job waits for its turn.
+// hesitation returns a random scheduling delay of a job.
 func (w *World) hesitation() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(200 * time.Microsecond)))
 }
@@ -189,7 +189,7 @@ func (w *World) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)))
 }
 
-// note adds a line to the transcript.
+// note writes a line to the transcript.
 func (w *World) note(format string, args ...any) {
 	line := fmt.Sprintf("%12.6f ", w.jobTime().Sub(w.began).Seconds()) + fmt.Sprintf(format, args...) + "\n"
 	_, _ = io.WriteString(w.sum, line)
@@ -205,7 +205,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// describePayload names a payload.
+// describePayload returns the length and a hash prefix of a payload.
 func describePayload(p []byte) string {
 	sum := sha256.Sum256(p)
 	return fmt.Sprintf("%d bytes %x", len(p), sum[:4])

@@ -23,8 +23,8 @@ var (
 	update = flag.Bool("update", false, "rewrite testdata/digests, with -seeds 1000")
 )
 
-// digestFile has the digest of each of the first 1,000 plans, one a line. It is the same on every processor. A
-// restructuring must not change it. A change of behaviour does, and its commit gives the reason.
+// digestFile contains the digests of the first 1,000 plans, one per line, equal on all processors. A refactoring must
+// not change them. A change of behaviour does, and its commit gives the reason.
 const digestFile = "testdata/digests"
 
 func readDigests(t *testing.T) []string {
@@ -43,7 +43,7 @@ func readDigests(t *testing.T) []string {
 	return digests
 }
 
-// A run is the same each time, to the byte.
+// TestReplay checks that repeated runs have identical transcripts.
 func TestReplay(t *testing.T) {
 	seeds := uint64(10)
 	if testing.Short() {
@@ -65,8 +65,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSeeds runs plans, as many at a time as there are processors, and compares their digests with the committed ones.
-// A plan that fails is shortened and printed as a test case.
+// TestSeeds runs plans in parallel and compares their digests with the committed ones. It shrinks a failing plan and
+// prints it as a test case.
 func TestSeeds(t *testing.T) {
 	if *show {
 		p := world.NewPlan(*first)

@@ -13,15 +13,15 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// AgentMetrics has the metrics of agents. Several goroutines may use it at once.
+// AgentMetrics holds the metrics of an agent. It is safe for concurrent use.
 type AgentMetrics struct {
 	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
 	traffic metrics.SessionTrafficCounter
 }
 
-// New registers the metrics of an agent. now is the clock for timestamps. If the device is in several federations,
-// federation is the value of the label federation; otherwise it is empty, and there is no such label.
+// New registers the metrics of an agent. now is the clock for timestamps. If the device belongs to several
+// federations, federation is the value of the label "federation". If federation is empty, the label is omitted.
 func New(reg prometheus.Registerer, now func() time.Time, federation string) *AgentMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "agentd"}
 	if federation != "" {

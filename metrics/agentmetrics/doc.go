@@ -1,2 +1,2 @@
-// Package agentmetrics registers the metrics agentd_*: of the events of an agent, and of its messages.
+// Package agentmetrics registers the agentd_* metrics of an agent's events and messages.
 package agentmetrics

@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Handler serves what Handler does, and the agents' metrics too:
+// Handler extends metrics.Handler by the agents' metrics:
 //
-//   - GET /sd/agents lists them for Prometheus (http_sd): an agent that advertises an
+//   - GET /sd/agents lists the agents for Prometheus (http_sd). An agent that advertises an
 //     address is scraped there, the others at this server. With ?via=coordinator all
 //     are scraped at this server.
-//   - GET /agents/{id}/metrics has the newest report of an agent: status 503 if it
-//     is stale, so that Prometheus' up is 0, and 404 if there is none.
+//   - GET /agents/{id}/metrics returns the latest report of an agent. The status is 503 for
+//     a stale report, so that Prometheus' up is 0, and 404 for an unknown agent.
 func (c *CoordinatorMetrics) Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", metrics.Handler(reg, ready))
@@ -31,7 +31,7 @@ func (c *CoordinatorMetrics) Handler(reg *prometheus.Registry, ready func() erro
 	return mux
 }
 
-// prometheusTargetGroup is an element of http_sd's list.
+// prometheusTargetGroup is an element of the http_sd list.
 type prometheusTargetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
@@ -43,7 +43,7 @@ func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Reque
 		http.Error(w, "via may be coordinator, or be left out", http.StatusBadRequest)
 		return
 	}
-	groups := []prometheusTargetGroup{} // an empty list is [], not null
+	groups := []prometheusTargetGroup{} // encode an empty list as [], not null
 	for _, id := range s.reportingAgents() {
 		r, _, _ := s.reportOfAgent(id)
 		g := prometheusTargetGroup{[]string{r.ScrapeAddress}, map[string]string{"instance": string(id)}}
@@ -54,18 +54,18 @@ func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Reque
 		groups = append(groups, g)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(groups) // the client may be gone
+	_ = json.NewEncoder(w).Encode(groups) // the client may have disconnected
 }
 
-// isScrapeAddress checks that an address that an agent advertises is host:port, so that nothing else gets into
-// Prometheus' list.
+// isScrapeAddress reports whether an advertised address is host:port. Other addresses must not appear in Prometheus'
+// list.
 func isScrapeAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.Atoi(port)
 	return err == nil && host != "" && !strings.ContainsAny(host, "/?#@ ") && bad == nil && n > 0 && n < 1<<16
 }
 
-// reportingAgents returns those that have reported, in id order.
+// reportingAgents returns the agents that have reported, in id order.
 func (s *fleetReports) reportingAgents() []wire.AgentID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *fleetReports) serveAgentMetrics(w http.ResponseWriter, req *http.Reques
 	}
 }
 
-// expositionText writes the readings under the names that they have at the agent.
-// It leaves out readings that this build does not know.
+// expositionText returns the metrics under the names that they have at the agent. It omits metrics that this build does
+// not know.
 func (r *agentReport) expositionText(age float64) []byte {
 	b := []byte("# HELP agentd_report_age_seconds Age of the agent's last report.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorMetrics keeps the coordinator_* metrics. Events keeps the metrics that single events describe. Observe
-// keeps the metrics that combine several events.
+// CoordinatorMetrics maintains the coordinator_* metrics. Events maintains the metrics that single events describe.
+// Observe maintains the metrics that combine several events.
 type CoordinatorMetrics struct {
 	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
@@ -26,7 +26,7 @@ type CoordinatorMetrics struct {
 	reports *fleetReports
 }
 
-// MLflowOK is a metric of an event of internal/coordinatord, which is above this package.
+// MLflowOK is set by an event of internal/coordinatord, which this package must not import.
 var MLflowOK = observe.OptionalGauge("mlflow_ok",
 	"Whether the last write to the MLflow server succeeded (1) or failed and is retried (0). Absent without MLflow.")
 
@@ -35,7 +35,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, coordinator.Metrics,
 		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, roundMeanMetrics, []*observe.Metric{MLflowOK})
-	var start observe.EventDescription // a coordinator begins in the phase idle
+	var start observe.EventDescription // a coordinator starts in the idle phase
 	round.PhaseEntered{Phase: round.CoordinatorIdle}.Describe(&start)
 	events.ApplySamples(start.MetricSamples)
 	return &CoordinatorMetrics{
@@ -46,15 +46,15 @@ func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {
 	}
 }
 
-// CountTraffic counts a message of the session. Unlike Observe it may be called from several goroutines.
+// CountTraffic counts a message of the session. Unlike Observe it is safe for concurrent use.
 func (c *CoordinatorMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	c.traffic.CountMessage(t, kind)
 }
 
 var _ observe.Observer = (*CoordinatorMetrics)(nil)
 
-// Observe implements observe.Observer. It passes events to the metrics that combine several events: means over the
-// updateCount of a round, and the reports of all agents.
+// Observe implements observe.Observer. It updates the metrics that combine several events: the means over the updates
+// of a round, and the aggregated reports of all agents.
 func (c *CoordinatorMetrics) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case round.UpdateAccepted:

@@ -1,3 +1,3 @@
-// Package coordinatormetrics turns the events of the coordinator into the metrics coordinator_*, and aggregates the
+// Package coordinatormetrics converts the events of the coordinator to the coordinator_* metrics, and aggregates the
 // reports of the agents into coordinator_fleet_*.
 package coordinatormetrics

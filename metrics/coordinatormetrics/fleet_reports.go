@@ -17,31 +17,31 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleetReports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each
-// agent for the coordinator's list. These metrics combine the reports of all agents, and the gauges lose an agent when
-// its report is old, so no single event has them.
+// fleetReports aggregates the agents' reports into metrics of the whole fleet, and keeps the latest report of each
+// agent for the coordinator's list. These metrics combine several agents, and a stale report no longer affects the
+// gauges. They can therefore not be derived from single events.
 type fleetReports struct {
 	now               func() time.Time
-	counterBySeriesID map[uint8]prometheus.Counter // by the reading's ID
+	counterBySeriesID map[uint8]prometheus.Counter // counters by ReportedSeries.ID
 	descs             fleetMetricDescs
 
-	mu                  sync.Mutex // scrapes come from other goroutines
+	mu                  sync.Mutex // protects the map; scrapes run concurrently
 	newestReportByAgent map[wire.AgentID]agentReport
 }
 
-// agentReport is the newest one of an agent.
+// agentReport is the latest report of an agent.
 type agentReport struct {
 	wire.AgentMetricsReport
 	boot       wire.Epoch
 	receivedAt time.Time
 }
 
-// fresh reports whether the report is at most three of its intervals old.
+// isFresh reports whether the report is at most three of its intervals old.
 func (r *agentReport) isFresh(now time.Time) bool {
 	return now.Sub(r.receivedAt) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
 }
 
-// metricValue returns the reading with this id, if there is one.
+// metricValue returns the value of the metric with this id. It reports false if the report does not contain it.
 func (r *agentReport) metricValue(id uint8) (float64, bool) {
 	i, ok := slices.BinarySearchFunc(r.Metrics, id,
 		func(x wire.ReportMetric, id uint8) int { return cmp.Compare(x.ID, id) })
@@ -51,10 +51,10 @@ func (r *agentReport) metricValue(id uint8) (float64, bool) {
 	return r.Metrics[i].Value, true
 }
 
-// fitAgentSeriesID is the id of the reading that tells whether an agent can do the task.
+// fitAgentSeriesID is the id of the series that reports whether an agent can perform the task.
 var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+agentround.TaskFitnessOK+`"`)
 
-// The readings whose spread over the fleet is shown.
+// spreadSeries lists the series whose distribution over the fleet is exported.
 var spreadSeries = []struct {
 	id         uint8
 	name, help string
@@ -69,7 +69,7 @@ var spreadSeries = []struct {
 		"Risk of the base model on each agent's own data, in its last training round"},
 }
 
-// The quantiles of a spread that are shown.
+// spreadStatistics lists the exported quantiles of a distribution.
 var spreadStatistics = []struct {
 	name string
 	at   float64
@@ -130,8 +130,8 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 	return s
 }
 
-// addFleetCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric
-// with that value. more has further labels of the readings.
+// addFleetCounter registers a counter with one series for each value of a label. Each series is the sum of the agents'
+// series of metric with that value. more contains further labels of the agents' series.
 func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, label string, values []string,
 	more string) {
 	vec := r.NewCounterVec(name, help, label)
@@ -140,8 +140,8 @@ func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, 
 	}
 }
 
-// recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to
-// this process only sets the baseline: its counters may have grown before.
+// recordReport records a report and increases the fleet's counters. The counters of an agent begin with 0 at its start.
+// The first report of an agent to this process only sets the baseline, because its counters may have increased earlier.
 func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,11 +157,10 @@ func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
 			was, _ := before.metricValue(r.ID)
 			more -= was
 		}
-		counter.Add(max(0, more)) // an agent may say anything; a counter only grows
+		counter.Add(max(0, more)) // an agent may report any value, but a counter must not decrease
 	}
 }
 
-// forgetAgents removes agents.
 func (s *fleetReports) forgetAgents(gone []wire.AgentID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +187,7 @@ func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.SoftwareVersion] = true
-		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 { // an agent may say anything
+		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 { // an agent may report any value
 			able++
 		}
 	}
@@ -225,7 +224,6 @@ func (s *fleetReports) freshReports() (all []agentReport) {
 	return all
 }
 
-// reportOfAgent returns an agent's newest report.
 func (s *fleetReports) reportOfAgent(id wire.AgentID) (r agentReport, fresh, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,15 +20,15 @@ var (
 	roundMeanMetrics = []*observe.Metric{lastRoundRiskBefore, lastRoundRiskAfter, lastRoundUpdateNorm}
 )
 
-// roundUpdateSums are the sums over the accepted updates of a round, for the metrics above. They are kept here because
-// no single event has all updates of a round.
+// roundUpdateSums holds sums over the accepted updates of a round for roundMeanMetrics. They are kept here, because no
+// single event contains all updates of a round.
 type roundUpdateSums struct {
 	round                                wire.RoundID
 	updateCount                          int
 	riskBeforeSum, riskAfterSum, normSum float64
 }
 
-// addUpdate adds an update. The first update of a round resets the sums.
+// addUpdate adds an update to the sums. The first update of a round resets the sums.
 func (s *roundUpdateSums) addUpdate(round wire.RoundID, u *wire.Update, norm float64) {
 	if s.round != round {
 		*s = roundUpdateSums{round: round}
@@ -39,11 +39,10 @@ func (s *roundUpdateSums) addUpdate(round wire.RoundID, u *wire.Update, norm flo
 	s.normSum += norm
 }
 
-// describeMeans sets the metrics to the means over all accepted updates of a round, each with the same weight. After a
-// restart only the later updates are known: then it removes the means, since the mean of a part would look like a
-// change.
+// describeMeans sets the metrics to the unweighted means over all accepted updates of a round. If a restart has lost
+// some updates, it removes the means, because the mean of the rest would look like a change.
 func (s *roundUpdateSums) describeMeans(d *observe.EventDescription, round wire.RoundID, accepted int) {
-	n := math.NaN() // without updates there is no mean
+	n := math.NaN() // without updates the means are NaN
 	if s.round == round && s.updateCount == accepted {
 		n = float64(accepted)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// encodeCHeader returns a header in C99: constants, and one function that needs no memory but its stack.
+// encodeCHeader returns a C99 header with constants and one function that uses only stack memory.
 func (n *network) encodeCHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -45,7 +45,7 @@ func (n *network) encodeCHeader() []byte {
 	return b.Bytes()
 }
 
-// describeLayers is the model's layers, for people.
+// describeLayers returns a description of the layers for users.
 func (n *network) describeLayers() string {
 	text := strconv.Itoa(n.Architecture.Inputs)
 	for _, f := range n.filters {
@@ -60,7 +60,7 @@ func (n *network) describeLayers() string {
 	return text
 }
 
-// constantsSize is the size of the header's data.
+// constantsSize returns the size in bytes of the constants in the header.
 func (n *network) constantsSize() int {
 	total := len(n.ParameterBytes)
 	if n.isStandardized() {
@@ -69,7 +69,7 @@ func (n *network) constantsSize() int {
 	return total
 }
 
-// escapeCComment makes a text that ends no comment.
+// escapeCComment replaces characters that would end a C comment.
 func escapeCComment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -79,7 +79,7 @@ func escapeCComment(text string) string {
 	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
 }
 
-// writeLayerWeights writes those of a layer.
+// writeLayerWeights writes the weights and biases of a layer as constants.
 func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
 	writeCArray(b, "float", fmt.Sprint("w", i), l.w, 9)
 	if l.b != nil {
@@ -87,7 +87,7 @@ func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
 	}
 }
 
-// writeCArray writes constants.
+// writeCArray writes values as a constant C array.
 func writeCArray[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
 	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
 	for i, v := range values {
@@ -99,7 +99,7 @@ func writeCArray[T float32 | float64](b *bytes.Buffer, kind, name string, values
 	b.WriteString("\n};\n")
 }
 
-// formatCNumber is a constant of C.
+// formatCNumber formats a number as a C constant.
 func formatCNumber(v float64, digits int, single bool) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
 	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
@@ -111,7 +111,8 @@ func formatCNumber(v float64, digits int, single bool) string {
 	return text
 }
 
-// writeFilterFunction writes a filter layer's largest sums, if there are such layers: of each pool of steps.
+// writeFilterFunction writes the C function that computes a filter layer with max pooling. It writes nothing if the
+// model has no filter layers.
 func (n *network) writeFilterFunction(p func(string, ...any)) {
 	if len(n.filters) == 0 {
 		return
@@ -135,7 +136,7 @@ static void fedmesh_model_filter(const float *x, int channels, int before, const
 }`)
 }
 
-// writeLayerFunction writes a layer's weighted sums.
+// writeLayerFunction writes the C function that computes the weighted sums of a layer.
 func (n *network) writeLayerFunction(p func(string, ...any)) {
 	p(`
 static void fedmesh_model_layer(const float *x, int in, int out, const float *w, const float *b, float *y)
@@ -150,7 +151,7 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 `)
 }
 
-// writePredictFunction writes the function that users call.
+// writePredictFunction writes the C function that users call.
 func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
 	says := "a regression: out[0] is " + escapeCComment(n.Target) + ", which is returned, too."
@@ -208,7 +209,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 `)
 }
 
-// writeLayerCalls writes how the row x becomes the outputs z.
+// writeLayerCalls writes the C code that computes the outputs z from the row x.
 func (n *network) writeLayerCalls(p func(string, ...any)) {
 	from, does := "x", cExpressionByActivation[n.hiddenActivation()]
 	activate := func(name string, units int) {
@@ -222,7 +223,7 @@ func (n *network) writeLayerCalls(p func(string, ...any)) {
 		}
 		return fmt.Sprint("fedmesh_model_b", i)
 	}
-	for i, f := range n.filters { // the activation grows with the sum: it may come after the largest is found
+	for i, f := range n.filters { // the activation is monotonic, so it can follow the max pooling
 		to := fmt.Sprintf("h[%d]", i%2)
 		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.inputSteps,
 			i,
@@ -243,7 +244,7 @@ func (n *network) writeLayerCalls(p func(string, ...any)) {
 	}
 }
 
-// cExpressionByActivation are expressions of C in X.
+// cExpressionByActivation contains C expressions of the variable X.
 var cExpressionByActivation = map[spec.Activation]string{
 	spec.ActivationTanh: "tanhf(X)", spec.ActivationReLU: "X > 0.0f ? X : 0.0f",
 }

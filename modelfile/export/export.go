@@ -1,5 +1,5 @@
-// Package export writes a model for programs that are not ours: as ONNX, and as a header in C for microcontrollers.
-// Both take rows in the units of the data, and give what a learner.Predictor does, to 1e-5.
+// Package export writes a model for other programs: as ONNX, and as a C header for microcontrollers. Both accept rows
+// in the units of the data and agree with learner.Predictor to 1e-5.
 package export
 
 import (
@@ -10,17 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Format is one in which models are written.
+// Format is a file format for exported models.
 type Format string
 
-// The formats.
+// Formats of exported models.
 const (
 	FormatONNX Format = "onnx"
 	FormatC    Format = "c"
 )
 
-// Encode returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
-// none.
+// Encode returns a model in the given format. It returns an error if the model cannot predict or the format is unknown.
 func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	n, err := networkFromModel(m)
 	switch {
@@ -34,27 +33,27 @@ func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	return nil, fmt.Errorf("there is no format %q", f)
 }
 
-// layer is weights [out, in] with a bias of each output, which may be nil.
+// layer is a dense layer with weights [out, in] and an optional bias for each output.
 type layer struct {
 	in, out int
 	w, b    []float32
 }
 
-// filterLayer is a layer of filters [out, channels, kernel], which leave pool steps of before each, as one number: the
-// largest. Its layer has channels·kernel inputs.
+// filterLayer is a convolution layer with weights [out, channels, kernel], followed by max pooling over pool steps. Its
+// embedded layer has channels·kernel inputs.
 type filterLayer struct {
 	layer
 	channels, kernel, pool  int
-	inputSteps, outputSteps int // of each channel, before and after
+	inputSteps, outputSteps int // number of steps per channel before and after the layer
 }
 
-// network is a model as both formats write it: standardised and clipped features, layers with an activation between
-// them, and what its outputs mean.
+// network is the form of a model that both formats use: standardised and clipped features, layers with an activation
+// between them, and the interpretation of the outputs.
 type network struct {
 	*modelfile.Model
 	filters    []filterLayer
-	layers     []layer // above them
-	classCount int     // 0 for a regression
+	layers     []layer // dense layers after the filters
+	classCount int     // number of classes; 0 for a regression
 }
 
 func networkFromModel(m *modelfile.Model) (*network, error) {
@@ -95,10 +94,11 @@ func networkFromModel(m *modelfile.Model) (*network, error) {
 	return n, nil
 }
 
-// isStandardized says that features and target have another unit inside.
+// isStandardized reports whether the model standardises features and target.
 func (n *network) isStandardized() bool { return len(n.Standardization.Mean) > 0 }
 
-// targetScaling is the mean and the scale of a regression's target: 0 and 1 if it has its own unit inside.
+// targetScaling returns the mean and scale of a regression target. It returns 0 and 1 if the target is not
+// standardised.
 func (n *network) targetScaling() (mean, scale float64) {
 	st := &n.Standardization
 	if last := len(st.Mean) - 1; last >= 0 {
@@ -107,7 +107,7 @@ func (n *network) targetScaling() (mean, scale float64) {
 	return 0, 1
 }
 
-// maxLayerUnits is the most units of a hidden layer, or of one of filters.
+// maxLayerUnits returns the maximum number of units of a hidden layer or filter layer.
 func (n *network) maxLayerUnits() int {
 	most := 1
 	for _, f := range n.filters {
@@ -119,7 +119,8 @@ func (n *network) maxLayerUnits() int {
 	return most
 }
 
-// hiddenActivation is the model's activation; identity where there are only outputs.
+// hiddenActivation returns the activation of the hidden layers. It returns identity if the model has only an output
+// layer.
 func (n *network) hiddenActivation() spec.Activation {
 	if len(n.filters)+len(n.layers) == 1 {
 		return spec.ActivationIdentity
@@ -127,8 +128,8 @@ func (n *network) hiddenActivation() spec.Activation {
 	return n.Architecture.Activation
 }
 
-// isAutoencoder says that the output is the error with which the last layer gives the row back.
+// isAutoencoder reports whether the model is an autoencoder. Its output is the reconstruction error of the row.
 func (n *network) isAutoencoder() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
 
-// isLogistic says that the one output is the log of the odds of class 1.
+// isLogistic reports whether the single output is the log-odds of class 1.
 func (n *network) isLogistic() bool { return n.Architecture.Risk == spec.LossLogistic }

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// models are one of each kind and activation, some with standardised columns, whose means are large beside their
+// models returns a model of each kind and activation. Some have standardised columns with large means relative to their
 // scales.
 func models(t testing.TB) map[string]*modelfile.Model {
 	t.Helper()
@@ -50,13 +50,13 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			Risk: spec.LossLogistic},
 	}
 	for _, loss := range spec.DeviceLossKinds() {
-		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared { // squared is "linear"
+		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared { // "linear" has squared loss
 			architectures[string(loss)] = learner.Architecture{Outputs: 1, Risk: loss, HasBias: true}
 		}
 	}
 	for name, a := range architectures {
 		if a.Inputs = 3; a.Kind == spec.ModelConv1D {
-			a.Inputs = 24 // in 3 channels of 8 steps, of which pools of 3 leave no rest, and those of 2 one
+			a.Inputs = 24 // 3 channels of 8 steps; pooling by 3 leaves no remainder, by 2 it leaves one step
 		}
 		rng := rand.New(rand.NewPCG(uint64(len(name)), 4))
 		w := make([]float32, a.ParameterCount())
@@ -85,7 +85,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 	return all
 }
 
-// widen gives each of the three columns as many steps as there are features for.
+// widen repeats each of the three columns for the number of steps of the architecture.
 func widen(m *modelfile.Model) {
 	steps, st := m.Architecture.Inputs/3, m.Standardization
 	m.Features, m.Standardization = nil, learner.Standardization{Clip: st.Clip}
@@ -102,7 +102,7 @@ func widen(m *modelfile.Model) {
 	to.Mean, to.Scale = append(to.Mean, st.Mean[3]), append(to.Scale, st.Scale[3])
 }
 
-// text is rows as lines of numbers.
+// text formats rows as lines of numbers.
 func text(all [][]float32) string {
 	var b strings.Builder
 	for _, row := range all {
@@ -114,7 +114,7 @@ func text(all [][]float32) string {
 	return b.String()
 }
 
-// rows are in the units of the data; some features are clipped.
+// rows returns rows in the units of the data. Some features are clipped.
 func rows(m *modelfile.Model) (all [][]float32) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	for range 50 {
@@ -130,7 +130,7 @@ func rows(m *modelfile.Model) (all [][]float32) {
 	return all
 }
 
-// want is what our own predictor says of a row: the value, and the outputs.
+// want returns the value and outputs that our own predictor computes for a row.
 func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value float64, outputs []float64) {
 	t.Helper()
 	said := p.Predict(row)
@@ -140,7 +140,7 @@ func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value flo
 	return said.Value, outputs
 }
 
-// near is equality to 1e-5, of large numbers as a share.
+// near reports whether a and b are equal to 1e-5, relative for large numbers.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-5*max(1, math.Abs(b)) }
 
 const mainC = `
@@ -161,7 +161,7 @@ int main(void)
 }
 `
 
-// TestC: a C compiler takes the header without a warning, and its function predicts as agentd does.
+// TestC checks that a C compiler accepts the header without warnings, and that its predictions match agentd.
 func TestC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a C compiler is a process")
@@ -201,7 +201,7 @@ func TestC(t *testing.T) {
 	}
 }
 
-// compare holds lines of a value and outputs against our own predictor.
+// compare checks lines of a value and outputs against our own predictor.
 func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 	t.Helper()
 	p, err := m.Predictor()
@@ -225,7 +225,7 @@ func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 	}
 }
 
-// TestWrite: the same model has the same bytes; what predicts nothing is refused.
+// TestWrite checks that encoding is deterministic and that a model without predictions is rejected.
 func TestWrite(t *testing.T) {
 	m := models(t)["tanh"]
 	for _, f := range []export.Format{export.FormatONNX, export.FormatC} {

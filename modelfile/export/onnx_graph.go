@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The numbers of ONNX's fields and types (onnx.proto3), as far as they are used here.
+// Field numbers and types of ONNX (onnx.proto3) that are used in this file.
 const (
 	irVersion    = 8
 	opsetVersion = 13
@@ -20,7 +20,7 @@ const (
 	attributeInt, attributeInts      = 2, 7
 )
 
-// protoMessage is a message of protobuf as it grows.
+// protoMessage is a protobuf message under construction.
 type protoMessage []byte
 
 func (m *protoMessage) appendBytes(field protowire.Number, b []byte) {
@@ -35,14 +35,14 @@ func (m *protoMessage) appendNumber(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
-// onnxGraph is a graph of ONNX as it grows: each node takes the last one's output.
+// onnxGraph is an ONNX graph under construction. Each node uses the output of the previous one.
 type onnxGraph struct {
 	nodes, constants protoMessage
 	lastOutputName   string
 	nodeCount        int
 }
 
-// addNode adds an operation on inputs, whose output becomes the last.
+// addNode adds an operation on inputs. Its output becomes the last output of the graph.
 func (g *onnxGraph) addNode(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
 	g.lastOutputName = fmt.Sprint("t", g.nodeCount)
@@ -50,7 +50,7 @@ func (g *onnxGraph) addNode(op string, attributes []protoMessage, inputs ...stri
 	return g.lastOutputName
 }
 
-// addNamedNode adds an operation with an output of that name.
+// addNamedNode adds an operation whose output has the given name.
 func (g *onnxGraph) addNamedNode(op string, attributes []protoMessage, output string, inputs ...string) {
 	var n protoMessage
 	for _, name := range inputs {
@@ -65,7 +65,7 @@ func (g *onnxGraph) addNamedNode(op string, attributes []protoMessage, output st
 	g.lastOutputName = output
 }
 
-// addConstant adds a tensor.
+// addConstant adds a constant tensor and returns its name.
 func (g *onnxGraph) addConstant(name string, kind int, shape []int, raw []byte) string {
 	var t protoMessage
 	for _, n := range shape {
@@ -86,7 +86,7 @@ func (g *onnxGraph) addDoubleConstant(name string, v []float64, shape ...int) st
 	return g.addConstant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
-// intAttribute is an attribute.
+// intAttribute returns an attribute with an integer value.
 func intAttribute(name string, v int) protoMessage {
 	var a protoMessage
 	a.appendText(1, name)
@@ -95,7 +95,7 @@ func intAttribute(name string, v int) protoMessage {
 	return a
 }
 
-// intsAttribute is an attribute of a list.
+// intsAttribute returns an attribute with a list of integers.
 func intsAttribute(name string, all ...int) protoMessage {
 	var a protoMessage
 	a.appendText(1, name)
@@ -106,13 +106,13 @@ func intsAttribute(name string, all ...int) protoMessage {
 	return a
 }
 
-// addCastNode makes the last output another type.
+// addCastNode converts the last output to another type.
 func (g *onnxGraph) addCastNode(to int) {
 	g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutputName)
 }
 
-// encodeONNX returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an
-// autoencoder, or "probabilities" [N, classes] and "class" [N].
+// encodeONNX returns the model as ONNX. The input is "row" [N, features]. The outputs are "value" [N, 1] for a
+// regression or an autoencoder, or "probabilities" [N, classes] and "class" [N].
 func (n *network) encodeONNX() []byte {
 	g := &onnxGraph{lastOutputName: "row"}
 	n.addStandardizeNodes(g)
@@ -153,13 +153,13 @@ func (n *network) encodeONNX() []byte {
 	return n.encodeONNXModel(g, outputs)
 }
 
-// addFilterNodes brings rows through the filters, to [N, filters·steps].
+// addFilterNodes adds the filter layers. Their output has the shape [N, filters·steps].
 func (n *network) addFilterNodes(g *onnxGraph) {
 	if len(n.filters) == 0 {
 		return
 	}
 	first := n.filters[0]
-	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: as many as there are
+	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: inferred dimension
 	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
@@ -183,7 +183,7 @@ func (n *network) addFilterNodes(g *onnxGraph) {
 	g.addNode("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutputName)
 }
 
-// addStandardizeNodes brings the row into the units inside, with the rounding of training.
+// addStandardizeNodes adds the standardisation of the row, with the same rounding as in training.
 func (n *network) addStandardizeNodes(g *onnxGraph) {
 	st, inputs := &n.Standardization, len(n.Features)
 	if !n.isStandardized() {
@@ -200,7 +200,7 @@ func (n *network) addStandardizeNodes(g *onnxGraph) {
 	g.addCastNode(onnxFloat)
 }
 
-// addProbabilityNodes makes them of the last layer's outputs.
+// addProbabilityNodes adds the conversion of the last layer's outputs to class probabilities.
 func (n *network) addProbabilityNodes(g *onnxGraph) {
 	if !n.isLogistic() {
 		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutputName)
@@ -212,7 +212,7 @@ func (n *network) addProbabilityNodes(g *onnxGraph) {
 	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
 }
 
-// encodeValueInfo describes an input or output [N, …].
+// encodeValueInfo describes an input or output of shape [N, …].
 func encodeValueInfo(name string, kind int, shape ...int) protoMessage {
 	var dims, first protoMessage
 	first.appendText(2, "N")
@@ -231,7 +231,7 @@ func encodeValueInfo(name string, kind int, shape ...int) protoMessage {
 	return v
 }
 
-// encodeONNXModel is the file.
+// encodeONNXModel encodes the complete ONNX file.
 func (n *network) encodeONNXModel(g *onnxGraph, outputs protoMessage) []byte {
 	body := g.nodes
 	body.appendText(2, n.TaskName)
@@ -258,5 +258,5 @@ func (n *network) encodeONNXModel(g *onnxGraph, outputs protoMessage) []byte {
 	return m
 }
 
-// onnxOperatorByActivation are ONNX's for activations.
+// onnxOperatorByActivation contains the ONNX operator of each activation.
 var onnxOperatorByActivation = map[spec.Activation]string{spec.ActivationTanh: "Tanh", spec.ActivationReLU: "Relu"}

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile/export"
 )
 
-// predictONNX prints for each row of the second file the value and the outputs of the model in the first.
+// predictONNX prints the value and outputs of the model in the first file for each row of the second file.
 const predictONNX = `
 import sys
 import numpy as np
@@ -28,7 +28,7 @@ for i in range(len(rows)):
     print(repr(float(first)), *(repr(float(v)) for v in values))
 `
 
-// TestONNX: the runtime of ONNX predicts as agentd does. It is from PyPI.
+// TestONNX checks that the ONNX runtime from PyPI predicts the same as agentd.
 func TestONNX(t *testing.T) {
 	dir := t.TempDir()
 	python := filepath.Join(dir, "venv", "bin", "python")

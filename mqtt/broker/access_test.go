@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 )
 
-// allow has our rules, and lets the observer do everything.
+// allow returns an Options.Allow with our rules, which gives full access to the observer.
 func allow(t *testing.T) func(string, string, bool) bool {
 	t.Helper()
 	rules, err := acl.NewRuleTable("")
@@ -39,7 +39,7 @@ func asUser(s *broker.Server) func(string) mqtt.Options {
 func TestAccessWithPasswords(t *testing.T) {
 	s := start(t, broker.Options{Authenticate: password, Allow: allow(t)})
 	acltest.Run(t, acltest.Broker{RefusesFilters: true, Options: asUser(s)})
-	denied := 1 // the will
+	denied := 1 // the will is denied
 	for _, row := range acltest.Table {
 		for _, user := range acltest.Users {
 			if !row.MayWrite(user) {
@@ -52,7 +52,7 @@ func TestAccessWithPasswords(t *testing.T) {
 	}
 }
 
-// serverTLS demands certificates of an authority.
+// serverTLS returns a configuration that requires client certificates of the given authority.
 func serverTLS(t *testing.T, a *acltest.Authority) *tls.Config {
 	t.Helper()
 	return &tls.Config{
@@ -87,7 +87,7 @@ func TestCertificatesRefused(t *testing.T) {
 		"none":                 {nil, "did not answer CONNECT"},
 		"of another authority": {[]tls.Certificate{b.Issue(t, "air-press")}, "did not answer CONNECT"},
 		"without a name":       {[]tls.Certificate{a.Issue(t, "")}, "did not answer CONNECT"},
-		// without Allow too
+		// also without Allow
 		"of another user": {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refuses client id air-press"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestCertificatesRefused(t *testing.T) {
 	}
 }
 
-// Authenticate is asked about the name in the certificate.
+// TestAuthenticateWithCertificate checks that Authenticate receives the name in the certificate.
 func TestAuthenticateWithCertificate(t *testing.T) {
 	a := acltest.NewAuthority(t)
 	s := start(t, broker.Options{TLS: serverTLS(t, a), Authenticate: password})
@@ -118,7 +118,8 @@ func TestAuthenticateWithCertificate(t *testing.T) {
 	}
 }
 
-// Without client certificates TLS hides passwords, and names are CONNECT's.
+// TestPasswordsOverTLS checks TLS without client certificates: it protects passwords, and the user name comes from
+// CONNECT.
 func TestPasswordsOverTLS(t *testing.T) {
 	a := acltest.NewAuthority(t)
 	s := start(t, broker.Options{Authenticate: password, TLS: &tls.Config{
@@ -133,8 +134,8 @@ func TestPasswordsOverTLS(t *testing.T) {
 	}
 }
 
-// A filter that was granted does not open what lies under it: each message is
-// held against the rules, retained ones too.
+// TestMessagesAreCheckedOnDelivery checks that each message, retained or live, is checked against the rules, even if
+// the filter was granted.
 func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	s := start(t, broker.Options{
 		Authenticate: func(string, string, string) bool { return true },
@@ -159,8 +160,8 @@ func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	}
 }
 
-// A publish that a device may not do is acknowledged: a refusal would have it try
-// for ever.
+// TestDeniedIsAcknowledged checks that a forbidden message is acknowledged, because a device would repeat a refused
+// message forever.
 func TestDeniedIsAcknowledged(t *testing.T) {
 	lines := make(chan string, 10)
 	s := start(t, broker.Options{

@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	// pieceBytes is about how much is written at a time, each with a deadline:
-	// so a slow client that reads stays, one that does not read goes.
+	// pieceBytes is the approximate number of bytes per write. Each write has its own deadline, so a slow client stays
+	// connected but a stalled one does not.
 	pieceBytes = 64 << 10
-	// lingerTimeout bounds the sending of what is queued when mochi closes,
-	// such as a CONNACK that says why.
+	// lingerTimeout is the maximum time to send queued data after mochi closes the connection, such as a CONNACK with a
+	// refusal.
 	lingerTimeout = time.Second
 )
 
 var errTooSlow = errors.New("broker: the client does not keep up")
 
-// conn is a connection whose Write never blocks: it queues, and a goroutine
-// of the connection writes. An overflow closes it.
+// conn is a connection whose Write never blocks. Write queues the data and a goroutine sends it. A queue overflow
+// closes the connection.
 type conn struct {
 	net.Conn
-	socket          net.Conn // below TLS, or the same
-	maxQueuedBytes  int      // bytes
+	socket          net.Conn // connection below TLS; the same as Conn without TLS
+	maxQueuedBytes  int      // limit of the queue in bytes
 	overflow        func(*conn)
 	wake            chan struct{}
 	done            chan struct{} // closed when the writer has ended
-	releasedByMochi chan struct{} // closed when mochi has done with it
+	releasedByMochi chan struct{} // closed when mochi no longer uses the connection
 	acceptedAt      time.Time
-	clientID        string      // once known; belongs to the listener's lock
-	user            string      // from the certificate, or once CONNECT is accepted
-	denialLogged    atomic.Bool // a denial is in the log already
-	unlockRetained  func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
+	clientID        string      // empty until CONNECT; protected by the listener's lock
+	user            string      // from the client certificate, or from CONNECT
+	denialLogged    atomic.Bool // whether a denial has been logged
+	unlockRetained  func()      // releases the read lock on retained messages; used only by the reading goroutine
 
 	mu          sync.Mutex
 	queue       [][]byte
-	queuedBytes int // bytes, those being written too
+	queuedBytes int // bytes in the queue and in the current write
 	closed      bool
 }
 
@@ -56,8 +56,8 @@ func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	return c
 }
 
-// handshake makes the connection's TLS, if any, and takes the user's name from
-// the client's certificate. It leaves the deadline for reading as it is.
+// handshake performs the TLS handshake, if TLS is used, and sets the user name from the client certificate. It does not
+// change the read deadline.
 func (c *conn) handshake(due time.Time) error {
 	secured, ok := c.Conn.(*tls.Conn)
 	if !ok {
@@ -76,7 +76,7 @@ func (c *conn) handshake(due time.Time) error {
 	return nil
 }
 
-// releaseRetained ends a look through what is retained, if there is one.
+// releaseRetained releases the read lock on retained messages, if it is held.
 func (c *conn) releaseRetained() {
 	if unlock := c.unlockRetained; unlock != nil {
 		c.unlockRetained = nil
@@ -111,12 +111,10 @@ func (c *conn) signal() {
 	}
 }
 
-// SetDeadline sets the deadline for reading only: mochi calls it with the
-// keepalive, which says nothing about writing.
+// SetDeadline sets only the read deadline: mochi calls it with the keepalive, which does not apply to writes.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// Close ends reading at once, and the connection when what is queued is sent,
-// or a second later.
+// Close stops reading immediately. It closes the connection when the queue is sent, at most lingerTimeout later.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	already := c.closed
@@ -130,13 +128,13 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// abort closes the connection and drops the queue.
+// abort closes the connection and discards the queue.
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.closed = true
 	c.queue = nil
 	c.mu.Unlock()
-	_ = c.socket.Close() // tls.Conn would send a close_notify first, for up to five seconds
+	_ = c.socket.Close() // tls.Conn would first send a close_notify, for up to five seconds
 	c.signal()
 }
 
@@ -161,22 +159,21 @@ func (c *conn) write() {
 		}
 		c.mu.Lock()
 		c.queuedBytes -= size
-		if !c.closed { // TLS writes by itself at times, and never again after a deadline
+		if !c.closed { // TLS sometimes writes by itself, and an expired deadline would break it
 			_ = c.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Unlock()
 	}
 }
 
-// hangUp closes the connection, with a close_notify if there is TLS and it can
-// be sent at once.
+// hangUp closes the connection. With TLS it first sends a close_notify, within lingerTimeout.
 func (c *conn) hangUp() {
 	timer := time.AfterFunc(lingerTimeout, func() { _ = c.socket.Close() })
 	defer timer.Stop()
 	_ = c.Conn.Close()
 }
 
-// dequeuePiece removes about pieceBytes from the queue, and sets their deadline.
+// dequeuePiece removes about pieceBytes from the queue and sets the deadline for writing them.
 func (c *conn) dequeuePiece() (piece net.Buffers, size int, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,10 +181,10 @@ func (c *conn) dequeuePiece() (piece net.Buffers, size int, closed bool) {
 	for ; n < len(c.queue) && size < pieceBytes; n++ {
 		piece = append(piece, c.queue[n])
 		size += len(c.queue[n])
-		c.queue[n] = nil // so that it can be collected
+		c.queue[n] = nil // allow garbage collection
 	}
 	c.queue = c.queue[n:]
-	if size > 0 && !c.closed { // else Close has set the last deadline
+	if size > 0 && !c.closed { // otherwise Close has set the final deadline
 		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	return piece, size, c.closed

@@ -1,24 +1,17 @@
-// Package broker is an MQTT broker within the process: mochi-mqtt behind a
-// listener of our own.
+// Package broker is an embedded MQTT broker: mochi-mqtt with a custom listener.
 //
-// Used as it comes, mochi writes to a client while it holds a lock that the
-// publisher's goroutine needs too, so one client that stops reading stops
-// everybody: measured, a healthy subscriber waited 66 s. Here each connection
-// has a bounded queue with a writer of its own, and one that does not read is
-// closed. Mochi also forgets retained messages after a day, takes packets of
-// any size before anyone has logged in, and waits for a CONNECT without a limit;
-// none of that happens here.
+// By default, mochi writes to a client while holding a lock that the publisher's goroutine also needs, so one client
+// that stops reading blocks all others. In a measurement a healthy subscriber waited 66 s. Here each connection has a
+// bounded queue with its own writer, and a client that does not read is disconnected. Mochi also deletes retained
+// messages after a day, accepts packets of any size before login, and waits for CONNECT without a timeout. This package
+// prevents all three.
 //
-// With TLS and client certificates, and the rules of package acl as
-// Options.Allow, it holds what Mosquitto holds with the files of
-// packaging/mosquitto: a device can read and write its own topics only. With
-// the quota of package acl no device fills the memory with what it has retained,
-// which Mosquitto cannot prevent. Retained messages are kept in memory and, if
-// given a folder, on disk.
+// With TLS, client certificates and the rules of package acl as Options.Allow, the broker enforces the same access
+// rules as Mosquitto with the files of packaging/mosquitto: a device can read and write only its own topics. With the
+// quota of package acl no device can fill the memory with retained messages, which Mosquitto cannot prevent. Retained
+// messages are kept in memory and, if a folder is given, on disk.
 //
-// Memory grows with what is retained, by up to 8 MiB for each client that is
-// slow, and by up to 256 messages for each that reads with QoS 1 and does not
-// acknowledge. With GOMEMLIMIT at the size of what is retained, 8 MiB for each
-// client that may be slow at a time, and 48 MiB, it was measured to hold for
-// 50 clients that pull a model of 40 MB.
+// Memory grows with the retained messages, by up to 8 MiB for each slow client, and by up to 256 messages for each QoS
+// 1 subscriber that does not acknowledge. It was measured to stay within GOMEMLIMIT for 50 clients that pull a model of
+// 40 MB. GOMEMLIMIT was the size of the retained messages, plus 8 MiB for each slow client, plus 48 MiB.
 package broker

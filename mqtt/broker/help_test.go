@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// patience bounds each wait for an event; no test waits that long.
+// patience is the maximum wait for an event; tests normally take much less.
 const patience = 10 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,8 +33,7 @@ func start(t testing.TB, o broker.Options) *broker.Server {
 	return s
 }
 
-// rawPatience is less than what the broker waits for a CONNECT, or for a client
-// to read: then it would give up by itself.
+// rawPatience is shorter than the broker's timeouts for CONNECT and for a client that does not read.
 const rawPatience = patience / 2
 
 func rawDial(t testing.TB, s *broker.Server) brokers.RawClient {
@@ -54,7 +53,7 @@ func rawDialURL(t testing.TB, url string) brokers.RawClient {
 // connect logs in a client without a user name.
 func connect(c brokers.RawClient, id string) { c.Connect(mqtt.Options{ClientID: id}) }
 
-// subscribe returns the code of the SUBACK.
+// subscribe subscribes to a filter and returns the code in the SUBACK.
 func subscribe(c brokers.RawClient, id uint16, qos byte, filter string) byte {
 	c.Subscribe(id, qos, filter)
 	return brokers.Receive[*packets.SubackPacket](c).ReturnCodes[0]
@@ -74,7 +73,7 @@ func (w lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logged takes the next line.
+// logged returns the next log line.
 func logged(t *testing.T, lines <-chan string) string {
 	t.Helper()
 	select {

@@ -18,10 +18,11 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 )
 
-// A sweep comes each second, so the time of the bubble passes some.
+// TestRetainedMessagesNeverExpire lets time pass in a synctest bubble, in which mochi checks for expired messages every
+// second.
 func TestRetainedMessagesNeverExpire(t *testing.T) {
 	for name, c := range map[string]struct {
-		expiry int64 // seconds, to replace ours
+		expiry int64 // in seconds; replaces our option
 		kept   bool
 	}{
 		"ours":    {mochiOptions(defaultMaxPacket, defaultMaxConns).Capabilities.MaximumMessageExpiryInterval, true},
@@ -69,7 +70,8 @@ func TestNoConnectNoConnection(t *testing.T) {
 	})
 }
 
-// Of two that retain under one topic at once, mochi may tell of the older last.
+// TestTheFileIsWhatIsRetained checks that the file contains the newest retained message, although mochi may report
+// concurrent messages in a different order.
 func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s := mochi.New(nil)
 	k := &retainedStore{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
@@ -81,7 +83,7 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s.Topics.RetainMessage(message("older"))
 	s.Topics.RetainMessage(message("newer"))
 	for _, payload := range []string{"newer", "older"} {
-		h.retainedMutex.Lock() // as OnPublish does
+		h.retainedMutex.Lock() // as in OnPublish
 		h.OnRetainMessage(nil, message(payload), 1)
 	}
 	if pk, err := readRetained(filepath.Join(k.dir, retainedFileName("x")), 100); err != nil ||
@@ -90,7 +92,7 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	}
 }
 
-// Nor may a client dawdle over TLS: CONNECT is due in the same time.
+// TestNoHandshakeNoConnection checks that the timeout for CONNECT also applies to a slow TLS handshake.
 func TestNoHandshakeNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := &tls.Config{Certificates: []tls.Certificate{acltest.NewAuthority(t).Issue(t, "broker")}}
@@ -110,8 +112,8 @@ func TestNoHandshakeNoConnection(t *testing.T) {
 	})
 }
 
-// TLS says goodbye when it closes, and would wait five seconds for a client
-// that does not read.
+// TestTLSDoesNotWaitForAStalledClient checks that closing a TLS connection does not wait for a stalled client.
+// crypto/tls would wait five seconds to send its close_notify.
 func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 	for name, end := range map[string]struct {
 		do   func(c *conn)
@@ -122,7 +124,7 @@ func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := acltest.NewAuthority(t) // by the bubble's time
+				a := acltest.NewAuthority(t) // valid at the bubble's time
 				config := &tls.Config{Certificates: []tls.Certificate{a.Issue(t, "broker")}}
 				ours, theirs := net.Pipe()
 				defer theirs.Close()
@@ -130,13 +132,13 @@ func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 				client := tls.Client(theirs, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"})
 				go func() {
 					_ = client.Handshake()
-					_, _ = client.Read(make([]byte, 1)) // which brings what follows the handshake
+					_, _ = client.Read(make([]byte, 1)) // receives the data that follow the handshake
 				}()
 				if err := c.handshake(time.Now().Add(connectTimeout)); err != nil {
 					t.Fatal(err)
 				}
 				_, _ = c.Write([]byte("x"))
-				synctest.Wait() // the client has it, and reads no more
+				synctest.Wait() // the client is connected and stops reading
 				begun := time.Now()
 				end.do(c)
 				c.wait()
@@ -148,8 +150,8 @@ func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 	}
 }
 
-// TLS cannot write any more once a write has timed out, and it also writes
-// while mochi has nothing to send.
+// TestAnIdleConnectionHasNoWriteDeadline checks that an idle connection has no write deadline. TLS cannot write after a
+// write timeout, and it may write while mochi is idle.
 func TestAnIdleConnectionHasNoWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -189,14 +191,14 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return f.addr }
 
-// A session that its client left is forgotten after a day.
+// TestSessionsExpire checks that the session of a disconnected client is deleted after a day.
 func TestSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mochi.New(mochiOptions(defaultMaxPacket, defaultMaxConns))
 		cl := s.NewClient(nil, "", "left", false)
 		s.Clients.Add(cl)
 		cl.Stop(nil)
-		<-time.After(23 * time.Hour) // before it looks each second, to be quick
+		<-time.After(23 * time.Hour) // skip most of the day before mochi begins to check every second
 		if err := s.Serve(); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +216,7 @@ func TestSessionsExpire(t *testing.T) {
 
 func TestWriteNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe() // holds nothing: each write waits for a reader
+		ours, theirs := net.Pipe() // unbuffered: each write waits for a reader
 		defer theirs.Close()
 		var overflowed *conn
 		c := newConn(ours, 100, func(c *conn) { overflowed = c })
@@ -240,8 +242,8 @@ func TestWriteDeadline(t *testing.T) {
 		c := newConn(ours, 100, nil)
 		begun := time.Now()
 		_, _ = c.Write([]byte("nobody reads"))
-		synctest.Wait() // until it is being written
-		// Mochi's deadline for reading leaves writing alone.
+		synctest.Wait() // until the write is in progress
+		// The deadline set by mochi applies only to reads.
 		_ = c.SetDeadline(begun.Add(time.Millisecond))
 		c.wait()
 		if took := time.Since(begun); took != writeTimeout {
@@ -282,8 +284,8 @@ func TestCloseDoesNotWaitForAStalledClient(t *testing.T) {
 	})
 }
 
-// An overflow costs the coordinator its connection, so that what it lends to
-// its agents may fill no more than half of its queue.
+// TestQueueHoldsWhatACoordinatorLends checks that the chunks credited by a coordinator fill at most half of its queue,
+// because an overflow closes its connection.
 func TestQueueHoldsWhatACoordinatorLends(t *testing.T) {
 	if lent := transfer.DefaultReceiverConfig().MaxOutstandingBytes; lent > queueBytes/2 {
 		t.Errorf("%d bytes of chunks may be on their way to a queue of %d", lent, queueBytes)

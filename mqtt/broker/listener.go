@@ -13,27 +13,27 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
-// acceptPause is the wait after a failed accept, such as for lack of file descriptors.
+// acceptPause is the delay after a failed accept, for example if no file descriptors are left.
 const acceptPause = 100 * time.Millisecond
 
-// listener hands connections to mochi, each behind a queue.
+// listener accepts connections and passes them to mochi, each with a bounded queue.
 type listener struct {
 	socket             net.Listener
-	tls                *tls.Config // nil for none
+	tls                *tls.Config // nil without TLS
 	maxConns, maxPerIP int
 	logger             *slog.Logger
 
 	closing      chan struct{}
 	closedAsSlow atomic.Int64
-	running      sync.WaitGroup // one for each connection, one for Serve
+	running      sync.WaitGroup // counts the connections and Serve
 
 	mu              sync.Mutex
 	closed          bool
-	refusedSinceLog int       // connections since the log had a line of one
-	refusalLoggedAt time.Time // when it had
+	refusedSinceLog int       // refused connections since the last log line
+	refusalLoggedAt time.Time // time of the last log line
 	conns           map[*conn]struct{}
 	connCountByIP   map[netip.Addr]int
-	clients         map[string]*conn // the newest with each client id
+	clients         map[string]*conn // newest connection for each client id
 }
 
 var _ listeners.Listener = (*listener)(nil)
@@ -53,7 +53,8 @@ func (l *listener) Protocol() string        { return "tcp" }
 func (l *listener) Address() string         { return l.socket.Addr().String() }
 func (l *listener) Init(*slog.Logger) error { return nil }
 
-// Serve accepts until Close. Mochi's own listeners end with the first failed accept, and then no client can connect.
+// Serve accepts connections until Close. Mochi's own listeners end after the first failed accept, and no client can
+// connect any more.
 func (l *listener) Serve(establish listeners.EstablishFn) {
 	if !l.admit(nil) {
 		return
@@ -85,10 +86,10 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 	}
 }
 
-// refuseEvery is the least time between two lines of the log about connections that are refused.
+// refuseEvery is the minimum time between log lines about refused connections.
 const refuseEvery = time.Minute
 
-// reportRefusal tells of a connection that is one too many: there may be thousands a second.
+// reportRefusal logs refused connections, with a rate limit because there may be thousands per second.
 func (l *listener) reportRefusal(from net.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +101,8 @@ func (l *listener) reportRefusal(from net.Addr) {
 	}
 }
 
-// admit counts a connection, or the accept loop if c is nil, unless there are too many or the listener is closed. Where
-// there are too many, the oldest that has not logged in makes room.
+// admit registers a connection, or the accept loop if c is nil. It reports false if the listener is closed or a limit
+// is reached. At a limit, the oldest connection without a login is closed to make room.
 func (l *listener) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,11 +123,12 @@ func (l *listener) admit(c *conn) bool {
 	return true
 }
 
-// loginTime is how long a client has at least for TLS and CONNECT, while others wait for its place.
+// loginTime is the minimum time that a client has for TLS and CONNECT before its connection may be closed for another
+// one.
 const loginTime = time.Second
 
-// closeOldestPendingLogin closes the oldest of these connections whose client has not logged in, unless it is young.
-// Strangers who open connections and say nothing would shut all others out.
+// closeOldestPendingLogin closes the oldest matching connection without a login, if it is older than loginTime.
+// Otherwise silent connections could lock out all clients.
 func (l *listener) closeOldestPendingLogin(of func(*conn) bool) bool {
 	var oldest *conn
 	for c := range l.conns {
@@ -142,15 +144,15 @@ func (l *listener) closeOldestPendingLogin(of func(*conn) bool) bool {
 	return true
 }
 
-// sourceAddress returns the address that a connection comes from. For IPv6 it is the /64 network, since one host has as
-// many addresses as it wants.
+// sourceAddress returns the source address of a connection. For IPv6 it is the /64 network, because one host can use
+// any number of addresses in it.
 func sourceAddress(c *conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if network, err := addr.Prefix(64); err == nil { // an IPv4 address has no 64 bits
+	if network, err := addr.Prefix(64); err == nil { // fails for IPv4, which has only 32 bits
 		addr = network.Addr()
 	}
 	return addr
@@ -163,15 +165,14 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer close(c.releasedByMochi)
 	defer func() {
 		_ = c.Close()
-		c.releaseRetained() // if mochi got no further
-		// A packet that makes mochi panic ends its connection, not the process of
-		// the broker.
+		c.releaseRetained() // if mochi did not reach OnPacketProcessed
+		// A packet that makes mochi panic ends only its connection, not the process.
 		if r := recover(); r != nil {
 			l.logger.Error("the broker closed a connection", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
 		}
 	}()
 	due := time.Now().Add(connectTimeout)
-	_ = c.SetReadDeadline(due) // mochi moves it after CONNECT
+	_ = c.SetReadDeadline(due) // mochi extends it after CONNECT
 	err := c.handshake(due)
 	if err == nil {
 		err = establish(l.ID(), c)
@@ -181,9 +182,9 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	}
 }
 
-// takeOverClientID makes c the connection of a client id, and returns when mochi has ended the previous one and
-// published its will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so
-// that it stays connected and receives nothing, or the older's will follows the newer's messages.
+// takeOverClientID makes c the connection of a client id. It returns when mochi has ended the previous connection and
+// published its will. If both overlapped, the end of the older connection would remove the newer one from mochi's list,
+// or the older will could follow newer messages.
 func (l *listener) takeOverClientID(clientID string, c *conn) {
 	l.mu.Lock()
 	before := l.clients[clientID]
@@ -205,7 +206,7 @@ func (l *listener) forget(c *conn) {
 	}
 }
 
-// uncount takes a connection from those that are counted, once.
+// uncount removes a connection from the counts. A second call has no effect.
 func (l *listener) uncount(c *conn) {
 	if _, is := l.conns[c]; !is {
 		return
@@ -222,9 +223,9 @@ func (l *listener) reportSlowClient(c *conn) {
 	l.logger.Warn("the broker closed a connection that did not keep up", "from", c.RemoteAddr().String())
 }
 
-// Close ends all connections and waits for them: mochi next waits on its own count of them, which must not grow
-// meanwhile. Mochi's own way to close clients is not used: it takes a read lock within a read lock, and never returns
-// when a client that leaves asks for the write lock in between.
+// Close closes all connections and waits for them, because mochi then waits for its own count, which must not grow.
+// Mochi's own method to close clients is not used. It acquires a read lock recursively and deadlocks if a leaving
+// client requests the write lock in between.
 func (l *listener) Close(listeners.CloseFn) {
 	l.mu.Lock()
 	if l.closed {

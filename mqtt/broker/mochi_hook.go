@@ -13,18 +13,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mochiHook is where mochi asks.
+// mochiHook implements mochi's hooks for authentication, access rules and retained messages.
 type mochiHook struct {
 	mochi.HookBase
 	options          Options
 	info             *system.Info
 	takeOverClientID func(clientID string, c *conn)
-	retainedStore    *retainedStore // nil without a folder
+	retainedStore    *retainedStore // store on disk; nil if no folder is configured
 	denied           atomic.Int64
 
-	// retainedMutex keeps those who look through all that is retained apart from who
-	// changes it: mochi reads in its index what it writes under a lock of its own.
-	// Looking up one topic needs no lock.
+	// retainedMutex separates readers of the index of retained messages from its writers, because mochi reads it
+	// without the lock that protects its writes. A look-up of a single topic needs no lock.
 	retainedMutex sync.RWMutex
 	quota         retainedQuota
 }
@@ -40,7 +39,7 @@ func (h *mochiHook) Provides(b byte) bool {
 	return false
 }
 
-// connOf works because all connections are the listener's.
+// connOf returns the conn of a client. All connections come from the listener, so the type assertion holds.
 func connOf(cl *mochi.Client) *conn { return cl.Net.Conn.(*conn) }
 
 func (h *mochiHook) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
@@ -61,30 +60,29 @@ func (h *mochiHook) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) b
 	return false
 }
 
-// OnSessionEstablish comes between CONNECT and CONNACK of a client that may
-// come in. Mochi would publish its will without asking whether it may.
+// OnSessionEstablish is called between CONNECT and CONNACK of an accepted client. It removes a will that the client may
+// not publish, because mochi would publish it without a check.
 func (h *mochiHook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 	if will := cl.Properties.Will; will.Flag == 1 && !h.mayPublish(cl, will.TopicName) {
 		cl.Properties.Will = mochi.Will{}
 	}
-	cl.Properties.Will.WillDelayInterval = 0 // else it would be retained without OnWill
+	cl.Properties.Will.WillDelayInterval = 0 // a delayed will would be retained without OnWill
 	h.takeOverClientID(cl.ID, connOf(cl))
 }
 
-// OnACLCheck is asked for each filter, and for each message and receiver. For
-// publishing the answer is OnPublish's: a no here would end the connection,
-// and the client would reconnect and send the same message again and again.
+// OnACLCheck checks subscriptions and deliveries. Publishing is always allowed here and checked in OnPublish. A refusal
+// here would close the connection, and the client would reconnect and repeat the message forever.
 func (h *mochiHook) OnACLCheck(cl *mochi.Client, topic string, toWrite bool) bool {
 	return toWrite || h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, false)
 }
 
-// OnPublish has a message that may not be published acknowledged, but dropped.
+// OnPublish drops messages that the client may not publish or retain. They are still acknowledged.
 func (h *mochiHook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	if !h.mayPublish(cl, pk.TopicName) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	// Mochi's topic lies in the bytes of the whole packet, which a retained
-	// message would keep beside its own copy of the payload.
+	// Copy the topic. Mochi's string refers to the bytes of the whole packet, which a retained message would keep in
+	// memory in addition to its own copy of the payload.
 	pk.TopicName = strings.Clone(pk.TopicName)
 	if !pk.FixedHeader.Retain {
 		return pk, nil
@@ -92,18 +90,18 @@ func (h *mochiHook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Pack
 	if !h.mayRetain(cl, pk.TopicName, len(pk.Payload)) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	pk.Expiry = 0 // MQTT 5 has one; mochi would drop the message, and never free its node of the index
+	pk.Expiry = 0 // remove an MQTT 5 expiry: mochi would drop the message but never free its index node
 	return pk, nil
 }
 
-// OnWill comes before a will is published, retained or not.
+// OnWill is called before a will is published, whether retained or not.
 func (h *mochiHook) OnWill(cl *mochi.Client, will mochi.Will) (mochi.Will, error) {
 	will.Retain = will.Retain && h.mayRetain(cl, will.TopicName, len(will.Payload))
 	return will, nil
 }
 
-// mayRetain takes the lock for retaining, until OnRetainMessage, which comes
-// next, if the sender has room for the message.
+// mayRetain reports whether the sender's quota has room for the message. If so, it locks retainedMutex until
+// OnRetainMessage, which mochi calls next.
 func (h *mochiHook) mayRetain(cl *mochi.Client, topic string, payload int) bool {
 	h.retainedMutex.Lock()
 	if h.quota.admit(connOf(cl).user, topic, payload) {
@@ -116,7 +114,7 @@ func (h *mochiHook) mayRetain(cl *mochi.Client, topic string, payload int) bool 
 	return false
 }
 
-// mayPublish counts denials.
+// mayPublish reports whether the client may publish to topic. It counts and logs denials.
 func (h *mochiHook) mayPublish(cl *mochi.Client, topic string) bool {
 	if h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, true) {
 		return true
@@ -126,7 +124,7 @@ func (h *mochiHook) mayPublish(cl *mochi.Client, topic string) bool {
 	return false
 }
 
-// logDenial logs the first denial of a connection.
+// logDenial counts a denial, and logs the first one of each connection.
 func (h *mochiHook) logDenial(cl *mochi.Client, topic, why string) {
 	h.denied.Add(1)
 	if !connOf(cl).denialLogged.Swap(true) {
@@ -141,11 +139,12 @@ func (h *mochiHook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64)
 	}
 }
 
-// maxSubscriptions bounds those of a client. An agent has one for each neighbour, and 20 others at most.
+// maxSubscriptions is the maximum number of subscriptions of a client. An agent has one for each neighbour and at most
+// 20 others.
 const maxSubscriptions = wire.MaxNeighbors + 32
 
-// OnSubscribe comes before a subscription and what is retained under it. Mochi refuses a filter without a character:
-// those that are too many lose theirs.
+// OnSubscribe is called before mochi adds subscriptions and sends their retained messages. It empties the filters
+// beyond maxSubscriptions, because mochi refuses an empty filter.
 func (h *mochiHook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
 	pk.Filters = slices.Clone(pk.Filters)
 	has := cl.State.Subscriptions.Len()
@@ -168,17 +167,14 @@ func (h *mochiHook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Pac
 	return pk
 }
 
-// OnPacketProcessed comes after each packet: it ends the look through what is retained that OnSubscribe began.
+// OnPacketProcessed is called after each packet. It releases the read lock that OnSubscribe acquired.
 func (h *mochiHook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
 	connOf(cl).releaseRetained()
 }
 
-// OnPacketRead frees the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of
-// the two directions are independent (MQTT 3.1.1, 2.3.1), but mochi takes one
-// that it uses itself, for a message not yet acknowledged, for a clash: it
-// refuses the subscription, or quietly keeps what should be given up. The
-// message was sent, and with clean sessions it is never sent again, so mochi
-// needs no record of it.
+// OnPacketRead releases the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of the two directions are independent
+// (MQTT 3.1.1, 2.3.1). Mochi regards the id of its own unacknowledged message as a clash, and refuses the subscription
+// or silently keeps it. In a clean session the message is never sent again, so mochi does not need its record.
 func (h *mochiHook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	if t := pk.FixedHeader.Type; t == packets.Subscribe || t == packets.Unsubscribe {
 		if cl.State.Inflight.Delete(pk.PacketID) {

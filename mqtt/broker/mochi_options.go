@@ -6,26 +6,24 @@ import (
 	mochi "github.com/mochi-mqtt/server/v2"
 )
 
-// mochiOptions replaces those of mochi's defaults that have no bound.
+// mochiOptions returns mochi's options, with limits instead of its unlimited defaults.
 func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c := mochi.NewDefaultServerCapabilities()
 	c.MaximumClients = int64(maxConns)
-	c.MaximumPacketSize = uint32(maxPacket) // else the claimed size is allocated before the log-in
-	c.MaximumMessageExpiryInterval = 0      // else retained messages are deleted after a day
+	c.MaximumPacketSize = uint32(maxPacket) // without it, mochi allocates the claimed size before login
+	c.MaximumMessageExpiryInterval = 0      // otherwise retained messages are deleted after a day
 	c.MaximumSessionExpiryInterval = 24 * 60 * 60
 	c.ReceiveMaximum = 64
 	c.MaximumInflight = 256
-	// Messages that mochi has not encoded yet; our queue is behind it and never blocks.
-	// With 64, a healthy client lost most of a burst of retained messages. This
-	// is about what Mosquitto queues.
+	// Messages that mochi has not encoded yet; our own queue follows and never blocks. With 64, a healthy client lost
+	// most of a burst of retained messages. This is about the queue size of Mosquitto.
 	c.MaximumClientWritesPending = 1024
 	return &mochi.Options{
 		Capabilities: c,
-		// Seconds: never. It stops the world for its memory statistics, and writes to
-		// what is retained where nothing keeps it apart from who looks.
+		// In seconds; effectively never. The update stops the world for memory statistics, and writes retained messages
+		// without our lock.
 		SysTopicResendInterval: 1 << 32,
-		// Mochi logs whole packets, payloads and all. The important lines are logged by the
-		// hook and the listener.
+		// Mochi logs whole packets, including payloads. The hook and the listener log the important events.
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

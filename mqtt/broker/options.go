@@ -14,57 +14,50 @@ const (
 	defaultMaxPacket = 128 << 10
 	defaultMaxConns  = 1024
 
-	queueBytes     = 8 << 20          // that may wait for one client
-	mostPacket     = queueBytes / 2   // one that does not fit the queue would close whoever is to receive it
-	writeTimeout   = 20 * time.Second // for each 64 KiB of them
-	connectTimeout = 10 * time.Second // from accept to CONNECT, TLS included
+	queueBytes     = 8 << 20          // bytes queued for one client
+	mostPacket     = queueBytes / 2   // a larger packet would overflow the receiver's queue
+	writeTimeout   = 20 * time.Second // timeout for writing pieceBytes
+	connectTimeout = 10 * time.Second // from accept to CONNECT, including TLS
 )
 
-// Options may be zero.
+// Options configures a Server. The zero value is valid.
 type Options struct {
-	// Listen is host:port, 127.0.0.1 and a free port unless set.
+	// Listen is the address host:port. The default is 127.0.0.1 and a free port.
 	Listen string
-	// TLS, if set, is how connections are encrypted; it needs a certificate. If
-	// its ClientAuth has client certificates verified, a client's user name is
-	// the common name of its certificate, whatever its CONNECT says, and its
-	// client id must be the same.
+	// TLS, if set, encrypts the connections; it needs a certificate. If its ClientAuth verifies client certificates,
+	// the user name is the common name of the certificate, whatever CONNECT contains. The client id must be equal to
+	// it.
 	TLS *tls.Config
-	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set, up to 4 MiB.
-	// A client that sends a larger one is disconnected.
+	// MaxPacket is the maximum size of an MQTT packet in bytes, by default 131072 and at most 4 MiB. A client that
+	// sends a larger packet is disconnected.
 	MaxPacket int
-	// MaxConns bounds the open connections, 1024 unless set. Further ones are
-	// closed at once.
+	// MaxConns is the maximum number of open connections, by default 1024. Further connections are closed immediately.
 	MaxConns int
-	// MaxConnsPerIP bounds those from one IPv4 address or IPv6 /64 network, half
-	// of MaxConns unless set; on loopback, where all clients are of this host,
-	// MaxConns. A site whose devices share an address needs more.
+	// MaxConnsPerIP is the maximum number of connections from one IPv4 address or IPv6 /64 network. The default is half
+	// of MaxConns, or MaxConns on loopback, where all clients share an address. A site whose devices share an address
+	// needs more.
 	MaxConnsPerIP int
-	// Authenticate decides about a CONNECT. It is called from several
-	// goroutines. Nil lets everyone in who gets that far, and is allowed on
-	// loopback, and where TLS demands a client certificate.
+	// Authenticate reports whether a CONNECT is accepted. It is called concurrently. Nil accepts every CONNECT. Nil is
+	// allowed only on loopback, or if TLS requires a client certificate.
 	Authenticate func(clientID, user, password string) bool
-	// Allow decides whether a user may publish to a topic (toWrite), or subscribe
-	// to a filter and receive the messages of a topic. A message that may not be
-	// published is acknowledged and dropped, as Mosquitto does; a filter is
-	// refused. With Allow a client id must be the user name, so that nobody can
-	// throw another out. It is called from several goroutines, for each message
-	// and receiver. Nil allows all; package acl has our rules.
+	// Allow reports whether a user may publish to a topic (toWrite), or subscribe to a filter and receive the messages
+	// of a topic. A forbidden message is acknowledged and dropped, as in Mosquitto; a forbidden filter is refused. With
+	// Allow, the client id must be the user name, so that a client cannot disconnect another one. Allow is called
+	// concurrently. Nil allows everything; package acl provides the rules of fedmesh.
 	Allow func(user, topic string, toWrite bool) bool
-	// Quota bounds, in bytes, what a user may have retained at a time; 512 for
-	// each message and 256 for each level of its topic come on top of topic and
-	// payload. The excess is acknowledged and dropped; of a will only the
-	// retaining is. What Dir kept from before a restart counts for nobody. It is
-	// called under a lock. Nil is no bound; package acl has ours.
+	// Quota returns the maximum size in bytes of a user's retained messages. A message counts with its topic and
+	// payload plus 512 bytes, and 256 for each level of its topic. A message over the quota is acknowledged and
+	// dropped; a will over the quota is published but not retained. Messages loaded from RetainedDir do not count.
+	// Quota is called with a lock held. Nil means no limit; package acl provides the quota of fedmesh.
 	Quota func(user string) int
-	// RetainedDir, if set, is a folder for this broker alone that keeps the retained
-	// messages, so that a restart does not lose them. It is made if it is missing.
-	// Messages retained in the last seconds before a power cut may be lost.
+	// RetainedDir, if set, is a folder for this broker alone that stores the retained messages across restarts. It is
+	// created if it is missing. Messages from the last seconds before a power cut may be lost.
 	RetainedDir string
-	// Logger hears of clients that were refused or closed; nobody does unless set.
+	// Logger receives refused and closed connections; nil discards them.
 	Logger *slog.Logger
 }
 
-// complete fills in the defaults and checks the rest.
+// complete sets the defaults and validates the options.
 func (o *Options) complete() error {
 	if o.Listen == "" {
 		o.Listen = defaultListen
@@ -108,7 +101,7 @@ func (o *Options) demandsCertificates() bool {
 	return o.TLS != nil && o.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// isLoopback does not ask a resolver: only addresses and "localhost" count.
+// isLoopback reports whether host is "localhost" or a loopback address. It does not use a resolver.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -2,16 +2,16 @@ package broker
 
 import "strings"
 
-// messageBytes and levelBytes are what a retained message costs beside its
-// topic and payload, and each level of its topic: about a node of mochi's index.
+// messageBytes and levelBytes are the overhead in bytes of a retained message and of each level of its topic. Each is
+// about the size of a node in mochi's index.
 const messageBytes, levelBytes = 512, 256
 
-// retainedQuota counts what each user has retained. It belongs to the hook's lock for
-// retaining. Messages kept over a restart count for nobody.
+// retainedQuota tracks the size of each user's retained messages. It is protected by the hook's retainedMutex. Messages
+// loaded after a restart are not counted.
 type retainedQuota struct {
-	limitOf         func(user string) int // bytes; nil for no bound
+	limitOf         func(user string) int // limit in bytes; nil for no limit
 	usedBytesByUser map[string]int
-	usageByTopic    map[string]retainedUsage // by topic
+	usageByTopic    map[string]retainedUsage
 }
 
 type retainedUsage struct {
@@ -24,8 +24,8 @@ func newQuota(of func(user string) int) retainedQuota {
 		usageByTopic: make(map[string]retainedUsage)}
 }
 
-// admit reports whether a user may retain a message in the place of what is
-// retained under its topic, and then counts it. Deleting is always admitted.
+// admit reports whether a user may retain a message, which replaces the retained message of its topic. It then counts
+// the new message. Deletions are always admitted.
 func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	if q.limitOf == nil {
 		return true
@@ -46,7 +46,7 @@ func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	return true
 }
 
-// forget gives back what a topic's message cost.
+// forget removes the message of a topic from the usage of its user.
 func (q *retainedQuota) forget(topic string) {
 	before, ok := q.usageByTopic[topic]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// withQuota has room for one message of 3000 bytes to s/x, or less, of each user.
+// withQuota starts a broker with a quota of one message of at most 3000 bytes to s/x for each user.
 func withQuota(t *testing.T, log *slog.Logger) *broker.Server {
 	t.Helper()
 	return start(t, broker.Options{
@@ -30,7 +30,7 @@ func withQuota(t *testing.T, log *slog.Logger) *broker.Server {
 	})
 }
 
-// kept returns what is retained under a filter: topic and length.
+// kept returns the topics and lengths of the retained messages that match a filter.
 func kept(t *testing.T, c *mqtt.Session, filter string) string {
 	t.Helper()
 	c.Subscribe(mqtt.AtMostOnce, filter, "end")
@@ -51,8 +51,8 @@ func kept(t *testing.T, c *mqtt.Session, filter string) string {
 	}
 }
 
-// A device that retains without end gets no further than its quota, and costs
-// nobody else theirs. A message that it replaces or deletes makes room.
+// TestQuota checks that a device cannot retain more than its quota, and that other devices are not affected. Replacing
+// or deleting a message frees its space.
 func TestQuota(t *testing.T) {
 	lines := make(chan string, 10)
 	s := withQuota(t, slog.New(slog.NewTextHandler(lineWriter(lines), nil)))
@@ -69,7 +69,7 @@ func TestQuota(t *testing.T) {
 	honest.Subscribe(mqtt.AtMostOnce, "done/honest")
 	want := func(now string) {
 		t.Helper()
-		// what was said before has been done
+		// The earlier messages have been processed.
 		for name, c := range map[string]*mqtt.Session{"rogue": rogue, "honest": honest} {
 			if err := c.Publish(mqtt.Message{Topic: "done/" + name}); err != nil {
 				t.Fatal(err)
@@ -80,24 +80,24 @@ func TestQuota(t *testing.T) {
 			t.Errorf("retained are %q, want %q", got, now)
 		}
 	}
-	say(rogue, "s/a", 1000) // 2027
+	say(rogue, "s/a", 1000) // costs 2027 bytes
 	for i := range 100 {
 		say(rogue, fmt.Sprint("s/b", i), 1000)
 	}
 	want("s/a:1000")
-	say(rogue, "s/a", 2900) // in its own place
+	say(rogue, "s/a", 2900) // replaces the message of the same topic
 	say(honest, "s/h", 2900)
 	want("s/a:2900 s/h:2900")
 	say(rogue, "s/a", 3000)
-	say(rogue, "s"+strings.Repeat("/", 20), 1) // few bytes, many nodes of the index
+	say(rogue, "s"+strings.Repeat("/", 20), 1) // few bytes, but many index nodes
 	want("s/a:2900 s/h:2900")
 	say(rogue, "s/a", 0)
 	say(rogue, "s/b", 2900)
 	want("s/b:2900 s/h:2900")
-	say(honest, "s/b", 1) // too much for the honest one, who has s/h
+	say(honest, "s/b", 1) // exceeds the quota of honest, which already has s/h
 	want("s/b:2900 s/h:2900")
 	say(honest, "s/h", 0)
-	say(honest, "s/b", 1) // now it is the honest one's, and the rogue has room
+	say(honest, "s/b", 1) // the message now belongs to honest, so rogue has space again
 	want("s/b:1")
 	say(rogue, "s/c", 2900)
 	want("s/b:1 s/c:2900")
@@ -110,7 +110,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// A will that there is no room for is published, but not retained.
+// TestQuotaOfWills checks that a will over the quota is published but not retained.
 func TestQuotaOfWills(t *testing.T) {
 	s := withQuota(t, nil)
 	observer := mqtttest.Dial(t, asUser(s)("observer"))

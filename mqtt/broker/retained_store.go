@@ -24,17 +24,16 @@ import (
 const (
 	keptSuffix    = ".retained"
 	partialSuffix = ".partial"
-	// keptHeader is a checksum of what follows it (CRC-32C, little-endian), the
-	// QoS, and the length of the topic; then come topic and payload.
+	// keptHeader is the length in bytes of a file's header: a CRC-32C checksum of the rest (little-endian), the QoS,
+	// and the length of the topic. The topic and the payload follow.
 	keptHeader = 4 + 1 + 2
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// retainedStore has a file in a folder for each retained message, named by the hash of
-// its topic. A file is replaced as a whole, but not synced: thousands of
-// devices that come online would wear a flash card out, and what a power cut
-// takes the coordinator publishes again. The checksum finds what it tore.
+// retainedStore keeps one file for each retained message in a folder. The file is named by the hash of the topic. Files
+// are replaced atomically but not synced, because thousands of reconnecting devices would wear out a flash card. The
+// checksum detects a file that a power cut damaged; the coordinator publishes lost messages again.
 type retainedStore struct {
 	dir    string
 	topics *mochi.TopicsIndex
@@ -44,7 +43,7 @@ type retainedStore struct {
 	failing bool
 }
 
-// load retains what is in the folder. A damaged file is removed.
+// load loads all retained messages from the folder. It removes damaged files.
 func (k *retainedStore) load(maxPacket int) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the folder for retained messages: %w", err)
@@ -102,9 +101,8 @@ func retainedFileName(topic string) string {
 	return hex.EncodeToString(hash[:16]) + keptSuffix
 }
 
-// saveTopic brings a topic's file to what is retained now. It does not take the
-// message from its caller: two that publish at once may come here in the other
-// order.
+// saveTopic writes the current retained message of a topic to its file. It reads the message from mochi's index,
+// because concurrent publishers may call saveTopic in a different order.
 func (k *retainedStore) saveTopic(topic string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,8 +130,8 @@ func encodeRetained(pk packets.Packet) []byte {
 	return b.Bytes()
 }
 
-// replace leaves no file if it fails: better none than an old one, which a
-// restart would bring back.
+// replace replaces a file atomically. If that fails, it removes the file, so that a restart does not restore an old
+// message.
 func replace(path string, data []byte) error {
 	partial := path + partialSuffix
 	err := os.WriteFile(partial, data, 0o600)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// retained returns what a new broker over a folder has retained.
+// retained returns the retained messages of a new broker that uses the given folder.
 func retained(t *testing.T, dir string, logger *slog.Logger) map[string]mqtt.Message {
 	t.Helper()
 	s, err := broker.Start(broker.Options{RetainedDir: dir, Logger: logger})
@@ -48,7 +48,7 @@ func keptFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// publishAll returns when the broker has handled the messages.
+// publishAll publishes messages and returns when the broker has processed them.
 func publishAll(t *testing.T, s *broker.Server, messages ...mqtt.Message) {
 	t.Helper()
 	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "writer"})
@@ -97,7 +97,8 @@ func TestRetainedMessagesSurviveARestart(t *testing.T) {
 	}
 }
 
-// Mochi by itself keeps the packet that a retained message came in, too.
+// TestRetainedMessagesAreInMemoryOnce checks the memory used by retained messages. Unmodified mochi also keeps the
+// packet of each retained message.
 func TestRetainedMessagesAreInMemoryOnce(t *testing.T) {
 	const n, size = 200, 60 << 10
 	s := start(t, broker.Options{})
@@ -117,7 +118,7 @@ func TestRetainedMessagesAreInMemoryOnce(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// A power cut can tear a file, and a person can rename or copy one.
+// TestDamagedFilesAreDropped checks that truncated, damaged, renamed and copied files are removed.
 func TestDamagedFilesAreDropped(t *testing.T) {
 	dir := t.TempDir()
 	s, err := broker.Start(broker.Options{RetainedDir: dir})
@@ -134,7 +135,7 @@ func TestDamagedFilesAreDropped(t *testing.T) {
 	for i := range len(whole) + 2 {
 		damaged, path := bytes.Clone(whole), name
 		switch {
-		case i < len(whole): // a flipped bit, and the file cut short there
+		case i < len(whole): // flip one bit, and truncate the file at this position
 			damaged[i] ^= 1
 			if i%2 == 1 {
 				damaged = damaged[:i]
@@ -164,7 +165,7 @@ func TestDamagedFilesAreDropped(t *testing.T) {
 	}
 }
 
-// When the disk fails, the broker goes on, and a restart brings nothing old.
+// TestFailingDisk checks that the broker continues if the disk fails, and that a restart does not restore old messages.
 func TestFailingDisk(t *testing.T) {
 	dir := t.TempDir()
 	lines := make(chan string, 10)

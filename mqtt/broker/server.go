@@ -18,16 +18,16 @@ type Server struct {
 	close    func() error
 }
 
-// Stats counts from the start of a Server.
+// Stats holds counters since the start of a Server.
 type Stats struct {
-	Clients                       int   // connected now
-	BytesIn, BytesOut             int64 // of MQTT packets
+	Clients                       int
+	BytesIn, BytesOut             int64 // bytes of MQTT packets
 	MessagesIn, MessagesOut       int64
-	MessagesDropped, ClosedAsSlow int64 // for clients that did not keep up
-	Denied                        int64 // messages that Options.Allow or Quota did not let through, wills too
+	MessagesDropped, ClosedAsSlow int64 // messages and connections lost because a client was too slow
+	Denied                        int64 // messages and wills rejected by Options.Allow or Options.Quota
 }
 
-// Start listens, and serves until Close.
+// Start starts a broker, which serves clients until Close.
 func Start(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -57,10 +57,10 @@ func Start(o Options) (*Server, error) {
 	return &Server{mochi: server, listener: l, hook: h, url: url, close: sync.OnceValue(server.Close)}, nil
 }
 
-// URL is where clients connect to.
+// URL returns the URL that clients connect to.
 func (s *Server) URL() string { return s.url }
 
-// Stats returns the counters.
+// Stats returns the current counters.
 func (s *Server) Stats() Stats {
 	info := s.mochi.Info.Clone()
 	return Stats{
@@ -75,6 +75,5 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Close closes all connections, after a second at most for what they still
-// have to be told. It may be called again.
+// Close closes all connections, after at most a second for sending queued data. It may be called more than once.
 func (s *Server) Close() error { return s.close() }

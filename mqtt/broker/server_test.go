@@ -28,7 +28,7 @@ func TestRoundTripAndRetained(t *testing.T) {
 	b := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "b"})
 	b.Subscribe(mqtt.AtLeastOnce, "x/+")
 	payload := bytes.Repeat([]byte{7}, 60<<10)
-	// Retained, so it does not matter whether the subscription comes first.
+	// The message is retained, so the order of subscription and publication does not matter.
 	if err := a.Publish(mqtt.Message{Topic: "x/1", Payload: payload, QoS: mqtt.AtLeastOnce,
 		Retained: true}); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestRetainedBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.Subscribe(mqtt.AtMostOnce, "p/0") // answered after all of them
+	a.Subscribe(mqtt.AtMostOnce, "p/0") // answered after all other messages
 	mqtttest.Received(t, a)
 	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", MailboxMessages: n})
 	late.Subscribe(mqtt.AtMostOnce, "p/+")
@@ -70,8 +70,8 @@ func TestRetainedBurst(t *testing.T) {
 	}
 }
 
-// Mochi looks through what is retained without the lock under which it is
-// changed. The race detector sees it.
+// TestRetainingWhileSomebodyLooks checks concurrent access to the retained messages, which mochi reads without the lock
+// that protects its writes. The race detector reports a missing lock.
 func TestRetainingWhileSomebodyLooks(t *testing.T) {
 	const rounds = 1000
 	s := start(t, broker.Options{})
@@ -94,7 +94,7 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 		writer := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("writer ", i),
 			OutboxMessages: 10 * rounds})
 		all.Go(func() {
-			for k := range 2 * rounds { // retained, and deleted again
+			for k := range 2 * rounds { // retain and delete alternately
 				m := mqtt.Message{Topic: fmt.Sprint("x/", i), Payload: make([]byte, 1-k%2), Retained: true}
 				if err := writer.Publish(m); err != nil {
 					t.Error(err)
@@ -109,13 +109,13 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 }
 
 func TestStalledSubscriberDelaysNobody(t *testing.T) {
-	const n, size = 600, 60 << 10 // 35 MB: more than sockets and the queue hold
+	const n, size = 600, 60 << 10 // 35 MB: more than the sockets and the queue can hold
 	s := start(t, broker.Options{})
 	stalled := rawDial(t, s)
 	connect(stalled, "stalled")
 	if code := subscribe(stalled, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
-	} // and reads nothing any more
+	} // stop reading
 	healthy := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "healthy"})
 	healthy.Subscribe(mqtt.AtLeastOnce, "x", "ready")
 	if err := healthy.Publish(mqtt.Message{Topic: "ready"}); err != nil {
@@ -124,7 +124,7 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	mqtttest.Received(t, healthy)
 
 	publisher := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
-	for i := range n { // one at a time: the healthy one keeps up by construction
+	for i := range n { // send one at a time, so that the healthy subscriber keeps up
 		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size),
 			QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
@@ -139,7 +139,8 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	wantClosed(t, stalled)
 }
 
-// A client that reads but never acknowledges costs 256 messages and no more.
+// TestUnacknowledgedMessagesAreBounded checks that a client that reads but never acknowledges receives at most 256
+// messages.
 func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 	const most, n = 256, 300
 	s := start(t, broker.Options{})
@@ -164,8 +165,7 @@ func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// Nor can one that sends with QoS 2, and never finishes, make the broker
-// remember more than 64.
+// TestUnreleasedMessagesAreBounded checks that the broker remembers at most 64 unfinished QoS 2 messages of a client.
 func TestUnreleasedMessagesAreBounded(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
@@ -194,7 +194,7 @@ func TestOversizePacketDisconnects(t *testing.T) {
 func TestHugeClaimBeforeConnectDisconnects(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
-	if _, err := c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f}); err != nil { // CONNECT of 256 MiB
+	if _, err := c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f}); err != nil { // CONNECT that claims 256 MiB
 		t.Fatal(err)
 	}
 	wantClosed(t, c)
@@ -213,7 +213,7 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
 		}
-		return brokers.Receive[*packets.PublishPacket](c).MessageID // never acknowledged
+		return brokers.Receive[*packets.PublishPacket](c).MessageID // never acknowledge
 	}
 	if code := subscribe(c, publish(), 1, "y"); code != 1 {
 		t.Errorf("SUBSCRIBE with the broker's own packet id: SUBACK %#x", code)
@@ -232,8 +232,8 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 	}
 }
 
-// Each connection takes the client id over from one that is about to end, or
-// has just said goodbye.
+// TestTakeover checks that a connection takes over a client id from a connection that is about to end or has just
+// disconnected.
 func TestTakeover(t *testing.T) {
 	s := start(t, broker.Options{})
 	var before brokers.RawClient
@@ -271,7 +271,7 @@ func TestAuthenticate(t *testing.T) {
 			return clientID == "f-a" && user == "f-a" && password == "secret"
 		},
 	})
-	// A panic inside mochi ends one connection, not the process.
+	// A panic inside mochi ends only this connection.
 	bad := rawDial(t, s)
 	connect := brokers.ConnectPacket(mqtt.Options{ClientID: "x", Username: "panic"})
 	bad.Send(connect)
@@ -299,7 +299,7 @@ func TestTooManyConnections(t *testing.T) {
 	connect(rawDial(t, s), "second")
 	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
-	// once the first is gone
+	// succeeds after the first connection has ended
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
@@ -321,12 +321,12 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(patience / 2))
 	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
-	// once the first is gone
+	// succeeds after the first connection has ended
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
-// TestSilentStrangers: those who hold all connections and say nothing do not shut a client out; the oldest of them
-// goes, and no other.
+// TestSilentStrangers checks that silent clients that hold all connections do not lock out another client. Only the
+// oldest silent connection is closed.
 func TestSilentStrangers(t *testing.T) {
 	for name, o := range map[string]broker.Options{
 		"of all": {MaxConns: 8, MaxConnsPerIP: 10}, "of one address": {MaxConns: 100, MaxConnsPerIP: 8},
@@ -345,7 +345,7 @@ func TestSilentStrangers(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreToldInBrief: a flood of connections is a line in the log, not a flood of lines.
+// TestRefusalsAreToldInBrief checks that a flood of refused connections produces a single log line.
 func TestRefusalsAreToldInBrief(t *testing.T) {
 	log := make(lineWriter, 100)
 	s := start(t, broker.Options{MaxConns: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -358,7 +358,8 @@ func TestRefusalsAreToldInBrief(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreBounded: a client has one for each neighbour and 32 more at most; what it has, it may have again.
+// TestSubscriptionsAreBounded checks that a client may have one subscription per neighbour and 32 more. An existing
+// subscription may be repeated.
 func TestSubscriptionsAreBounded(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
@@ -413,7 +414,7 @@ func TestStartRefuses(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	s := start(t, broker.Options{})
-	silent, client := rawDial(t, s), rawDial(t, s) // the one sends no CONNECT
+	silent, client := rawDial(t, s), rawDial(t, s) // the first client sends no CONNECT
 	connect(client, "client")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -7,11 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BlobMessages describes blob for an announcement and yields the messages that its
-// pullers need, each under its last topic level: first the chunks, then the
-// manifest, so that a puller that sees the manifest finds the chunks. Each
-// message is built when it is asked for. The schema is that of the vector
-// inside, zero for a task. A blob must have 1 to wire.MaxBlobBytes bytes.
+// BlobMessages returns a blob's reference for an announcement, and an iterator over its messages with their last topic
+// levels. The chunks come before the manifest, so that a puller that receives the manifest finds the chunks. schema is
+// the schema of the contained vector, zero for a task. A blob must have 1 to wire.MaxBlobBytes bytes.
 func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
 	m, err := wire.NewManifest(blob, schema)
 	if err != nil {
@@ -21,8 +19,8 @@ func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[stri
 	return ref, parts, nil
 }
 
-// SealedBlobMessages is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal
-// blobs have equal messages under one seal.
+// SealedBlobMessages is like BlobMessages for a blob with an existing manifest. It encrypts the messages unless seal is
+// nil. Equal blobs have equal messages under the same seal.
 func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSealer) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.BlobLength}
@@ -36,7 +34,7 @@ func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSealer) (wi
 	}
 }
 
-// ManifestMessage returns the message of a blob's manifest, sealed unless seal is nil.
+// ManifestMessage returns the message of a blob's manifest, encrypted unless seal is nil.
 func ManifestMessage(m wire.Manifest, seal *wire.BlobSealer) []byte {
 	if seal != nil {
 		return seal.SealManifest(m.AppendEncoding(nil))
@@ -44,7 +42,7 @@ func ManifestMessage(m wire.Manifest, seal *wire.BlobSealer) []byte {
 	return m.AppendEncoding(nil)
 }
 
-// ChunkMessage returns the message of chunk k of blob, whose hash is given, sealed unless seal is nil.
+// ChunkMessage returns the message of chunk k of blob, encrypted unless seal is nil. hash is the blob's hash.
 func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSealer) []byte {
 	payload := wire.ChunkPayload(blob, k)
 	if seal != nil {
@@ -53,8 +51,8 @@ func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSealer) [
 	return wire.AppendChunkMessage(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
 }
 
-// openSealedChunk returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is
-// nil.
+// openSealedChunk decrypts the payload of a chunk in place and returns it. If seal is nil, it returns the payload
+// unchanged.
 func openSealedChunk(seal *wire.BlobSealer, k int, payload []byte) ([]byte, error) {
 	if seal == nil {
 		return payload, nil

@@ -40,7 +40,7 @@ func TestPublish(t *testing.T) {
 		t.Errorf("parts %q make %d bytes of %d", names, len(whole), len(blob))
 	}
 	for range parts {
-		break // a publisher may stop
+		break // the consumer may stop early
 	}
 	if _, _, err := BlobMessages(nil, schema); err == nil {
 		t.Error("an empty blob was published")

@@ -4,23 +4,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ChunkStorage keeps the chunks of one blob on its way here. The machine that was
-// given one is its only user until it hands it over (PullDone, UpdateComplete) or has
-// closed it. Its first content was verified when it was opened: a
-// storage that outlives a process is how a transfer outlives it.
+// ChunkStorage stores the received chunks of one blob. Only one state machine uses it, until the machine passes it on
+// (PullDone, UpdateComplete) or closes it. The host verifies existing chunks when it opens the storage. A storage that
+// persists across restarts lets a transfer resume.
 type ChunkStorage interface {
-	// HasChunk reports whether chunk k is there. It is asked once, at the beginning.
+	// HasChunk reports whether chunk k is stored. It is called once per chunk, after opening.
 	HasChunk(k int) bool
-	// PutChunk keeps the payload of chunk k, which the machine has verified; nobody
-	// writes to the slice any more. After an error the chunk counts as missing and
-	// comes again.
+	// PutChunk stores the verified payload of chunk k and takes ownership of the slice. After an error the chunk is
+	// considered missing and is requested again.
 	PutChunk(k int, payload []byte) error
-	// Close ends the use; what a storage on disk holds stays there.
+	// Close closes the storage; stored files are kept.
 	Close() error
 }
 
-// MemoryChunkStorage is a ChunkStorage in memory. It holds the chunks as they came: copied
-// together, they would cost twice the blob for a moment.
+// MemoryChunkStorage is a ChunkStorage in memory. It keeps the chunks in separate slices, because joining them would
+// temporarily need twice the memory.
 type MemoryChunkStorage struct{ chunkPayloads [][]byte }
 
 var _ ChunkStorage = (*MemoryChunkStorage)(nil)
@@ -30,14 +28,14 @@ func NewMemoryChunkStorage(n int) *MemoryChunkStorage {
 	return &MemoryChunkStorage{make([][]byte, wire.ChunkCount(n))}
 }
 
-// inlineBlobStorage is the storage of an inline blob, which has at most one chunk.
+// inlineBlobStorage returns the storage of an inline blob, which has at most one chunk.
 func inlineBlobStorage(p []byte) *MemoryChunkStorage { return &MemoryChunkStorage{[][]byte{p}} }
 
-// ChunkPayloads returns the blob, once it is complete, as views that make it up in
-// this order. Each but the last has wire.MaxChunkBytes bytes.
+// ChunkPayloads returns the chunks of a complete blob in order, without copying. Each chunk except the last has
+// wire.MaxChunkBytes bytes.
 func (m *MemoryChunkStorage) ChunkPayloads() [][]byte { return m.chunkPayloads }
 
-// HasChunk implements ChunkStorage: nothing is there at first.
+// HasChunk implements ChunkStorage. A new storage is empty.
 func (m *MemoryChunkStorage) HasChunk(int) bool { return false }
 
 // PutChunk implements ChunkStorage. It never fails.
@@ -49,25 +47,24 @@ func (m *MemoryChunkStorage) PutChunk(k int, payload []byte) error {
 // Close implements ChunkStorage.
 func (m *MemoryChunkStorage) Close() error { return nil }
 
-// Messages between machines and hosts about storage. Agent is empty on
-// the way of a BlobPuller.
+// Storage events and effects, exchanged between state machines and hosts. For a BlobPuller, Agent is empty.
 type (
-	// OpenStorage asks the host for a storage of the manifest's length, with what an
-	// earlier process left of this blob. The host answers with StorageOpened, at once or
-	// later. The length has been held against the policy.
+	// OpenStorage makes the host open a storage for the blob of the manifest, including chunks stored by an earlier
+	// process. The host answers with StorageOpened, immediately or later. The length has already been checked against
+	// the configured maximum.
 	OpenStorage struct {
 		Agent    wire.AgentID
 		Manifest wire.Manifest
 	}
-	// StorageOpened answers OpenStorage. Blob is the manifest's hash.
+	// StorageOpened is the answer to OpenStorage. BlobDigest is the hash in the manifest.
 	StorageOpened struct {
 		Agent      wire.AgentID
 		BlobDigest wire.Digest
-		Storage    ChunkStorage // nil with an error
+		Storage    ChunkStorage // nil if Err is set
 		Err        error
 	}
-	// StorageFailed tells that the storage fails, once until it works again. The
-	// transfer goes on: what could not be stored is asked for again.
+	// StorageFailed reports a storage failure. It is sent once until the storage works again. The transfer continues,
+	// and chunks that could not be stored are requested again.
 	StorageFailed struct {
 		Agent wire.AgentID
 		Err   error
@@ -81,8 +78,7 @@ func (StorageOpened) isReceiveEvent()  {}
 func (StorageFailed) isPullEffect()    {}
 func (StorageFailed) isReceiveEffect() {}
 
-// closeUnusedStorage closes a storage that came too late to be used. Nobody waits for what
-// it holds, so an error has no one to tell.
+// closeUnusedStorage closes a storage that is not needed. Its data is not used, so an error is ignored.
 func closeUnusedStorage(s ChunkStorage) {
 	if s != nil {
 		_ = s.Close()

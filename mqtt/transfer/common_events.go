@@ -10,31 +10,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Why a BlobPuller failed.
+// Errors with which a BlobPuller fails.
 var (
-	// ErrBlobTooLarge: the announced length is over the puller's policy.
+	// ErrBlobTooLarge: the announced length exceeds the configured maximum.
 	ErrBlobTooLarge = errors.New("blob is too large")
-	// ErrBlobCorrupt: what the announcement names contradicts itself, so that
-	// asking again cannot help.
+	// ErrBlobCorrupt: the blob contradicts its announcement, so a retry cannot help.
 	ErrBlobCorrupt = errors.New("blob contradicts its announcement")
-	// ErrBlobGone: nothing useful came for long; the blob may have been deleted.
-	// The host reads the announcement again and says hello.
+	// ErrBlobGone: no progress for a long time; the blob may have been deleted. The host then reads the announcement
+	// again and sends a hello.
 	ErrBlobGone = errors.New("blob is gone")
-	// ErrStorageFailed: the storage failed for as long as a blob may be missing.
+	// ErrStorageFailed: the storage failed until the puller gave up.
 	ErrStorageFailed = errors.New("blob could not be stored")
 )
 
-// Events that more than one machine takes.
+// Events that several state machines process.
 type (
 	// Start begins the transfer.
 	Start struct{}
-	// LinkUp says that the session stands again and has re-subscribed.
+	// LinkUp reports that the session is connected and has subscribed again.
 	LinkUp struct{}
-	// LinkDown says that the link is lost.
+	// LinkDown reports that the link is lost.
 	LinkDown struct{}
-	// Cancel ends a transfer that is no longer wanted.
+	// Cancel ends a transfer that is no longer needed.
 	Cancel struct{}
-	// Tick says that the deadline may have passed.
+	// Tick reports that the deadline may have passed.
 	Tick struct{}
 )
 
@@ -52,18 +51,17 @@ func (Tick) isSendEvent()     {}
 
 func (Tick) isReceiveEvent() {}
 
-// ManifestPartName is the last topic level of a manifest, where a chunk has its number.
+// ManifestPartName is the last topic level of a manifest. A chunk has its number at this position.
 const ManifestPartName = "m"
 
 // ChunkPartName returns the last topic level of chunk k.
 func ChunkPartName(k int) string { return strconv.Itoa(k) }
 
-// UploadID returns how topics name the upload of an update: the first 8 bytes of
-// its digest, which its chunks carry too, in 16 hexadecimal digits.
+// UploadID returns the topic level of an update's upload: the first 8 bytes of the update's digest in 16 hexadecimal
+// digits. Its chunks also contain these bytes.
 func UploadID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
 
-// jitteredDelay returns d ± 25 %, so that devices that lost the same thing at the
-// same moment do not all ask again at the same moment.
+// jitteredDelay returns d ± 25 %, so that devices affected by the same failure do not all retry at the same moment.
 func jitteredDelay(rng *rand.Rand, d time.Duration) time.Duration {
 	return d - d/4 + time.Duration(rng.Int64N(int64(d)/2+1))
 }

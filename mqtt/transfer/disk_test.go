@@ -9,17 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// disk holds what of one blob has been written, over the lives of the
-// processes that open it. It can be full, and a power cut loses of what was
-// written last.
+// disk holds the written chunks of one blob across the restarts of the processes that open it. It can be full, and a
+// power cut damages some of the last writes.
 type disk struct {
 	m       wire.Manifest
 	data    []byte
 	full    bool
-	recent  []int // chunks in the order in which they were written
-	written int   // chunks, over all lives
-	spoiled int   // of these, by power cuts
-	handles int   // that are open
+	recent  []int // chunks in the order of writing
+	written int   // number of written chunks, over all processes
+	spoiled int   // number of written chunks that power cuts damaged
+	handles int
 }
 
 func newDisk(m wire.Manifest) *disk { return &disk{m: m, data: make([]byte, m.BlobLength)} }
@@ -30,7 +29,7 @@ func (d *disk) write(k int, payload []byte) {
 	d.written++
 }
 
-// powerCut spoils some of the newest writes: gone, or torn.
+// powerCut removes or damages some of the last writes.
 func (d *disk) powerCut(rng *rand.Rand) {
 	for _, k := range d.recent[max(0, len(d.recent)-4):] {
 		p := wire.ChunkPayload(d.data, k)
@@ -42,7 +41,7 @@ func (d *disk) powerCut(rng *rand.Rand) {
 	d.recent = nil
 }
 
-// open verifies what is there, chunk by chunk, as store.OpenPartial does.
+// open opens the disk and verifies the existing chunks, as store.OpenPartial does.
 func (d *disk) open() *handle {
 	d.handles++
 	h := &handle{disk: d, have: make([]bool, len(d.m.ChunkDigests))}
@@ -52,7 +51,7 @@ func (d *disk) open() *handle {
 	return h
 }
 
-// handle is a Storage on a disk.
+// handle is a ChunkStorage on a disk.
 type handle struct {
 	disk   *disk
 	have   []bool
@@ -84,8 +83,7 @@ func (h *handle) Close() error {
 	return nil
 }
 
-// wantOnce demands that each chunk was written once, and again only if a power
-// cut had spoiled it.
+// wantOnce checks that each chunk was written once, except for chunks that a power cut damaged.
 func (d *disk) wantOnce(t testing.TB) {
 	t.Helper()
 	if d.written > len(d.m.ChunkDigests)+d.spoiled {

@@ -1,11 +1,9 @@
-// Package transfer moves blobs in chunks over a transport that may lose,
-// double, delay and reorder every message: models and tasks are pulled from
-// retained messages (BlobPuller), updates are sent against credit
-// (UpdateSender on the agent, UpdateReceiver on the coordinator).
+// Package transfer sends blobs in chunks over a transport that may lose, duplicate, delay and reorder every message.
+// Models and tasks are pulled from retained messages (BlobPuller). Updates are sent against credit (UpdateSender on the
+// agent, UpdateReceiver on the coordinator).
 //
-// Each machine is a pure state machine. It reads no clock, starts no
-// goroutine and sends nothing: events go in, effects come out, and its host
-// does the I/O. The host's whole loop is
+// Each type is a pure state machine. It reads no clock, starts no goroutine and sends no messages: its host passes
+// events in, receives effects and performs the I/O. The host's loop is
 //
 //	effects := machine.Step(now, Start{})
 //	for {
@@ -14,15 +12,13 @@
 //		effects = machine.Step(now, next event, or Tick{} when the timer fires)
 //	}
 //
-// A Tick that comes too early or twice does nothing. A machine that has ended
-// answers every event with no effects. A machine takes a link for granted
-// until it is told Disconnected; a host without one says so before Start.
+// An early or repeated Tick has no effect. A machine that has ended returns no effects. A machine assumes a link until
+// it receives LinkDown; a host without a link sends LinkDown before Start.
 //
-// Where the chunks go is a ChunkStorage, which the host opens when it is asked to
-// (OpenStorage, StorageOpened): in memory, or in a file that outlives the process.
+// The chunks are stored in a ChunkStorage, which the host opens on request (OpenStorage, StorageOpened): in memory, or
+// in a file that persists across restarts.
 //
-// Trust: a chunk's hash stands in a manifest, the manifest's
-// hash in a signed announcement (models) or the manifest in a signed envelope
-// (updates). Signatures, and the order of envelopes by their sequence, are the
-// host's to check before it steps a machine.
+// Trust: a manifest contains the hashes of the chunks. The hash of a model's manifest is in a signed announcement; the
+// manifest of an update is in a signed envelope. The host checks signatures and the order of sequence numbers before it
+// calls Step.
 package transfer

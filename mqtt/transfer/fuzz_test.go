@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// script reads choices from fuzzed bytes; it goes on with zeros at the end.
+// script provides choices from fuzzed bytes. At the end it returns zeros.
 type script []byte
 
 func (s *script) pick(n int) int {
@@ -20,7 +20,7 @@ func (s *script) pick(n int) int {
 	return int(c) % n
 }
 
-// fuzzSeeds adds scripts of random choices, so that plain tests cover much.
+// fuzzSeeds adds scripts of random choices, so that plain test runs cover many cases.
 func fuzzSeeds(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(blobOf(seed, 300))
@@ -82,7 +82,7 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
-// subscriptions is a session's table, and checks what a puller does to it.
+// subscriptions is a session's subscription table. It checks the changes requested by a puller.
 type subscriptions map[string]bool
 
 func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
@@ -108,7 +108,7 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 				t.Fatalf("ended with subscriptions %v", s)
 			}
 		}
-		if len(s) > window+1 { // the manifest, too
+		if len(s) > window+1 { // including the manifest
 			t.Fatalf("%d subscriptions, the window is %d", len(s), window)
 		}
 	}
@@ -163,7 +163,7 @@ func FuzzPuller(f *testing.F) {
 	})
 }
 
-// damaged returns message, or a quarter of the time something like it.
+// damaged returns the message, or a modified message in a quarter of the calls.
 func damaged(s *script, message []byte) []byte {
 	if s.pick(4) > 0 || len(message) == 0 {
 		return message

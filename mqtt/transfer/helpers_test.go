@@ -15,7 +15,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// middle is a source under which every jitter is none.
+// middle is a random source for which every jitter is 0.
 type middle struct{}
 
 func (middle) Uint64() uint64 { return 1<<63 + 1<<24 }
@@ -24,7 +24,7 @@ func unjittered() *rand.Rand { return rand.New(middle{}) }
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// blobOf returns n bytes that no other seed has.
+// blobOf returns n bytes that are different for each seed.
 func blobOf(seed uint64, n int) []byte {
 	rng := seeded(seed)
 	p := make([]byte, n)
@@ -63,8 +63,7 @@ type machine[E, F any] interface {
 	Deadline() (time.Time, bool)
 }
 
-// step is a line of a scripted transcript; at and next count from epoch, and
-// next is "" where the machine wants no Tick.
+// step is a line of a test script. at and next are relative to epoch; next is "" if the machine needs no Tick.
 type step[E any] struct {
 	at   string
 	ev   E
@@ -72,7 +71,7 @@ type step[E any] struct {
 	next string
 }
 
-// play holds a machine against a script, line by line.
+// play runs a script and compares each line with the behaviour of the machine.
 func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 	t.Helper()
 	for i, line := range script {
@@ -92,7 +91,7 @@ func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 	}
 }
 
-// opening is a BlobPuller or UpdateReceiver whose host answers OpenStorage at once, with memory.
+// opening is a BlobPuller or UpdateReceiver whose host answers OpenStorage immediately with a memory storage.
 type opening[E, F any] struct {
 	machine[E, F]
 	opened func(StorageOpened) E
@@ -120,7 +119,7 @@ func (h opening[E, F]) Step(now time.Time, ev E) []F {
 	return all
 }
 
-// bytesOf returns what a storage holds.
+// bytesOf returns the content of a storage.
 func bytesOf(s ChunkStorage) []byte {
 	if h, ok := s.(*handle); ok {
 		return h.whole()

@@ -6,11 +6,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// LinkRate is what a link carries at least, in bytes per second. 0 is any number:
-// nothing waits for the link then.
+// LinkRate is the minimum rate of a link in bytes per second. 0 means unlimited: nothing waits for the link.
 type LinkRate int
 
-// sendTime is how long the link takes for this many bytes, at most.
+// sendTime returns the maximum time that the link needs for the given number of bytes.
 func (r LinkRate) sendTime(bytes int) time.Duration {
 	if r <= 0 {
 		return 0
@@ -19,14 +18,14 @@ func (r LinkRate) sendTime(bytes int) time.Duration {
 }
 
 const (
-	// maxQueuedPullTime bounds what a pull has the broker queue for a slow link: answers
-	// to pings wait behind it.
+	// maxQueuedPullTime limits the data that a pull requests at once over a slow link, because the broker's answers to
+	// pings wait behind it.
 	maxQueuedPullTime   = 24 * time.Second
-	minPullWindowChunks = 2 // chunks, at any rate: one arrives, one is on its way
+	minPullWindowChunks = 2 // one chunk arrives while the next one is in flight
 )
 
-// ForLinkRate returns the policy on a link of this rate: what is asked for at a time
-// comes within seconds, and a timeout leaves time for three chunks.
+// ForLinkRate returns the configuration for a link of this rate. The window is small enough to arrive within
+// maxQueuedPullTime, and a timeout allows for three chunks.
 func (c PullerConfig) ForLinkRate(r LinkRate) PullerConfig {
 	if chunk := r.sendTime(wire.MaxMessage); chunk > 0 {
 		c.WindowChunks = min(c.WindowChunks, max(minPullWindowChunks, int(maxQueuedPullTime/chunk)))

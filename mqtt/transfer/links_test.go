@@ -11,12 +11,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// links is a clock, and what is under way over links that lose messages, double them, and let them overtake each other.
+// links simulates a clock and links that lose, duplicate and reorder messages.
 type links struct {
 	t            *testing.T
 	rng          *rand.Rand
 	now          time.Time
-	agenda       []arrival // ascending; equal times in the order in which they were added
+	agenda       []arrival // ascending; in insertion order for equal times
 	loss, double float64
 }
 
@@ -38,10 +38,10 @@ func (l *links) after(d time.Duration, do func()) {
 	l.agenda = slices.Insert(l.agenda, i, arrival{at, do})
 }
 
-// upTo is a random time.
+// upTo returns a random duration less than d.
 func (l *links) upTo(d time.Duration) time.Duration { return time.Duration(l.rng.Int64N(int64(d))) }
 
-// run lets time pass until done, and fails after a day.
+// run advances the clock until done returns true. It fails after a simulated day.
 func (l *links) run(done func() bool) {
 	l.t.Helper()
 	for !done() {
@@ -59,8 +59,8 @@ func (l *links) run(done func() bool) {
 type way struct {
 	*links
 	rate  LinkRate
-	free  time.Time     // when it has carried everything
-	ahead time.Duration // most that was on it
+	free  time.Time     // time when everything sent has been carried
+	ahead time.Duration // maximum queueing time so far
 }
 
 func (w *way) send(bytes int, deliver func()) {
@@ -80,7 +80,8 @@ func (w *way) send(bytes int, deliver func()) {
 	}
 }
 
-// hosted returns what steps a machine, performs its effects, and ticks it at its deadlines, until it is over.
+// hosted returns a function that steps a machine, performs its effects and ticks it at its deadlines until over returns
+// true.
 func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perform func(F)) func(E) {
 	var set time.Time
 	var step func(E)
@@ -104,12 +105,12 @@ func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perfo
 	return step
 }
 
-// uploads is a coordinator and the agents that send to it.
+// uploads simulates a coordinator and the agents that send updates to it.
 type uploads struct {
 	*links
 	cfg      ReceiverConfig
-	ahead    int             // the first credit
-	receiver *UpdateReceiver // of the present process
+	ahead    int             // number of unsolicited chunks
+	receiver *UpdateReceiver // receiver of the current process
 	step     func(ReceiveEvent)
 	agents   []*upload
 	stored   []wire.AgentID
@@ -119,12 +120,12 @@ type upload struct {
 	id       wire.AgentID
 	payload  []byte
 	manifest wire.Manifest
-	disk     *disk    // the coordinator's
-	rate     LinkRate // as the agent knows it
+	disk     *disk    // disk of the coordinator
+	rate     LinkRate // link rate assumed by the agent
 	line     way
 	boot     wire.Epoch
 	step     func(SendEvent)
-	sent     int // chunks
+	sent     int
 	accepted bool
 	done     bool
 }
@@ -139,14 +140,14 @@ func (u *uploads) allDone() bool {
 	return !slices.ContainsFunc(u.agents, func(a *upload) bool { return !a.done })
 }
 
-// restart begins a process of the coordinator.
+// restart starts a new process of the coordinator.
 func (u *uploads) restart() {
 	r := NewUpdateReceiver(u.cfg)
 	u.receiver = r
 	u.step = hosted(u.links, r, ReceiveEvent(Tick{}), func() bool { return u.receiver != r }, u.perform)
 }
 
-// add begins an agent with an update, on a line of a rate.
+// add adds an agent with an update on a link of the given rate.
 func (u *uploads) add(payload []byte, m wire.Manifest, known, line LinkRate, spread time.Duration) {
 	a := &upload{id: wire.AgentID(fmt.Sprintf("a%03d", len(u.agents))), payload: payload, manifest: m, rate: known,
 		line: way{links: u.links, rate: line}, disk: newDisk(m)}
@@ -154,7 +155,7 @@ func (u *uploads) add(payload []byte, m wire.Manifest, known, line LinkRate, spr
 	u.boot(a, spread)
 }
 
-// agentBootEpoch begins a process of an agent.
+// boot starts a new process of an agent.
 func (u *uploads) boot(a *upload, spread time.Duration) {
 	a.boot++
 	boot, s := a.boot, NewUpdateSender(a.manifest, a.payload, spread, u.ahead, a.rate, seeded(u.rng.Uint64()))
@@ -221,7 +222,7 @@ func (u *uploads) perform(e ReceiveEffect) {
 	checkReceiver(u.t, u.receiver)
 }
 
-// download is an agent that pulls a blob.
+// download simulates an agent that pulls a blob.
 type download struct {
 	*links
 	cfg      PullerConfig
@@ -233,7 +234,7 @@ type download struct {
 	life     int
 	step     func(PullEvent)
 	puller   *BlobPuller
-	parts    int // that were sent
+	parts    int
 	done     bool
 	err      error
 }
@@ -245,7 +246,7 @@ func newDownload(l *links, blob []byte, cfg PullerConfig, line LinkRate) *downlo
 	return d
 }
 
-// begin begins a process, which opens what the disk has of the blob.
+// begin starts a new process, which opens the stored chunks of the blob.
 func (d *download) begin() {
 	d.life++
 	life, subs := d.life, subscriptions{}
@@ -280,10 +281,10 @@ func (d *download) begin() {
 	d.step(Start{})
 }
 
-// Whatever is lost, doubled, overtaken and restarted, every update and every blob arrives whole, within the bounds, and
-// no chunk is stored twice.
+// TestTransfersOnLossyLinks checks that every update and blob arrives complete and within the limits, and that no chunk
+// is stored twice, despite lost, duplicated and reordered messages and restarts.
 func TestTransfersOnLossyLinks(t *testing.T) {
-	var met ReceiverStats // at the ends: how bad it was
+	var met ReceiverStats // statistics at the end, to show how bad the links were
 	for seed := range uint64(40) {
 		l := newLinks(t, seed)
 		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
@@ -318,7 +319,7 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 	}
 }
 
-// trouble does one thing that happens to processes, links and disks.
+// trouble causes one random failure of a process, link or disk.
 func (u *uploads) trouble(d *download) {
 	a := u.agents[u.rng.IntN(len(u.agents))]
 	switch u.rng.IntN(6) {
@@ -348,8 +349,8 @@ func (u *uploads) trouble(d *download) {
 	}
 }
 
-// TestManyUploadsAreFair: a hundred agents with 2 MB each, memory for three: they are done in the order in which they
-// came, and no lease ends on a good link.
+// TestManyUploadsAreFair checks a hundred agents with 2 MB each and space for three. They finish in order of arrival,
+// and no lease ends on a good link.
 func TestManyUploadsAreFair(t *testing.T) {
 	const agents, size = 100, 2 << 20
 	cfg := DefaultReceiverConfig()
@@ -372,19 +373,20 @@ func TestManyUploadsAreFair(t *testing.T) {
 	}
 }
 
-// R13: on links on which a chunk takes as long as several leases nothing is sent twice, and no time is lost.
+// TestTransfersOnSlowLinks checks links on which a chunk takes as long as several leases: no chunk is sent twice, and
+// no time is lost (R13).
 func TestTransfersOnSlowLinks(t *testing.T) {
 	const chunks = 40
 	blob := blobOf(1, chunks*wire.MaxChunkBytes)
 	m := manifestOf(blob)
 	late := func(took, least time.Duration) bool { return took > least+least/10+20*time.Second }
 	for _, tt := range []struct {
-		line, known LinkRate // known to the agent
-		again       bool     // chunks are sent again
+		line, known LinkRate // actual link rate, and the rate assumed by the agent
+		again       bool     // whether chunks are sent again
 	}{
 		{1000, 1000, false}, {20_000, 20_000, false}, {200_000, 20_000, false}, {0, 20_000, false},
-		{10_000, 20_000, false}, {5_000, 20_000, false}, // who takes its link for a faster one
-		{20_000, 0, true}, // what knowing it saves
+		{10_000, 20_000, false}, {5_000, 20_000, false}, // the agent overestimates its link rate
+		{20_000, 0, true}, // shows the benefit of knowing the rate
 	} {
 		u := newUploads(newLinks(t, 1), DefaultReceiverConfig())
 		u.add(blob, m, tt.known, tt.line, 0)
@@ -396,7 +398,7 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 			t.Errorf("%+v: took %v", tt, took)
 		}
 	}
-	// A window comes in less than the time for the answer to a ping, which is four chunks' or 30 s.
+	// A window arrives within the PINGRESP timeout: the time of four chunks, or 30 s.
 	for _, rate := range []LinkRate{0, 1_000_000, 20_000, 2000, 1000} {
 		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().ForLinkRate(rate), rate)
 		d.run(func() bool { return d.done })

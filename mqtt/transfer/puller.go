@@ -11,17 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// manifestPartNumber is the number of the manifest among the chunks.
+// manifestPartNumber is the part number of the manifest; chunks have numbers from 0.
 const manifestPartNumber = -1
 
-// stallsUntilPartsMissing is the stall in a row from which on the coordinator is told: after the first the broker may
-// be late.
+// stallsUntilPartsMissing is the number of consecutive stalls after which PartsMissing is sent. After the first stall
+// the broker may just be slow.
 const stallsUntilPartsMissing = 2
 
-// BlobPuller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks
-// that the storage lacks, subscribing to a window of them at a time. Of a short blob it asks for the first window with
-// the manifest. In memory it holds the manifest, one message, and the chunks of a window that came before the storage
-// was open.
+// BlobPuller downloads one blob. It first pulls the manifest, then opens a storage, and then pulls the missing chunks
+// by subscribing to a window of them at a time. For a short blob it requests the first window together with the
+// manifest. It keeps in memory only the manifest, one message, and chunks that arrived before the storage was open.
 type BlobPuller struct {
 	cfg     PullerConfig
 	blobRef wire.BlobRef
@@ -30,22 +29,22 @@ type BlobPuller struct {
 
 	isStarted, isEnded, isConnected bool
 
-	manifest               wire.Manifest  // no chunks until it has come
-	awaitsStorage          bool           // the host has been asked for the storage
-	storage                ChunkStorage   // nil until it is open
-	storageError           error          // why the storage fails, if it does
-	earlyPayloadByChunk    map[int][]byte // chunks that came before it was open
+	manifest               wire.Manifest  // without chunks until the manifest has arrived
+	awaitsStorage          bool           // whether the host is opening the storage
+	storage                ChunkStorage   // storage of the chunks; nil until it is open
+	storageError           error          // last storage error; nil if the storage works
+	earlyPayloadByChunk    map[int][]byte // chunks that arrived before the storage was open
 	hasChunk               []bool
 	missingChunks          int
-	nextChunkToRequest     int   // chunks from here on have not been asked for
-	requestedParts         []int // subscribed to and missing
-	arrivedSubscribedParts []int // here, and still subscribed to; may hold manifestPartNumber
-	consecutiveStalls      int   // in a row
-	brokerLacksParts       bool  // the broker returns no parts: the coordinator is told of all that are asked for
+	nextChunkToRequest     int   // first chunk that has not been requested
+	requestedParts         []int // parts that are subscribed to and missing
+	arrivedSubscribedParts []int // parts that have arrived and are still subscribed to; may include manifestPartNumber
+	consecutiveStalls      int   // consecutive stalls without progress
+	brokerLacksParts       bool  // whether the broker returns no parts; all requested parts are then reported
 	stallTimeoutAt         time.Time
 }
 
-// NewBlobPuller returns a BlobPuller that downloads ref. It panics if cfg is not valid.
+// NewBlobPuller returns a BlobPuller that downloads ref. It panics if cfg is invalid.
 func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPuller {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
@@ -53,19 +52,19 @@ func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPull
 	return &BlobPuller{cfg: cfg, blobRef: ref, rng: rng, isConnected: true, brokerLacksParts: cfg.BrokerLacksParts}
 }
 
-// BrokerLacksParts reports whether the broker has not returned the last parts, so that a next blob's can be asked for
-// at once.
+// BrokerLacksParts reports whether the broker failed to return the last parts. The host passes the result to the next
+// puller in PullerConfig.BrokerLacksParts.
 func (p *BlobPuller) BrokerLacksParts() bool { return p.brokerLacksParts }
 
-// Stats returns the counts so far.
+// Stats returns the current counters.
 func (p *BlobPuller) Stats() PullerStats { return p.stats }
 
-// Deadline returns when the puller wants a Tick, if it does.
+// Deadline returns the time of the next Tick. It reports false if none is needed.
 func (p *BlobPuller) Deadline() (time.Time, bool) {
 	return p.stallTimeoutAt, !p.stallTimeoutAt.IsZero()
 }
 
-// Step takes one event and returns the effects to carry out, in order.
+// Step processes one event and returns the effects to perform, in order.
 func (p *BlobPuller) Step(now time.Time, ev PullEvent) []PullEffect {
 	if p.isEnded {
 		if late, ok := ev.(StorageOpened); ok {
@@ -115,7 +114,7 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	}
 	p.rearmTimer(now)
 	all := []int{manifestPartNumber}
-	// of a longer one the storage may have some
+	// a longer blob may already be partly in the storage
 	if n := wire.ChunkCount(int(p.blobRef.Length)); n < 2*p.cfg.WindowChunks {
 		for ; p.nextChunkToRequest < min(n, p.cfg.WindowChunks); p.nextChunkToRequest++ {
 			all = append(all, p.nextChunkToRequest)
@@ -124,7 +123,7 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	return p.subscribeParts(all)
 }
 
-// rearmTimer restarts the timer. It is off while there is no link, and while the host opens the storage.
+// rearmTimer restarts the stall timer. The timer is off without a link and while the host opens the storage.
 func (p *BlobPuller) rearmTimer(now time.Time) {
 	p.stallTimeoutAt = time.Time{}
 	if !p.isStarted || !p.isConnected || p.awaitsStorage {
@@ -170,7 +169,7 @@ func (p *BlobPuller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 	return p.continueAfterPart(now, k)
 }
 
-// storeChunk stores a chunk, unless it is here, or is not what the manifest says.
+// storeChunk verifies and stores a chunk. It ignores a chunk that is already stored or does not match the manifest.
 func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []PullEffect) {
 	switch {
 	case k >= len(p.hasChunk):
@@ -183,7 +182,7 @@ func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []P
 	payload, err := openSealedChunk(p.cfg.Sealer, k, payload)
 	switch {
 	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.ChunkDigests[k]:
-		p.stats.CorruptMessages++ // still missing: asked for again after the timeout
+		p.stats.CorruptMessages++ // still missing; requested again after the timeout
 		return false, nil
 	}
 	if err := p.storage.PutChunk(k, payload); err != nil {
@@ -225,14 +224,14 @@ func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect 
 	return p.requestStorage(now)
 }
 
-// requestStorage asks the host for the storage.
+// requestStorage makes the host open the storage.
 func (p *BlobPuller) requestStorage(now time.Time) []PullEffect {
 	p.awaitsStorage = true
 	p.rearmTimer(now)
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
-// handleStorageOpened counts the chunks that the storage has, and goes on with the others.
+// handleStorageOpened counts the chunks in the storage and continues with the missing ones.
 func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
 	if !p.awaitsStorage {
 		closeUnusedStorage(ev.Storage)
@@ -240,7 +239,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 	}
 	p.awaitsStorage = false
 	if ev.Err != nil {
-		p.rearmTimer(now) // opened again after the timeout
+		p.rearmTimer(now) // retried after the timeout
 		return p.reportStorageError(ev.Err)
 	}
 	p.storage, p.storageError = ev.Storage, nil
@@ -254,7 +253,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 			p.missingChunks++
 		}
 	}
-	effects := p.reportMissingParts(p.requestedParts) // the manifest was not returned, either
+	effects := p.reportMissingParts(p.requestedParts) // the broker has not returned the manifest either
 	early := p.earlyPayloadByChunk
 	p.earlyPayloadByChunk = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
@@ -266,7 +265,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 	return append(effects, p.continueAfterPart(now, manifestPartNumber)...)
 }
 
-// markPartArrived notes that a part that was asked for is here.
+// markPartArrived records that a requested part has arrived.
 func (p *BlobPuller) markPartArrived(k int) {
 	if i := slices.Index(p.requestedParts, k); i >= 0 {
 		p.requestedParts = slices.Delete(p.requestedParts, i, i+1)
@@ -274,7 +273,7 @@ func (p *BlobPuller) markPartArrived(k int) {
 	}
 }
 
-// reportStorageError reports an error of the storage, once until the storage works again.
+// reportStorageError records a storage error. It reports the error once until the storage works again.
 func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	p.stats.StorageFailures++
 	told := p.storageError != nil
@@ -284,18 +283,18 @@ func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	return []PullEffect{StorageFailed{Err: err}}
 }
 
-// continueAfterPart goes on after part k has come.
+// continueAfterPart continues the transfer after part k has arrived: it completes the transfer or requests more chunks.
 func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	p.consecutiveStalls = 0
 	p.rearmTimer(now)
 	p.markPartArrived(k)
 	if p.missingChunks == 0 {
 		data := p.storage
-		p.storage = nil // it belongs to the host now
+		p.storage = nil // the host owns the storage now
 		return p.endPull(PullDone{data})
 	}
 	if p.nextChunkToRequest == len(p.hasChunk) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
-		return nil // each change costs two packets: half a window at a time
+		return nil // each change costs two packets, so half a window is changed at a time
 	}
 	var effects []PullEffect
 	if 2*len(p.arrivedSubscribedParts) >= p.cfg.WindowChunks {
@@ -311,8 +310,8 @@ func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	return append(effects, p.subscribeParts(more)...)
 }
 
-// unsubscribeArrivedParts ends the subscriptions to parts that have come. They do no harm on this link, but on a new
-// one they would bring the parts again.
+// unsubscribeArrivedParts ends the subscriptions to parts that have arrived, because on a new link the broker would
+// send these parts again.
 func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
 	if len(p.arrivedSubscribedParts) == 0 {
 		return nil
@@ -322,8 +321,8 @@ func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
 	return []PullEffect{UnsubscribeParts{names}}
 }
 
-// handleStall subscribes to the window again, so that the broker sends its retained
-// messages again; while the manifest is missing, to it alone, since it comes before the others.
+// handleStall subscribes to the missing parts again, so that the broker sends its retained messages again. While the
+// manifest is missing, it subscribes to the manifest alone, because the manifest is needed first.
 func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	p.consecutiveStalls++
 	p.stats.Stalls++
@@ -339,7 +338,7 @@ func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	p.rearmTimer(now)
 	again := p.requestedParts
 	if len(p.manifest.ChunkDigests) == 0 {
-		again = []int{manifestPartNumber} // chunks may be on their way, over a slow link
+		again = []int{manifestPartNumber} // chunks may still be in flight over a slow link
 	}
 	names := partNames(again)
 	p.brokerLacksParts = p.brokerLacksParts || p.consecutiveStalls >= stallsUntilPartsMissing && p.storageError == nil
@@ -347,7 +346,6 @@ func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 		p.reportMissingParts(again)...)
 }
 
-// reportMissingParts tells of parts that the broker does not return.
 func (p *BlobPuller) reportMissingParts(ks []int) []PullEffect {
 	if !p.brokerLacksParts {
 		return nil
@@ -374,7 +372,7 @@ func (p *BlobPuller) subscribeParts(ks []int) []PullEffect {
 	return append([]PullEffect{SubscribeParts{partNames(ks)}}, p.reportMissingParts(ks)...)
 }
 
-// handleInlineBlob checks a blob that is inline in the announcement.
+// handleInlineBlob verifies a blob that is inside the announcement.
 func (p *BlobPuller) handleInlineBlob() []PullEffect {
 	if len(p.blobRef.Inline) != int(p.blobRef.Length) || wire.BlobDigest(p.blobRef.Inline) != p.blobRef.Hash {
 		return p.endPull(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash",
@@ -383,7 +381,7 @@ func (p *BlobPuller) handleInlineBlob() []PullEffect {
 	return p.endPull(PullDone{inlineBlobStorage(p.blobRef.Inline)})
 }
 
-// end ends all subscriptions and closes the storage.
+// endPull ends all subscriptions and closes the storage.
 func (p *BlobPuller) endPull(last ...PullEffect) []PullEffect {
 	p.arrivedSubscribedParts = append(p.arrivedSubscribedParts, p.requestedParts...)
 	effects := p.unsubscribeArrivedParts()

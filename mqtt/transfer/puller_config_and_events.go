@@ -8,31 +8,31 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// PullerConfig is the policy of a BlobPuller.
+// PullerConfig configures a BlobPuller.
 type PullerConfig struct {
-	MaxBlobBytes int // longest blob that is accepted, in bytes
-	WindowChunks int // chunks subscribed to at a time
-	// without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
+	MaxBlobBytes int // maximum length of a blob in bytes
+	WindowChunks int // maximum number of chunk subscriptions at a time
+	// Time without progress, ± 25 %, after which missing parts are requested again. It doubles up to MaxStallTimeout.
 	FirstStallTimeout time.Duration
 	MaxStallTimeout   time.Duration
-	MaxChunkSendTime  time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
-	MaxStalls         int           // timeouts in a row until the blob is taken for gone
-	// BrokerLacksParts tells that the broker did not return the parts of the blob before, so that they are asked for at
-	// once.
+	MaxChunkSendTime  time.Duration // maximum time for one chunk; a timeout allows for three
+	MaxStalls         int           // consecutive stalls after which the blob is considered gone
+	// BrokerLacksParts reports that the broker did not return parts of the previous blob. The parts are then requested
+	// from the coordinator immediately.
 	BrokerLacksParts bool
-	// Sealer opens manifest and chunks; nil = they are open.
+	// Sealer decrypts the manifest and chunks; nil = they are not encrypted.
 	Sealer *wire.BlobSealer
 }
 
-// DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
-// strictest managed broker; a blob is gone after 65 s.
+// DefaultPullerConfig returns the default configuration. A window fits into one SUBSCRIBE of the strictest managed
+// broker, and a blob is considered gone after 65 s.
 func DefaultPullerConfig() PullerConfig {
 	return PullerConfig{MaxBlobBytes: wire.MaxBlobBytes, WindowChunks: 8, FirstStallTimeout: time.Second,
 		MaxStallTimeout: 10 * time.Second,
 		MaxStalls:       9}
 }
 
-// Validate reports every field that cannot work.
+// Validate returns an error that lists all invalid fields.
 func (c PullerConfig) Validate() error {
 	return errors.Join(
 		checkIntRange("MaxBytes", c.MaxBlobBytes, 1, wire.MaxBlobBytes),
@@ -57,38 +57,37 @@ func checkPositiveDuration(field string, d time.Duration) error {
 	return nil
 }
 
-// PullEvent is Start, Connected, Disconnected, PartReceived, StorageOpened, Cancel or Tick.
+// PullEvent is Start, LinkUp, LinkDown, PartReceived, StorageOpened, Cancel or Tick.
 type PullEvent interface{ isPullEvent() }
 
-// PartReceived is a message of the blob: PartName is its topic's last level. The payload
-// goes to the storage, which may keep it: nobody writes to it any more. A sealed
-// one is opened in its place.
+// PartReceived is a received message of the blob. PartName is the last level of its topic. The puller takes ownership
+// of the payload; it may pass it to the storage or decrypt it in place.
 type PartReceived struct {
 	PartName string
 	Payload  []byte
-	Retained bool // the broker has returned it; else it was published just now
+	Retained bool // whether the broker returned a retained message rather than a newly published one
 }
 
 func (PartReceived) isPullEvent() {}
 
-// PullEffect is Subscribe, Unsubscribe, PartsMissing, OpenStorage, StorageFailed, PullDone or PullFailed.
+// PullEffect is SubscribeParts, UnsubscribeParts, PartsMissing, OpenStorage, StorageFailed, PullDone or PullFailed.
 type PullEffect interface{ isPullEffect() }
 
 type (
-	// SubscribeParts asks for the retained messages of these parts.
+	// SubscribeParts requests the retained messages of the given parts.
 	SubscribeParts struct{ Parts []string }
-	// UnsubscribeParts ends the subscriptions to these parts.
+	// UnsubscribeParts ends the subscriptions to the given parts.
 	UnsubscribeParts struct{ Parts []string }
-	// PartsMissing says that the broker does not return parts, or is not expected to. The coordinator may publish them
-	// once more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
+	// PartsMissing reports parts that the broker does not return, or is not expected to return. The host may ask the
+	// coordinator to publish them again. A node of a cluster may return no new messages while another node is
+	// unavailable.
 	PartsMissing struct {
 		ManifestMissing bool
-		Chunks          []int // ascending
+		Chunks          []int // chunk numbers in ascending order
 	}
-	// PullDone ends the transfer and hands the storage over: the one that was opened,
-	// or a *MemoryChunkStorage with the reference's own slice of an inline blob. Each chunk was
-	// what the manifest says when it came, and so the whole is right in memory; a
-	// file the host holds against the blob's hash when it reads it.
+	// PullDone ends the transfer and passes the storage to the host: the opened storage, or a *MemoryChunkStorage for
+	// an inline blob. Each chunk was verified against the manifest when it arrived. If the blob is in a file, the host
+	// verifies its hash when it reads the file.
 	PullDone struct{ Storage ChunkStorage }
 	// PullFailed ends the transfer with ErrBlobTooLarge, ErrBlobCorrupt, ErrBlobGone or ErrStorageFailed.
 	PullFailed struct{ Err error }
@@ -100,12 +99,12 @@ func (PartsMissing) isPullEffect()     {}
 func (PullDone) isPullEffect()         {}
 func (PullFailed) isPullEffect()       {}
 
-// PullerStats counts what came over a BlobPuller's life.
+// PullerStats holds the counters of a BlobPuller.
 type PullerStats struct {
-	StoredChunks    uint64 // chunks that were stored
-	ResumedChunks   uint64 // chunks that were in the storage at the beginning
-	StorageFailures uint64 // failures of the storage
-	CorruptMessages uint64 // messages that are not what their hash says
-	IgnoredMessages uint64 // messages that came twice or before they could be checked
+	StoredChunks    uint64
+	ResumedChunks   uint64 // chunks that were already in the storage at the start
+	StorageFailures uint64
+	CorruptMessages uint64 // messages that do not match their hash
+	IgnoredMessages uint64 // duplicate messages, or messages that arrived before they could be verified
 	Stalls          uint64 // timeouts without progress
 }

@@ -138,7 +138,7 @@ func TestPullerReferences(t *testing.T) {
 		}
 	}
 
-	// A manifest that is the announced one, and lies.
+	// The manifest matches its announced hash but is invalid.
 	for name, c := range map[string]struct {
 		change func(*wire.BlobRef)
 		want   string
@@ -154,7 +154,7 @@ func TestPullerReferences(t *testing.T) {
 	}
 }
 
-// A storage that has some of the blob, that cannot be opened at first, and that fails.
+// TestPullerStorage checks storages that contain part of the blob, that cannot be opened at first, and that fail.
 func TestPullerStorage(t *testing.T) {
 	blob := blobOf(3, 3*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
@@ -172,7 +172,7 @@ func TestPullerStorage(t *testing.T) {
 	}
 	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
-		{"0s", opened(nil), "", ""}, // nobody asked
+		{"0s", opened(nil), "", ""}, // not requested
 		{"0s", Start{}, "sub m", "10s"},
 		{"1s", part("m"), "open 184249", ""},
 		{"2s", part("0"), "", ""},
@@ -251,8 +251,8 @@ func TestPullerConfigValidate(t *testing.T) {
 	}
 }
 
-// Each change of the subscriptions costs two packets, so that the window moves
-// by half of it, and the manifest is given up with the first chunks.
+// TestPullerMovesItsWindowByHalves checks that the window moves by half its size, because each change of subscriptions
+// costs two packets. The manifest is unsubscribed with the first chunks.
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 8*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()
@@ -269,8 +269,8 @@ func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	})
 }
 
-// A short blob is asked for at once, manifest and chunks, in whatever order they come; what is missing is asked for
-// again after 1 s, then after twice that.
+// TestPullerAsksForAllAtOnce checks that the manifest and chunks of a short blob are requested together and may arrive
+// in any order. Missing parts are requested again after 1 s, then after 2 s.
 func TestPullerAsksForAllAtOnce(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 6*wire.MaxChunkBytes+1))
 	wrong := bytes.Clone(parts["1"])
@@ -312,7 +312,7 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 	}
 }
 
-// Chunks that a slow link may be carrying are not asked for again; a manifest is.
+// TestPullerOnASlowLink checks that chunks that a slow link may still carry are not requested again, but a manifest is.
 func TestPullerOnASlowLink(t *testing.T) {
 	ref, parts := published(t, blobOf(4, wire.MaxChunkBytes))
 	play(t, openingPuller(NewBlobPuller(DefaultPullerConfig().ForLinkRate(20_000), ref, unjittered())),
@@ -325,7 +325,7 @@ func TestPullerOnASlowLink(t *testing.T) {
 		})
 }
 
-// A pull does not wait for what its storage already has.
+// TestPullerResumesAWindow checks that a pull does not wait for chunks that are already stored.
 func TestPullerResumesAWindow(t *testing.T) {
 	blob := blobOf(3, 2*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
@@ -341,8 +341,8 @@ func TestPullerResumesAWindow(t *testing.T) {
 	})
 }
 
-// A broker that returns no part: the coordinator is told after the second time in vain, and of what comes then at once,
-// until the broker returns one.
+// TestPullerLacks checks a broker that returns no parts. After the second unsuccessful request the parts are reported
+// as missing, and later parts immediately, until the broker returns a part.
 func TestPullerLacks(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 4*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()

@@ -8,49 +8,49 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// UpdateReceiver takes the uploads of all agents. The room that they take, in memory or in files, is bounded. A
-// transfer has its room until the host has stored the update; the others wait first come, first served. The number of
-// chunks that are lent and have not come is bounded too. An agent has one transfer at a time. After a complete update
-// its offers are ignored until DropAgent, so that a late repeat of a manifest does not begin the transfer again.
+// UpdateReceiver receives the uploads of all agents within a limit on memory and disk space. A transfer holds its space
+// until the host has stored the update; further transfers wait in order of arrival. The number of outstanding credited
+// chunks is limited too. An agent has one transfer at a time. After a complete update the agent's offers are ignored
+// until DropAgent, because a late repeat of a manifest must not restart the transfer.
 //
-// A transfer that waits for room holds its manifest, 32 bytes for each chunk of 60 KiB.
+// A waiting transfer keeps its manifest, 32 bytes for each chunk of 60 KiB.
 type UpdateReceiver struct {
 	cfg                   ReceiverConfig
 	transferByAgent       map[wire.AgentID]*incomingTransfer
 	completeUpdateByAgent map[wire.AgentID]wire.Digest
-	storingBytesByAgent   map[wire.AgentID]int               // bytes that the host stores
-	agentsAwaitingRoom    []wire.AgentID                     // wait for room
-	agentsAwaitingCredit  []wire.AgentID                     // have room, wait for credit
-	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // have a credit; at most as many as outstanding chunks
+	storingBytesByAgent   map[wire.AgentID]int               // size of each agent's update that the host is storing
+	agentsAwaitingRoom    []wire.AgentID                     // queue of agents whose transfers wait for space
+	agentsAwaitingCredit  []wire.AgentID                     // queue of agents whose transfers have space but no credit
+	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // transfers with a credit
 	stats                 ReceiverStats
 }
 
-// incomingTransfer is one update on its way. It is in UpdateReceiver.agentsAwaitingRoom, or is being
-// opened, or is in UpdateReceiver.agentsAwaitingCredit, or has a credit.
+// incomingTransfer is an update that is being received. It waits for space, waits for its storage to open, waits for
+// credit, or has a credit.
 type incomingTransfer struct {
 	agentBootEpoch   wire.Epoch
 	manifest         wire.Manifest
-	sealer           *wire.BlobSealer // of the chunks; nil = they are open
-	waitsForRoom     bool             // is in UpdateReceiver.agentsAwaitingRoom
-	reservedBytes    int              // bytes taken, 0 while it waits for them
-	storage          ChunkStorage     // nil until it is open
-	isStorageFailing bool             // the last chunk could not be stored
-	// chunks, the first ones, that come without having been lent, until the first credit
+	sealer           *wire.BlobSealer // decrypts the chunks; nil = they are not encrypted
+	waitsForRoom     bool             // whether the agent is in UpdateReceiver.agentsAwaitingRoom
+	reservedBytes    int              // reserved space in bytes; 0 while waiting for space
+	storage          ChunkStorage     // storage of the chunks; nil until it is open
+	isStorageFailing bool             // whether the last chunk could not be stored
+	// Number of leading chunks that arrive without a credit; 0 after the first credit.
 	unsolicitedChunks int
-	earlyChunks       []ChunkReceived // of these, what came before it was open
+	earlyChunks       []ChunkReceived // unsolicited chunks that arrived before the storage was open
 	hasChunk          []bool
 	missingChunks     int
-	firstMissingChunk int // no chunk below is missing
+	firstMissingChunk int // all chunks below this number are present
 
-	creditedChunks         []int     // chunks of the credit that have not come, ascending
-	creditGrantedAt        time.Time // when the credit was given
-	leaseEndsAt            time.Time // end of the credit's lease, which each chunk renews
-	creditWindowChunks     int       // chunks of the next credit
-	hasProgressSinceCredit bool      // a chunk has come since the last credit
-	consecutiveEmptyLeases int       // leases in a row without a chunk
+	creditedChunks         []int // credited chunks that have not arrived, ascending
+	creditGrantedAt        time.Time
+	leaseEndsAt            time.Time // end of the credit's lease; each chunk extends it
+	creditWindowChunks     int       // maximum number of chunks in the next credit
+	hasProgressSinceCredit bool      // whether a chunk has arrived since the last credit
+	consecutiveEmptyLeases int       // consecutive leases without a chunk
 }
 
-// NewUpdateReceiver returns a receiver without transfers. It panics if cfg is not valid.
+// NewUpdateReceiver returns a receiver without transfers. It panics if cfg is invalid.
 func NewUpdateReceiver(cfg ReceiverConfig) *UpdateReceiver {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewUpdateReceiver: " + err.Error())
@@ -62,7 +62,7 @@ func NewUpdateReceiver(cfg ReceiverConfig) *UpdateReceiver {
 	}
 }
 
-// Stats returns where the receiver stands and the counts so far.
+// Stats returns the current state and counters.
 func (r *UpdateReceiver) Stats() ReceiverStats {
 	s := r.stats
 	s.QueuedTransfers = len(r.agentsAwaitingRoom)
@@ -71,7 +71,7 @@ func (r *UpdateReceiver) Stats() ReceiverStats {
 	return s
 }
 
-// Step takes one event and returns the effects to carry out, in order.
+// Step processes one event and returns the effects to perform, in order.
 func (r *UpdateReceiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	var effects []ReceiveEffect
 	switch ev := ev.(type) {
@@ -98,7 +98,7 @@ func (r *UpdateReceiver) handleUpdateOffer(now time.Time, ev UpdateOffer) []Rece
 	m := ev.Manifest
 	done, ok := r.completeUpdateByAgent[ev.Agent]
 	if _, busy := r.storingBytesByAgent[ev.Agent]; busy || ok && done == m.Hash {
-		r.stats.IgnoredOffers++ // the agent offers it again
+		r.stats.IgnoredOffers++ // the agent will offer the update again
 		return nil
 	}
 	t := r.transferByAgent[ev.Agent]
@@ -129,13 +129,13 @@ func (r *UpdateReceiver) handleUpdateOffer(now time.Time, ev UpdateOffer) []Rece
 	return nil
 }
 
-// isSameBlob reports whether chunks that fit one manifest fit the other.
+// isSameBlob reports whether two manifests describe the same blob with the same chunks.
 func isSameBlob(a, b wire.Manifest) bool {
 	return a.Hash == b.Hash && a.BlobLength == b.BlobLength && slices.Equal(a.ChunkDigests, b.ChunkDigests)
 }
 
-// handleRepeatedOffer answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats
-// the credit, which may have been lost. From a new start the credit has ended; the chunks that came stay.
+// handleRepeatedOffer handles a repeated offer of an unfinished transfer. If the agent has not restarted, it repeats
+// the credit, which may have been lost. If the agent has restarted, the credit ends but the received chunks are kept.
 func (r *UpdateReceiver) handleRepeatedOffer(now time.Time, ev UpdateOffer, t *incomingTransfer) []ReceiveEffect {
 	t.sealer = ev.Sealer
 	switch {
@@ -151,8 +151,8 @@ func (r *UpdateReceiver) handleRepeatedOffer(now time.Time, ev UpdateOffer, t *i
 	return nil
 }
 
-// handleInlineOffer takes an update that came in its manifest. If there is no room, the offer is ignored and the agent
-// repeats it: an update in the queue would take the room.
+// handleInlineOffer handles an update whose payload is inside its manifest. Without space the offer is ignored and the
+// agent repeats it, because queueing the update would itself need the space.
 func (r *UpdateReceiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	if len(ev.InlinePayload) != int(m.BlobLength) || wire.BlobDigest(ev.InlinePayload) != m.Hash {
@@ -166,14 +166,14 @@ func (r *UpdateReceiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	return r.handUpdateToHost(ev.Agent, m, int(m.BlobLength), inlineBlobStorage(ev.InlinePayload))
 }
 
-// handleStorageOpened begins to lend the chunks that the storage lacks.
+// handleStorageOpened queues the transfer for a credit for the chunks that the storage lacks.
 func (r *UpdateReceiver) handleStorageOpened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	t := r.transferByAgent[ev.Agent]
 	if t == nil || t.reservedBytes == 0 || t.storage != nil || t.manifest.Hash != ev.BlobDigest {
 		closeUnusedStorage(ev.Storage)
 		return nil
 	}
-	if ev.Err != nil { // the agent offers it again
+	if ev.Err != nil { // the agent will offer the update again
 		r.stats.StorageFailures++
 		r.removeTransfer(ev.Agent)
 		return []ReceiveEffect{StorageFailed{ev.Agent, ev.Err}}
@@ -222,10 +222,10 @@ func (r *UpdateReceiver) handleChunk(now time.Time, ev ChunkReceived) []ReceiveE
 	payload, err = openSealedChunk(t.sealer, k, payload)
 	switch {
 	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.ChunkDigests[k]:
-		r.stats.CorruptChunks++ // still lent: granted again when the lease ends
+		r.stats.CorruptChunks++ // still credited; granted again when the lease ends
 		return nil
 	}
-	if err := t.storage.PutChunk(k, payload); err != nil { // still lent, too
+	if err := t.storage.PutChunk(k, payload); err != nil { // also still credited
 		r.stats.StorageFailures++
 		if t.isStorageFailing {
 			return nil
@@ -246,7 +246,6 @@ func (r *UpdateReceiver) handleChunk(now time.Time, ev ChunkReceived) []ReceiveE
 	return r.completeTransfer(ev.Agent, t)
 }
 
-// completeTransfer ends a transfer that has all its chunks.
 func (r *UpdateReceiver) completeTransfer(agent wire.AgentID, t *incomingTransfer) []ReceiveEffect {
 	room, data := t.reservedBytes, t.storage
 	t.reservedBytes, t.storage = 0, nil
@@ -254,7 +253,7 @@ func (r *UpdateReceiver) completeTransfer(agent wire.AgentID, t *incomingTransfe
 	return r.handUpdateToHost(agent, t.manifest, room, data)
 }
 
-// handUpdateToHost hands an update to the host. Its room is taken until UpdateReleased.
+// handUpdateToHost passes an update to the host. Its space stays reserved until UpdateReleased.
 func (r *UpdateReceiver) handUpdateToHost(agent wire.AgentID, m wire.Manifest, room int,
 	data ChunkStorage) []ReceiveEffect {
 	r.stats.CompletedUpdates++
@@ -268,7 +267,7 @@ func (r *UpdateReceiver) refuseUpdate(agent wire.AgentID, update wire.Digest,
 	return []ReceiveEffect{RefuseUpdate{agent, update, reason}}
 }
 
-// removeTransfer ends an agent's transfer, if there is one, and frees what it holds.
+// removeTransfer ends an agent's transfer and releases its resources. It does nothing if the agent has no transfer.
 func (r *UpdateReceiver) removeTransfer(agent wire.AgentID) {
 	t := r.transferByAgent[agent]
 	if t == nil {

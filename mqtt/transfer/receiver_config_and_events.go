@@ -9,27 +9,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxChunkMessageBytes is the longest message of a chunk, in bytes.
+// maxChunkMessageBytes is the maximum length in bytes of a chunk message.
 const maxChunkMessageBytes = wire.ChunkHeaderSize + wire.MaxChunkBytes + wire.SealOverhead
 
-// ReceiverConfig is the policy of an UpdateReceiver.
+// ReceiverConfig configures an UpdateReceiver.
 type ReceiverConfig struct {
-	MaxUpdateBytes   int // longest update that is accepted, in bytes
-	MaxBufferedBytes int // sum of the lengths of the updates that are received or being stored, in bytes
+	MaxUpdateBytes   int // maximum length of an update in bytes
+	MaxBufferedBytes int // total length in bytes of all updates that are being received or stored
 
-	// Chunks that are lent and have not come, over all agents: what may stand
-	// in the broker's queue for the coordinator. Half of Mosquitto's 1,000
-	// messages are for chunks, less a fifth of it for control messages, and half
-	// of the embedded broker's 8 MiB: who lets more wait there is disconnected.
+	// MaxOutstandingChunks and MaxOutstandingBytes limit the credited chunks that have not arrived, over all agents.
+	// They may all be in the broker's queue for the coordinator. 400 chunks are half of Mosquitto's queue of 1,000
+	// messages, less a fifth for control messages. The embedded broker's queue has 8 MiB; a client that exceeds it is
+	// disconnected.
 	MaxOutstandingChunks int
 	MaxOutstandingBytes  int
 
-	WindowChunks   int           // chunks lent to one agent at a time
-	LeaseDuration  time.Duration // of a credit
-	MaxEmptyLeases int           // leases in a row without a chunk, until a transfer is dropped
+	WindowChunks   int           // maximum number of chunks credited to one agent at a time
+	LeaseDuration  time.Duration // duration of a credit's lease
+	MaxEmptyLeases int           // consecutive leases without a chunk after which a transfer is dropped
 }
 
-// DefaultReceiverConfig returns the defaults.
+// DefaultReceiverConfig returns the default configuration.
 func DefaultReceiverConfig() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdateBytes: 64 << 20, MaxBufferedBytes: 256 << 20,
@@ -38,8 +38,8 @@ func DefaultReceiverConfig() ReceiverConfig {
 	}
 }
 
-// Validate reports every field that cannot work: an update that is accepted
-// must fit the memory, and a whole window what may be outstanding.
+// Validate returns an error that lists all invalid fields. The largest accepted update must fit into MaxBufferedBytes,
+// and a full window into MaxOutstandingChunks and MaxOutstandingBytes.
 func (c ReceiverConfig) Validate() error {
 	errs := []error{
 		checkIntRange("MaxUpdateBytes", c.MaxUpdateBytes, 1, wire.MaxBlobBytes),
@@ -61,29 +61,28 @@ func (c ReceiverConfig) Validate() error {
 type ReceiveEvent interface{ isReceiveEvent() }
 
 type (
-	// UpdateOffer is an update's manifest, with the payload where it is inline. It
-	// has been found to be the agent's and timely. Both slices are kept.
+	// UpdateOffer is the manifest of an update, with the payload if it is inline. The host has checked the sender and
+	// the timeliness of the offer. The receiver keeps both slices.
 	UpdateOffer struct {
 		Agent             wire.AgentID
 		AgentBootEpoch    wire.Epoch
 		Manifest          wire.Manifest
-		Sealer            *wire.BlobSealer // of the chunks; nil = they are open
+		Sealer            *wire.BlobSealer // decrypts the chunks; nil = they are not encrypted
 		InlinePayload     []byte
-		UnsolicitedChunks int // chunks, the first ones, that come without having been lent
+		UnsolicitedChunks int // number of leading chunks that arrive without a credit
 	}
-	// ChunkReceived is a message under the upload topic of an agent; UploadID is the
-	// topic's ID of the update. The payload goes to the storage, which may keep
-	// it: nobody writes to it any more. A sealed one is opened in its place.
+	// ChunkReceived is a message under the upload topic of an agent. UploadID is the topic level of the update. The
+	// receiver takes ownership of the payload; it may pass it to the storage or decrypt it in place.
 	ChunkReceived struct {
 		Agent    wire.AgentID
 		UploadID string
 		Payload  []byte
 	}
-	// UpdateReleased: the host no longer holds the agent's complete update, whether it stored it or threw it away. It
-	// answers each UpdateComplete.
+	// UpdateReleased reports that the host no longer holds the agent's complete update, because it stored or discarded
+	// it. The host sends it for each UpdateComplete.
 	UpdateReleased struct{ Agent wire.AgentID }
-	// DropAgent forgets an agent: the round is over, the update refused or not
-	// stored, the agent gone for good.
+	// DropAgent removes all state of an agent: the round is over, the update was refused or not stored, or the agent
+	// has left.
 	DropAgent struct{ Agent wire.AgentID }
 )
 
@@ -96,21 +95,20 @@ func (UpdateReleased) isReceiveEvent() {}
 type ReceiveEffect interface{ isReceiveEffect() }
 
 type (
-	// GrantCredit asks the host to send a credit to an agent.
+	// GrantCredit makes the host send a credit to an agent.
 	GrantCredit struct {
 		Agent  wire.AgentID
 		Credit wire.ChunkCredit
 	}
-	// UpdateComplete hands over the storage of a complete update, a *MemoryChunkStorage up to 1 MiB. Every chunk was
-	// compared with its hash, and DecodeUpdate has compared the chunks' hashes with the digest. The host checks the
-	// values, stores them without a sync, and steps UpdateReleased. Until then offers of the agent are ignored.
+	// UpdateComplete passes the storage of a complete update to the host, a *MemoryChunkStorage up to 1 MiB. Every
+	// chunk matched its hash, and DecodeUpdate has checked the chunks' hashes against the digest. The host checks the
+	// values, stores them without a sync, and sends UpdateReleased. Until then the agent's offers are ignored.
 	UpdateComplete struct {
 		Agent   wire.AgentID
 		Digest  wire.Digest
 		Storage ChunkStorage
 	}
-	// RefuseUpdate asks the host to refuse an update: too large, malformed, or inline
-	// and not what its hash says.
+	// RefuseUpdate makes the host refuse an update because it is too large, malformed, or inline with a wrong hash.
 	RefuseUpdate struct {
 		Agent  wire.AgentID
 		Digest wire.Digest
@@ -122,25 +120,25 @@ func (GrantCredit) isReceiveEffect()    {}
 func (UpdateComplete) isReceiveEffect() {}
 func (RefuseUpdate) isReceiveEffect()   {}
 
-// ReceiverStats shows where an UpdateReceiver stands, and counts over its life.
+// ReceiverStats holds the state and the counters of an UpdateReceiver.
 type ReceiverStats struct {
-	ActiveTransfers, QueuedTransfers int // transfers with room, and those that wait for it
+	ActiveTransfers, QueuedTransfers int // transfers with reserved space, and transfers waiting for space
 	StoringUpdates                   int // complete updates that the host has not stored yet
 	BufferedBytes                    int
 	OutstandingBytes                 int
 	OutstandingChunks                int
-	CompletedUpdates, RefusedUpdates uint64 // updates
-	DroppedTransfers                 uint64 // transfers that made no progress for too long
-	ReplacedTransfers                uint64 // unfinished transfers that another offer of the agent ended
-	SentCredits                      uint64 // credits sent, repeats too
+	CompletedUpdates, RefusedUpdates uint64
+	DroppedTransfers                 uint64 // transfers dropped after a long time without progress
+	ReplacedTransfers                uint64 // unfinished transfers replaced by another offer of the agent
+	SentCredits                      uint64 // sent credits, including repeats
 	ExpiredLeases                    uint64 // leases that ended with chunks missing
-	StoredChunks                     uint64 // chunks that were stored
-	ResumedChunks                    uint64 // chunks that were in a storage when it was opened
-	StorageFailures                  uint64 // failures of a storage
-	DuplicateChunks                  uint64 // chunks that were there already
-	CorruptChunks                    uint64 // chunks that are not what their hash says
-	UnknownChunks                    uint64 // chunks of no transfer that is under way
-	StaleOffers                      uint64 // offers from before the agent's newest start
-	// offers passed over: of a complete update, while one is stored, inline without room
+	StoredChunks                     uint64
+	ResumedChunks                    uint64 // chunks that were already in a storage when it was opened
+	StorageFailures                  uint64
+	DuplicateChunks                  uint64 // chunks received more than once
+	CorruptChunks                    uint64 // chunks that do not match their hash
+	UnknownChunks                    uint64 // chunks without an active transfer
+	StaleOffers                      uint64 // offers from before the agent's latest start
+	// Offers ignored because the update is complete, another one is being stored, or space is missing.
 	IgnoredOffers uint64
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// minCreditWindowChunks is what a window shrinks to. A lease that ends with chunks
-// missing halves it, for a queue has overflowed; so does a credit that takes
-// longer than a lease, for others wait for their turn. A debt that is repaid in
-// time doubles it. Each chunk that comes renews the lease: on a slow link the
-// others are still under way, and would be sent twice if they were lent again.
+// minCreditWindowChunks is the minimum size of a credit window. The window is halved if a lease ends with missing
+// chunks, because a queue has overflowed, or if a credit takes longer than a lease, because other agents wait. It is
+// doubled if all chunks arrive in time. Each chunk extends the lease, because on a slow link the other chunks are still
+// in flight.
 const minCreditWindowChunks = 4
 
-// Deadline returns when the first lease ends, if one lasts.
+// Deadline returns the end of the first lease to expire. It reports false if there are no leases.
 func (r *UpdateReceiver) Deadline() (time.Time, bool) {
 	var first time.Time
 	for _, t := range r.leasedTransferByAgent {
@@ -25,8 +24,8 @@ func (r *UpdateReceiver) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// admitQueuedTransfers gives room to the transfers at the head of the queue. A transfer that does
-// not fit is not overtaken, or smaller ones would keep it waiting.
+// admitQueuedTransfers reserves space for the transfers at the head of the queue. Smaller transfers do not overtake a
+// transfer that does not fit, because it could otherwise wait forever.
 func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.agentsAwaitingRoom) > 0 {
@@ -38,15 +37,14 @@ func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 		t.reservedBytes = int(t.manifest.BlobLength)
 		r.stats.BufferedBytes += t.reservedBytes
 		t.waitsForRoom = false
-		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:] // not slices.Delete, which moves all that wait
+		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:] // slices.Delete would move the whole queue
 		effects = append(effects, OpenStorage{agent, t.manifest})
 	}
 	return effects
 }
 
-// grantWaitingCredits gives credit in the order in which transfers came to need it. The head
-// waits until its whole window fits: credits of one chunk would cost a
-// signature each.
+// grantWaitingCredits grants credits in the order of the queue. The head waits until its whole window fits, because
+// each credit costs a signature.
 func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.agentsAwaitingCredit) > 0 {
@@ -63,7 +61,7 @@ func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 		t.creditedChunks, t.creditGrantedAt, t.leaseEndsAt, t.hasProgressSinceCredit = lent, now,
 			now.Add(r.cfg.LeaseDuration), false
 		r.leasedTransferByAgent[agent] = t
-		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
+		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // unsolicited chunks are already in flight
 		if t.unsolicitedChunks = 0; ahead < len(lent) {
 			effects = append(effects, r.buildCreditGrant(now, agent, t, lent[ahead:]))
 		}
@@ -71,7 +69,7 @@ func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 	return effects
 }
 
-// nextMissingChunks returns the first missing chunks, as many as the window has.
+// nextMissingChunks returns the first missing chunks, at most a credit window.
 func (t *incomingTransfer) nextMissingChunks() []int {
 	for t.hasChunk[t.firstMissingChunk] {
 		t.firstMissingChunk++
@@ -85,7 +83,7 @@ func (t *incomingTransfer) nextMissingChunks() []int {
 	return lent
 }
 
-// chunkMessageBytes returns what the messages of these chunks take, in bytes.
+// chunkMessageBytes returns the total size in bytes of the messages of the given chunks.
 func (t *incomingTransfer) chunkMessageBytes(ks []int) int {
 	n := 0
 	for _, k := range ks {
@@ -94,7 +92,7 @@ func (t *incomingTransfer) chunkMessageBytes(ks []int) int {
 	return n
 }
 
-// buildCreditGrant returns the credit of t as it stands now, for these chunks.
+// buildCreditGrant returns a credit for the given chunks with the rest of the current lease.
 func (r *UpdateReceiver) buildCreditGrant(now time.Time, agent wire.AgentID, t *incomingTransfer,
 	lent []int) GrantCredit {
 	r.stats.SentCredits++
@@ -109,8 +107,8 @@ func (r *UpdateReceiver) buildCreditGrant(now time.Time, agent wire.AgentID, t *
 	return GrantCredit{agent, c}
 }
 
-// takeChunkOffCredit takes chunk k off the credit; a chunk that comes after its lease may
-// be on none. When the credit is used up the transfer asks for the next.
+// takeChunkOffCredit removes chunk k from the credit. A chunk that arrives after its lease may not be in it. When the
+// credit is used up, the transfer is queued for the next one.
 func (r *UpdateReceiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t *incomingTransfer, k int) {
 	i := slices.Index(t.creditedChunks, k)
 	if i < 0 {
@@ -130,8 +128,8 @@ func (r *UpdateReceiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t
 	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, agent)
 }
 
-// expireLeases ends the leases that are over and drops the transfers that have been
-// empty for too long. Late chunks of a lease that is over still count.
+// expireLeases ends the expired leases and drops transfers with too many consecutive empty leases. Chunks that arrive
+// after their lease are still stored.
 func (r *UpdateReceiver) expireLeases(now time.Time) {
 	if first, ok := r.Deadline(); !ok || now.Before(first) {
 		return
@@ -161,7 +159,6 @@ func (r *UpdateReceiver) halvedCreditWindow(window int) int {
 	return max(window/2, min(minCreditWindowChunks, r.cfg.WindowChunks))
 }
 
-// endLease ends the lease of t.
 func (r *UpdateReceiver) endLease(agent wire.AgentID, t *incomingTransfer) {
 	if !t.hasProgressSinceCredit {
 		t.consecutiveEmptyLeases++
@@ -171,7 +168,7 @@ func (r *UpdateReceiver) endLease(agent wire.AgentID, t *incomingTransfer) {
 	delete(r.leasedTransferByAgent, agent)
 }
 
-// returnCredit takes chunks off what is outstanding.
+// returnCredit subtracts the given chunks from the outstanding chunks and bytes.
 func (r *UpdateReceiver) returnCredit(t *incomingTransfer, ks []int) {
 	r.stats.OutstandingChunks -= len(ks)
 	r.stats.OutstandingBytes -= t.chunkMessageBytes(ks)

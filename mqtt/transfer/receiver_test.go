@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tight is a policy under which a test reaches every bound: windows of two,
-// memory for one blob of three chunks and one of two, three chunks outstanding.
+// tight returns a configuration with low limits: windows of two chunks, memory for a blob of three chunks and one of
+// two, and three outstanding chunks.
 func tight() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdateBytes: 3 * wire.MaxChunkBytes, MaxBufferedBytes: 5 * wire.MaxChunkBytes,
@@ -22,7 +22,7 @@ func tight() ReceiverConfig {
 	}
 }
 
-// The uploads of the transcripts: blobs of three chunks, of two, and a small one.
+// The blobs of the test scripts: three chunks, two chunks, and a small one.
 var (
 	three, two, small = blobOf(10, 3*wire.MaxChunkBytes), blobOf(11, wire.MaxChunkBytes+1), blobOf(12, 100)
 	m3, m2, ms        = manifestOf(three), manifestOf(two), manifestOf(small)
@@ -62,17 +62,17 @@ func TestReceiverTakesUploads(t *testing.T) {
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"straight": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", c3("a", 1), "", "11s"}, // which renews the lease
+			{"1s", c3("a", 1), "", "11s"}, // extends the lease
 			{"2s", c3("a", 1), "", "11s"},
 			{"2s", c3("a", 0), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
-			{"4s", offer("a", m2), "", ""}, // while it is being stored
+			{"4s", offer("a", m2), "", ""}, // ignored while the update is being stored
 			{"4s", UpdateReleased{"a"}, "", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
-			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
+			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer transfer
 			{"5s", DropAgent{"a"}, "", ""},
 			{"5s", offer("a", m3), "grant a 0-1 for 10000ms", "15s"},
 		},
@@ -83,7 +83,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("b", ms, small[:99]), "refuse b bad_hash", ""},
 			{"0s", inline("a", ms, two[:100]), "", ""},
 			{"0s", DropAgent{"a"}, "", ""},
-			{"0s", inline("a", ms, small), "", ""}, // it is still being stored
+			{"0s", inline("a", ms, small), "", ""}, // still being stored
 			{"0s", UpdateReleased{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
@@ -103,7 +103,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 	})
 }
 
-// TestReceiverChunks: chunks belong to one manifest only, and none is beyond its end.
+// TestReceiverChunks checks that chunks are accepted only for one manifest and only up to its end.
 func TestReceiverChunks(t *testing.T) {
 	other := m3
 	other.ChunkDigests = slices.Clone(m3.ChunkDigests)
@@ -115,7 +115,7 @@ func TestReceiverChunks(t *testing.T) {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
 			{"1s", c3("a", 1), "", "11s"},
 			{"2s", offer("a", other), "grant a 0-1 for 10000ms", "12s"},
-			{"3s", c3("a", 0), "", "12s"}, // not one of them
+			{"3s", c3("a", 0), "", "12s"}, // not a credited chunk
 			{"4s", c3("a", 1), "", "14s"},
 		},
 		"a chunk beyond the end": {
@@ -144,7 +144,7 @@ func TestReceiverRefuses(t *testing.T) {
 			{"0s", offer("a", wire.Manifest{}), "refuse a malformed", ""},
 			{"0s", offer("a", lying), "grant a 0-1 for 10000ms", "10s"},
 			{"0s", chunkOf("a", lying, two, 0), "", "10s"},
-			{"0s", chunkOf("a", lying, two, 1), "complete a 61417", ""}, // the host sees that the whole is another
+			{"0s", chunkOf("a", lying, two, 1), "complete a 61417", ""}, // the host detects the wrong blob
 		},
 	})
 }
@@ -180,24 +180,23 @@ func TestReceiverLends(t *testing.T) {
 		},
 		"room is first come, first served; outstanding chunks are bounded": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", offer("b", m3), "", "10s"}, // waits for room
-			{"1s", offer("c", m2), "", "10s"}, // would fit, but not before b
+			{"1s", offer("b", m3), "", "10s"}, // waits for space
+			{"1s", offer("c", m2), "", "10s"}, // would fit, but must wait for b
 			{"1s", offer("b", m3), "", "10s"},
 			{"1s", c2("c", 0), "", "10s"},
 			{"2s", c3("a", 0), "", "12s"},
 			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
-			{"3s", DropAgent{"a"}, "", ""}, // the host still holds it
+			{"3s", DropAgent{"a"}, "", ""}, // the host still holds the update
 			{"3s", UpdateReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had room, no credit
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had space but no credit
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
 	})
 }
 
-// A storage that has some of the update, or all of it, that cannot be opened,
-// comes too late, or fails.
+// TestReceiverStorage checks storages that contain part or all of the update, cannot be opened, open too late, or fail.
 func TestReceiverStorage(t *testing.T) {
 	disk := newDisk(m3)
 	disk.write(1, wire.ChunkPayload(three, 1))
@@ -205,10 +204,10 @@ func TestReceiverStorage(t *testing.T) {
 	opened := func(a wire.AgentID) StorageOpened { return StorageOpened{a, m3.Hash, disk.open(), nil} }
 	r := NewUpdateReceiver(tight())
 	play(t, r, []step[ReceiveEvent]{
-		{"0s", opened("a"), "", ""}, // nobody asked
+		{"0s", opened("a"), "", ""}, // not requested
 		{"0s", offer("a", m3), "open 184248 a", ""},
 		{"0s", offer("a", m3), "", ""},
-		{"0s", c3("a", 0), "", ""}, // nowhere to put it yet
+		{"0s", c3("a", 0), "", ""}, // the storage is not open yet
 		{"1s", StorageOpened{"a", m3.Hash, nil, full}, "unstored a", ""},
 		{"2s", offer("a", m3), "open 184248 a", ""},
 		{"2s", StorageOpened{"a", m2.Hash, disk.open(), nil}, "", ""},
@@ -243,7 +242,7 @@ func TestReceiverStorage(t *testing.T) {
 		!bytes.Equal(effects[0].(UpdateComplete).Storage.(*handle).whole(), three) {
 		t.Errorf("a whole storage is not complete: %d effects", len(effects))
 	}
-	if disk.handles != 2 { // the two that are the host's
+	if disk.handles != 2 { // the two storages that belong to the host
 		t.Errorf("%d storages are open", disk.handles)
 	}
 	if s := r.Stats(); s.ResumedChunks != 1+2+3 || s.StorageFailures != 3 || s.StoringUpdates != 1 {
@@ -251,8 +250,9 @@ func TestReceiverStorage(t *testing.T) {
 	}
 }
 
-// TestReceiverLeases: of many leases the first to end is the deadline; those that end together are lent again in id
-// order; the bytes that are lent are bounded too; an agent that restarts while it waits keeps its one place.
+// TestReceiverLeases checks many leases at once. The deadline is the first end of a lease. Leases that end together are
+// renewed in id order. The credited bytes are limited too. An agent that restarts while it waits keeps its position in
+// the queue.
 func TestReceiverLeases(t *testing.T) {
 	cfg := tight()
 	cfg.MaxBufferedBytes, cfg.MaxOutstandingChunks = 100*wire.MaxChunkBytes, 100
@@ -272,18 +272,18 @@ func TestReceiverLeases(t *testing.T) {
 	play(t, r, []step[ReceiveEvent]{
 		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
 		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
-		{"6s", offer("h", m3), "", "11s"}, // nothing is free
+		{"6s", offer("h", m3), "", "11s"}, // no space is free
 		{"6s", reboot("h", 2, m3), "", "11s"},
 		{"7s", c3("f", 0), "", "11s"},
 		{"7s", c3("f", 1), "grant h 0-1 for 10000ms", "11s"},
-		{"7s", offer("f", m3), "", "11s"}, // waits for its last chunk's turn
-		{"7s", offer("h", m3), "", "11s"}, // of its former start
+		{"7s", offer("f", m3), "", "11s"}, // waits for the credit of its last chunk
+		{"7s", offer("h", m3), "", "11s"}, // from its previous start
 		{"7s", reboot("h", 2, m3), "grant h 0-1 for 10000ms", "11s"},
 		{"20s", Tick{}, "grant f 2-2 for 10000ms; grant a 0-0 for 10000ms; grant b 0-0 for 10000ms; " +
 			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},
 	})
 	checkReceiver(t, raw)
-	if s := raw.Stats(); s.DroppedTransfers != 2 || s.ExpiredLeases != 7 { // g and h sent nothing
+	if s := raw.Stats(); s.DroppedTransfers != 2 || s.ExpiredLeases != 7 { // g and h sent no chunks
 		t.Errorf("%+v", s)
 	}
 }
@@ -331,7 +331,7 @@ func TestReceiverWindowFollowsTheLink(t *testing.T) {
 			sizes = append(sizes, lent(effects))
 		}
 	}
-	slow := now // a chunk each 5 s: no lease ends, but the credit takes longer than one
+	slow := now // one chunk every 5 s: no lease ends, but the credit takes longer than a lease
 	for k := 12; k < 28; k++ {
 		slow = slow.Add(5 * time.Second)
 		if at, ok := r.Deadline(); !ok || !slow.Before(at) {
@@ -363,8 +363,7 @@ func TestReceiverConfigValidate(t *testing.T) {
 	}
 }
 
-// checkReceiver counts anew what the receiver keeps counts of, and holds it
-// against the policy.
+// checkReceiver recomputes the receiver's counters and checks them against the limits.
 func checkReceiver(t testing.TB, r *UpdateReceiver) {
 	t.Helper()
 	buffered, chunks, bytes, waiting := 0, 0, 0, 0
@@ -413,8 +412,8 @@ func checkReceiver(t testing.TB, r *UpdateReceiver) {
 	}
 }
 
-// TestReceiverTakesWhatIsAhead: the chunks of the first credit count as lent with the offer; credit is for the others,
-// at once, and for those that do not come.
+// TestReceiverTakesWhatIsAhead checks that unsolicited chunks are treated as credited. The other chunks are credited
+// immediately, and so are unsolicited chunks that do not arrive.
 func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	ahead := func(a wire.AgentID, m wire.Manifest, n int) UpdateOffer {
 		return UpdateOffer{Agent: a, AgentBootEpoch: 1, Manifest: m, UnsolicitedChunks: n}
@@ -460,7 +459,7 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 			{"0s", ahead("b", m3, 2), "", ""},
 			{"0s", c3("b", 0), "", ""},
 			{"0s", c3("b", 1), "", ""},
-			{"0s", c3("b", 2), "", ""}, // not of its first credit
+			{"0s", c3("b", 2), "", ""}, // not part of its first credit
 			{"1s", DropAgent{"a"}, "open 184248 b", ""},
 			{"1s", memory, "grant b 2-2 for 10000ms", "11s"},
 			{"2s", c3("b", 2), "complete b 184248", ""},

@@ -7,10 +7,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The seals of the transcripts, by two keys.
+// Two seal keys for the test scripts.
 var sealKey, otherKey = wire.SealKey{1}, wire.SealKey{2}
 
-// sealedParts are the messages of a sealed blob by their topics' last parts.
+// sealedParts returns the messages of a sealed blob by the last levels of their topics.
 func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef, parts map[string][]byte) {
 	t.Helper()
 	m := manifestOf(blob)
@@ -25,8 +25,8 @@ func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef,
 	return ref, parts
 }
 
-// TestPullerOpensSeals: parts that are sealed with another key, for another place or of another blob, or not at all, do
-// not count, and are asked for again.
+// TestPullerOpensSeals checks that parts are ignored and requested again if they are not sealed, or sealed with another
+// key, for another part or for another blob.
 func TestPullerOpensSeals(t *testing.T) {
 	blob := blobOf(1, 2*wire.MaxChunkBytes+5)
 	ref, parts := sealedParts(t, blob, sealKey)
@@ -51,7 +51,7 @@ func TestPullerOpensSeals(t *testing.T) {
 	})
 }
 
-// TestPullerRefusesAnotherManifest: a manifest that the announcement names, and the key does not open, ends the pull.
+// TestPullerRefusesAnotherManifest checks that the pull fails if the announced manifest cannot be opened with the key.
 func TestPullerRefusesAnotherManifest(t *testing.T) {
 	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunkBytes+5), otherKey)
 	cfg := DefaultPullerConfig()
@@ -62,8 +62,9 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 	})
 }
 
-// TestReceiverOpensSeals: the chunks of an update count if they are sealed as its manifest was; those of another agent,
-// of the key before or in the open do not. A manifest that comes again after a change of the key says how.
+// TestReceiverOpensSeals checks that chunks are accepted only if they are sealed like the manifest. Chunks of another
+// agent, chunks with an earlier key and unsealed chunks are ignored. A repeated manifest after a key change sets the
+// new key.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) ChunkReceived {
 		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSealer(m3.Hash))}

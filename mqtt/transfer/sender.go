@@ -9,44 +9,44 @@ import (
 )
 
 const (
-	firstManifestRepeatDelay = 2 * time.Second  // from a manifest to its first repeat, ± 25 %
-	maxManifestRepeatDelay   = 30 * time.Second // the doubling of the repeats ends here
-	manifestDelayAfterLease  = 10 * time.Second // from the end of a lease to the next manifest
-	maxBurstChunks           = 8                // most chunks of one step
-	// Bytes of a manifest without its hashes, with topic and framing; at most.
+	firstManifestRepeatDelay = 2 * time.Second  // delay from a manifest to its first repeat, ± 25 %
+	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats
+	manifestDelayAfterLease  = 10 * time.Second // delay from the end of a lease to the next manifest
+	maxBurstChunks           = 8                // maximum number of chunks per step
+	// manifestOverheadBytes is the maximum size of a manifest message without its hashes, including topic and framing.
 	manifestOverheadBytes = 512
 )
 
-// UpdateSender uploads one update. It repeats the manifest until the coordinator
-// answers, and sends chunks only against a credit whose lease lasts, but for those that go with the first manifest.
+// UpdateSender uploads one update. It repeats the manifest until the coordinator answers. It sends chunks only during
+// the lease of a credit, except for the chunks that follow the first manifest.
 //
-// An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
-// coordinator then gives no credit, and only the manifest is repeated.
+// An update of up to wire.MaxInlineUpdate bytes is sent inside its manifest. The coordinator then grants no credit, and
+// only the manifest is repeated.
 type UpdateSender struct {
 	manifest          wire.Manifest
 	payload           []byte
-	sealer            *wire.BlobSealer // of the chunks; nil = they are open
+	sealer            *wire.BlobSealer // encrypts the chunks; nil = they are not encrypted
 	maxStartDelay     time.Duration
-	unsolicitedChunks int // chunks that go with the first manifest
+	unsolicitedChunks int // number of chunks sent with the first manifest
 	linkRate          LinkRate
 	rng               *rand.Rand
 	stats             SenderStats
 
 	isStarted, isEnded, isConnected bool
-	isNextManifestFirst             bool // the next manifest is the first that the coordinator gets
+	isNextManifestFirst             bool // whether the coordinator has not received a manifest yet
 
-	nextManifestAt      time.Time     // of the next manifest
-	manifestRepeatDelay time.Duration // from the next manifest to the one after
-	pendingChunks       []int         // chunks of the credit that are still to be sent
+	nextManifestAt      time.Time     // time of the next manifest; zero if none is scheduled
+	manifestRepeatDelay time.Duration // delay after the next manifest; doubles with each repeat
+	pendingChunks       []int         // credited chunks that have not been sent
 	leaseEndsAt         time.Time     // end of the credit's lease
-	linkFreeAt          time.Time     // when the link has carried what was sent on this session
-	carriedAtByChunk    []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
-	lastStepAt          time.Time     // of the newest step
+	linkFreeAt          time.Time     // estimated time when the link has carried all sent data
+	carriedAtByChunk    []time.Time   // estimated arrival of each chunk; zero if not sent on this session
+	lastStepAt          time.Time
 }
 
-// NewUpdateSender returns an UpdateSender that uploads payload, which m describes. The first manifest waits a random
-// time of up to spread, and the first chunks go with it, as many as ahead says. Chunks that the link may still be
-// carrying, by its rate, are not sent again. The payload is not copied. NewUpdateSender panics if payload and m differ
+// NewUpdateSender returns an UpdateSender that uploads payload, which m describes and which is not copied. It sends the
+// first manifest after a random delay of up to spread, followed by the first ahead chunks without a credit. Chunks that
+// the link may still be carrying, according to rate, are not sent again. NewUpdateSender panics if payload and m differ
 // in length or spread is negative.
 func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
 	rng *rand.Rand) *UpdateSender {
@@ -64,7 +64,7 @@ func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahea
 	return s
 }
 
-// InlinePayload returns the payload if it is to travel in the manifest, else nil.
+// InlinePayload returns the payload if it is sent inside the manifest, and nil otherwise.
 func (s *UpdateSender) InlinePayload() []byte {
 	if len(s.payload) <= wire.MaxInlineUpdate {
 		return s.payload
@@ -72,7 +72,7 @@ func (s *UpdateSender) InlinePayload() []byte {
 	return nil
 }
 
-// SetSealer has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
+// SetSealer sets the sealer that encrypts chunks from now on. It must match the next manifest. Nil means no encryption.
 func (s *UpdateSender) SetSealer(seal *wire.BlobSealer) { s.sealer = seal }
 
 // ChunkMessage returns the message of chunk k.
@@ -80,11 +80,11 @@ func (s *UpdateSender) ChunkMessage(k int) []byte {
 	return ChunkMessage(s.manifest.Hash, s.payload, k, s.sealer)
 }
 
-// Stats returns the counts so far.
+// Stats returns the current counters.
 func (s *UpdateSender) Stats() SenderStats { return s.stats }
 
-// Deadline returns when the sender wants a Tick, if it does. While chunks wait
-// for the next burst, that is at once.
+// Deadline returns the time of the next Tick. While chunks wait for the next burst, it is the time of the last step. It
+// reports false if no Tick is needed.
 func (s *UpdateSender) Deadline() (time.Time, bool) {
 	if len(s.pendingChunks) > 0 {
 		return s.lastStepAt, true
@@ -92,8 +92,8 @@ func (s *UpdateSender) Deadline() (time.Time, bool) {
 	return s.nextManifestAt, !s.nextManifestAt.IsZero()
 }
 
-// Step takes one event and returns the effects to carry out, in order: at most
-// one burst of chunks, so that the host can look after others in between.
+// Step processes one event and returns the effects to perform, in order. They contain at most one burst of chunks, so
+// that the host can process other events in between.
 func (s *UpdateSender) Step(now time.Time, ev SendEvent) []SendEffect {
 	if s.isEnded {
 		return nil
@@ -140,7 +140,7 @@ func (s *UpdateSender) Step(now time.Time, ev SendEvent) []SendEffect {
 	return s.sendChunkBurst(now)
 }
 
-// isOwnUpdate reports whether an answer is about this update.
+// isOwnUpdate reports whether an answer concerns this update.
 func (s *UpdateSender) isOwnUpdate(update wire.Digest) bool {
 	if update != s.manifest.Hash {
 		s.stats.IgnoredAnswers++
@@ -149,8 +149,8 @@ func (s *UpdateSender) isOwnUpdate(update wire.Digest) bool {
 	return true
 }
 
-// restartUpload starts over on the present session, or waits for one. A credit ends with its session: chunks sent
-// against it may be lost.
+// restartUpload starts the upload again on the current session, or waits for the next one. It discards the credit,
+// because chunks sent before may be lost.
 func (s *UpdateSender) restartUpload(now time.Time) {
 	s.pendingChunks, s.nextManifestAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
 	s.manifestRepeatDelay = firstManifestRepeatDelay
@@ -159,13 +159,13 @@ func (s *UpdateSender) restartUpload(now time.Time) {
 	}
 }
 
-// forgetSentChunks forgets the chunks that were on their way: they may be lost.
+// forgetSentChunks clears the times of the sent chunks, which may be lost.
 func (s *UpdateSender) forgetSentChunks() {
 	clear(s.carriedAtByChunk)
 	s.linkFreeAt = time.Time{}
 }
 
-// addLinkLoad adds bytes to the load of the link, and returns when the link has carried them.
+// addLinkLoad adds bytes to the estimated load of the link. It returns the time when the link has carried them.
 func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 	if s.linkFreeAt.Before(now) {
 		s.linkFreeAt = now
@@ -175,7 +175,7 @@ func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 }
 
 func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
-	s.pendingChunks = nil // the lease is long over
+	s.pendingChunks = nil // the lease has already ended
 	carried := s.addLinkLoad(now,
 		manifestOverheadBytes+len(s.InlinePayload())+len(s.manifest.ChunkDigests)*len(wire.Digest{}))
 	s.nextManifestAt = carried.Add(jitteredDelay(s.rng, s.manifestRepeatDelay))
@@ -192,14 +192,14 @@ func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
 	return effects
 }
 
-// sendChunk sends a chunk.
+// sendChunk records the sending of a chunk and returns its effect.
 func (s *UpdateSender) sendChunk(now time.Time, k int) SendEffect {
 	s.carriedAtByChunk[k] = s.addLinkLoad(now, maxChunkMessageBytes)
 	s.stats.SentChunks++
 	return SendChunk{k}
 }
 
-// handleCredit replaces the rest of an older credit.
+// handleCredit replaces the current credit with c.
 func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	if !s.isOwnUpdate(c.Update) {
 		return
@@ -212,7 +212,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	s.leaseEndsAt = now.Add(time.Duration(c.LeaseMillis) * time.Millisecond)
 	s.nextManifestAt = s.leaseEndsAt.Add(manifestDelayAfterLease)
 	s.manifestRepeatDelay = firstManifestRepeatDelay
-	// Through a set, because ranges that overlap must not multiply the work.
+	// Use a set, so that overlapping ranges do not multiply the work.
 	lent := make([]bool, len(s.manifest.ChunkDigests))
 	for _, r := range c.Chunks {
 		for k := r.First; k <= r.Last && k < uint32(len(lent)); k++ {
@@ -220,11 +220,11 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 		}
 	}
 	s.pendingChunks = nil
-	// in when a chunk was carried, for one that the coordinator has not got yet
+	// margin for the error of the estimated arrival of a chunk
 	doubt := s.linkRate.sendTime(maxChunkMessageBytes)
 	for k, ok := range lent {
 		switch {
-		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // lent again too soon
+		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // credited again too early: it may still be in flight
 			s.stats.HeldBackChunks++
 		case ok:
 			s.pendingChunks = append(s.pendingChunks, k)
@@ -232,7 +232,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	}
 }
 
-// sendChunkBurst sends the next chunks of the credit, if its lease lasts.
+// sendChunkBurst sends the next credited chunks, if the lease has not ended.
 func (s *UpdateSender) sendChunkBurst(now time.Time) []SendEffect {
 	if !now.Before(s.leaseEndsAt) {
 		s.pendingChunks = nil

@@ -2,31 +2,29 @@ package transfer
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// SendEvent is Start, Connected, Disconnected, Forgotten, UpdateRequested,
-// CreditGranted, UpdateAccepted, UpdateRefused, Cancel or Tick.
+// SendEvent is Start, LinkUp, LinkDown, CoordinatorRestarted, UpdateRequested, CreditGranted, UpdateAccepted,
+// UpdateRefused, Cancel or Tick.
 type SendEvent interface{ isSendEvent() }
 
 type (
-	// CoordinatorRestarted says that the coordinator has restarted: the update is offered
-	// again at once. The credit is void, and chunks that are still on their way
-	// reach a coordinator that does not know what they belong to.
+	// CoordinatorRestarted reports that the coordinator has restarted. The update is offered again immediately. The
+	// credit is void, because the coordinator cannot assign chunks in flight to an update.
 	CoordinatorRestarted struct{}
-	// UpdateRequested says that the coordinator asks for the update again. While a
-	// credit lasts it knows of the update, and nothing changes; else the update is
-	// offered at once.
+	// UpdateRequested reports that the coordinator requests the update again. It has no effect during a lease, because
+	// the coordinator then knows the update. Otherwise the update is offered immediately.
 	UpdateRequested struct{}
 )
 
 func (CoordinatorRestarted) isSendEvent() {}
 func (UpdateRequested) isSendEvent()      {}
 
-// Answers of the coordinator. An answer that names another update is ignored.
+// Answers of the coordinator. An answer about another update is ignored.
 type (
-	// CreditGranted lends the right to send the named chunks.
+	// CreditGranted permits the sender to send the given chunks.
 	CreditGranted struct{ wire.ChunkCredit }
-	// UpdateAccepted says that the update is durable.
+	// UpdateAccepted reports that the coordinator has stored the update durably.
 	UpdateAccepted struct{ wire.UpdateAccepted }
-	// UpdateRefused says that the update will not be taken.
+	// UpdateRefused reports that the coordinator has refused the update.
 	UpdateRefused struct{ wire.UpdateRefused }
 )
 
@@ -38,13 +36,12 @@ func (UpdateRefused) isSendEvent()  {}
 type SendEffect interface{ isSendEffect() }
 
 type (
-	// SendManifest asks the host to seal and publish the update's manifest,
-	// with the payload inside where UpdateSender.InlinePayload returns one. So many chunks follow it without having
-	// been lent.
+	// SendManifest makes the host sign and publish the manifest of the update, with the payload inside if
+	// UpdateSender.InlinePayload is not nil. UnsolicitedChunks is the number of chunks that follow without a credit.
 	SendManifest struct{ UnsolicitedChunks int }
-	// SendChunk asks the host to publish UpdateSender.ChunkMessage(ChunkIndex).
+	// SendChunk makes the host publish UpdateSender.ChunkMessage(ChunkIndex).
 	SendChunk struct{ ChunkIndex int }
-	// UploadFinished ends the transfer. The reason is 0 when it was accepted.
+	// UploadFinished ends the transfer. RefusalReason is 0 if the update was accepted.
 	UploadFinished struct {
 		IsAccepted    bool
 		RefusalReason wire.UpdateRefusalReason
@@ -55,11 +52,11 @@ func (SendManifest) isSendEffect()   {}
 func (SendChunk) isSendEffect()      {}
 func (UploadFinished) isSendEffect() {}
 
-// SenderStats counts over an UpdateSender's life.
+// SenderStats holds the counters of an UpdateSender.
 type SenderStats struct {
-	SentManifests   uint64 // manifests sent
-	SentChunks      uint64 // chunks sent, repeats too
-	ReceivedCredits uint64 // credits heard
-	HeldBackChunks  uint64 // chunks that were lent again while the link may still have carried them
-	IgnoredAnswers  uint64 // answers about another update, or a credit without a link
+	SentManifests   uint64
+	SentChunks      uint64 // sent chunks, including repeats
+	ReceivedCredits uint64
+	HeldBackChunks  uint64 // chunks not sent again because the link may still have carried them
+	IgnoredAnswers  uint64 // answers about another update, and credits received without a link
 }

@@ -111,12 +111,12 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"0s", Start{}, "", "2s"},
 			{"2s", Tick{}, "manifest", "4s"},
 			{"4s", Tick{}, "manifest", "8s"},
-			{"5s", UpdateRequested{}, "", "7s"}, // it has not heard of the update
+			{"5s", UpdateRequested{}, "", "7s"}, // the coordinator does not know the update
 			{"7s", Tick{}, "manifest", "9s"},
 			{"8s", creditOf(m.Hash, 5*time.Second, wire.ChunkRange{First: 0, Last: 9}), eight, "8s"},
-			{"9s", UpdateRequested{}, "chunk 8; chunk 9", "23s"}, // it has
+			{"9s", UpdateRequested{}, "chunk 8; chunk 9", "23s"}, // the coordinator knows the update
 			{"12s", UpdateRequested{}, "", "23s"},
-			{"13s", UpdateRequested{}, "", "15s"}, // its credit is over
+			{"13s", UpdateRequested{}, "", "15s"}, // the credit has ended
 		},
 		"cancelled": {
 			{"0s", Start{}, "", "2s"},
@@ -131,8 +131,8 @@ func TestSenderObeysCredit(t *testing.T) {
 	}
 }
 
-// A sender does not send again what a slow link may still be carrying, but to a
-// coordinator that has forgotten the update it is: there it belongs to nothing.
+// TestSenderAfterRestartOfTheCoordinator checks that a sender does not repeat chunks that a slow link may still carry.
+// After a restart of the coordinator it repeats them, because the coordinator cannot assign the earlier ones.
 func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 	payload := blobOf(6, 2*wire.MaxChunkBytes)
 	m := manifestOf(payload)
@@ -144,7 +144,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", UpdateRequested{}, "", "26s"},
 			{"2s", both, "", "27s"},
-			{"8s", both, "", "33s"}, // chunk 0 should have been carried, and may come just now
+			{"8s", both, "", "33s"}, // chunk 0 should have been carried, but may only just be arriving
 			{"19s", both, "chunk 0", "44s"},
 		},
 		"a restarted one": {
@@ -152,7 +152,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", CoordinatorRestarted{}, "", "2s"},
-			{"2s", Tick{}, "manifest", "15.3488s"}, // counted from when the link has carried it, behind the chunks
+			{"2s", Tick{}, "manifest", "15.3488s"}, // from the time when the link has carried it, after the chunks
 			{"3s", both, "chunk 0; chunk 1", "28s"},
 		},
 	} {
@@ -201,8 +201,8 @@ func TestSenderMessages(t *testing.T) {
 	NewUpdateSender(m, small, 0, 0, 0, unjittered())
 }
 
-// TestSenderGoesAhead: the chunks of the first credit go with the first manifest, with no other, and again when the
-// coordinator has restarted.
+// TestSenderGoesAhead checks that the unsolicited chunks are sent with the first manifest only, and again after a
+// restart of the coordinator.
 func TestSenderGoesAhead(t *testing.T) {
 	payload := blobOf(1, 6*wire.MaxChunkBytes)
 	m := manifestOf(payload)

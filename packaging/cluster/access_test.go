@@ -22,12 +22,12 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// patience bounds what servers that have just been started may take.
+// patience is the timeout for servers that have just started.
 const patience = 2 * time.Minute
 
 const bucket = "fedmesh_plant_7"
 
-// plant is three servers with accounts for two federations.
+// plant is a cluster of three NATS servers that has accounts for two federations.
 type plant struct {
 	*brokers.NATS
 	authority *acltest.Authority
@@ -58,13 +58,13 @@ func (p *plant) urls() (urls []string) {
 	return urls
 }
 
-// as are the options of who has these certificates.
+// as returns a connection option that authenticates with the given client certificates.
 func (p *plant) as(certificates ...tls.Certificate) nats.Option {
 	return nats.Secure(&tls.Config{RootCAs: p.authority.Pool(), Certificates: certificates,
 		MinVersion: tls.VersionTLS13})
 }
 
-// store opens the bucket of plant_7.
+// store opens the key-value bucket of the federation plant_7.
 func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.KeyValueStore {
 	t.Helper()
 	s, err := jetstream.Open(jetstream.Options{URLs: p.urls(), Bucket: bucket, StreamReplicas: 3,
@@ -76,7 +76,8 @@ func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.KeyValueStore 
 	return s
 }
 
-// TestAccess has coordinators and others at three servers with the shipped configuration.
+// TestAccess runs three servers with the shipped configuration. It checks the permissions of coordinators and of other
+// clients.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -113,7 +114,8 @@ func TestAccess(t *testing.T) {
 	t.Run("the account is bounded", func(t *testing.T) { wantBounded(ctx, t, s) })
 }
 
-// mayAll calls all methods of the store, with the largest value; "head" is "ours" then.
+// mayAll checks that the client may call all methods of the store, also with the largest value. It stores "ours" under
+// the key "head".
 func mayAll(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	large := bytes.Repeat([]byte{1}, replica.MaxValue)
@@ -138,7 +140,7 @@ func mayAll(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	}
 }
 
-// refusesMore has a coordinator try what it does not need.
+// refusesMore checks that a coordinator may not use subjects that it does not need.
 func (p *plant) refusesMore(t *testing.T, own tls.Certificate) {
 	t.Helper()
 	p.wantRefused(t, own, map[string]string{
@@ -147,7 +149,8 @@ func (p *plant) refusesMore(t *testing.T, own tls.Certificate) {
 	})
 }
 
-// wantRefused publishes messages, and wants the server to name each as one that may not be, and to answer none.
+// wantRefused publishes messages and checks that the server rejects each one with a permission error. A subscription to
+// the bucket's subjects must also be rejected.
 func (p *plant) wantRefused(t *testing.T, who tls.Certificate, messages map[string]string) {
 	t.Helper()
 	refused := make(chan error, 100)
@@ -166,7 +169,8 @@ func (p *plant) wantRefused(t *testing.T, who tls.Certificate, messages map[stri
 		if err := conn.PublishRequest(subject, inbox, []byte(message)); err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.FlushTimeout(patience); err != nil { // the refusal comes before the answer to this
+		// The rejection arrives before the reply to the flush.
+		if err := conn.FlushTimeout(patience); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -198,7 +202,7 @@ func (p *plant) wantRefused(t *testing.T, who tls.Certificate, messages map[stri
 	}
 }
 
-// refusesRoute wants a server to take another server, and no coordinator that says that it is one.
+// refusesRoute checks that a server accepts a cluster route from another server and rejects one from a coordinator.
 func (p *plant) refusesRoute(t *testing.T) {
 	t.Helper()
 	answer := func(who tls.Certificate) string {
@@ -228,8 +232,8 @@ func (p *plant) refusesRoute(t *testing.T) {
 	}
 }
 
-// wantBounded fills the account of 4 MB, which is five of the largest values in three copies. The servers tell each
-// other how much they keep some time later, so that more may go in.
+// wantBounded checks the storage limit of 4 MB, which is sufficient for five of the largest values in three copies.
+// Servers exchange their usage with a delay, so a few more values may fit.
 func wantBounded(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	for i := range 500 {

@@ -1,20 +1,20 @@
-// Package cluster holds what three coordinators that take turns need beside themselves: the configuration of three
-// servers of NATS. It embeds the files, so that tests can run servers and coordinators with them.
+// Package cluster embeds the configuration of a cluster of three NATS servers. Several coordinators that share a
+// federation keep their state in this cluster. Tests use the embedded files.
 package cluster
 
-import _ "embed" // the files
+import _ "embed" // The blank import enables go:embed.
 
-// Conf is nats.conf of the first server.
+// Conf is the configuration file nats.conf of the first server.
 //
 //go:embed nats.conf
 var Conf []byte
 
-// Unit runs a server under systemd.
+// Unit is the systemd unit of a NATS server.
 //
 //go:embed nats-server.service
 var Unit []byte
 
-// Compose runs the servers and the coordinators in containers.
+// Compose is a compose file that runs the NATS servers and the coordinators in containers.
 //
 //go:embed compose.yml
 var Compose []byte

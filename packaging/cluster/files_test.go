@@ -18,7 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestUnit has systemd look at the unit, with programs and users that are here.
+// TestUnit checks the systemd unit with systemd-analyze verify. It replaces programs and users by those of the test
+// machine.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -47,8 +48,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestCompose holds compose.yml against nats.conf without containers: each server has the files and the name that
-// nats.conf wants, and each coordinator a name and a state of its own.
+// TestCompose compares compose.yml with nats.conf without starting containers. Each server must have the name and the
+// files that nats.conf requires. Each coordinator must have its own name and state.
 func TestCompose(t *testing.T) {
 	type service struct {
 		Image, User, Restart, Hostname string
@@ -67,7 +68,8 @@ func TestCompose(t *testing.T) {
 	if len(file.Services) != 6 {
 		t.Errorf("%d services", len(file.Services))
 	}
-	// wantFiles wants a folder or file of the host for each path that a configuration names, and no host path twice.
+	// wantFiles checks that every path in a configuration is mounted from the host, and that each host path is used
+	// only once.
 	taken := map[string]string{}
 	wantFiles := func(name string, paths ...string) {
 		for _, path := range paths {
@@ -106,7 +108,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestCertificates runs the README's commands: a server is known by its DNS name, and a coordinator has none.
+// TestCertificates runs the commands from the README. The certificate of a server must contain its DNS name, and that
+// of a coordinator must not contain one.
 func TestCertificates(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -155,7 +158,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestConf has the server look at nats.conf: it warns of a value that means something else than it says.
+// TestConf checks nats.conf with nats-server, which warns about values that it may misinterpret.
 func TestConf(t *testing.T) {
 	n := brokers.NewShippedNATS(t, string(cluster.Conf), acltest.NewAuthority(t))
 	file := filepath.Join(n.Nodes[0].Dir, "nats.conf")

@@ -15,15 +15,15 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 )
 
-// TestAccountComesLater has a coordinator whom the servers do not know yet, and refuse several times: it comes in when
-// its account does, with a reload, and without a restart of its own.
+// TestAccountComesLater checks that a coordinator without an account connects when the account has been added and the
+// servers have reloaded their configuration.
 func TestAccountComesLater(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	thrice, closed := make(chan struct{}), make(chan struct{})
 	s := p.store(t, p.as(p.authority.Issue(t, "plant_9-coordinator")),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
-		nats.CustomReconnectDelay(func(attempts int) time.Duration { // after all servers were tried
+		nats.CustomReconnectDelay(func(attempts int) time.Duration { // called when all servers reject the client
 			if attempts == 3 {
 				close(thrice)
 			}

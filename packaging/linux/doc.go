@@ -1,7 +1,6 @@
-// Package linux holds what the packages for Linux bring beside the programs:
-// scripts that run at installation and removal, the environment of the services
-// and the user that they run as. tools/package fills in the name of the program
-// for @NAME@, and in capitals for @UPPER@. The unit is in packaging/systemd.
+// Package linux contains files for the Linux packages: installation and removal scripts, environment files of the
+// services, and the definitions of the service users. tools/package replaces the placeholder @NAME@ by the program's
+// name and @UPPER@ by the name in upper case. The systemd units are in packaging/systemd.
 //
-// How the Debian packages live on a real systemd is tested in internal/machine.
+// Tests that install the Debian packages on a real systemd are in internal/testkit/machine.
 package linux

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestScripts lets a shell read the scripts, all of which dash and busybox must
-// understand, and looks for names between @ that nobody fills in.
+// TestScripts checks the shell scripts for syntax errors with dash and busybox, and checks that all placeholders are
+// known.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("*/*")
 	if err != nil || len(scripts) < 10 {

@@ -1,11 +1,11 @@
-// Package monitoring holds what we ship for Prometheus and Grafana. It embeds
-// the files, so that a test can hold them against the programs' metrics.
+// Package monitoring embeds the shipped files for Prometheus and Grafana, so that tests can compare them with the
+// metrics that the programs export.
 package monitoring
 
 import "embed"
 
-// Files are the Prometheus configuration, rules, tests of rules, runbooks,
-// dashboards and Grafana's provisioning.
+// Files contains the shipped monitoring files: Prometheus configuration, alert rules with tests, runbooks, and Grafana
+// dashboards.
 //
 //go:embed prometheus.yml rules tests runbooks grafana
 var Files embed.FS

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// everyone has the rules of both federations of the table, and its observer.
+// everyone returns the access rules of both federations of the table, and of the observer.
 func everyone(t *testing.T) []byte {
 	t.Helper()
 	return slices.Concat(
@@ -50,8 +50,8 @@ func TestAccessWithPasswords(t *testing.T) {
 	}
 }
 
-// secured returns a broker with our file for production, and how to connect to
-// it with a certificate.
+// secured returns a broker with our production configuration, its authority, and a function that returns the options
+// for a certificate.
 func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, func(...tls.Certificate) mqtt.Options) {
 	t.Helper()
 	a := acltest.NewAuthority(t)
@@ -66,7 +66,7 @@ func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, 
 	}
 }
 
-// expect takes the next message.
+// expect checks the topic and the payload of the next message.
 func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
 	t.Helper()
 	if e, ok := mqtttest.Event(t, s).(mqtt.MessageReceived); !ok || e.Topic != topic || string(e.Payload) != payload {
@@ -74,7 +74,7 @@ func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
 	}
 }
 
-// observe returns a session that has begun to receive everything.
+// observe returns a session that is subscribed to everything.
 func observe(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	s := mqtttest.Dial(t, o)
@@ -114,7 +114,7 @@ func TestCertificatesRefused(t *testing.T) {
 	}
 }
 
-// A revocation list is read again by a reload.
+// TestRevokedCertificate checks that a reload reads the revocation list again.
 func TestRevokedCertificate(t *testing.T) {
 	commented := "#crlfile "
 	if strings.Count(string(mosquitto.Conf), commented) != 1 {
@@ -135,7 +135,7 @@ func TestRevokedCertificate(t *testing.T) {
 	mqtttest.Dial(t, with(kept))
 }
 
-// A user counts from the moment that it is listed, and no longer.
+// TestReloadedRules checks that access starts and ends when a user is added to or removed from the rules.
 func TestReloadedRules(t *testing.T) {
 	listed := everyone(t)
 	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
@@ -148,7 +148,7 @@ func TestReloadedRules(t *testing.T) {
 		s := mqtttest.Dial(t, with(certificate))
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what),
 			QoS: mqtt.AtLeastOnce})
-		_ = s.Close() // when it is acknowledged
+		_ = s.Close() // Close waits for the acknowledgement
 	}
 	become := func(acl []byte) {
 		t.Helper()
@@ -166,8 +166,8 @@ func TestReloadedRules(t *testing.T) {
 	expect(t, observer, "fl/v1/air/p/air-press", "again")
 }
 
-// TestOneOfManyRevoked: of ten thousand devices in the rules a hundred are connected, and one is taken out of the
-// rules. The others keep their connections, and none of their messages is lost; of its messages none arrives.
+// TestOneOfManyRevoked removes one of a hundred connected devices from rules with ten thousand devices. The others must
+// keep their connections without losing messages, and messages of the removed device must not arrive.
 func TestOneOfManyRevoked(t *testing.T) {
 	const listed, connected, revoked = 10_000, 100, 50
 	var ids []wire.AgentID
@@ -225,8 +225,8 @@ func TestOneOfManyRevoked(t *testing.T) {
 	}
 }
 
-// The longest names that the protocol allows are longer than what the standard
-// allows a common name; Go writes it, and Mosquitto takes it.
+// TestLongestName checks that the longest names of the protocol work as common names of certificates, although they
+// exceed the standard's limit.
 func TestLongestName(t *testing.T) {
 	name := strings.Repeat("f", 32) + "-" + strings.Repeat("a", 48)
 	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff",
@@ -240,8 +240,8 @@ func TestLongestName(t *testing.T) {
 	expect(t, observer, topic, "online")
 }
 
-// A coordinator that comes late gets the presence of a thousand devices, and
-// whatever was retained before a restart.
+// TestBoundsAndPersistence checks that a coordinator that connects late receives the presence of a thousand devices,
+// also after a restart of the broker.
 func TestBoundsAndPersistence(t *testing.T) {
 	const n = 1000
 	p, a, with := secured(t, everyone(t))

@@ -17,10 +17,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// systemdDescriptors is what a service may have open unless its unit says otherwise.
+// systemdDescriptors is systemd's default limit of open files for a service.
 const systemdDescriptors = 1024
 
-// Connections that say nothing do not keep the devices out: with our drop-in, but they do without it.
+// TestIdleConnections checks that many idle connections prevent devices from connecting under the default limit of open
+// files, but not with the shipped drop-in.
 func TestIdleConnections(t *testing.T) {
 	limit := regexp.MustCompile(`(?m)^LimitNOFILE=([0-9]+)$`).FindSubmatch(mosquitto.DropIn)
 	if limit == nil {
@@ -42,8 +43,8 @@ func TestIdleConnections(t *testing.T) {
 				}
 				defer conn.Close()
 			}
-			// A connection that overflowed Mosquitto's queue counts as made here, and reaches Mosquitto seconds later.
-			// The last descriptor is its spare one: with it, it accepts whom it then refuses.
+			// A new connection may wait for seconds in Mosquitto's full queue. Mosquitto reserves its last file
+			// descriptor for accepting connections that it then rejects.
 			testkit.Until(t, "Mosquitto holds the idle connections",
 				func() bool { return p.OpenFiles() >= systemdDescriptors-1 })
 			o := with(a.Issue(t, "air-press"))
@@ -60,7 +61,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// systemd knows all lines of the drop-in. It ignores lines that it does not know, with a warning.
+// TestDropInIsUnderstood checks that systemd accepts all lines of the drop-in, because systemd only warns about unknown
+// lines.
 func TestDropInIsUnderstood(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -1,21 +1,21 @@
-// Package mosquitto holds the configuration of a Mosquitto broker that we
-// ship. It embeds the files, so that a test can run Mosquitto with them.
+// Package mosquitto embeds the shipped configuration files for a Mosquitto broker, so that tests can run Mosquitto with
+// them.
 package mosquitto
 
-import _ "embed" // the files
+import _ "embed" // The blank import enables go:embed.
 
-// Conf is mosquitto.conf for production: TLS with client certificates.
+// Conf is the mosquitto.conf for production. Clients authenticate with TLS certificates.
 //
 //go:embed mosquitto.conf
 var Conf []byte
 
-// PlainConf is mosquitto.conf for a trusted bench: passwords, no TLS.
+// PlainConf is the mosquitto.conf for a trusted test network. Clients authenticate with passwords, without TLS.
 //
 //go:embed mosquitto-plain.conf
 var PlainConf []byte
 
-// Bridge is appended to the mosquitto.conf of a site's broker, and BridgeACL to the acl of the hub that it is bridged
-// to.
+// Bridge contains the lines to append to the mosquitto.conf of a site's broker, to connect it to a central broker
+// (hub). BridgeACL contains the lines to append to the acl file of the hub.
 var (
 	//go:embed bridge.conf
 	Bridge []byte
@@ -23,17 +23,18 @@ var (
 	BridgeACL []byte
 )
 
-// DropIn is for Mosquitto's unit under systemd.
+// DropIn is a systemd drop-in file for Mosquitto's service unit.
 //
 //go:embed mosquitto.service.d/fedmesh.conf
 var DropIn []byte
 
-// Firewall bounds the connections of each source, for nftables.
+// Firewall is an nftables configuration that limits the number of connections per source address.
 //
 //go:embed fedmesh.nft
 var Firewall []byte
 
-// RulesPath and RulesService are units of systemd that have Mosquitto read the rules that the coordinator has written.
+// RulesPath and RulesService are systemd units. They make Mosquitto reload the access rules when the coordinator has
+// written them.
 var (
 	//go:embed fedmesh-acl.path
 	RulesPath []byte
@@ -41,8 +42,8 @@ var (
 	RulesService []byte
 )
 
-// ACL is a sample of the acl file. A real one is written from the list of
-// agents, by acl.RuleTable's Mosquitto.
+// ACL is a sample of Mosquitto's acl file. acl.RuleTable.MosquittoACLFile generates the real file from the list of
+// agents.
 //
 //go:embed acl
 var ACL []byte

@@ -11,8 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rules writes the acl of a federation.
-// rules are those of devices that mix at this broker, too.
+// rules returns the acl file of a federation whose agents also mix with their neighbours over this broker.
 func rules(t *testing.T, federation wire.FederationName, agents ...wire.AgentID) []byte {
 	t.Helper()
 	return written(t, federation, agents, true)
@@ -46,7 +45,7 @@ func TestSampleIsWhatTheProgramWrites(t *testing.T) {
 	}
 }
 
-// All but the way in is the same in both files.
+// TestFilesAgree checks that the two shipped configurations differ only in the listener and the authentication.
 func TestFilesAgree(t *testing.T) {
 	only := func(lines, others []string) string {
 		var own []string

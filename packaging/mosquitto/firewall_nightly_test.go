@@ -16,19 +16,21 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFirewall loads fedmesh.nft in a network of its own, where a source that holds 20 connections to the broker's port
-// gets no other one, and a source beside it does.
+// TestFirewall loads fedmesh.nft in a separate network namespace. It checks that a source address with 20 connections
+// cannot open another one, while a second source address can.
 func TestFirewall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it makes a network of its own, as root")
 	}
 	nft := brokers.FindProgram(t, "nft")
-	runtime.LockOSThread() // whose network it is; the thread ends with the goroutine
+	// The network namespace belongs to this thread, which ends with the goroutine.
+	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
 	load := []string{nft, "-f", "fedmesh.nft"}
-	for _, command := range [][]string{{"ip", "link", "set", "lo", "up"}, load, load} { // a second time changes nothing
+	// Load the rules twice to check that loading is idempotent.
+	for _, command := range [][]string{{"ip", "link", "set", "lo", "up"}, load, load} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", command, err, out)
 		}

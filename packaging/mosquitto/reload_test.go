@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkReload is how long a Mosquitto with nobody but one client takes no message while it reads its rules again,
-// and the processor time of that, which says more on a busy machine.
+// BenchmarkReload measures how long Mosquitto is blocked while it reloads its access rules. It also reports the CPU
+// time, which depends less on other programs.
 func BenchmarkReload(b *testing.B) {
 	for _, devices := range []int{1250, 2500, 5000, 10_000} {
 		for _, mix := range []bool{false, true} {
@@ -33,7 +33,8 @@ func BenchmarkReload(b *testing.B) {
 				began := p.CPU()
 				for b.Loop() {
 					p.Reload(b)
-					for range 2 { // a message that comes with the signal may be first
+					// Send two messages, because Mosquitto may process the first one before the signal.
+					for range 2 {
 						mqtttest.SyncWithBroker(b, s)
 					}
 				}

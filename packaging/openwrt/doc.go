@@ -1,3 +1,2 @@
-// Package openwrt holds the script for gateways with OpenWrt, and a test of it
-// with a stand-in for procd.
+// Package openwrt contains the init script for OpenWrt gateways, and a test of it with a fake procd.
 package openwrt

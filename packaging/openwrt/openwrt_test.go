@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// procd records what a script asks of it. The program is one that finds the
-// configuration good or not.
+// procd is a shell script that simulates OpenWrt's service manager procd. It records the calls of the init script. Its
+// fake program accepts or rejects the configuration.
 const procd = `
 extra_command() { :; }
 procd_open_instance() { echo open; }
@@ -22,8 +22,8 @@ PROG=$1
 "$2" || echo failed
 `
 
-// call runs a function of the script. good tells whether the program likes the
-// configuration.
+// call runs a function of the init script and returns the recorded calls. If good is false, the fake program rejects
+// the configuration.
 func call(t *testing.T, function string, good bool) []string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "agentd")

@@ -1,12 +1,11 @@
-// Package systemd holds the one unit text of both programs, for the packages
-// and for "service install".
+// Package systemd generates the systemd units of both programs, for the packages and for the command "service install".
 //
-// agentd.service and coordinator.service are what it comes to, as the packages
-// ship it; go test -update writes them.
+// The packages contain the generated files agentd.service and coordinator.service. To update these files, run go test
+// -update.
 package systemd
 
 import (
-	_ "embed" // the text
+	_ "embed" // The blank import enables go:embed.
 	"fmt"
 	"strings"
 )
@@ -14,20 +13,20 @@ import (
 //go:embed unit.service.in
 var text string
 
-// Unit is what differs between one service and another.
+// Unit contains the values that differ between the systemd units of the programs.
 type Unit struct {
-	Program     string // its name, that of its folders below /etc and /var/lib, and of its user
+	Program     string // program name; also the name of the user and of the folders in /etc and /var/lib
 	Description string
 	User        string
-	Executable  string // absolute path
-	Config      string // absolute path; the program's default if empty
-	StateDir    string // absolute path; /var/lib/Program if empty
+	Executable  string // absolute path of the executable
+	Config      string // absolute path of the configuration file; "" means the program's default path
+	StateDir    string // absolute path of the state folder; "" means /var/lib/Program
 	Secrets     []string
-	Limits      []string // lines of [Service]
+	Limits      []string // additional lines of the unit's [Service] section
 }
 
-// Agent returns the unit of agentd as its package installs it. It yields to
-// everything else on the device.
+// Agent returns the unit of agentd for its package. The unit has a low CPU and I/O priority, so that other services of
+// the device run first.
 func Agent() Unit {
 	return Unit{
 		Program: "agentd", Description: "Agent of a learning federation", User: "agentd", Executable: "/usr/bin/agentd",
@@ -35,11 +34,12 @@ func Agent() Unit {
 			"readings-password"},
 		Limits: append(memory(512),
 			"TasksMax=128", "Nice=10", "CPUWeight=20", "IOSchedulingClass=idle", "OOMScoreAdjust=500",
-			"OOMPolicy=continue"), // a trainer or a command that takes too much ends, and agentd lives
+			// If the kernel kills a trainer or command that uses too much memory, agentd continues.
+			"OOMPolicy=continue"),
 	}
 }
 
-// Coordinator returns the unit of the coordinator as its package installs it.
+// Coordinator returns the unit of the coordinator for its package.
 func Coordinator() Unit {
 	return Unit{
 		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator",
@@ -50,14 +50,15 @@ func Coordinator() Unit {
 	}
 }
 
-// memory bounds the process at some MiB, and Go's heap at four fifths of them:
-// the collector should work harder before the kernel kills. There is no
-// MemoryHigh, which would slow a leak down to a standstill that nobody ends.
+// memory returns unit lines that limit the memory of the service to mib MiB. They also set GOMEMLIMIT to four fifths of
+// the limit, so that Go collects garbage more often near the limit. MemoryHigh is not set, because it would slow down a
+// leaking process instead of ending it.
 func memory(mib int) []string {
 	return []string{fmt.Sprintf("MemoryMax=%dM", mib), fmt.Sprintf("Environment=GOMEMLIMIT=%dMiB", mib*4/5)}
 }
 
-// Text returns the unit file. The error names what cannot stand in one.
+// Text returns the text of the unit file. It returns an error if a value contains characters that a unit file cannot
+// contain.
 func (u Unit) Text() (string, error) {
 	for what, value := range map[string]string{
 		"the program's path": u.Executable, "the configuration's path": u.Config, "the state folder": u.StateDir,
@@ -89,8 +90,8 @@ func (u Unit) Text() (string, error) {
 	).Replace(text), nil
 }
 
-// isSpecialInUnit reports whether a character has a meaning in a unit file, to systemd
-// or to those who write one for us.
+// isSpecialInUnit reports whether the character r has a special meaning in a unit file or in the scripts that generate
+// unit files.
 func isSpecialInUnit(r rune) bool {
 	return r <= ' ' || r == 0x7f || strings.ContainsRune(`"'\%${};`, r)
 }

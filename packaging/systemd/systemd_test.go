@@ -24,7 +24,7 @@ func textOf(t *testing.T, u Unit) string {
 	return text
 }
 
-// TestShippedUnits holds the files that the packages ship against the text.
+// TestShippedUnits checks that the unit files in the packages match the generated text.
 func TestShippedUnits(t *testing.T) {
 	for _, u := range units() {
 		file, text := u.Program+".service", textOf(t, u)
@@ -46,7 +46,7 @@ func TestShippedUnits(t *testing.T) {
 	}
 }
 
-// TestMemory keeps the collector's limit at four fifths of the kernel's.
+// TestMemory checks that GOMEMLIMIT is four fifths of the unit's memory limit.
 func TestMemory(t *testing.T) {
 	for _, u := range units() {
 		limits := strings.Join(u.Limits, "\n")
@@ -67,8 +67,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestSystemdTakesIt asks systemd itself about the units: whether it
-// understands each line, and how exposed the services are.
+// TestSystemdTakesIt checks with systemd-analyze that systemd knows every line of the units, and that the security
+// exposure of the services is low.
 func TestSystemdTakesIt(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -80,16 +80,16 @@ func TestSystemdTakesIt(t *testing.T) {
 	elsewhere := Agent()
 	elsewhere.Config, elsewhere.StateDir, elsewhere.User = "/srv/agentd.yaml", "/srv/state", "sensors"
 	for _, u := range append(units(), elsewhere) {
-		u.Executable = "/bin/true" // which verify wants to be there
+		u.Executable = "/bin/true" // The command systemd-analyze verify requires that the file exists.
 		file := filepath.Join(t.TempDir(), u.Program+".service")
 		if err := os.WriteFile(file, []byte(textOf(t, u)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		// It exits with 0 whatever it complains about.
+		// Check the output, because systemd-analyze verify exits with 0 even if it reports problems.
 		if out, err := exec.Command(analyze, "verify", "--man=no", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
-		// The threshold is ten times the exposure.
+		// The threshold is the maximum exposure level times ten.
 		if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15",
 			"--no-pager", file).CombinedOutput(); err != nil {
 			t.Errorf("systemd-analyze security: %v\n%s", err, out)
@@ -97,7 +97,7 @@ func TestSystemdTakesIt(t *testing.T) {
 	}
 }
 
-// TestUnfitNames keeps names out that would mean something else in a unit.
+// TestUnfitNames checks that Text refuses values that contain special characters.
 func TestUnfitNames(t *testing.T) {
 	for _, name := range []string{"/opt/my agent/agentd", "/opt/50%/agentd", "/opt/$HOME", `/opt/"x"`, "/opt/{{x}}",
 		"/opt/a\nUser=root", `/opt/a\x`, "/opt/a;b"} {

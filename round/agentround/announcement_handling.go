@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleAnnouncement obeys an announcement that is not older than the last one obeyed,
-// and an equal one only if it is the same.
+// handleAnnouncement follows an announcement that is newer than the last one followed. At startup it also follows the
+// last one again, since the process has lost its state.
 func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
@@ -17,21 +17,23 @@ func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.reportEvent(AnnouncementIgnored{e.Position, IgnoredConflictingAnnouncement})
 	case order > 0:
 		a.makeInvitationFromSelection(now, &e)
-		a.emitEffect(SaveAnnouncementPosition{e.Position, e.EnvelopeDigest}) // beside what follows
+		// The host may save the position while it performs the following effects.
+		a.emitEffect(SaveAnnouncementPosition{e.Position, e.EnvelopeDigest})
 		a.followAnnouncement(now, e)
 	case a.currentAnnouncement == nil:
 		a.makeInvitationFromSelection(now, &e)
 		a.followAnnouncement(now, e)
-	} // else the broker said it again
+	} // Otherwise ignore the announcement, since the broker has only sent it again.
 }
 
-// makeInvitationFromSelection takes an announcement that names this agent for an invitation, if the broker did not keep
-// it: then the round has just begun. Else the agent says hello, and the answer tells how much time is left. So it does
-// when it cannot tell of how many rows the coordinator takes an update: the answer says that, too.
+// makeInvitationFromSelection treats an announcement that lists this agent as an invitation. If the broker sent its
+// stored copy, the time left is unknown, so the agent sends a hello to ask for the time. It also sends a hello if it
+// does not know which number of rows the coordinator expects.
 func (a *Machine) makeInvitationFromSelection(now time.Time, e *AnnouncementReceived) {
 	switch {
 	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
-	case a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest == e.EnvelopeDigest: // invited already
+	// The agent was already invited by this announcement.
+	case a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest == e.EnvelopeDigest:
 	case e.IsRetained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
 		a.task.hostHasCheckedTask && a.task.localRowCount < a.rowsKnownToCoordinator:
 		a.isHelloDue, a.lotteryLost = true, false
@@ -45,12 +47,12 @@ func (a *Machine) makeInvitationFromSelection(now time.Time, e *AnnouncementRece
 	}
 }
 
-// handlePositionSaved takes whether the place of an announcement is saved. Updates wait for it, since none may be
-// offered for a round that a restart would forget; while it cannot be saved the agent declines. Later it may be saved
-// after all.
+// handlePositionSaved processes the result of saving an announcement's position. The agent offers an update only after
+// the position of its round is saved, since a restarted process would otherwise forget the round. If saving fails, the
+// agent declines.
 func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved) {
 	if e.Position != a.obeyedPosition {
-		return // a later one is being saved
+		return // Ignore the result, since a later position is being saved.
 	}
 	before := a.unfitReason()
 	if a.positionSaveFailed = e.SaveFailed; !e.SaveFailed {
@@ -66,12 +68,13 @@ func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved
 	a.isHelloDue = a.isHelloDue || a.unfitReason() != before
 }
 
-// followAnnouncement makes an announcement the one that the agent works for.
+// followAnnouncement makes an announcement the current one, which determines the agent's task and round.
 func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
-	// A coordinator of another epoch knows of its agents what they told the one before it at most.
+	// Send a new hello, since a coordinator of another epoch or run may not know the agent.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
-	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
+	// The coordinator may have marked an agent as absent that missed a whole round, for example because a connection
+	// behind the broker was cut.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
 	a.obeyedPosition, a.obeyedAnnouncementDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position,
 		e.EnvelopeDigest, &e,
@@ -82,7 +85,7 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.reportEvent(MessageUnsupported{wire.TypeAnnouncement, err})
 	}
 	if a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest != e.EnvelopeDigest {
-		a.pendingInvitation = nil // of a round that has gone by
+		a.pendingInvitation = nil // Discard the invitation, since its round is over.
 	}
 	a.recordNonSelection(&e)
 	hadPart := a.currentWork != nil
@@ -95,7 +98,8 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.isHelloDue = true
 		a.drawLottery(&e)
 	}
-	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetchFailed // perhaps it can be had now
+	// whether to download the task again, which may be available now
+	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetchFailed
 	if t := &e.Announcement.Task; t.IsSet() && (t.Hash != a.task.taskDigest || again) {
 		a.task = taskState{taskDigest: t.Hash}
 		a.emitEffect(PrepareTask{*t})
@@ -104,9 +108,9 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	a.handlePendingInvitation(now)
 }
 
-// scheduleCorrectiveHello owes the coordinator a hello that names the place which the agent obeys, since one that
-// announces an older place does not know it: its state folder is an older copy, say. Replays cost no more than a hello
-// a minute.
+// scheduleCorrectiveHello schedules a hello after an announcement that is older than the current one. The coordinator
+// may have lost its newer state; the hello tells it the agent's newer position. Replayed announcements cause at most
+// one hello per minute.
 func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
@@ -119,8 +123,8 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 	a.correctiveHelloAt = now.Add(a.jitter(within))
 }
 
-// sendCorrectiveHello says that hello when it is due, also without the announcement that the agent obeys: a process
-// that has just started may know nothing of it but its place.
+// sendCorrectiveHello sends the hello with the agent's newer position if it is due. It needs no current announcement,
+// since a process that has just started may know only the position.
 func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}
@@ -128,24 +132,24 @@ func (a *Machine) sendCorrectiveHello(now time.Time) {
 	}
 }
 
-// isCurrentRound reports whether the current announcement is about the round of
-// the work: a new attempt changes nothing for an update's identity.
+// isCurrentRound reports whether the current announcement opens the given round with the given base model. The attempt
+// is not compared, since an update remains valid in a new attempt of its round.
 func (a *Machine) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.currentAnnouncement
 	return c.Position.Run == run && c.Position.Round == round && c.Announcement.BaseModel.Hash == base &&
 		c.Announcement.Phase == wire.PhaseOpen
 }
 
-// isUpdateObsolete reports whether the coordinator needs an update of a round no more: the round is folded, or
-// abandoned, or the coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an
-// acceptance and no time: the coordinator that has accepted it may have lost it.
+// isUpdateObsolete reports whether the coordinator no longer needs the update of a round: the round has ended, the
+// coordinator has returned to an earlier round, or the run has changed. An accepted update is not obsolete before the
+// round ends, since the coordinator may still lose it.
 func (a *Machine) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	o, ann := a.currentAnnouncement.Position, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
 		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
 }
 
-// endObsoleteWork ends the work of a round that is over.
+// endObsoleteWork ends the agent's work in a round if the coordinator no longer needs the update.
 func (a *Machine) endObsoleteWork() {
 	w := a.currentWork
 	if w == nil || !a.isUpdateObsolete(w.epoch, w.run, w.round, w.baseModelDigest) {
@@ -153,12 +157,14 @@ func (a *Machine) endObsoleteWork() {
 	}
 	a.currentWork = nil
 	a.giveUpAwaitedFate()
-	if w.mustUpload() || w.updateOffered { // another attempt may have chosen other uploaders
+	// Check updateOffered too, since the agent may have been drawn to upload in an earlier attempt only.
+	if w.mustUpload() || w.updateOffered {
 		a.requestUpdateFate(w.run, w.round, w.updateDigest)
 	}
 	switch {
 	case w.state == workSubmitting && w.connectionWasLost && a.currentAnnouncement.Position.Run == w.run:
-		a.workAwaitingFate = w // offered again with the link, it is answered
+		// After the reconnection the agent offers the update again and receives its outcome.
+		a.workAwaitingFate = w
 	case w.state == workHoldingUpdate && !w.mustUpload() && !w.updateOffered:
 		a.reportWorkEnd(w, WorkEnded{Result: WorkMixedOnly})
 	default:
@@ -167,7 +173,7 @@ func (a *Machine) endObsoleteWork() {
 	a.emitEffect(EndRoundWork{})
 }
 
-// requestUpdateFate finds out what became of an update of the announced run.
+// requestUpdateFate asks whether an update of the announced run was aggregated.
 func (a *Machine) requestUpdateFate(run wire.RunID, round wire.RoundID, update wire.Digest) {
 	if c := a.currentAnnouncement; !update.IsZero() && c.Position.Run == run && c.Announcement.LastEndedRound >= round {
 		a.emitEffect(FindUpdateFate{c.Position, round, update, c.Announcement.LastRoundOutcome,
@@ -175,7 +181,8 @@ func (a *Machine) requestUpdateFate(run wire.RunID, round wire.RoundID, update w
 	}
 }
 
-// giveUpAwaitedFate counts the work that went by while the link was down as lost.
+// giveUpAwaitedFate stops waiting for the outcome of an update whose round ended while the link was down. It reports
+// the work as superseded.
 func (a *Machine) giveUpAwaitedFate() {
 	if w := a.workAwaitingFate; w != nil {
 		a.workAwaitingFate = nil
@@ -183,8 +190,8 @@ func (a *Machine) giveUpAwaitedFate() {
 	}
 }
 
-// reofferUpdate has an update on its way offered to a coordinator that has announced
-// the round anew: it has restarted, and what it lent is void.
+// reofferUpdate offers an update that is being sent once more after the coordinator has announced the round again. The
+// coordinator has restarted, so the earlier permission to send chunks is no longer valid.
 func (a *Machine) reofferUpdate() {
 	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round,
 		w.baseModelDigest) {
@@ -193,8 +200,7 @@ func (a *Machine) reofferUpdate() {
 	}
 }
 
-// resumeSavedUpdate takes up an update that an earlier process left on disk, or
-// throws it away if its round is over.
+// resumeSavedUpdate continues with an update that an earlier process left on disk, or discards it if its round is over.
 func (a *Machine) resumeSavedUpdate(now time.Time) {
 	s := a.savedUpdate
 	switch {
@@ -206,7 +212,7 @@ func (a *Machine) resumeSavedUpdate(now time.Time) {
 		a.emitEffect(EndRoundWork{})
 		return
 	case !a.isCurrentRound(s.Run, s.Round, s.BaseModelDigest):
-		return // it is not announced yet
+		return // Wait, since the round of the saved update is not announced yet.
 	}
 	a.savedUpdate = nil
 	within := time.Duration(a.currentAnnouncement.Announcement.RoundTimeoutMillis) * time.Millisecond
@@ -217,7 +223,7 @@ func (a *Machine) resumeSavedUpdate(now time.Time) {
 	}
 }
 
-// handleTaskChecked takes the host's word on whether the local data fit the task, and how many rows there are by now.
+// handleTaskChecked processes the result of checking the local data against the task, including the number of rows.
 func (a *Machine) handleTaskChecked(now time.Time, e TaskChecked) {
 	if e.TaskDigest != a.task.taskDigest {
 		return
@@ -227,6 +233,7 @@ func (a *Machine) handleTaskChecked(now time.Time, e TaskChecked) {
 		e.StatisticsUpdateBytes
 	a.reportEvent(TaskFitnessChecked{UnfitReason: e.UnfitReason, RowCount: e.RowCount})
 	a.reportIfUplinkBudgetTooSmall()
-	a.isHelloDue = true // the coordinator may count on an unfit agent, or have given up a slow one
+	// Send a hello, since the coordinator does not know the result of this check yet.
+	a.isHelloDue = true
 	a.handlePendingInvitation(now)
 }

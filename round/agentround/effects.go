@@ -7,80 +7,83 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Effect is something that the machine asks its host to do.
+// Effect is an action that the machine returns from Step and that its host must perform.
 type Effect interface{ effect() }
 
 // ReportEvent passes an event to the observer.
 type ReportEvent struct{ Event observe.Event }
 
-// The effects.
+// Effects of the agent's machine.
 type (
-	// FollowAnnouncement has the host use the announcement that the agent follows now: the model to predict with, and
-	// the request to evaluate a model.
+	// FollowAnnouncement passes the current announcement to the host, which takes from it the model for predictions and
+	// requests to evaluate a model.
 	FollowAnnouncement struct{ Position wire.AnnouncementPosition }
 	// SaveAnnouncementPosition saves the position of the announcement, so that the agent ignores older ones after a
-	// restart. It may take place beside the following effects, but the machine offers no update before. The result is
-	// AnnouncementPositionSaved.
+	// restart. The host may save it while it performs later effects. The resulting event is AnnouncementPositionSaved.
 	SaveAnnouncementPosition struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest
 	}
-	// PrepareTask downloads the task and checks whether the local data fit it. The result is TaskChecked.
+	// PrepareTask downloads the task and checks whether the local data are suitable for it. The resulting event is
+	// TaskChecked.
 	PrepareTask struct{ Task wire.BlobRef }
-	// FetchModel downloads the base model. The result is ModelFetched.
+	// FetchModel downloads the base model of the round. The resulting event is ModelFetched.
 	FetchModel struct{ BaseModel wire.BlobRef }
-	// StartTraining computes the update, and saves it if the agent must send it. The result is TrainingEnded.
+	// StartTraining computes the update by local training, and saves the update if the agent must send it. The
+	// resulting event is TrainingEnded.
 	StartTraining struct {
 		Position         wire.AnnouncementPosition
 		Announcement     wire.Announcement
 		StepWeight       float64
 		MustUpload       bool
-		MixingBlockRound wire.RoundID      // the round for which the edges were computed
-		MixingPeers      []wire.MixingPeer // neighbours to mix with at every local step
-		Deadline         time.Time
-		// MaxRows is the number of rows that the coordinator knows of; 0 = unknown. The agent trains on the first
-		// MaxRows rows, because the coordinator refuses an update of another number of rows.
+		MixingBlockRound wire.RoundID // round for which the mixing edges were computed
+		// neighbours with which the agent mixes parameters at every local step
+		MixingPeers []wire.MixingPeer
+		Deadline    time.Time
+		// MaxRows is the number of rows on which the agent trains, taken from its last acknowledged hello; 0 means
+		// unknown. The coordinator refuses an update computed from another number of rows.
 		MaxRows uint64
 	}
-	// SubmitUpdate saves the update, unless it is saved, and then sends it until it is accepted, refused or released.
-	// If it is being sent already, the host offers it again, because the coordinator has restarted.
+	// SubmitUpdate saves the update if necessary, and sends it until the coordinator accepts or refuses it or the round
+	// ends. If the transfer is in progress, the host offers the update again, since the coordinator has restarted.
 	SubmitUpdate struct {
 		Run                 wire.RunID
 		Round               wire.RoundID
 		UpdateDigest        wire.Digest
-		InitialCreditChunks uint32 // number of chunks that the agent may send with the manifest
+		InitialCreditChunks uint32 // number of chunks that the agent may send together with the manifest
 	}
-	// FindUpdateFate has the host determine the outcome of an update of an ended round: from the outcome that is
-	// announced, or with a question in the next hello.
+	// FindUpdateFate finds out whether an update in an ended round was aggregated. The host reads the announced
+	// outcome, or asks the coordinator in the next hello.
 	FindUpdateFate struct {
 		Position       wire.AnnouncementPosition // position of the announcement
 		Round          wire.RoundID
 		UpdateDigest   wire.Digest
-		RoundOutcome   wire.BlobRef // the announced outcome, which may be that of another round
+		RoundOutcome   wire.BlobRef // announced outcome of a round, which may be a different round
 		LastEndedRound wire.RoundID
 	}
-	// EndRoundWork ends all work of the round and removes its saved update.
+	// EndRoundWork ends all of the agent's work in the round and removes the saved update.
 	EndRoundWork struct {
-		RefusalReason wire.UpdateRefusalReason // why the coordinator has refused the update; 0 = it has not
+		RefusalReason wire.UpdateRefusalReason // reason why the coordinator refused the update; 0 if it did not
 	}
-	// SendHello sends a hello message, which reports the agent to the coordinator.
+	// SendHello sends a hello message, which describes the agent to the coordinator.
 	SendHello struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest
 		UnfitReason        wire.DeclineReason
 		RowCount           uint64
 		UpdateDigest       wire.Digest
-		LotteryThreshold   uint32 // with which the agent was drawn to answer; 0 = all agents answer
+		// threshold of the lottery that selected the agent to answer; 0 means that all agents answer
+		LotteryThreshold uint32
 	}
-	// AllowDisconnect lets the host disconnect for some time, as soon as no part of the agent needs the connection and
-	// while Machine.MayDisconnect.
+	// AllowDisconnect allows the host to disconnect from the broker for some time. The host does so when no part of the
+	// agent needs the connection, and only while Machine.MayDisconnect is true.
 	AllowDisconnect struct{ Duration time.Duration }
 	// SendJoined accepts an invitation.
 	SendJoined struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest
 	}
-	// SendDeclined declines an invitation, or withdraws from a round after SendJoined.
+	// SendDeclined declines an invitation. It may also follow SendJoined, if the agent must leave the round.
 	SendDeclined struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest

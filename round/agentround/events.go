@@ -6,36 +6,40 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Event is an input of the machine: a message, a result of an effect, or a deadline that has passed.
+// Event is an input of the machine: a message, the result of an effect, or a tick of time.
 type Event interface{ event() }
 
 // Events of the connection and of the clock.
 type (
-	// Tick: time has passed.
+	// Tick is delivered when the machine's deadline has passed.
 	Tick struct{}
-	// LinkUp: the agent is connected to the broker.
+	// LinkUp is delivered when the connection to the broker is established.
 	LinkUp struct{}
-	// LinkDown: the connection to the broker is lost.
+	// LinkDown is delivered when the connection to the broker is lost.
 	LinkDown struct{}
 )
 
-// The events. The host has verified the messages of the coordinator: their signature and federation.
+// Events of the agent's machine. The host has verified that the coordinator's messages have a valid signature and
+// belong to the federation.
 type (
-	// AnnouncementReceived: the announcement, which is a retained message for all agents.
+	// AnnouncementReceived is delivered when the coordinator's announcement has arrived. The announcement is a retained
+	// message for all agents.
 	AnnouncementReceived struct {
 		Position       wire.AnnouncementPosition
 		EnvelopeDigest wire.Digest // digest of the signed envelope
 		Announcement   wire.Announcement
-		IsRetained     bool    // the broker sent its stored copy, which may be old
-		StepWeight     float64 // factor of the agent's local step size if the announcement names it as drawn; else 0
+		IsRetained     bool // whether the broker sent its stored copy of the message, which may be old
+		// factor by which the agent multiplies its local step size, if the announcement lists the agent as drawn;
+		// otherwise 0
+		StepWeight float64
 	}
-	// AnnouncementPositionSaved is the result of SaveAnnouncementPosition, unless a later SaveAnnouncementPosition has
-	// replaced it. After a failure a second one may follow, when the disk has recovered.
+	// AnnouncementPositionSaved is delivered when the host has saved a position or failed to save it. After a failure,
+	// a second event follows if the host can save the position later.
 	AnnouncementPositionSaved struct {
 		Position   wire.AnnouncementPosition
 		SaveFailed bool
 	}
-	// InvitationReceived: this agent is invited to the round.
+	// InvitationReceived is delivered when the coordinator invites this agent to a round.
 	InvitationReceived struct {
 		AnnouncementDigest wire.Digest
 		TimeLeft           time.Duration
@@ -44,73 +48,81 @@ type (
 		MixingBlockRound   wire.RoundID
 		MixingPeers        []wire.MixingPeer
 		EndedEdges         []wire.EndedEdge
-		KnownRowCount      uint64 // number of rows that the coordinator knows of; 0 = unknown
-		UnsupportedErr     error  // names the parts of the invitation that this version does not support; nil if none
+		// number of rows that the coordinator knows from the agent's last hello; 0 means unknown
+		KnownRowCount uint64
+		// error that names the parts of the invitation that this version does not support; nil if there are none
+		UnsupportedErr error
 	}
-	// RoundStandingReceived: the coordinator has answered a hello.
+	// RoundStandingReceived is delivered when the coordinator has answered a hello of this agent.
 	RoundStandingReceived struct {
 		AnnouncementDigest wire.Digest
 		Standing           wire.SelectionStatus
-		KnownRowCount      uint64 // number of rows that the coordinator knows of
+		KnownRowCount      uint64 // number of rows in the agent's last acknowledged hello
 	}
-	// UpdateAcceptanceReceived: the coordinator has stored the update.
+	// UpdateAcceptanceReceived is delivered when the coordinator reports that it has stored the update.
 	UpdateAcceptanceReceived struct {
 		Run          wire.RunID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 	}
-	// UpdateRefusalReceived: the coordinator has refused the update.
+	// UpdateRefusalReceived is delivered when the coordinator has refused the update.
 	UpdateRefusalReceived struct {
 		Run          wire.RunID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 		Reason       wire.UpdateRefusalReason
 	}
-	// TaskChecked is the result of PrepareTask.
+	// TaskChecked is delivered when PrepareTask has compared the local data with the task.
 	TaskChecked struct {
 		TaskDigest  wire.Digest
-		UnfitReason wire.DeclineReason // 0 = the local data fit the task
+		UnfitReason wire.DeclineReason // reason why the local data do not fit the task; 0 means they fit
 		RowCount    uint64
-		// StatisticsUpdateBytes is the size of the update of a statistics round.
+		// StatisticsUpdateBytes is the size of the update that the agent sends in a statistics round.
 		StatisticsUpdateBytes uint32
 	}
-	// FetchStalled: a download has made no progress for long. The broker may have lost the data, so the agent sends the
-	// coordinator a hello.
+	// FetchStalled is delivered when a download has made no progress for a long time. The broker may have lost the
+	// data, so the agent sends the coordinator a hello to request them.
 	FetchStalled struct {
-		// NeededBeyondRound means that the agent needs the data even if it was not drawn to answer.
+		// NeededBeyondRound reports whether the agent also needs the data outside the current round, for example the
+		// model for predictions.
 		NeededBeyondRound bool
 	}
-	// DownloadDataMissing: the broker does not have the data of a download. The agent sends a hello at once, so that
-	// the coordinator publishes them again.
+	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello at
+	// once, so that the coordinator publishes the data again.
 	DownloadDataMissing struct{}
-	// UpdateFateUnknown: the next hello must ask for the outcome of an update.
+	// UpdateFateUnknown is delivered when the agent must ask the coordinator in a hello whether an update was
+	// aggregated.
 	UpdateFateUnknown struct{}
-	// EvaluationDone: the next hello reports an evaluation.
+	// EvaluationDone is delivered when the agent has evaluated a model. The next hello contains the result.
 	EvaluationDone struct{}
-	// NeighborsChanged: the neighbours that the next hello reports have changed.
+	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The next hello reports the new
+	// set.
 	NeighborsChanged struct{}
-	// NewRowsAvailable: there are enough new rows, and the last hello did not report them.
+	// NewRowsAvailable is delivered when the agent has enough new rows that its last hello did not report.
 	NewRowsAvailable struct{}
-	// UplinkBudgetChanged sets how many bytes the agent may still send in this month. The default is no limit.
+	// UplinkBudgetChanged sets the number of bytes that the agent may still send this month. Without this event the
+	// number is unlimited.
 	UplinkBudgetChanged struct{ BytesLeft uint64 }
-	// OwnerRuleChanged sets whether one of the owner's rules prevents the device from beginning a round. The agent
-	// declines while any rule prevents it, with the reason of the first rule by name.
+	// OwnerRuleChanged sets whether a rule of the device's owner forbids the agent to start a round. While any rule
+	// forbids it, the agent declines rounds.
 	OwnerRuleChanged struct {
-		RuleName string             // name of the rule, or of the part that has it
-		Reason   wire.DeclineReason // 0 = the rule allows rounds
+		RuleName string             // name of the rule, or of the component that applies the rule
+		Reason   wire.DeclineReason // reason for declining rounds; 0 means that the rule allows rounds
 	}
-	// ModelFetched is the result of FetchModel.
+	// ModelFetched is delivered when FetchModel has downloaded the base model or failed.
 	ModelFetched struct {
 		BaseModelDigest wire.Digest
 		FetchFailed     bool
 	}
-	// TrainingEnded is the result of Train.
+	// TrainingEnded is delivered when the training started by StartTraining has ended or failed.
 	TrainingEnded struct {
-		Run           wire.RunID
-		Round         wire.RoundID
-		UpdateDigest  wire.Digest
-		FailureReason wire.DeclineReason // 0 = UpdateDigest is valid
-		// HasEdgeReport means that the agent has measured edges. If it sends no update, a hello reports them.
+		Run          wire.RunID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
+		// reason for the failure of the training; 0 means that UpdateDigest is valid
+		FailureReason wire.DeclineReason
+		// HasEdgeReport reports whether the agent has measured mixing edges. If the agent sends no update, it reports
+		// them in a hello.
 		HasEdgeReport bool
 	}
 )

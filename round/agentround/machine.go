@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// An agent repeats its hello until the coordinator answers, with waits from firstHelloRetryInterval to
-// maxHelloRetryInterval. It then repeats the hello at the interval helloRepeatInterval, because the coordinator may
-// have forgotten the agent: after a restart, or after a late message of the broker that the agent is lost.
+// Intervals between hellos. An agent repeats its hello with backoff until the coordinator answers. It then repeats the
+// hello at helloRepeatInterval, in case the coordinator has forgotten the agent.
 const (
 	firstHelloRetryInterval = 5 * time.Second
 	maxHelloRetryInterval   = time.Minute
 	helloRepeatInterval     = 10 * time.Minute
-	helloIntervalOverBudget = 2 * time.Hour // in place of helloRepeatInterval while the uplink budget is spent
+	// Used instead of helloRepeatInterval when the uplink budget is spent.
+	helloIntervalOverBudget = 2 * time.Hour
 )
 
 // Machine is the state machine of an agent. It is not safe for concurrent use: one goroutine owns it.
@@ -24,73 +24,77 @@ type Machine struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	obeyedPosition           wire.AnnouncementPosition // nothing older is obeyed
-	obeyedAnnouncementDigest wire.Digest               // of the announcement at the floor
-	// the newest place that is on disk: no update of a later round is offered
+	// position of the newest announcement that the agent has followed; older announcements are ignored
+	obeyedPosition           wire.AnnouncementPosition
+	obeyedAnnouncementDigest wire.Digest // digest of the announcement at obeyedPosition
+	// savedPosition is the newest announcement position on disk. Updates of later rounds are not offered.
 	savedPosition          wire.AnnouncementPosition
-	positionSaveFailed     bool // the floor could not be saved: nothing is begun for it
+	positionSaveFailed     bool // whether saving obeyedPosition failed; the agent then starts no work
 	currentAnnouncement    *AnnouncementReceived
-	pendingInvitation      *InvitationReceived // came before it could be answered
+	pendingInvitation      *InvitationReceived // invitation that arrived before the agent was able to answer it
 	pendingInvitationSince time.Time
-	endedEdges             []wire.EndedEdge // as its newest invitation says
+	endedEdges             []wire.EndedEdge // mixing edges that the newest invitation excludes
 
-	uplinkBytesLeft      uint64 // bytes that the uplink may carry
-	uplinkBudgetTooSmall bool   // which are fewer than a round takes
-	// the owner's rules that bar the device from a round, by name
+	uplinkBytesLeft      uint64 // number of bytes that the agent may still send
+	uplinkBudgetTooSmall bool   // whether uplinkBytesLeft is too small for a round
+	// reason for declining rounds of each rule of the owner that forbids them, by rule name
 	declineReasonByOwnerRule map[string]wire.DeclineReason
 	task                     taskState
 	currentWork              *roundWork
-	// its round ended while the link was down: the outcome of its update is not known yet
+	// work in a round that ended while the link was down, so that the outcome of its update is unknown
 	workAwaitingFate *roundWork
-	savedUpdate      *SavedUpdate // of the process before this one, not yet matched
+	savedUpdate      *SavedUpdate // update of the previous process whose round is not announced yet
 
-	lastHelloRows          uint64 // of the last hello
-	rowsKnownToCoordinator uint64 // that the coordinator knows of, by its last word
-	// AnswerProbability of the last lottery that chose the agent to answer; 0 = it always answers
+	lastHelloRows          uint64 // number of rows in the last hello
+	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
+	// threshold of the last lottery that the agent won; 0 means that the agent always answers
 	lotteryThreshold   uint32
-	lotteryLost        bool // the last lottery did not choose the agent
+	lotteryLost        bool // whether the agent lost the last lottery
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
-	awaitsHelloAnswer  bool      // the agent sends hellos until the coordinator has answered
-	isHelloDue         bool      // a hello is owed
-	helloSent          bool      // since it was due, perhaps more than once
-	nextHelloAt        time.Time // of the next hello
+	awaitsHelloAnswer  bool      // whether the agent repeats its hello until the coordinator answers
+	isHelloDue         bool      // whether a new hello is due
+	helloSent          bool      // whether the due hello was sent at least once
+	nextHelloAt        time.Time // time of the next hello
 	helloRetryInterval time.Duration
 
-	// of a hello to an older announcement, or for parts of the task; zero = none is owed
+	// correctiveHelloAt is the time of a hello that informs the coordinator of a newer announcement or requests missing
+	// parts of the task; zero means none.
 	correctiveHelloAt       time.Time
-	noCorrectiveHelloBefore time.Time // no such hello before
+	noCorrectiveHelloBefore time.Time // earliest time of the next corrective hello
 
 	effects []Effect
 }
 
-// taskState is what is known about the announced task.
+// taskState is the state of the announced task.
 type taskState struct {
 	taskDigest         wire.Digest
-	hostHasCheckedTask bool // the host has answered
+	hostHasCheckedTask bool // whether the host has compared the local data with the task
 	unfitReason        wire.DeclineReason
 	localRowCount      uint64
 
-	statisticsUpdateBytes uint32 // bytes of the update of a statistics round
+	statisticsUpdateBytes uint32 // size of an update in a statistics round
 }
 
-// roundWork is the agent's part in one round.
+// roundWork is the agent's work in one round.
 type roundWork struct {
-	epoch                wire.Epoch
-	run                  wire.RunID
-	round                wire.RoundID
-	baseModelDigest      wire.Digest
-	kind                 wire.RoundKind
-	state                workState
-	invitation           InvitationReceived
-	deadline             time.Time
-	updateDigest         wire.Digest
-	updateOffered        bool // the update was submitted, perhaps in an earlier attempt
+	epoch           wire.Epoch
+	run             wire.RunID
+	round           wire.RoundID
+	baseModelDigest wire.Digest
+	kind            wire.RoundKind
+	state           workState
+	invitation      InvitationReceived
+	deadline        time.Time
+	updateDigest    wire.Digest
+	// whether the update was offered to the coordinator, perhaps in an earlier attempt of the round
+	updateOffered        bool
 	declineReason        wire.DeclineReason
-	nextAnswerAt         time.Time     // of the next word: joined, or declined once more; zero = none is owed
-	declineRetryInterval time.Duration // from that declined to the next
-	connectionWasLost    bool          // the link was down while its update was on its way: the answer may be lost
-	endReported          bool          // its end is reported
+	nextAnswerAt         time.Time     // time of the next joined or declined message; zero means none is due
+	declineRetryInterval time.Duration // interval to the next repetition of a declined message
+	// whether the connection was lost while the update was sent, so that the coordinator's answer may be lost
+	connectionWasLost bool
+	endReported       bool // whether the end of this work was reported as an event
 }
 
 type workState uint8
@@ -98,30 +102,30 @@ type workState uint8
 const (
 	workFetching workState = iota
 	workTraining
-	workHoldingUpdate // has its update, and is not asked for it, or its floor is not saved yet
+	workHoldingUpdate // the update is complete, but must not or cannot be sent yet
 	workSubmitting
 	workAccepted
-	workDeclinedOrRefused // declined or refused
+	workDeclinedOrRefused
 )
 
 // SavedUpdate is an update that an earlier process left on disk.
 type SavedUpdate struct {
-	Epoch           wire.Epoch // of the coordinator that it was made for
+	Epoch           wire.Epoch // epoch of the coordinator for which the update was made
 	Run             wire.RunID
 	Round           wire.RoundID
 	BaseModelDigest wire.Digest
 	UpdateDigest    wire.Digest
 }
 
-// New returns the machine of an agent. floor and digest are the position and the digest of the last
-// SaveAnnouncementPosition effect, or zero at the first start. saved is an update that was not released, or nil. rng
-// spreads the hellos of many agents.
+// New returns the machine of an agent. floor and digest identify the last announcement saved by
+// SaveAnnouncementPosition; they are zero at the first start. saved is an update that an earlier process left on disk,
+// or nil. rng spreads the hellos of many agents over time.
 func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Machine {
 	return &Machine{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedAnnouncementDigest: digest,
 		savedPosition: floor, savedUpdate: saved}
 }
 
-// Deadline returns when the machine wants a Tick, if nothing comes before.
+// Deadline returns the time by which the caller must pass the next Tick event, and false if no Tick is needed.
 func (a *Machine) Deadline() (time.Time, bool) {
 	var at time.Time
 	if a.maySendHello() {
@@ -140,7 +144,7 @@ func (a *Machine) Deadline() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Step takes one event and returns what the host has to do, in order.
+// Step processes one event and returns the effects that the caller must perform, in order.
 func (a *Machine) Step(now time.Time, ev Event) []Effect {
 	a.effects = nil
 	switch e := ev.(type) {
@@ -149,7 +153,7 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 			true, false,
 			false
 	case LinkDown:
-		// what is retained comes again with the link
+		// Cancel corrective hellos, since the broker sends the retained announcement again after a reconnection.
 		a.linkUp, a.correctiveHelloAt, a.noCorrectiveHelloBefore = false, time.Time{}, time.Time{}
 		if w := a.currentWork; w != nil && w.state == workSubmitting {
 			w.connectionWasLost = true
@@ -198,12 +202,12 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 func (a *Machine) emitEffect(e Effect)         { a.effects = append(a.effects, e) }
 func (a *Machine) reportEvent(f observe.Event) { a.emitEffect(ReportEvent{f}) }
 
-// maySendHello reports whether a hello can be said, and has something to say.
+// maySendHello reports whether the agent can send a hello: it is connected, and the host has checked the task.
 func (a *Machine) maySendHello() bool {
 	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
 
-// runDueTimers does what the time asks for.
+// runDueTimers performs all actions whose scheduled time has passed.
 func (a *Machine) runDueTimers(now time.Time) {
 	if w := a.currentWork; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
 		a.declineRound(now, wire.DeclineNoTime)
@@ -213,7 +217,8 @@ func (a *Machine) runDueTimers(now time.Time) {
 	if !a.maySendHello() {
 		return
 	}
-	if a.isHelloDue { // jittered, since what makes it due often comes to all agents at once
+	// Delay the hello by a random time, since its cause often affects all agents at the same time.
+	if a.isHelloDue {
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
 		a.isHelloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
 			now.Add(a.jitter(within))
@@ -234,7 +239,8 @@ func (a *Machine) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Machine) sendHello() {
-	if a.lastHelloRows != a.task.localRowCount { // only an answer to this hello tells that it was heard
+	// The coordinator knows the new number of rows only after it has answered this hello.
+	if a.lastHelloRows != a.task.localRowCount {
 		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRowCount, 0
 	}
 	h := SendHello{AnnouncementDigest: a.obeyedAnnouncementDigest, Position: a.obeyedPosition,
@@ -247,14 +253,15 @@ func (a *Machine) sendHello() {
 	a.emitEffect(h)
 }
 
-// endHelloRetriesIfCurrent takes word from the coordinator about an announcement.
+// endHelloRetriesIfCurrent stops repeating the hello if the coordinator's answer refers to the current announcement.
 func (a *Machine) endHelloRetriesIfCurrent(now time.Time, announcement wire.Digest) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == announcement {
 		a.endHelloRetries(now)
 	}
 }
 
-// extendWaitIfBudgetSpent stretches a wait when the budget is spent: even hellos cost.
+// extendWaitIfBudgetSpent returns d, or a longer interval if the uplink budget is spent, since hellos also use the
+// budget.
 func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	if a.uplinkBytesLeft == 0 {
 		return helloIntervalOverBudget
@@ -262,8 +269,8 @@ func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	return d
 }
 
-// endHelloRetries ends the repetition of the hello: the coordinator knows this agent.
-// A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
+// endHelloRetries stops repeating a hello that the coordinator has answered, and schedules the next regular hello. It
+// does nothing if a new hello is due.
 func (a *Machine) endHelloRetries(now time.Time) {
 	if a.helloSent && !a.isHelloDue {
 		a.awaitsHelloAnswer = false

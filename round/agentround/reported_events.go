@@ -9,16 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of the events of the agent's machine.
+// Metrics contains the metrics of the agent machine's events.
 var Metrics = []*observe.Metric{obeyedRoundMetric, ignoredAnnouncementsMetric, taskFitnessMetric, fittingRowsMetric,
 	budgetShortfallsMetric,
 	neighborEdgesEndedMetric, workInProgressMetric, endedWorkMetric, lastWorkEndMetric}
 
-// The names of conditions that events of package agent change too.
+// The names of conditions that are also changed by events of package agent.
 const (
-	// AnnouncementVersionCondition: the agent cannot read the coordinator's announcements.
+	// AnnouncementVersionCondition: the agent cannot decode the coordinator's announcements.
 	AnnouncementVersionCondition = "protocol"
-	// UplinkBudgetCondition: the rest of the month's bytes is too small for a round.
+	// UplinkBudgetCondition: the remaining bytes of the month do not suffice for a round.
 	UplinkBudgetCondition = "budget"
 )
 
@@ -43,16 +43,16 @@ func (e AnnouncementObeyed) Describe(d *observe.EventDescription) {
 	d.ResolveCondition(AnnouncementVersionCondition)
 }
 
-// AnnouncementIgnoreReason is why an announcement was not obeyed. It is a metric's label.
+// AnnouncementIgnoreReason is the reason for ignoring an announcement, used as a metric label.
 type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"    // replayed, or the broker's state is old
+	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"    // a replay, or the broker's state is old
 	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // two announcements have the same position
 )
 
-// AnnouncementIgnoreReasons returns all reasons, for closed label sets.
+// AnnouncementIgnoreReasons returns all reasons, for metric labels.
 func AnnouncementIgnoreReasons() []AnnouncementIgnoreReason {
 	return []AnnouncementIgnoreReason{IgnoredOlderAnnouncement, IgnoredConflictingAnnouncement}
 }
@@ -73,14 +73,13 @@ func (e AnnouncementIgnored) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "announcement ignored", "position", e.Position, "reason", e.Reason)
 }
 
-// MessageUnsupported: a message requires a capability that this build does not have. The agent does not take part in
-// what the message asks for.
+// MessageUnsupported: a message requires a capability that this version does not have. The agent ignores the request.
 type MessageUnsupported struct {
 	MessageType wire.MessageType
 	Err         error
 }
 
-// Describe implements observe.Event. The condition lasts until the agent takes part in a round.
+// Describe implements observe.Event. The condition lasts until the agent participates in a round.
 func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 	const remedy = "update agentd on this device"
 	d.Log(observe.Warn, "message not supported", "message", e.MessageType, "err", e.Err)
@@ -91,13 +90,13 @@ func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 var budgetShortfallsMetric = observe.Counter("budget_short_total",
 	"Times that the remaining budget of the month became too small for a round.")
 
-// UplinkBudgetTooSmall: the rest of the month's bytes has become too small for a round.
+// UplinkBudgetTooSmall: the remaining bytes of the month no longer suffice for a round.
 type UplinkBudgetTooSmall struct {
 	Round                 wire.RoundID
 	RoundBytes, BytesLeft uint64
 }
 
-// Describe implements observe.Event. An event of the month's bytes (budget.UplinkUsageChanged) resolves the condition.
+// Describe implements observe.Event. The event budget.UplinkUsageChanged resolves the condition.
 func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
 	d.IncCounter(budgetShortfallsMetric)
 	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes",
@@ -111,7 +110,7 @@ var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total"
 	"Edges that the coordinator suspended for some rounds, by reason.", "reason",
 	observe.StringerNames(wire.EdgeEndReasons()))
 
-// NeighborEdgeEnded: the coordinator has ended the edge to a neighbour for some rounds.
+// NeighborEdgeEnded: the coordinator has excluded the edge to a neighbour for some rounds.
 type NeighborEdgeEnded struct {
 	Round    wire.RoundID
 	Neighbor wire.AgentID
@@ -137,7 +136,7 @@ func (e NeighborEdgesRestored) Describe(d *observe.EventDescription) {
 	d.ResolveCondition(endedEdgeCondition)
 }
 
-// TaskFitnessOK is the fitness of local data that fit the task. The other values are reasons for declining.
+// TaskFitnessOK is the fitness of local data that fit the task. All other values are reasons for declining.
 const TaskFitnessOK = "fit"
 
 var (
@@ -152,7 +151,7 @@ const TaskFitnessValue = "task fitness"
 
 // TaskFitnessChecked: the agent has compared the local data with the task.
 type TaskFitnessChecked struct {
-	UnfitReason wire.DeclineReason // 0 = the data fit
+	UnfitReason wire.DeclineReason // reason why the data do not fit; 0 means they fit
 	RowCount    uint64
 }
 
@@ -164,7 +163,7 @@ func (e TaskFitnessChecked) Fitness() string {
 	return e.UnfitReason.String()
 }
 
-// Describe implements observe.Event. The event of the data (taskdata.RowsLoaded) is logged.
+// Describe implements observe.Event. It logs nothing, since the event taskdata.RowsLoaded is logged.
 func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 	d.SetGauge(fittingRowsMetric, float64(e.RowCount))
 	d.ShowStatusValue(TaskFitnessValue, &e)
@@ -174,7 +173,7 @@ func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 var workInProgressMetric = observe.Gauge("round_in_progress",
 	"Whether this device is working in a round (1) or not (0).")
 
-// WorkStarted: the agent takes part in a round.
+// WorkStarted: the agent participates in a round.
 type WorkStarted struct {
 	Round    wire.RoundID
 	Kind     wire.RoundKind
@@ -189,19 +188,19 @@ func (e WorkStarted) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("at work in round %d", e.Round))
 }
 
-// WorkResult is how an agent's part in a round ended. It is a metric's label.
+// WorkResult is the outcome of an agent's work in a round, used as a metric label.
 type WorkResult string
 
-// The results.
+// Outcomes of an agent's work in a round.
 const (
 	WorkAccepted   WorkResult = "accepted"
-	WorkMixedOnly  WorkResult = "mixed" // it trained and mixed, and was not asked to send
+	WorkMixedOnly  WorkResult = "mixed" // trained and mixed without being asked for its update
 	WorkRefused    WorkResult = "refused"
 	WorkDeclined   WorkResult = "declined"
-	WorkSuperseded WorkResult = "superseded" // the round continued without it
+	WorkSuperseded WorkResult = "superseded" // the round continued without the agent
 )
 
-// WorkResults returns all results, for closed label sets.
+// WorkResults returns all results, for metric labels.
 func WorkResults() []WorkResult {
 	return []WorkResult{WorkAccepted, WorkMixedOnly, WorkRefused, WorkDeclined, WorkSuperseded}
 }
@@ -235,13 +234,13 @@ func endedWorkMetricSeries() (series [][]string) {
 	return series
 }
 
-// WorkEnded: the agent's part in a round is over.
+// WorkEnded: the agent's work in a round has ended.
 type WorkEnded struct {
 	Round         wire.RoundID
 	Kind          wire.RoundKind
 	Result        WorkResult
-	RefusalReason wire.UpdateRefusalReason // with WorkRefused
-	DeclineReason wire.DeclineReason       // with WorkDeclined
+	RefusalReason wire.UpdateRefusalReason // reason for the refusal, with WorkRefused
+	DeclineReason wire.DeclineReason       // reason for declining, with WorkDeclined
 }
 
 // Reason returns the reason for a refusal or a decline. It is empty for other results.

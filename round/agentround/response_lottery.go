@@ -6,25 +6,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// disconnectState is whether the agent may leave the broker for a while.
+// disconnectState contains the facts that determine whether the agent may disconnect from the broker for some time.
 type disconnectState struct {
-	announcementReceived    bool // an announcement has come over this link
-	notSelectedForRound     bool // the round goes on without it, as it was told
-	disconnectRequested     bool // the host has been told that it may leave
-	hadWorkSinceLastLottery bool // it has had a part in a round since it drew the last time
+	announcementReceived    bool // whether an announcement has arrived since the last connection
+	notSelectedForRound     bool // whether the coordinator continues the round without this agent
+	disconnectRequested     bool // whether AllowDisconnect was already emitted
+	hadWorkSinceLastLottery bool // whether the agent has worked in a round since its last lottery draw
 }
 
-// lotteryDraw is what an agent has drawn for a round. All attempts of the round count by it: who was drawn stays drawn
-// when more are asked.
+// lotteryDraw is the random number that an agent has drawn for a round. All attempts of the round use the same number,
+// so that a winner still wins when the probability is raised.
 type lotteryDraw struct {
 	run         wire.RunID
 	round       wire.RoundID
 	drawnNumber uint32
 }
 
-// drawLottery decides by chance whether the agent answers an announcement. One that is named takes part, and answers.
-// One that has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here
-// would be drawn before those that are away.
+// drawLottery decides at random whether the agent answers an announcement. A listed agent always answers. An agent that
+// has just worked in a round loses if it may disconnect; otherwise connected agents would be preferred to disconnected
+// ones.
 func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	r, had := &e.Announcement.ResponsePolicy, a.disconnectState.hadWorkSinceLastLottery
 	a.lotteryThreshold, a.disconnectState.hadWorkSinceLastLottery = 0, false
@@ -40,22 +40,22 @@ func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	}
 }
 
-// winsLottery is true with probability of/2³²; 0 is certain.
+// winsLottery draws a random number and returns true with probability of/2³², or always if of is 0.
 func (a *Machine) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
-// SendsNoHello reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when
-// it lacks what it needs beyond the round.
+// SendsNoHello reports whether the agent sends no hello because it has lost the lottery. An agent with work, with an
+// unsent update, or with a pending download sends a hello in any case.
 func (a *Machine) SendsNoHello() bool {
 	return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasRoundWork()
 }
 
-// HasRoundWork reports whether the agent is at work in a round, or has an update that may still count.
+// HasRoundWork reports whether the agent works in a round, or has an update that may still be accepted.
 func (a *Machine) HasRoundWork() bool {
 	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingFate != nil || a.pendingInvitation != nil
 }
 
-// MayDisconnect reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round
-// goes on without it.
+// MayDisconnect reports whether the agent is not needed in the round and may disconnect, because it lost the lottery or
+// was not drawn.
 func (a *Machine) MayDisconnect() bool {
 	if !a.linkUp || !a.disconnectState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
 		a.HasRoundWork() {
@@ -65,8 +65,8 @@ func (a *Machine) MayDisconnect() bool {
 	return r.MaxDisconnectTime() > 0 && (a.lotteryLost || a.disconnectState.notSelectedForRound && !a.isHelloDue)
 }
 
-// requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
-// return_within.
+// requestDisconnect emits AllowDisconnect once per connection and announcement. The duration is return_after plus a
+// random part of return_within.
 func (a *Machine) requestDisconnect() {
 	if a.disconnectState.disconnectRequested || !a.MayDisconnect() {
 		return
@@ -77,7 +77,7 @@ func (a *Machine) requestDisconnect() {
 		a.jitter(time.Duration(r.AbsenceSpreadMillis)*time.Millisecond)})
 }
 
-// recordNonSelection takes note of an open round that names others.
+// recordNonSelection records whether the announcement of an open round lists only other agents.
 func (a *Machine) recordNonSelection(e *AnnouncementReceived) {
 	a.disconnectState.notSelectedForRound = e.Announcement.Phase == wire.PhaseOpen &&
 		len(e.Announcement.Selection.AgentTags) > 0 &&

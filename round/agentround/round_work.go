@@ -7,12 +7,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleInvitation starts the work of a round, or repeats the answer to an invitation
-// that was answered before.
+// handleInvitation starts the agent's work in a round, or answers a repeated invitation.
 func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	c := a.currentAnnouncement
 	if c == nil || e.AnnouncementDigest != c.EnvelopeDigest || !a.task.hostHasCheckedTask {
-		// the latest one only: the coordinator repeats it anyway
+		// Keep only the newest invitation, since the coordinator repeats its invitations.
 		a.pendingInvitation, a.pendingInvitationSince = &e, now
 		return
 	}
@@ -20,7 +19,9 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 		a.rowsKnownToCoordinator = e.KnownRowCount
 	}
 	unfit := a.unfitReason()
-	if unfit == 0 { // else the coordinator has not heard it yet
+	// Stop repeating the hello only if the agent can participate, since the coordinator must still learn the reason of
+	// an unfit agent.
+	if unfit == 0 {
 		a.endHelloRetriesIfCurrent(now, e.AnnouncementDigest)
 	}
 	if c.Announcement.Phase != wire.PhaseOpen {
@@ -35,9 +36,11 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 		a.reportEvent(NeighborEdgesRestored{c.Position.Round})
 	}
 	a.endedEdges = e.EndedEdges
-	if w := a.currentWork; w != nil { // of this round: endObsoleteWork has seen to that
-		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // a new attempt has more time
-		a.offerUpdate()                                   // perhaps it is drawn in the place of another
+	// This is work in the invited round, since endObsoleteWork has removed work in earlier rounds.
+	if w := a.currentWork; w != nil {
+		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // A new attempt of the round has a new deadline.
+		// The agent may now have to upload, since it may have been drawn to replace another agent.
+		a.offerUpdate()
 		a.repeatInvitationAnswer(c.Position, w)
 		return
 	}
@@ -61,7 +64,7 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	}
 	if e.MustUpload {
 		a.currentWork.nextAnswerAt = now.Add(joinedMessageDelay)
-	} else { // nothing of it may come that implies it
+	} else { // Send a joined message, since no update will follow that would imply it.
 		a.emitEffect(SendJoined{c.Position, e.AnnouncementDigest})
 	}
 	a.reportEvent(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, TimeLeft: e.TimeLeft})
@@ -72,8 +75,8 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	}
 }
 
-// repeatInvitationAnswer answers an invitation to work that is under way or over. Being
-// asked again for an update that was accepted means that it was lost there.
+// repeatInvitationAnswer answers an invitation to a round in which the agent already works. If the coordinator requests
+// an update that it had accepted, it has lost the update, so the agent offers it again.
 func (a *Machine) repeatInvitationAnswer(order wire.AnnouncementPosition, w *roundWork) {
 	if w.state == workDeclinedOrRefused {
 		a.emitEffect(SendDeclined{order, w.invitation.AnnouncementDigest, w.declineReason})
@@ -87,7 +90,7 @@ func (a *Machine) repeatInvitationAnswer(order wire.AnnouncementPosition, w *rou
 	}
 }
 
-// handlePendingInvitation answers an invitation that came too early to be answered.
+// handlePendingInvitation answers an invitation that arrived before the agent was ready.
 func (a *Machine) handlePendingInvitation(now time.Time) {
 	if e := a.pendingInvitation; e != nil && e.AnnouncementDigest == a.currentAnnouncement.EnvelopeDigest {
 		e.TimeLeft -= now.Sub(a.pendingInvitationSince)
@@ -98,7 +101,7 @@ func (a *Machine) handlePendingInvitation(now time.Time) {
 
 func (a *Machine) startTraining() {
 	w := a.currentWork
-	a.savedUpdate = nil // its file is this round's from now on
+	a.savedUpdate = nil // The saved file now belongs to the work in this round.
 	w.state = workTraining
 	a.emitEffect(StartTraining{Position: a.currentAnnouncement.Position,
 		Announcement: a.currentAnnouncement.Announcement,
@@ -108,15 +111,15 @@ func (a *Machine) startTraining() {
 		MaxRows: w.invitation.KnownRowCount})
 }
 
-// Waits of an agent's word on its round: joined comes this long after the work begins, unless an offer, which implies
-// it, comes first; declined is said again until it is answered.
+// Delays of joined and declined messages. A joined message is skipped if the agent offers its update within the delay.
+// A declined message is repeated until the coordinator answers.
 const (
 	joinedMessageDelay        = time.Second
 	firstDeclineRetryInterval = 5 * time.Second
 	maxDeclineRetryInterval   = time.Minute
 )
 
-// sendDueAnswer says what is due.
+// sendDueAnswer sends a joined or declined message if it is due.
 func (a *Machine) sendDueAnswer(now time.Time) {
 	w := a.currentWork
 	if w == nil || !a.linkUp || w.nextAnswerAt.IsZero() || now.Before(w.nextAnswerAt) {
@@ -132,7 +135,7 @@ func (a *Machine) sendDueAnswer(now time.Time) {
 		min(2*w.declineRetryInterval, maxDeclineRetryInterval)
 }
 
-// handleRoundStanding takes the agent's place in the round, and the answer to declined.
+// handleRoundStanding processes the coordinator's answer to a hello or to a declined message.
 func (a *Machine) handleRoundStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		a.disconnectState.notSelectedForRound = e.Standing == wire.StatusNotSelected
@@ -143,7 +146,7 @@ func (a *Machine) handleRoundStanding(e RoundStandingReceived) {
 	}
 }
 
-// declineRound ends the agent's part in the round.
+// declineRound declines the round and ends the agent's work in it.
 func (a *Machine) declineRound(now time.Time, reason wire.DeclineReason) {
 	w := a.currentWork
 	w.state, w.declineReason = workDeclinedOrRefused, reason
@@ -151,13 +154,13 @@ func (a *Machine) declineRound(now time.Time, reason wire.DeclineReason) {
 		w.declineRetryInterval = now.Add(firstDeclineRetryInterval*3/4+a.jitter(firstDeclineRetryInterval/2)),
 		2*firstDeclineRetryInterval
 	a.emitEffect(SendDeclined{a.currentAnnouncement.Position, a.currentAnnouncement.EnvelopeDigest, reason})
-	a.savedUpdate = nil // its file goes, too
+	a.savedUpdate = nil // Forget the saved update, since its file is removed too.
 	a.emitEffect(EndRoundWork{})
 	a.reportWorkEnd(w, WorkEnded{Result: WorkDeclined, DeclineReason: reason})
 }
 
-// reportWorkEnd reports how work ended. Later answers, such as a second
-// acceptance, is not told.
+// reportWorkEnd reports the end of the work in a round, but only once. Later answers, such as a second acceptance, are
+// ignored.
 func (a *Machine) reportWorkEnd(w *roundWork, f WorkEnded) {
 	if !w.endReported {
 		w.endReported, f.Round, f.Kind = true, w.round, w.kind
@@ -176,7 +179,7 @@ func (a *Machine) handleModelFetched(now time.Time, e ModelFetched) {
 	a.startTraining()
 }
 
-// handleTrainingEnded offers the update if it is asked for.
+// handleTrainingEnded processes the end of the training and offers the update if the coordinator requested one.
 func (a *Machine) handleTrainingEnded(now time.Time, e TrainingEnded) {
 	w := a.currentWork
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
@@ -193,18 +196,19 @@ func (a *Machine) handleTrainingEnded(now time.Time, e TrainingEnded) {
 	a.offerUpdate()
 }
 
-// mayOfferUpdate reports whether a restart would know of the round that is announced, by whatever attempt.
+// mayOfferUpdate reports whether the position of the announced round is saved to disk, whatever the attempt.
 func (a *Machine) mayOfferUpdate() bool {
 	round := a.obeyedPosition
 	round.Attempt, round.Phase = 0, 0
 	return a.savedPosition.Compare(round) >= 0
 }
 
-// offerUpdate sends the update if it is asked for, and a restart would know of its round.
+// offerUpdate submits the update if the coordinator requested one and the position of the round is saved to disk.
 func (a *Machine) offerUpdate() {
 	if w := a.currentWork; w.state == workHoldingUpdate && w.mustUpload() && a.mayOfferUpdate() {
 		if a.task.localRowCount < w.invitation.KnownRowCount && a.lastHelloRows != a.task.localRowCount {
-			a.sendHello() // else an update of fewer rows would be refused
+			// Send the new number of rows, since the coordinator would otherwise refuse an update from fewer rows.
+			a.sendHello()
 		}
 		w.state, w.updateOffered, w.nextAnswerAt = workSubmitting, true, time.Time{}
 		a.emitEffect(SubmitUpdate{w.run, w.round, w.updateDigest,
@@ -212,19 +216,20 @@ func (a *Machine) offerUpdate() {
 	}
 }
 
-// mustUpload reports whether the agent is to send its update. An update of an earlier process was to be sent.
+// mustUpload reports whether the agent must send its update. An update that an earlier process left on disk must always
+// be sent.
 func (w *roundWork) mustUpload() bool {
 	return w.invitation.MustUpload || w.invitation.AnnouncementDigest.IsZero()
 }
 
-// matchesUpdate reports whether an answer is about this work's update: two rounds may
-// have updates of equal content.
+// matchesUpdate reports whether an answer of the coordinator refers to this work's update. It compares the round too,
+// since the updates of two rounds may be equal.
 func (w *roundWork) matchesUpdate(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 	return w.run == run && w.round == round && w.updateDigest == update
 }
 
-// handleUpdateAccepted believes that the running coordinator holds the update. It is kept here until the round is over:
-// that coordinator may fall.
+// handleUpdateAccepted records the acceptance of the update. The agent keeps the update until the round is over, since
+// the coordinator may still lose it.
 func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived) {
 	if w := a.workAwaitingFate; w != nil && w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {
 		a.workAwaitingFate = nil
@@ -233,7 +238,8 @@ func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived
 	}
 	w := a.currentWork
 	if c := a.currentAnnouncement; w == nil && c != nil && c.Position.Run == e.Run && c.Position.Round == e.Round {
-		a.endHelloRetries(now) // its update outlived its memory of it
+		// The agent no longer has this update, but the coordinator has answered the hello.
+		a.endHelloRetries(now)
 	}
 	if w == nil || !w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {
 		return

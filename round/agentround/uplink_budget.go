@@ -7,30 +7,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Bytes on the network that a round moves beside its vectors.
+// Estimates of the network traffic of a round, apart from the model and the update.
 const (
-	// controlTrafficBytes is hellos, invitation, credit, answers, presence and pings.
+	// controlTrafficBytes is the traffic of hellos, invitation, credit, answers, presence and pings.
 	controlTrafficBytes = 16 << 10
-	// overheadBytesPerChunk is the headers of a chunk and its packets, and what asks for it
-	// and answers it.
+	// overheadBytesPerChunk is the traffic of a chunk's headers, packets, request and answer.
 	overheadBytesPerChunk = 1000
-	// bytesPerOverheadByte is what the network adds to each, one byte for this many.
+	// bytesPerOverheadByte is the number of payload bytes for each byte of network overhead, such as packet headers.
 	bytesPerOverheadByte = 16
 )
 
-// EstimateRoundBytes returns how many bytes the round that is announced, or comes next,
-// will move over this agent's uplink: model, update, announcements and answers.
-// It is 0 before an announcement, and leaves out what is sent again.
+// EstimateRoundBytes returns the estimated traffic, in bytes, of the announced or the next round: model, update,
+// announcements and answers. It does not include retransmissions. It returns 0 before the first announcement.
 func (a *Machine) EstimateRoundBytes() uint64 {
 	if a.currentAnnouncement == nil {
 		return 0
 	}
 	ann := &a.currentAnnouncement.Announcement
-	update := ann.BaseModel.Length // an update has an entry for each of the model's
+	// The update is as large as the model, since it has one element per model parameter.
+	update := ann.BaseModel.Length
 	if ann.Kind == wire.KindStatistics {
 		update = a.task.statisticsUpdateBytes
 	}
-	// The announcement comes in each phase, for this round and the next.
+	// An announcement arrives in each phase, both for this round and for the next.
 	bytes := controlTrafficBytes + networkBytesOfVector(update) +
 		2*networkBytesOfVector(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
@@ -39,14 +38,14 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 	return bytes
 }
 
-// networkBytesOfVector returns the traffic for a vector of this many bytes, in bytes.
+// networkBytesOfVector returns the traffic, in bytes, for a vector of the given encoded size.
 func networkBytesOfVector(bytes uint32) uint64 {
 	n := uint64(bytes)
 	return n + n/bytesPerOverheadByte + uint64(wire.ChunkCount(int(bytes)))*overheadBytesPerChunk
 }
 
-// unfitReason returns why the agent can take no part in the round that is announced;
-// what it is at work on it goes on with, whatever is left.
+// unfitReason returns the reason why the agent cannot start the announced round; 0 means that it can. Work that has
+// begun continues regardless of the budget and of the owner's rules.
 func (a *Machine) unfitReason() wire.DeclineReason {
 	switch {
 	case a.task.unfitReason != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
@@ -63,7 +62,8 @@ func (a *Machine) unfitReason() wire.DeclineReason {
 	return 0
 }
 
-// applyOwnerRule notes whether one of the owner's rules bars the device.
+// applyOwnerRule records the reason for which a rule of the owner forbids rounds, or removes it if the rule allows
+// rounds.
 func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 	if e.Reason == 0 {
 		delete(a.declineReasonByOwnerRule, e.RuleName)
@@ -75,8 +75,8 @@ func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 	a.declineReasonByOwnerRule[e.RuleName] = e.Reason
 }
 
-// setUplinkBudget takes what is left of the budget. The coordinator hears of it when
-// it makes a difference.
+// setUplinkBudget sets the number of bytes that the agent may still send. It schedules a hello if the agent can now
+// participate, or no longer can.
 func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfitReason()
 	a.uplinkBytesLeft = e.BytesLeft
@@ -86,7 +86,7 @@ func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	}
 }
 
-// reportIfUplinkBudgetTooSmall reports that the budget does not allow a round, once.
+// reportIfUplinkBudgetTooSmall emits an event, once, when the budget no longer suffices for a round.
 func (a *Machine) reportIfUplinkBudgetTooSmall() {
 	short := a.unfitReason() == wire.DeclineTrafficBudget
 	if short && !a.uplinkBudgetTooSmall {

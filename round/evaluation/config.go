@@ -2,19 +2,19 @@ package evaluation
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// Config says which models agents evaluate on the rows that they hold out.
+// Config configures the evaluation of models by agents on their held-out rows.
 type Config struct {
-	VersionInterval int `yaml:"every"`    // each model whose version is a multiple of it, and the last of a run; 0 = none
-	MinRows         int `yaml:"min_rows"` // an agent that holds out fewer says nothing of a model
-	// MinAgents is the smallest number of agents whose results are published, or all agents that are present if these
-	// are fewer.
+	// evaluated versions: multiples of this number, and the last of a run; 0 means none
+	VersionInterval int `yaml:"every"`
+	MinRows         int `yaml:"min_rows"` // minimum number of held-out rows for an agent to report a result
+	// MinAgents is the minimum number of agents for a published result, or all present agents if these are fewer.
 	MinAgents int `yaml:"min_agents"`
 }
 
 // DefaultConfig returns the configuration without evaluations.
 func DefaultConfig() Config { return Config{MinRows: 20, MinAgents: 5} }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.Require(c.VersionInterval >= 0 && c.VersionInterval <= 1<<30, "every",

@@ -1,5 +1,5 @@
-// Package evaluation makes one result of what agents say of a model on the rows that they hold out: over all rows, over
-// the agents, and by class. It is the same for the daemons and the simulator.
+// Package evaluation combines the agents' evaluations of a model on their held-out rows into one result: over all rows,
+// over agents, and by class. Both the coordinator and the simulator use it.
 package evaluation
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MinAgentsForDistribution is the number of agents below which a result has nothing but sums over all rows: figures of
-// few agents would tell one from another.
+// MinAgentsForDistribution is the minimum number of agents for statistics over agents. With fewer agents, the result
+// contains only sums over all rows, since other numbers could reveal the data of a single agent.
 const MinAgentsForDistribution = 5
 
-// The places of wire and learner are the same.
+// These declarations compile only if the arrays in packages wire and learner have the same size.
 var (
 	_ [learner.ResidualBins]uint32        = [wire.ResidualHistogramBins]uint32{}
 	_ [learner.MaxConfusionClasses]uint32 = [wire.MaxConfusionClasses]uint32{}
 )
 
-// FromScoreSums is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has
-// no rows.
+// FromScoreSums converts the score sums of a model to the evaluation message of an agent. If a sum is not finite or out
+// of range, the message contains no rows.
 func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
 	m := wire.Evaluation{Run: run, ModelVersion: version}
 	most := wire.MaxRowContribution * float64(t.Samples)
@@ -39,8 +39,8 @@ func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSum
 	return m
 }
 
-// FromExternalProgram is what the program of an external model has said of it, on rows that it holds out: means over
-// these rows. Figures that cannot be told are left out, and those beyond the first of them, by name, that can.
+// FromExternalProgram returns the evaluation message for the metrics that an external model program computed, which are
+// means over the held-out rows. It omits invalid metrics, and the last metrics by name if there are too many.
 func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
 	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, RiskSum: float64(rows) * risk})
@@ -58,23 +58,23 @@ func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, ri
 	return m
 }
 
-// ResultPool takes what agents say of one model. Its zero value is empty.
+// ResultPool collects the agents' evaluations of one model. The zero value is ready to use.
 type ResultPool struct {
 	agentEvaluations []agentEvaluation
 	residualCounts   []uint64
 	confusionCounts  []uint64
 	isClassification bool
-	isExternalModel  bool // of an external model
+	isExternalModel  bool // whether the model is trained by an external program
 }
 
-// agentEvaluation are the sums of one agent.
+// agentEvaluation contains the evaluation that one agent sent.
 type agentEvaluation struct {
 	agent wire.AgentID
 	wire.Evaluation
 }
 
-// FitsModelKind reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
-// regression.
+// FitsModelKind reports whether the fields of an evaluation match the kind of the model: an external model, a
+// classification with the given number of classes, or a regression (0 classes).
 func FitsModelKind(m *wire.Evaluation, external bool, classes int) bool {
 	switch {
 	case m.Rows == 0:
@@ -82,7 +82,7 @@ func FitsModelKind(m *wire.Evaluation, external bool, classes int) bool {
 	case external != (m.ExternalMetrics != nil):
 		return false
 	case external:
-		return true // the form has nothing else
+		return true // An external evaluation has no further fields to check.
 	case classes == 0:
 		return len(m.ResidualHistogram) == learner.ResidualBins && len(m.ConfusionMatrix) == 0 && m.CorrectRows == 0
 	case classes > learner.MaxConfusionClasses:
@@ -91,8 +91,8 @@ func FitsModelKind(m *wire.Evaluation, external bool, classes int) bool {
 	return len(m.ResidualHistogram) == 0 && len(m.ConfusionMatrix) == classes*classes
 }
 
-// Add takes what an agent says; that of another model, or of an agent that has spoken, is the caller's to leave out.
-// All fit one form.
+// Add adds an agent's evaluation. All evaluations must belong to one model and have the same kind, and each agent may
+// be added only once.
 func (p *ResultPool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
@@ -115,46 +115,48 @@ func addCounts(sums []uint64, counts []uint32) []uint64 {
 	return sums
 }
 
-// Result is what has come of an evaluation.
+// Result is the combined result of an evaluation.
 type Result struct {
-	ReportingAgents int     `json:"agents"` // that have spoken of at least as many rows as they were to
+	ReportingAgents int     `json:"agents"` // number of agents with enough held-out rows
 	Rows            uint64  `json:"rows"`
-	Risk            float64 `json:"risk"` // over all rows, without the ridge
-	// Of a regression: R² over all rows, about their mean target (absent if the targets do not vary), and how many
-	// residuals are in each bin of docs/PROTOCOL.md, with the ends of the bins that have their quantiles.
+	Risk            float64 `json:"risk"` // mean loss over all rows, without the regularisation term
+	// R2 is the R² score over all rows, for a regression; nil if all targets are equal. ResidualCounts contains the
+	// number of residuals in each bin of docs/PROTOCOL.md.
 	R2                *float64           `json:"r2,omitempty"`
 	ResidualCounts    []uint64           `json:"residuals,omitempty"`
 	ResidualQuantiles []ResidualQuantile `json:"residuals_within,omitempty"`
-	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
-	// and each class.
+	// Accuracy is the share of correctly classified rows. MacroF1 is the mean F1 score of the classes for which F1 is
+	// defined.
 	Accuracy        *float64       `json:"accuracy,omitempty"`
 	MacroF1         *float64       `json:"f1,omitempty"`
 	Classes         []ClassMetrics `json:"classes,omitempty"`
-	ConfusionMatrix [][]uint64     `json:"confusion,omitempty"` // [actual][predicted]
-	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
-	// at most wire.MaxExternalMetrics. Accuracy is that of this name.
+	ConfusionMatrix [][]uint64     `json:"confusion,omitempty"` // number of rows by [actual][predicted] class
+	// ExternalMetrics contains the metrics of external model programs by name, at most wire.MaxExternalMetrics. Each
+	// value is the mean over the rows of the agents that reported the metric.
 	ExternalMetrics map[string]float64 `json:"figures,omitempty"`
-	// Over agents, each counted once; absent for fewer than MinAgentsForDistribution.
+	// Distributions of the metrics over agents, each agent with equal weight; nil with fewer than
+	// MinAgentsForDistribution agents.
 	AgentRisk     *AgentMetricDistribution `json:"agent_risk,omitempty"`
 	AgentAccuracy *AgentMetricDistribution `json:"agent_accuracy,omitempty"`
 }
 
-// ClassMetrics is one class over all rows.
+// ClassMetrics contains the results of one class over all rows.
 type ClassMetrics struct {
-	Rows        uint64   `json:"rows"`
-	CorrectRows uint64   `json:"correct"`
-	F1          *float64 `json:"f1,omitempty"` // 2·correct / (rows + taken for it); absent if that is 0 / 0
+	Rows        uint64 `json:"rows"`
+	CorrectRows uint64 `json:"correct"`
+	// F1 score: 2·correct / (actual + predicted rows); nil if both are 0
+	F1 *float64 `json:"f1,omitempty"`
 }
 
-// ResidualQuantile says that a share of the residuals is at most so large, in the units of the target. It is the end of
-// a bin: at most 19 % too large. Those of the last bin have none.
+// ResidualQuantile gives the largest absolute residual among the given share of the rows, in units of the target. The
+// value is the upper end of a histogram bin, so it may be up to 19 % too large.
 type ResidualQuantile struct {
 	Share       float64 `json:"share"`
 	MaxResidual float64 `json:"size"`
 }
 
-// AgentMetricDistribution is a figure over agents: its mean, the mean squared difference from that, the worst, and
-// quantiles, between two agents in proportion.
+// AgentMetricDistribution describes the distribution of a metric over agents: mean, variance, worst value, and
+// interpolated quantiles.
 type AgentMetricDistribution struct {
 	Mean     float64 `json:"mean"`
 	Variance float64 `json:"variance"`
@@ -165,11 +167,11 @@ type AgentMetricDistribution struct {
 	Q90      float64 `json:"q90"`
 }
 
-// residualQuantileShares are those of which a result has the quantiles of residuals.
+// residualQuantileShares contains the shares of rows for which residual quantiles are reported.
 var residualQuantileShares = []float64{0.5, 0.9, 0.99, 0.999}
 
-// Summarize returns what has come, the same in whatever order it came. unit is that of the targets: their scale where
-// they are standardised, else 1.
+// Summarize returns the combined result, which does not depend on the order of the calls to Add. unit is the scale of
+// standardised targets, or 1 if the targets are not standardised.
 func (p *ResultPool) Summarize(unit float64) Result {
 	sort.Slice(p.agentEvaluations, func(i,
 		j int) bool {
@@ -214,8 +216,8 @@ func (p *ResultPool) Summarize(unit float64) Result {
 	return r
 }
 
-// poolExternalMetrics pools the figures of programs. Where all have said their accuracy, accuracies gets that of each
-// agent.
+// poolExternalMetrics combines the metrics of external programs. If all agents have reported an accuracy, it also
+// writes each agent's accuracy to accuracies.
 func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []float64) {
 	type sum struct {
 		name      string
@@ -236,7 +238,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 			}
 		}
 	}
-	// Those that most agents know come first: no agent puts its own names in their places.
+	// Sort metrics by the number of agents that report them, so that one agent cannot displace common metrics by many
+	// names of its own.
 	sort.Slice(sums, func(i, j int) bool {
 		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
 	})
@@ -253,8 +256,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 	}
 }
 
-// FormatExternalMetrics are the figures of programs as people read them, but for the accuracy where that has its own
-// place.
+// FormatExternalMetrics formats the metrics of external programs for display. It omits the accuracy if the result has
+// it in another field.
 func (r *Result) FormatExternalMetrics() string {
 	var all []string
 	for name, x := range r.ExternalMetrics {
@@ -266,10 +269,10 @@ func (r *Result) FormatExternalMetrics() string {
 	return strings.Join(all, ", ")
 }
 
-// accuracyMetricName is the figure of programs that is one of our own models', too.
+// accuracyMetricName is the name under which external programs report the accuracy.
 const accuracyMetricName = "accuracy"
 
-// fillConfusionAndClasses makes rows and classes of the cells.
+// fillConfusionAndClasses fills the confusion matrix and the class metrics from the counts.
 func (r *Result) fillConfusionAndClasses(cells []uint64) {
 	classes := 0
 	for classes*classes < len(cells) {
@@ -295,7 +298,7 @@ func (r *Result) fillConfusionAndClasses(cells []uint64) {
 	}
 }
 
-// fillResidualQuantiles finds the bins that have the quantiles of the residuals.
+// fillResidualQuantiles computes the quantiles of the absolute residuals from their histogram.
 func (r *Result) fillResidualQuantiles(unit float64) {
 	for _, share := range residualQuantileShares {
 		below := uint64(0)
@@ -310,8 +313,8 @@ func (r *Result) fillResidualQuantiles(unit float64) {
 	}
 }
 
-// newAgentMetricDistribution is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the
-// smallest.
+// newAgentMetricDistribution returns the distribution of a metric over agents. The worst value is the largest one, or
+// the smallest if bad is negative.
 func newAgentMetricDistribution(x []float64, bad float64) *AgentMetricDistribution {
 	x = slices.Clone(x)
 	slices.Sort(x)
@@ -330,7 +333,7 @@ func newAgentMetricDistribution(x []float64, bad float64) *AgentMetricDistributi
 	return &s
 }
 
-// quantile is at h = (K − 1)q of sorted numbers, in proportion between two.
+// quantile returns the q-quantile of the K sorted numbers x by linear interpolation at the position h = (K − 1)q.
 func quantile(x []float64, q float64) float64 {
 	h := float64(len(x)-1) * q
 	i := min(int(h), len(x)-1)

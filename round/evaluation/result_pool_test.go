@@ -16,7 +16,8 @@ import (
 
 func near(a *float64, b float64) bool { return a != nil && math.Abs(*a-b) <= 1e-12*(1+math.Abs(b)) }
 
-// Six agents with 10, 20, … 60 rows, of which 0, 20, 20, 40, 40 and 60 are taken for their class.
+// classes returns the evaluations of six agents with 10, 20, … 60 rows. They classify 0, 20, 20, 40, 40 and 60
+// rows correctly.
 func classes() (all []wire.Evaluation) {
 	for i, c := range [][]uint32{{0, 4, 6, 0}, {10, 0, 0, 10}, {20, 5, 5, 0}, {40, 0, 0, 0}, {20, 10, 0, 20},
 		{0, 0, 0, 60}} {
@@ -45,7 +46,7 @@ func TestClasses(t *testing.T) {
 		r.Classes[1].Rows != 101 || r.Classes[1].CorrectRows != 90 || !near(r.Classes[1].F1, 180./(101+109)) {
 		t.Errorf("accuracy %v, classes %+v", *r.Accuracy, r.Classes)
 	}
-	// 0, 1, 2/3, 1, 0.8, 1 sorted: 0, 2/3, 0.8, 1, 1, 1; K − 1 = 5
+	// The sorted accuracies of the agents are 0, 2/3, 0.8, 1, 1 and 1.
 	mean := (2./3 + 0.8 + 3) / 6
 	variance := mean * mean
 	for _, x := range []float64{2. / 3, 0.8, 1, 1, 1} {
@@ -73,7 +74,7 @@ func checkSpread(t *testing.T, got *evaluation.AgentMetricDistribution, want eva
 	}
 }
 
-// Of fewer than five agents nothing is told but sums over all their rows.
+// TestFewAgents checks that the result of fewer than five agents contains only sums over all rows.
 func TestFewAgents(t *testing.T) {
 	var p evaluation.ResultPool
 	for i, m := range classes()[:5] {
@@ -87,7 +88,7 @@ func TestFewAgents(t *testing.T) {
 	}
 }
 
-// Sums of the parts of some rows come to the result of all of them, as one agent that has all would say it.
+// TestRegression checks that the combined sums of several parts equal the result of one agent with all rows.
 func TestRegression(t *testing.T) {
 	m, err := learner.NewModel[float64](learner.Architecture{Inputs: 2, Outputs: 1, Risk: "squared"})
 	if err != nil {
@@ -128,7 +129,8 @@ func TestRegression(t *testing.T) {
 	}
 }
 
-// The result is the same in whatever order agents speak, to the bit, and can be written whatever they say.
+// TestOrderAndBounds checks that the result is bitwise independent of the order of agents, and can be encoded for any
+// input.
 func TestOrderAndBounds(t *testing.T) {
 	all := []wire.Evaluation{{Rows: 1, RiskSum: 1e99, SSE: 1e100, TargetSum: -1e100, TargetSquareSum: 1e100},
 		{Rows: 3, RiskSum: -1e100, SSE: 1e-300, TargetSum: 1e100}, {Rows: math.MaxUint32, RiskSum: 4e109,
@@ -185,7 +187,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestFigures pools what programs say of external models, whoever lies in what it calls them.
+// TestFigures checks the combined metrics of external models, including metrics with misleading names.
 func TestFigures(t *testing.T) {
 	var p evaluation.ResultPool
 	for i := range 5 {

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 )
 
-// oracles are the optimisers once more, on one coordinate, as Reddi et al. (2021) print them: they return the step of
-// each round.
+// oracles are independent implementations of the optimisers on one coordinate, as printed by Reddi et al. (2021). They
+// return the step of each round.
 var oracles = map[string]func(c optimizer.Config, folds []float64) []float64{
 	optimizer.None: func(_ optimizer.Config, folds []float64) []float64 { return folds },
 	"fedavgm": func(c optimizer.Config, folds []float64) (steps []float64) {
@@ -57,7 +57,8 @@ func configOf(name string) optimizer.Config {
 	return c
 }
 
-// TestOracle: twenty rounds of each, on several coordinates, with the default numbers and with others.
+// TestOracle compares twenty rounds of each optimiser with its oracle, on several coordinates, with default and other
+// parameters.
 func TestOracle(t *testing.T) {
 	const rounds, d = 20, 5
 	for _, name := range optimizer.Names() {
@@ -70,7 +71,7 @@ func TestOracle(t *testing.T) {
 			{Name: name, LearningRate: 1, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001},
 			{Name: name, LearningRate: 2, Tau: 1},
 		} {
-			if err := c.Validate(); err != nil && name != optimizer.None { // which has no rate
+			if err := c.Validate(); err != nil && name != optimizer.None { // none has no learning rate
 				t.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -98,7 +99,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestRepeated: a fold that is made again from the same state gives the same step and the same state.
+// TestRepeated checks that repeating an aggregation from the same state gives the same step and state.
 func TestRepeated(t *testing.T) {
 	for _, name := range optimizer.Names() {
 		o := optimizer.New(configOf(name))
@@ -120,7 +121,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestNeutral: fedavgm with β = 0 and η = 1 is none, to the bit, also for −0.
+// TestNeutral checks that fedavgm with β = 0 and η = 1 is bitwise identical to none, including −0.
 func TestNeutral(t *testing.T) {
 	c := configOf("fedavgm")
 	c.Momentum, c.LearningRate = 0, 1
@@ -135,7 +136,7 @@ func TestNeutral(t *testing.T) {
 	}
 }
 
-// TestLearningRates: without a learning rate in the configuration, an optimiser has its own default.
+// TestLearningRates checks each optimiser's default learning rate, used if the configuration has none.
 func TestLearningRates(t *testing.T) {
 	rates := map[string]float64{"fedavgm": 1, "fedadagrad": 0.1, "fedadam": 0.1, "fedyogi": 0.1}
 	for _, name := range optimizer.Names() {

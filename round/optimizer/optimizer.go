@@ -10,28 +10,28 @@ import (
 
 // Optimizer turns the aggregated update of a round into the step of the model.
 type Optimizer interface {
-	// StateVectorNames returns the names of the vectors of length d that make up its state. The coordinator saves and
-	// restores them with the model.
+	// StateVectorNames returns the names of the state vectors, each of length d. The coordinator saves and restores
+	// them with the model.
 	StateVectorNames() []string
-	// InitState sets a state to the state before the first round.
+	// InitState sets state to the optimiser's state before the first round.
 	InitState(state [][]float64)
-	// Step overwrites d, the aggregated update D_i, with the step w_i − w_{i−1} of the model, and the state with the
-	// state after the round. D_i points towards the next model, so it has the sign of a negative gradient. An infinite
-	// element or NaN must remain so, because the coordinator then rejects the model.
+	// Step replaces the aggregated update D_i in d by the step w_i − w_{i−1} of the model, and updates state. D_i
+	// points towards the next model, like a negative gradient. Infinite elements and NaN must be preserved, so that the
+	// coordinator rejects the model.
 	Step(d []float64, state [][]float64)
 }
 
-// Config is the section server_optimizer, of a coordinator's round and of an experiment.
+// Config is the section server_optimizer in the configuration of a coordinator's round or an experiment.
 type Config struct {
 	Name         string  `yaml:"name" json:"name"`
-	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η; 0 = the default of the optimiser
-	Momentum     float64 `yaml:"momentum" json:"momentum"`           // β of fedavgm
+	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η; 0 means the optimiser's default
+	Momentum     float64 `yaml:"momentum" json:"momentum"`           // momentum β of fedavgm
 	Beta1        float64 `yaml:"beta1" json:"beta1"`
 	Beta2        float64 `yaml:"beta2" json:"beta2"`
 	Tau          float64 `yaml:"tau" json:"tau"`
 }
 
-// None takes the fold itself for the step.
+// None is the name of the optimiser that applies the aggregate unchanged.
 const None = "none"
 
 type identityOptimizer struct{}
@@ -40,15 +40,15 @@ func (identityOptimizer) StateVectorNames() []string  { return nil }
 func (identityOptimizer) InitState([][]float64)       {}
 func (identityOptimizer) Step([]float64, [][]float64) {}
 
-// DefaultConfig is no optimiser, with the numbers that the others have where a file does not say otherwise.
+// DefaultConfig returns the configuration without an optimiser, and with the defaults of the other parameters.
 func DefaultConfig() Config {
 	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
 }
 
-// optimizerEntry is a line of optimizerByName.
+// optimizerEntry describes an optimiser in optimizerByName.
 type optimizerEntry struct {
 	newOptimizer        func(Config) Optimizer
-	defaultLearningRate float64 // where the configuration has none
+	defaultLearningRate float64 // learning rate if the configuration has none
 }
 
 var optimizerByName = map[string]optimizerEntry{
@@ -62,7 +62,7 @@ var optimizerByName = map[string]optimizerEntry{
 // Names returns the optimisers' names, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(optimizerByName)) }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
 	var k spec.ProblemList
 	spec.RequireOneOf(&k, "name", c.Name, Names()...)
@@ -80,7 +80,7 @@ func (c Config) Validate() error {
 	return k.Err()
 }
 
-// New makes the optimiser of a valid configuration.
+// New returns the optimiser of a valid configuration.
 func New(c Config) Optimizer {
 	e := optimizerByName[c.Name]
 	if c.LearningRate == 0 {

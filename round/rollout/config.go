@@ -10,28 +10,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config says how models are rolled out.
+// Config configures the staged release of models for predictions.
 type Config struct {
-	// Share of the agents that predict with a candidate first; empty = agents take each model when they see it.
+	// Share is the share of the agents that first predict with a candidate; empty means that all agents use each new
+	// model at once.
 	Share AgentShare `yaml:"rollout"`
-	// FirstVersion is the version of a run before which no model is released, nor a candidate, unless the run is
-	// finished.
+	// FirstVersion is the first version of a run that may be released or become a candidate. It does not apply to a
+	// finished run.
 	FirstVersion int `yaml:"first_version"`
-	// MinDecidingAgents is of how many agents the residuals decide at least.
+	// MinDecidingAgents is the minimum number of agents whose residuals decide about a candidate.
 	MinDecidingAgents int `yaml:"devices"`
-	// MinResiduals is how many labels each of them must have seen at least.
+	// MinResiduals is the minimum number of labelled rows of each deciding agent.
 	MinResiduals int `yaml:"residuals"`
-	// ErrorMargin is how much larger the mean square of a candidate's residuals may be than that of the released
-	// model's, as a share of it, at the median agent.
+	// ErrorMargin is the tolerated relative increase of the residuals' mean square over the released model, at the
+	// median agent.
 	ErrorMargin float64 `yaml:"margin"`
-	// TrialTimeout is the time after which a candidate is withdrawn that too few agents have judged.
+	// TrialTimeout is the time after which a candidate with too few reports is withdrawn.
 	TrialTimeout time.Duration `yaml:"within"`
 }
 
-// AgentShare is a share as a text, such as 10%; empty = none.
+// AgentShare is a share in percent as text, such as 10%; empty means none.
 type AgentShare string
 
-// UnmarshalText reads a share above 0% and up to 100%, or nothing.
+// UnmarshalText parses a share above 0% and up to 100%, or an empty text.
 func (s *AgentShare) UnmarshalText(text []byte) error {
 	*s = AgentShare(text)
 	if x := s.Fraction(); *s != "" && !(x > 0 && x <= 1) {
@@ -40,7 +41,7 @@ func (s *AgentShare) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fraction is the share as a fraction of 1; negative if it is no share.
+// Fraction returns the share as a fraction of 1, or a negative number if it is invalid.
 func (s AgentShare) Fraction() float64 {
 	if s == "" {
 		return 0
@@ -59,10 +60,10 @@ func DefaultConfig() Config {
 		TrialTimeout: 7 * 24 * time.Hour}
 }
 
-// IsEnabled reports whether models are rolled out.
+// IsEnabled reports whether the staged release of models is enabled.
 func (c *Config) IsEnabled() bool { return c.Share != "" }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
 	if !c.IsEnabled() {
 		return nil
@@ -83,7 +84,7 @@ func (c *Config) Validate() error {
 	return check.Err()
 }
 
-// mayReleaseVersion reports whether a model may be released, or a candidate.
+// mayReleaseVersion reports whether a version is late enough to be released or to become a candidate.
 func (c *Config) mayReleaseVersion(version wire.ModelVersion, finished bool) bool {
 	return finished || version >= wire.ModelVersion(c.FirstVersion)
 }

@@ -1,5 +1,6 @@
-// Package rollout decides how a model comes into use: first at a share of the agents, which predict with it and with
-// the model before it on the same rows, and then, by what their labels have shown, at all or at none.
+// Package rollout decides whether a new model is released to all agents for predictions. First, a share of the agents
+// computes predictions of the new model (the candidate) and of the released model for the same rows. The candidate is
+// released if its errors are not much larger.
 //
-// It reads no clock and does no I/O; package round hosts it.
+// The package reads no clock and does no I/O. Package round calls it and passes the time.
 package rollout

@@ -8,21 +8,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Model is a model, and its file.
+// Model identifies a model and contains a reference to its file.
 type Model struct {
 	wire.ModelRef
 	File wire.BlobRef
 }
 
-// State is where the rollout stands. It is in the journal.
+// State is the state of the staged release: the released model and the candidate. It is stored in the coordinator's
+// journal.
 type State struct {
-	Released             Model
-	Candidate            Model         `json:",omitzero"`
-	CandidateNominatedAt time.Time     `json:"Since,omitzero"`     // of the candidate
-	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // the last candidate that was
+	Released  Model
+	Candidate Model `json:",omitzero"`
+	// time at which the trial of the candidate began
+	CandidateNominatedAt time.Time     `json:"Since,omitzero"`
+	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // last candidate that was withdrawn
 }
 
-// AnnouncedRollout is what agents are told.
+// AnnouncedRollout returns the part of an announcement that informs agents of the released model and the candidate.
 func (s *State) AnnouncedRollout(c *Config) wire.Rollout {
 	r := wire.Rollout{ReleasedModel: s.Released.ModelRef, CandidateModel: s.Candidate.ModelRef}
 	if r.CandidateModel.IsSet() {
@@ -31,8 +33,9 @@ func (s *State) AnnouncedRollout(c *Config) wire.Rollout {
 	return r
 }
 
-// NominateCandidate takes the newest model for the next candidate, if there is none and the model is a new one, or for
-// the released model if there is none. It reports whether it did.
+// NominateCandidate makes the newest model the candidate if there is no other candidate and the model was not tried
+// before. If no model is released yet, the newest model is released at once. The result reports whether the state has
+// changed.
 func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
 	case !c.IsEnabled(), !newest.IsSet(), !newest.File.IsSet(), !c.mayReleaseVersion(newest.Version, finished),
@@ -49,47 +52,51 @@ func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finish
 	return true
 }
 
-// ReleaseModel releases a model at once, if it has a file.
+// ReleaseModel releases a model to all agents without a trial. It does nothing if the model has no file.
 func (s *State) ReleaseModel(m Model) {
 	if m.File.IsSet() {
 		s.Released = m
 	}
 }
 
-// MinTrialDuration is the time in which every agent of the share is heard: no candidate is judged before, since those
-// that are heard first may be others than most.
+// MinTrialDuration is the minimum duration of a trial. It gives every agent of the share time to report, since the
+// first agents to report may not be representative.
 const MinTrialDuration = 30 * time.Minute
 
-// Result is how the rollout of a candidate has ended. It is a metric's label.
+// Result is the outcome of a candidate's trial, used as a metric label.
 type Result string
 
-// The results.
+// Outcomes of a candidate's trial.
 const (
-	FirstModelReleased Result = "first"      // there was none before: it is released at once
-	CandidateReleased  Result = "widened"    // the candidate is released
-	CandidateWorse     Result = "worse"      // than the released model: withdrawn
-	TooFewReports      Result = "no_reports" // too few agents have judged it in time: withdrawn
+	// The model was released at once, since no model was released before.
+	FirstModelReleased Result = "first"
+	CandidateReleased  Result = "widened" // the candidate was released to all agents
+	// The candidate was withdrawn, since it was worse than the released model.
+	CandidateWorse Result = "worse"
+	// The candidate was withdrawn, since too few agents judged it in time.
+	TooFewReports Result = "no_reports"
 )
 
-// AllResults returns all results, for closed label sets.
+// AllResults returns all results, for metric labels.
 func AllResults() []Result {
 	return []Result{FirstModelReleased, CandidateReleased, CandidateWorse, TooFewReports}
 }
 
-// Verdict is what the residuals of a candidate say.
+// Verdict is the result of comparing a candidate's prediction errors with those of the released model.
 type Verdict struct {
-	Result           Result  // empty = it is too early
-	ReportingAgents  int     // of the share that were heard
-	VotingAgents     int     // of these, that have enough residuals, or refuse the candidate
-	MedianErrorRatio float64 // at the median of those that have judged; +Inf if that refuses, NaN if there are none
+	Result          Result // outcome of the trial; empty if it is too early to judge
+	ReportingAgents int    // number of agents in the trial that have reported
+	VotingAgents    int    // number of reporting agents that have enough residuals or refuse the candidate
+	// median error ratio of the voting agents; +Inf if the median agent refuses the candidate, NaN without votes
+	MedianErrorRatio float64
 }
 
-// JudgeCandidate holds the residuals of the candidate against those of the released model. heard is the last word of
-// each agent of the share since the time from; said before that is not known.
+// JudgeCandidate compares the prediction errors of the candidate with those of the released model. heard contains the
+// last report that each agent in the trial has sent since the time from.
 //
-// Each agent has one vote: the ratio of its two mean squares, +Inf if it refuses the candidate. The median decides, of
-// an even number the larger of the middle two: it lies between those of honest agents as long as most are. So as not to
-// listen to those that are early only, most of the agents that were heard must have judged, unless the time is over.
+// Each agent has one vote: its ratio of the candidate's to the released model's mean square error, or +Inf if it
+// refuses the candidate. The upper median decides, since a minority of malicious agents cannot move it far. Before the
+// deadline, most of the reporting agents must have voted, so that early agents do not decide alone.
 func (s *State) JudgeCandidate(c *Config, now, from time.Time, heard map[wire.AgentID]wire.CandidateResiduals) Verdict {
 	v := Verdict{ReportingAgents: len(heard), MedianErrorRatio: math.NaN()}
 	var votes []float64
@@ -118,7 +125,8 @@ func (s *State) JudgeCandidate(c *Config, now, from time.Time, heard map[wire.Ag
 	return v
 }
 
-// errorRatio is the ratio of an agent's mean squares, if it has one.
+// errorRatio returns the ratio of the candidate's to the released model's mean square error, and whether the agent has
+// a vote.
 func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	switch {
 	case r.CandidateRefused:
@@ -128,10 +136,11 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	case r.CandidateMeanSquare == 0:
 		return 1, true
 	}
-	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true // +Inf for 0, and for −0
+	// The ratio is +Inf if the released model has no error.
+	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true
 }
 
-// JudgingDeadline is when a candidate is judged by those that have come.
+// JudgingDeadline returns the time at which the candidate is judged, however few votes have been received.
 func (s *State) JudgingDeadline(c *Config, from time.Time) time.Time {
 	return laterTime(s.CandidateNominatedAt.Add(c.TrialTimeout), from.Add(MinTrialDuration))
 }
@@ -143,7 +152,7 @@ func laterTime(a, b time.Time) time.Time {
 	return b
 }
 
-// EndTrial releases or withdraws the candidate.
+// EndTrial ends the trial with the given result: it releases or withdraws the candidate.
 func (s *State) EndTrial(r Result) {
 	if r == CandidateReleased {
 		s.Released = s.Candidate

@@ -14,7 +14,8 @@ var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func config() *rollout.Config {
 	c := rollout.DefaultConfig()
-	c.Share, c.ErrorMargin, c.TrialTimeout = "10%", 0.5, 24*time.Hour // 0.5 is exact
+	// An error margin of 0.5 is exact in binary, so that tests can reach it exactly.
+	c.Share, c.ErrorMargin, c.TrialTimeout = "10%", 0.5, 24*time.Hour
 	return &c
 }
 
@@ -23,7 +24,8 @@ func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
 	return rollout.Model{ModelRef: name, File: wire.BlobRef{Length: 1}}
 }
 
-// says is what agents have seen: the ratio of the candidate's mean square to the released model's, of enough rows.
+// says returns the reports of agents with enough rows. Each ratio is an agent's mean square error of the candidate
+// divided by that of the released model.
 func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
 	all := map[wire.AgentID]wire.CandidateResiduals{}
 	for i, r := range ratios {
@@ -33,7 +35,7 @@ func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
 	return all
 }
 
-// with adds agents that say the same.
+// with adds n agents that send the same report.
 func with(all map[wire.AgentID]wire.CandidateResiduals, n int,
 	r wire.CandidateResiduals) map[wire.AgentID]wire.CandidateResiduals {
 	for range n {
@@ -46,7 +48,7 @@ func TestJudge(t *testing.T) {
 	refused, few, none := wire.CandidateResiduals{CandidateRefused: true}, wire.CandidateResiduals{LabeledRows: 23,
 		CandidateMeanSquare: 100, ReleasedMeanSquare: 1}, wire.CandidateResiduals{}
 	for name, c := range map[string]struct {
-		after, heardFor time.Duration // since the candidate, and since agents are heard
+		after, heardFor time.Duration // time since the start of the trial, and time since reports are collected
 		heard           map[wire.AgentID]wire.CandidateResiduals
 		want            rollout.Result
 		ratio           float64
@@ -98,7 +100,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestDeadline is when the verdict of silence falls, and no earlier.
+// TestDeadline checks that a candidate without reports is judged exactly at the deadline.
 func TestDeadline(t *testing.T) {
 	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), CandidateNominatedAt: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
@@ -110,8 +112,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestCourse: the first model is released at once, the next ones are candidates one after another; a model that was
-// withdrawn is no candidate again, and one of a later run is, whatever its version.
+// TestCourse checks that the first model is released at once and the next ones become candidates one after another. A
+// withdrawn model does not become a candidate again; a model of a later run does, regardless of its version.
 func TestCourse(t *testing.T) {
 	c, s, now := config(), &rollout.State{}, began
 	next := func(m rollout.Model, finished, want bool) {
@@ -126,7 +128,8 @@ func TestCourse(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	next(model(1, 20), false, false)
-	next(rollout.Model{ModelRef: model(1, 21).ModelRef}, false, false) // without a file
+	// A model without a file cannot become a candidate.
+	next(rollout.Model{ModelRef: model(1, 21).ModelRef}, false, false)
 	next(model(1, 21), false, true)
 	next(model(1, 22), false, false)
 	if a := s.AnnouncedRollout(c); a.ReleasedModel.Version != 20 || a.CandidateModel.Version != 21 ||
@@ -148,7 +151,7 @@ func TestCourse(t *testing.T) {
 	next(model(2, 5), false, false)
 	next(model(2, 5), true, true)
 	s.EndTrial(rollout.CandidateWorse)
-	s.Released = rollout.Model{} // lost
+	s.Released = rollout.Model{} // Simulate the loss of the released model.
 	next(model(2, 5), true, false)
 	next(model(2, 6), true, true)
 	if s.Released.ModelRef != model(2, 6).ModelRef {

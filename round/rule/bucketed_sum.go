@@ -8,26 +8,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BucketCount is the number of buckets into which a run's agents fall.
+// BucketCount is the number of buckets to which the agents of a run are assigned.
 const BucketCount = 1 << bucketBits
 
 const bucketBits = 6
 
-// BucketOfAgent is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian |
-// id). The seed is the round's, which is public and one for all rounds of a run.
+// BucketOfAgent returns the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes,
+// little-endian | id). The seed is public and the same for all rounds of a run.
 func BucketOfAgent(seed uint64, id wire.AgentID) int {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
 	return int(sum[0]) & (BucketCount - 1)
 }
 
-// BucketedSum is s = Σ f_k v_k in float64. The agents of a bucket are added in the order in which they come; the
-// buckets' sums are joined by the binary tree over all 64 buckets, in which a node with one child is that child. So
-// whoever adds up whole buckets gets the same bits as who adds up all of them. It keeps at most 7 vectors.
+// BucketedSum computes s = Σ f_k v_k in float64. It adds the agents of a bucket in the order of arrival. It joins the
+// sums of the 64 buckets by a complete binary tree; a node with one child is that child. So partial sums over whole
+// buckets can be combined to a bitwise identical result. It keeps at most 7 vectors.
 type BucketedSum struct {
 	dimension   int
-	nodes       []bucketNode // complete subtrees and, last, the open bucket; from the left to the right
-	freeVectors [][]float64  // vectors that are free
-	openBucket  int          // the open one; −1 before the first
+	nodes       []bucketNode // complete subtrees from left to right; the open bucket is last
+	freeVectors [][]float64  // vectors for reuse
+	openBucket  int          // index of the open bucket; −1 before the first
 }
 
 // bucketNode is the sum of the buckets index·2^level to (index+1)·2^level − 1.
@@ -39,7 +39,8 @@ type bucketNode struct {
 // NewBucketedSum returns an empty sum of vectors of length d.
 func NewBucketedSum(d int) *BucketedSum { return &BucketedSum{dimension: d, openBucket: -1} }
 
-// AddToBucketedSum adds f·v for an agent of that bucket, each product rounded on its own. Buckets must not descend.
+// AddToBucketedSum adds f·v for an agent of the given bucket, rounding each product separately. Bucket numbers must not
+// decrease.
 func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	acc := s.bucketVector(bucket)
 	if len(v) != len(acc) {
@@ -48,7 +49,7 @@ func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T
 	addScaled(acc, f, v)
 }
 
-// WriteMeanAndReset overwrites dst with scale·s/n and empties the sum.
+// WriteMeanAndReset writes scale·s/n to dst and empties the sum.
 func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.joinCompletedNodes(BucketCount)
 	if len(s.nodes) == 0 {
@@ -62,7 +63,7 @@ func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.nodes, s.openBucket = s.nodes[:0], -1
 }
 
-// bucketVector returns the sum of a bucket, which is the last one so far or comes after it.
+// bucketVector returns the sum of a bucket, which must not precede the open bucket.
 func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	if bucket != s.openBucket {
 		if bucket < s.openBucket || bucket >= BucketCount {
@@ -75,7 +76,7 @@ func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	return s.nodes[len(s.nodes)-1].vector
 }
 
-// joinCompletedNodes joins all that will not change when only buckets from next on are to come.
+// joinCompletedNodes joins the nodes that are complete if only buckets ≥ next follow.
 func (s *BucketedSum) joinCompletedNodes(next int) {
 	for len(s.nodes) > 0 {
 		last := len(s.nodes) - 1
@@ -93,7 +94,7 @@ func (s *BucketedSum) joinCompletedNodes(next int) {
 	}
 }
 
-// addVectorTo adds v to dst. The lengths are equal.
+// addVectorTo adds v to dst. The lengths must be equal.
 func addVectorTo(dst, v []float64) {
 	for len(v) >= 4 && len(dst) >= 4 {
 		d, x := (*[4]float64)(dst), (*[4]float64)(v)

@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CenteredClipping begins at the last aggregate v, 0 before the first round, and adds what the updates differ from it,
-// each difference clipped to the radius τ (Karimireddy et al. 2021, with one pass):
+// CenteredClipping is the name of centred clipping (Karimireddy et al. 2021, with one pass). It starts at the last
+// aggregate v, 0 before the first round, and adds the differences of the updates from v, each clipped to the radius τ:
 // v ← v + Σ c_k (v_k − v) min(1, τ/‖v_k − v‖), D = Scale·v. The state is v.
 const CenteredClipping = "centered_clipping"
 
 type centeredClipping[T wire.Float] struct {
 	weightedRule[T]
 	radius             float64
-	lastAggregateShare float64 // of v in D
+	lastAggregateShare float64 // weight of v in D
 }
 
 func newCenteredClipping[T wire.Float](c Config) Rule[T] {

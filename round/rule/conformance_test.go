@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// configs are those that each rule is tried with; a rule without one here fails the suite.
+// configs contains the tested configurations of each rule. A rule without an entry fails the suite.
 var configs = map[string][]rule.Config{
 	rule.Mean:             {{}},
 	rule.Median:           {{}},
@@ -26,8 +26,8 @@ var configs = map[string][]rule.Config{
 	rule.CenteredClipping: {{ClippingRadius: 1}, {ClippingRadius: 3000}},
 }
 
-// alone are the rules that make each coordinate of the values of that coordinate alone; anyOrder those of them that
-// make the same bits of them in any order.
+// alone lists the rules that compute each coordinate only from the values of that coordinate. anyOrder lists those
+// among them whose result does not depend on the order of updates.
 var (
 	alone    = []string{rule.Mean, rule.Median, rule.TrimmedMean}
 	anyOrder = []string{rule.Median, rule.TrimmedMean}
@@ -49,7 +49,7 @@ func eachRule(t *testing.T, try func(t *testing.T, c rule.Config)) {
 	}
 }
 
-// setOf draws n updates of length d, in the order of the fold. Some were drawn twice.
+// setOf returns n random updates of length d in the order of aggregation. Some agents were drawn twice.
 func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.AgentID) {
 	var ids []wire.AgentID
 	for k := range n {
@@ -76,7 +76,8 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	return set, ids
 }
 
-// folded folds a set, whose state is that before the first round if it has none, in parts of this length.
+// folded aggregates a set of updates in parts of the given length. If the set has no rule state, it uses the initial
+// state.
 func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([]float64, rule.UpdateAssessment,
 	error) {
 	r := rule.New[T](c)
@@ -85,7 +86,7 @@ func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([
 	}
 	dst := make([]float64, d)
 	for j := range dst {
-		dst[j] = math.NaN() // it is overwritten
+		dst[j] = math.NaN() // fill with other values, to check that every element is overwritten
 	}
 	w, err := r.AssessUpdates(set)
 	for from := 0; from < d && err == nil; from += part {
@@ -103,8 +104,8 @@ func fold[T wire.Float](t *testing.T, c rule.Config, set rule.UpdateSet[T], d in
 	return dst
 }
 
-// TestOracle: on one coordinate and on many, of one update and of many, from the first round's state and from another
-// one.
+// TestOracle checks each rule against an independent implementation, for various numbers of coordinates and updates and
+// for two rule states.
 func TestOracle(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -149,10 +150,10 @@ func TestOracle(t *testing.T) {
 	})
 }
 
-// TestParts: a model that is folded part by part has the same bits, and so has the state.
+// TestParts checks that aggregation in parts gives a bitwise identical model and state.
 func TestParts(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		const d = 1<<15 + 7 // more than the strip in which a rule looks at updates whole
+		const d = 1<<15 + 7 // number of elements, more than a rule reads of an update at a time
 		set, _ := setOf[float32](rand.New(rand.NewPCG(19, 20)), 5, d)
 		want, _, err := folded(c, &set, d, d)
 		if err != nil {
@@ -170,7 +171,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// narrow answers each request for columns in pieces, and counts the columns that were asked for.
+// narrow is an UpdateReader that reads columns in small pieces and counts the requested columns.
 type narrow[T wire.Float] struct {
 	rule.InMemoryUpdates[T]
 	asked []int
@@ -183,13 +184,13 @@ func (s *narrow[T]) ReadColumns(from int, rows [][]T) error {
 	return s.InMemoryUpdates.ReadColumns(from, rows)
 }
 
-// TestBlocks: a rule that reads by columns reads each once, also where they are more than a block and the last block is
-// short.
+// TestBlocks checks that a rule that reads updates by columns reads each column once, also if there are several blocks
+// and a short last one.
 func TestBlocks(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		first := configs[c.Rule][0]
 		if first.Rule = c.Rule; c != first {
-			return // a block is a million elements: one configuration of each rule is enough
+			return // Test only one configuration per rule, since a block has a million elements.
 		}
 		const n, d = 40, 1<<20/40*2 + 7
 		set, _ := setOf[float32](rand.New(rand.NewPCG(3, 4)), n, d)
@@ -205,7 +206,8 @@ func TestBlocks(t *testing.T) {
 		if !slices.Contains(alone, c.Rule) {
 			return
 		}
-		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
+		// Check that a column aggregated alone gives the same result.
+		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} {
 			one := rule.UpdateSet[float32]{Updates: set.Updates, UpdateScale: 1}
 			var rows rule.InMemoryUpdates[float32]
 			for _, row := range source.InMemoryUpdates {
@@ -219,7 +221,7 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
-// once counts how often the updates are read, in what way.
+// once is an UpdateReader that counts how often the updates are read by each method.
 type once struct {
 	rule.InMemoryUpdates[float32]
 	whole, columns int
@@ -231,7 +233,7 @@ func (s *once) ForEachUpdate(from, to int, take func(k int, v []float32)) error 
 	for k, v := range s.InMemoryUpdates {
 		copy(buffer, v[from:to])
 		take(k, buffer)
-		clear(buffer) // it is valid no longer
+		clear(buffer) // Overwrite the slice, since a rule must not use it any more.
 	}
 	return nil
 }
@@ -241,7 +243,8 @@ func (s *once) ReadColumns(from int, rows [][]float32) error {
 	return s.InMemoryUpdates.ReadColumns(from, rows)
 }
 
-// TestPasses: a rule of one pass reads each update once, whole, and no norm, so that they need not be kept.
+// TestPasses checks that a rule with a PassCount of 1 reads each update once and reads no norm, so that the caller need
+// not keep updates.
 func TestPasses(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(13, 14)), 12, 5)
@@ -265,7 +268,7 @@ func TestPasses(t *testing.T) {
 	})
 }
 
-// TestTooFew: no rule makes a model of nothing.
+// TestTooFew checks that every rule returns an error for an empty set.
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		none := rule.UpdateSet[float32]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float32]{}}
@@ -275,7 +278,7 @@ func TestTooFew(t *testing.T) {
 	})
 }
 
-// TestDrawnTwice: an update that was drawn twice counts as two that were drawn once.
+// TestDrawnTwice checks that an update that was drawn twice counts like two updates that were drawn once.
 func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
@@ -300,12 +303,12 @@ func TestDrawnTwice(t *testing.T) {
 	})
 }
 
-// TestArrival: the order of updates within the fold's order is the ids'; a rule that sees them as a set gets the same
-// bits in every order that a round may close with.
+// TestArrival checks that rules for which the order of updates does not matter give bitwise identical results for every
+// order.
 func TestArrival(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		if !slices.Contains(anyOrder, c.Rule) {
-			return // the fold's order is the only one: round.TestContributions
+			return // Skip rules for which the order matters; round.TestContributions checks that order.
 		}
 		rng := rand.New(rand.NewPCG(17, 18))
 		set, _ := setOf[float64](rng, 20, 7)
@@ -324,7 +327,7 @@ func TestArrival(t *testing.T) {
 	})
 }
 
-// TestScale: gradients are folded as parameters are, and then scaled.
+// TestScale checks that gradients are aggregated like parameters and then multiplied by the scale.
 func TestScale(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(5, 6)), 9, 20)
@@ -338,7 +341,7 @@ func TestScale(t *testing.T) {
 	})
 }
 
-// broken fails to read.
+// broken is an UpdateReader that returns an error from every read.
 type broken struct{ rule.InMemoryUpdates[float32] }
 
 var errBroken = errors.New("broken")
@@ -360,7 +363,8 @@ func TestReadingFails(t *testing.T) {
 	})
 }
 
-// TestBuckets: the mean is that of docs/ALGORITHMS.md, to the bit, over sets of all sizes.
+// TestBuckets checks that the mean is bitwise identical to the algorithm in docs/ALGORITHMS.md, for various numbers of
+// updates.
 func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 2, 3, 10, 63, 64, 65, 500} {
@@ -380,8 +384,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestCounted: of an update that is longer than Most each rule takes that of the same direction with the length Most,
-// and of any other all.
+// TestCounted checks that each rule treats an update with a norm above MaxNorm as if it were scaled down to MaxNorm,
+// and leaves other updates unchanged.
 func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
@@ -390,7 +394,7 @@ func TestCounted(t *testing.T) {
 		for k, u := range set.Updates {
 			row := slices.Clone(set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
 			if k%2 == 0 {
-				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6 // some have room
+				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6 // Set bounds both above and below the norms.
 			}
 			counts := set.Updates[k].ClippedNorm() / u.Norm
 			for j := range row {
@@ -409,8 +413,8 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
-// shorter one is as it is, to the bit.
+// TestClipped checks that the mean scales an update with a norm above MaxNorm down to MaxNorm, and leaves smaller
+// updates bitwise unchanged.
 func TestClipped(t *testing.T) {
 	set := rule.UpdateSet[float32]{UpdateScale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, ContributionFactor: 1,
 		Norm:    5,
@@ -434,8 +438,8 @@ func TestClipped(t *testing.T) {
 	}
 }
 
-// TestAggregators: two programs that sum half of the buckets each, and join their sums, get the bits of one that sums
-// all.
+// TestAggregators checks that two programs that each sum half of the buckets and then add their sums get a bitwise
+// identical result to one program.
 func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	all, left, right := rule.NewBucketedSum(25), rule.NewBucketedSum(25), rule.NewBucketedSum(25)
@@ -464,7 +468,7 @@ func TestAggregators(t *testing.T) {
 	}
 }
 
-// TestSumMemory: a sum of all buckets keeps 7 vectors, whatever the number of updates.
+// TestSumMemory checks that a bucketed sum stores at most 7 vectors, whatever the number of updates.
 func TestSumMemory(t *testing.T) {
 	const d = 1 << 16
 	v, s := make([]float32, d), rule.NewBucketedSum(d)
@@ -480,11 +484,11 @@ func TestSumMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeZero: a bucket alone is its parent, and no zero is added to it.
+// TestNegativeZero checks that a sum of −0 remains −0, since a single bucket must not be added to zero.
 func TestNegativeZero(t *testing.T) {
 	s, d := rule.NewBucketedSum(1), make([]float64, 1)
 	rule.AddToBucketedSum(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
-	s.WriteMeanAndReset(d, 2, 1) // rounds to −0
+	s.WriteMeanAndReset(d, 2, 1) // The result is rounded to −0.
 	if d[0] != 0 || !math.Signbit(d[0]) {
 		t.Errorf("got %v", d[0])
 	}

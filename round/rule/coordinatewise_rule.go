@@ -6,11 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// columnBlockElements is about how many elements of a set are in memory at a time where a rule reads it by columns.
+// columnBlockElements is the approximate number of elements that a rule keeps in memory when it reads updates by
+// columns.
 const columnBlockElements = 1 << 20
 
-// forEachColumnBlock calls take with blocks of n columns of all updates from column from on, and with the first one's
-// number.
+// forEachColumnBlock calls take with successive blocks of columns of all updates. Together the blocks cover n columns,
+// starting at column from; at is the first column of a block.
 func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at int, rows [][]T)) error {
 	width := min(max(columnBlockElements/max(len(s.Updates), 1), 64), n)
 	rows := make([][]T, len(s.Updates))
@@ -29,10 +30,11 @@ func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at
 	return nil
 }
 
-// coordinatewiseRule is what those rules have in common that make each coordinate of D of the values of that
-// coordinate, each as often as its agent was drawn. Weights play no part.
+// coordinatewiseRule implements the rules that compute each coordinate of the result from the values of that coordinate
+// alone. Each value is repeated by the number of draws of its agent. The agents' weights have no effect.
 type coordinatewiseRule[T wire.Float] struct {
-	// checkDrawCount refuses a set of n draws, and combineValues makes one number of its n values, in order.
+	// checkDrawCount returns an error if n draws are too few for the rule. combineValues combines n sorted values of a
+	// coordinate into one.
 	checkDrawCount func(n int) error
 	combineValues  func(sorted []float64) float64
 }
@@ -40,12 +42,12 @@ type coordinatewiseRule[T wire.Float] struct {
 func (coordinatewiseRule[T]) PassCount() int             { return 2 }
 func (coordinatewiseRule[T]) StateVectorNames() []string { return nil }
 
-// AssessUpdates implements Rule. It reads nothing.
+// AssessUpdates implements Rule. It does not read the elements of the updates.
 func (r coordinatewiseRule[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	return UpdateAssessment{}, r.checkDrawCount(s.TotalDrawCount())
 }
 
-// AggregatePart implements Rule, in blocks of columns that hold a million elements together.
+// AggregatePart implements Rule. It reads blocks of columns with about a million elements.
 func (r coordinatewiseRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
 	values := make([]float64, 0, s.TotalDrawCount())
 	return forEachColumnBlock(s, from, len(dst), func(at int, rows [][]T) {

@@ -1,4 +1,4 @@
 package rule
 
-// Cut is cut.
+// Cut exports trimCount for tests.
 var Cut = trimCount

@@ -6,9 +6,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// GeometricMedian is the point with the smallest sum of distances Σ α_k ‖v_k − z‖, α_k in proportion to the
-// ContributionFactor, as far as 4 passes of the smoothed Weiszfeld algorithm from 0 come (Pillutla et al. 2022,
-// Algorithm 2): β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k with ν = 10⁻⁶.
+// GeometricMedian is the name of the approximate geometric median: the vector z that minimises Σ α_k ‖v_k − z‖, with
+// α_k proportional to ContributionFactor. It runs 4 passes of the smoothed Weiszfeld algorithm from z = 0 (Pillutla et
+// al. 2022, Algorithm 2): β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k, with ν = 10⁻⁶.
 const GeometricMedian = "geometric_median"
 
 const (
@@ -22,15 +22,15 @@ func newGeometricMedian[T wire.Float](Config) Rule[T] { return &geometricMedian[
 
 func (*geometricMedian[T]) PassCount() int { return 2 }
 
-// AssessUpdates implements Rule. z is never there as a vector: each pass makes it anew, strip by strip, of the factors
-// of the pass before.
+// AssessUpdates implements Rule. It does not store the estimate z of the median: each pass computes z again, part by
+// part, from the factors of the previous pass.
 func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	if err := requireDraws(GeometricMedian, s.TotalDrawCount(), 1); err != nil {
 		return UpdateAssessment{}, err
 	}
 	unscaled := *s
 	unscaled.UpdateScale = 1
-	squares := make([]float64, len(s.Updates)) // of the distances from 0
+	squares := make([]float64, len(s.Updates)) // squared distances of the updates from the starting point 0
 	for k := range squares {
 		squares[k] = s.Updates[k].ClippedNorm() * s.Updates[k].ClippedNorm()
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Krum is the update with the smallest sum of the squared distances to the n−f−2 that are nearest to it, of n draws,
-// where up to f lie (Blanchard et al. 2017); of equal ones that of the lower id. An agent that was drawn twice counts
-// twice. Weights p_k play no part. MultiKrum is the mean of the m updates with the smallest sums.
+// Krum selects the update with the smallest sum of squared distances to its n−f−2 nearest draws, of n draws with up to
+// f malicious ones (Blanchard et al. 2017). Ties go to the lower id. An agent that was drawn twice counts twice.
+// Weights p_k have no effect. MultiKrum is the mean of the m updates with the smallest sums.
 const (
 	Krum      = "krum"
 	MultiKrum = "multi_krum"
@@ -46,7 +46,7 @@ func checkMaxByzantineUpdates(c Config, k *spec.ProblemList) {
 		c.MaxByzantineUpdates)
 }
 
-// maxConfiguredUpdates keeps sums of a mistyped number from overflowing.
+// maxConfiguredUpdates bounds configured numbers, so that sums cannot overflow.
 const maxConfiguredUpdates = 1 << 20
 
 func checkAveragedUpdates(c Config, k *spec.ProblemList) {
@@ -61,7 +61,8 @@ func checkAveragedUpdates(c Config, k *spec.ProblemList) {
 
 func (*krum[T]) PassCount() int { return 2 }
 
-// AssessUpdates implements Rule. Beside a block of columns it has the distances of each two updates in memory.
+// AssessUpdates implements Rule. In addition to a block of columns, it stores the distances between all pairs of
+// updates.
 func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	n := s.TotalDrawCount()
 	if err := requireDraws(r.name, n, r.minDraws); err != nil {
@@ -95,8 +96,8 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	return w, nil
 }
 
-// krumScore is the sum of the squared distances from update k to the draws that are nearest to it, itself drawn again
-// among them. all is room for the distances.
+// krumScore returns the sum of the squared distances from update k to its nearest draws, including further draws of
+// itself. all is a buffer for the distances.
 func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
 	for j := range s.Updates {
 		times, square := s.Updates[j].DrawCount, 0.0
@@ -120,11 +121,11 @@ func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, 
 	return sum
 }
 
-// distanceTileElements is how many elements of a block are compared at a time: few enough for a processor's cache.
+// distanceTileElements is the number of elements compared at a time. They must fit into the CPU cache.
 const distanceTileElements = 1 << 15
 
-// squaredPairDistances returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the
-// order of the columns.
+// squaredPairDistances returns the squared distance ‖v_k − v_j‖² of the clipped updates at [k][j], for j < k. Squares
+// are added in column order.
 func squaredPairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	n := len(s.Updates)
 	apart := make([][]float64, n)
@@ -151,8 +152,8 @@ func squaredPairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	return apart, err
 }
 
-// addSquaredPairDistances adds the squared distance of v from each of the first ones of others, as many as sums. Four
-// at a time are 3 times as fast: each sum waits for itself.
+// addSquaredPairDistances adds the squared distances between v and the first len(sums) vectors of others to sums. Four
+// independent sums at a time are 3 times as fast.
 func addSquaredPairDistances(sums, v []float64, others [][]float64) {
 	j := 0
 	for ; j+4 <= len(sums); j += 4 {

@@ -2,8 +2,9 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see
-// [BucketedSum]. f_k is the ContributionFactor, times MaxCountedNorm/‖v_k‖ where that is below 1.
+// Mean is the name of the weighted mean D = Scale·Σ f_k v_k / N of the updates v_k of N draws (ch5 (5.11), lecture
+// (14), (34)), computed as a [BucketedSum]. f_k is the ContributionFactor, multiplied by MaxNorm/‖v_k‖ if that is below
+// 1.
 const Mean = "mean"
 
 type mean[T wire.Float] struct{ weightedRule[T] }
@@ -12,7 +13,7 @@ func newMean[T wire.Float](Config) Rule[T] { return &mean[T]{} }
 
 func (*mean[T]) PassCount() int { return 1 }
 
-// AssessUpdates implements Rule. It reads nothing.
+// AssessUpdates implements Rule. It does not read the elements of the updates.
 func (m *mean[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	n := s.TotalDrawCount()
 	m.resetUpdateFactors(s, float64(n))

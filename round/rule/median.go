@@ -2,8 +2,8 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Median is the coordinate-wise median (Yin et al. 2018, Definition 1): of an even number of values the mean of the two
-// in the middle. An agent that was drawn twice counts twice. Weights p_k play no part.
+// Median is the name of the coordinate-wise median (Yin et al. 2018, Definition 1). For an even number of values it is
+// the mean of the middle two. An agent that was drawn twice counts twice, and weights p_k have no effect.
 const Median = "median"
 
 func newMedian[T wire.Float](Config) Rule[T] {

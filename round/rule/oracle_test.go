@@ -8,11 +8,11 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// points are the updates of a set as often as they were drawn, in the order of their agents' ids, with the state before
-// the fold.
+// points contains the updates of a set in id order, each repeated by its number of draws, and the rule's state before
+// the aggregation.
 type points struct {
 	v       [][]float64
-	weights []float64 // of each draw
+	weights []float64 // weight of the agent of each draw
 	state   []float64
 }
 
@@ -36,7 +36,7 @@ func pointsOf(set *rule.UpdateSet[float64]) points {
 	return p
 }
 
-// oracles are the rules once more, as docs/ALGORITHMS.md prints them.
+// oracles are independent implementations of the rules, as described in docs/ALGORITHMS.md.
 var oracles = map[string]func(c rule.Config, p points) []float64{
 	rule.Mean:   func(_ rule.Config, p points) []float64 { return byCoordinate(p, average) },
 	rule.Median: func(_ rule.Config, p points) []float64 { return byCoordinate(p, middle) },
@@ -120,7 +120,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// nearest are the draws by Krum's score, those of equal scores by id.
+// nearest returns the draws sorted by Krum's score. Draws with equal scores are sorted by id.
 func nearest(c rule.Config, p points) []int {
 	scores, order := make([]float64, len(p.v)), make([]int, len(p.v))
 	for k, v := range p.v {
@@ -137,7 +137,8 @@ func nearest(c rule.Config, p points) []int {
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
-		if math.Abs(scores[i]-scores[j]) < 1e-9*scores[i] { // the same draw twice, summed in another order
+		// Treat nearly equal scores as equal, since the same numbers may be added in a different order.
+		if math.Abs(scores[i]-scores[j]) < 1e-9*scores[i] {
 			return 0
 		}
 		return cmp.Compare(scores[i], scores[j])

@@ -11,37 +11,35 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Rule combines the updates of a round. AssessUpdates comes before the first AggregatePart of a set.
+// Rule aggregates the updates of a round. AssessUpdates must be called before the first AggregatePart of a set.
 type Rule[T wire.Float] interface {
-	// PassCount is how often the updates are read. A rule with PassCount 1 reads each element once, with ForEachUpdate,
-	// so the caller need not keep the updates unless MaxCountedNorm of one is set. A rule with 2 may read them several
-	// times, also with ReadColumns.
+	// PassCount returns 1 if the rule reads each element once with ForEachUpdate. The caller then need not keep the
+	// updates unless a MaxNorm is set. It returns 2 if the rule may read elements several times, also with ReadColumns.
 	PassCount() int
-	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
-	// before the first round.
+	// StateVectorNames returns the names of the rule's state vectors of length d, which UpdateSet.RuleState contains.
+	// All are zero before the first round.
 	StateVectorNames() []string
-	// AssessUpdates looks at the updates whole, and says what the rule makes of them. An error is ErrTooFewUpdates, or
-	// one of reading.
+	// AssessUpdates examines whole updates and returns the rule's assessment. Its error is ErrTooFewUpdates or a read
+	// error.
 	AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error)
-	// AggregatePart overwrites dst with the coordinates of the change D of the model from that one on, and the same
-	// part of the state. The result does not depend on the parts in which a model is folded. The error is one of
-	// reading.
+	// AggregatePart writes the coordinates of D from index from on to dst, and updates that part of the state. The
+	// result does not depend on the division into parts. Its error is a read error.
 	AggregatePart(dst []float64, s *UpdateSet[T], from int) error
 }
 
-// UpdateAssessment is what a rule makes of the updates of a set as a whole, for people.
+// UpdateAssessment is a rule's assessment of a set of updates, for reports.
 type UpdateAssessment struct {
-	ExcludedIndices []int // places of the updates that it leaves out, in order
-	// OutsideRadiusIndices are the places of those that are farther than the radius from the last aggregate, and count
-	// as if they were not; OutsideRadiusDistances are their distances.
+	ExcludedIndices []int // indices of the updates that are left out, in order
+	// OutsideRadiusIndices are the indices of updates farther than the radius from the last aggregate, which are
+	// clipped to the radius. OutsideRadiusDistances are their distances.
 	OutsideRadiusIndices   []int
 	OutsideRadiusDistances []float64
 }
 
-// ErrTooFewUpdates says that a round has fewer updates than the rule needs. Such a round is abandoned.
+// ErrTooFewUpdates means that a round has fewer updates than the rule needs. Such a round is abandoned.
 var ErrTooFewUpdates = errors.New("too few updates for the rule")
 
-// requireDraws returns ErrTooFewUpdates if n draws are fewer than a rule needs.
+// requireDraws returns ErrTooFewUpdates if a rule needs more than n draws.
 func requireDraws(name string, n, least int) error {
 	if n >= least {
 		return nil
@@ -49,16 +47,17 @@ func requireDraws(name string, n, least int) error {
 	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFewUpdates, name, n, least)
 }
 
-// UpdateSet is the updates of a closed round. Those that were refused or left out are not in it.
+// UpdateSet contains the updates of a closed round, without those that were refused or left out.
 type UpdateSet[T wire.Float] struct {
-	Updates []UpdateMetadata // in the order of the fold: by bucket, then by agent id
-	// UpdateScale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
+	Updates []UpdateMetadata // metadata in the order of aggregation: by bucket, then by agent id
+	// UpdateScale is the factor in D = UpdateScale·v for a single update v that was drawn once: 1 for parameters, −μ
+	// for gradients.
 	UpdateScale float64
-	RuleState   [][]float64 // of the rule
+	RuleState   [][]float64 // state vectors of the rule
 	UpdateReader[T]
 }
 
-// TotalDrawCount is N = Σ n_k.
+// TotalDrawCount returns N = Σ n_k.
 func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 	for _, u := range s.Updates {
 		n += u.DrawCount
@@ -66,18 +65,18 @@ func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 	return n
 }
 
-// UpdateMetadata is what a rule knows of an update beside its elements.
+// UpdateMetadata describes an update without its elements.
 type UpdateMetadata struct {
 	Bucket             int
-	AgentIDRank        int     // the place of its agent in the order of ids
-	DrawCount          int     // n_k
-	ContributionFactor float64 // n_k, or n_k·K·p_k where the server weights
-	Norm               float64 // ‖v_k‖₂
-	// MaxCountedNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
+	AgentIDRank        int     // rank of its agent in the order of ids
+	DrawCount          int     // number of draws n_k
+	ContributionFactor float64 // f_k: n_k, or n_k·K·p_k if the server applies the weights
+	Norm               float64 // Euclidean norm ‖v_k‖₂
+	// MaxNorm is the norm bound: an update with a larger norm is scaled down to it. 0 means no bound.
 	MaxNorm float64
 }
 
-// ClippedNorm is the norm that counts.
+// ClippedNorm returns the norm of the update after clipping.
 func (s *UpdateMetadata) ClippedNorm() float64 {
 	if s.MaxNorm > 0 {
 		return min(s.Norm, s.MaxNorm)
@@ -85,7 +84,7 @@ func (s *UpdateMetadata) ClippedNorm() float64 {
 	return s.Norm
 }
 
-// clipFactor is the part of v_k that counts.
+// clipFactor returns the factor by which clipping scales the update.
 func (s *UpdateMetadata) clipFactor() float64 {
 	if s.MaxNorm > 0 && s.Norm > s.MaxNorm {
 		return s.MaxNorm / s.Norm
@@ -93,18 +92,18 @@ func (s *UpdateMetadata) clipFactor() float64 {
 	return 1
 }
 
-// UpdateReader reads the elements of a set's updates. All are finite.
+// UpdateReader reads the elements of a set's updates. All elements are finite.
 type UpdateReader[T wire.Float] interface {
-	// Len is d, how many elements each update has.
+	// Len returns d, the number of elements per update.
 	Len() int
 	// ForEachUpdate calls take with the elements from … to−1 of each update, in the order of the set. v is valid until
 	// take returns.
 	ForEachUpdate(from, to int, take func(k int, v []T)) error
-	// ReadColumns fills rows[k] with the elements of update k from that one on.
+	// ReadColumns fills rows[k] with the elements of update k, starting at index from.
 	ReadColumns(from int, rows [][]T) error
 }
 
-// InMemoryUpdates is a source whose updates are in memory.
+// InMemoryUpdates is an UpdateReader for updates in memory.
 type InMemoryUpdates[T wire.Float] [][]T
 
 // Len implements UpdateReader.
@@ -131,32 +130,33 @@ func (m InMemoryUpdates[T]) ReadColumns(from int, rows [][]T) error {
 	return nil
 }
 
-// Config is the section aggregation, of a coordinator's round and of an experiment.
+// Config is the section aggregation in the configuration of a coordinator's round or an experiment.
 type Config struct {
-	Rule                string  `yaml:"rule" json:"rule"`
-	TrimShare           float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
-	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
-	AveragedUpdates     int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
-	ClippingRadius      float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
-	// ClipNorm is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
+	Rule      string  `yaml:"rule" json:"rule"`
+	TrimShare float64 `yaml:"trim" json:"trim"` // β of trimmed_mean; default 0.2
+	// maximum number f of malicious updates, for krum and multi_krum
+	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"`
+	AveragedUpdates     int     `yaml:"keep" json:"keep"`     // number of updates that multi_krum averages
+	ClippingRadius      float64 `yaml:"radius" json:"radius"` // clipping radius τ of centered_clipping
+	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no bound.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
-	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
-	// A coordinator with round.robust replaces a 0 of ClipAboveFactor and RefuseAboveFactor by its own bounds.
+	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no bound.
+	// With round.robust the coordinator replaces 0 in ClipAboveFactor and RefuseAboveFactor by its own bounds.
 	ClipAboveFactor float64 `yaml:"clip_above" json:"clip_above"`
-	// RefuseAboveFactor leaves out updates that are more than this many times as long as usual; 0 = none.
+	// RefuseAboveFactor is the multiple of the usual norm above which updates are left out; 0 means no bound.
 	RefuseAboveFactor float64 `yaml:"refuse_above" json:"refuse_above"`
 }
 
-// DefaultConfig is the mean of all updates.
+// DefaultConfig returns the configuration for the mean of all updates.
 func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 
-// ruleEntry is a line of ruleEntryByName.
+// ruleEntry describes a rule in ruleEntryByName.
 type ruleEntry[T wire.Float] struct {
 	newRule func(Config) Rule[T]
-	// computeMinDraws is how many draws a round has at least; nil = 1.
+	// computeMinDraws returns the minimum number of draws in a round; nil means 1.
 	computeMinDraws func(c Config) int
-	// checkConfigKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and
-	// ineffectiveKeyWarning says what of them has no effect in rounds of so many draws; nil for a rule that has none.
+	// checkConfigKeys reports invalid values of the rule's own keys, even if another rule is selected.
+	// ineffectiveKeyWarning describes keys without effect for a number of draws. Both may be nil.
 	checkConfigKeys       func(c Config, k *spec.ProblemList)
 	ineffectiveKeyWarning func(c Config, draws int) string
 }
@@ -178,7 +178,7 @@ func ruleEntryByName[T wire.Float]() map[string]ruleEntry[T] {
 // Names returns the rules' names, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(ruleEntryByName[float32]())) }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
 	var k spec.ProblemList
 	spec.RequireOneOf(&k, "rule", c.Rule, Names()...)
@@ -196,7 +196,8 @@ func (c Config) Validate() error {
 	return k.Err()
 }
 
-// MinDraws is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
+// MinDraws returns the minimum number of draws with an update in a round of a valid configuration. Rounds with fewer
+// draws are abandoned.
 func (c Config) MinDraws() int {
 	if least := ruleEntryByName[float32]()[c.Rule].computeMinDraws; least != nil {
 		return least(c)
@@ -204,7 +205,7 @@ func (c Config) MinDraws() int {
 	return 1
 }
 
-// CheckDraws refuses a configuration for rounds of that many draws at most, which would all be abandoned.
+// CheckDraws reports an error if rounds of at most the given number of draws would always be abandoned.
 func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	if least := c.MinDraws(); draws > 0 {
 		k.Require(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d",
@@ -213,8 +214,8 @@ func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	}
 }
 
-// IneffectiveKeyWarning says what of a valid configuration has no effect in rounds of so many draws; "" if there is
-// nothing to say.
+// IneffectiveKeyWarning returns a warning about keys of a valid configuration that have no effect with this number of
+// draws; empty if all have an effect.
 func (c Config) IneffectiveKeyWarning(draws int) string {
 	if warn := ruleEntryByName[float32]()[c.Rule].ineffectiveKeyWarning; warn != nil {
 		return warn(c, draws)
@@ -222,7 +223,7 @@ func (c Config) IneffectiveKeyWarning(draws int) string {
 	return ""
 }
 
-// StateVectorCount is of how many vectors the state of the rule with that name is; 0 if there is none.
+// StateVectorCount returns the number of state vectors of the named rule, or 0 for an unknown rule.
 func StateVectorCount(name string) int {
 	e, ok := ruleEntryByName[float32]()[name]
 	if !ok {
@@ -231,7 +232,7 @@ func StateVectorCount(name string) int {
 	return len(e.newRule(DefaultConfig()).StateVectorNames())
 }
 
-// New makes the rule of a valid configuration.
+// New returns the rule of a valid configuration.
 func New[T wire.Float](c Config) Rule[T] { return ruleEntryByName[T]()[c.Rule].newRule(c) }
 
 // NewState returns the state of a rule before the first round, for models of length d.

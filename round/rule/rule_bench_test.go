@@ -10,11 +10,10 @@ import (
 
 const manyUpdates = 1000
 
-// made is a source of a thousand updates that are made as they are read: it holds none, as the coordinator's spool does
-// not.
+// made is an UpdateReader for a thousand updates that are computed when they are read, so that none is kept in memory.
 type made struct {
 	d     int
-	table []float32 // nil = each element of update k is k
+	table []float32 // values of the updates; nil means that each element of update k is k
 	row   []float32
 }
 
@@ -46,7 +45,7 @@ func (m *made) ReadColumns(from int, rows [][]float32) error {
 	return nil
 }
 
-// foldMany folds them strip by strip, as a coordinator does.
+// foldMany aggregates the updates in parts, as a coordinator does.
 func foldMany(tb testing.TB, c rule.Config, m *made) {
 	tb.Helper()
 	const strip = 1 << 15
@@ -75,7 +74,7 @@ var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: r
 		MaxByzantineUpdates: 200},
 	{Rule: rule.MultiKrum, MaxByzantineUpdates: 200, AveragedUpdates: 500}}
 
-// BenchmarkMany prints the seconds of each rule on 1,000 updates of 100,000 elements, and the memory that it takes.
+// BenchmarkMany reports the duration and the memory of each rule on 1,000 updates of 100,000 elements.
 func BenchmarkMany(b *testing.B) {
 	rng := rand.New(rand.NewPCG(23, 24))
 	m := &made{d: 100_000, table: make([]float32, 1<<20)}
@@ -94,9 +93,8 @@ func BenchmarkMany(b *testing.B) {
 	}
 }
 
-// TestMemory: for 1,000 updates of 100,000 elements each rule takes at most 40 MB and 3 models, all that it ever takes
-// added up; Krum's table of all distances is among it, and its time in proportion to the columns, of which it has fewer
-// here.
+// TestMemory checks that each rule allocates at most 40 MB and 3 models for 1,000 updates of 100,000 elements. Krum is
+// tested with fewer elements, since it takes much longer.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand updates, seven times over")

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
+// TestTrimmedMeanByHand compares results with values computed by hand, with an agent that was drawn twice and weights
+// without effect.
 func TestTrimmedMeanByHand(t *testing.T) {
 	rows := rule.InMemoryUpdates[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rows}
@@ -23,13 +24,13 @@ func TestTrimmedMeanByHand(t *testing.T) {
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
 		t.Errorf("got %v", got)
 	}
-	set.Updates[4].DrawCount = 2 // 1 2 3 4 1000 1000: one is cut at each end
+	set.Updates[4].DrawCount = 2 // 1 2 3 4 1000 1000: one value is cut at each end
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
 	}
 }
 
-// drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
+// drawn returns a set of updates in the order of ranks, with the given numbers of draws and equal weights.
 func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64](rows)}
 	for k, v := range rows {
@@ -44,7 +45,7 @@ func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
 	return set
 }
 
-// TestByHand: golden outputs, with ties, even counts and agents that were drawn twice.
+// TestByHand compares results with golden values, including ties, even counts and agents that were drawn twice.
 func TestByHand(t *testing.T) {
 	ones := func(n int) []int { return slices.Repeat([]int{1}, n) }
 	line := func(x ...float64) (rows [][]float64) {
@@ -72,7 +73,7 @@ func TestByHand(t *testing.T) {
 			drawn(ones(5), line(4, 3, 2, 1, 0)...), []float64{3}, []int{0, 2, 3, 4}},
 		{"krum of alike ones", rule.Config{Rule: rule.Krum}, drawn(ones(3), line(7, 7, 7)...), []float64{7},
 			[]int{1, 2}},
-		// 0, 0, 1, 2, 10: the sums over two are 1, 1, 2, 5, 145
+		// values 0, 0, 1, 2, 10: the sums over the two nearest are 1, 1, 2, 5, 145
 		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{0}, []int{0, 2, 3}},
 		{"multi-krum", rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1, AveragedUpdates: 2}, drawn(ones(5),
@@ -101,7 +102,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestCenteredClippingByHand: three rounds of (3, 4) and (0, 1) with the radius 1, from 0 on.
+// TestCenteredClippingByHand aggregates (3, 4) and (0, 1) with the radius 1 in three rounds, starting from 0.
 func TestCenteredClippingByHand(t *testing.T) {
 	set := drawn([]int{1, 1}, []float64{3, 4}, []float64{0, 1})
 	for i, want := range []struct {
@@ -117,7 +118,7 @@ func TestCenteredClippingByHand(t *testing.T) {
 	}
 }
 
-// TestTooFewForKrum: a round of less than 2f + 3 draws, or of less than are to be kept, is none.
+// TestTooFewForKrum checks that a round with fewer than 2f + 3 draws, or fewer than the updates to keep, is rejected.
 func TestTooFewForKrum(t *testing.T) {
 	for want, c := range map[int]rule.Config{
 		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, MaxByzantineUpdates: 1}, 9: {Rule: rule.MultiKrum,
@@ -135,7 +136,7 @@ func TestTooFewForKrum(t *testing.T) {
 	}
 }
 
-// TestCheckDraws: a coordinator refuses what would abandon all rounds.
+// TestCheckDraws checks that a configuration that would abandon all rounds is rejected.
 func TestCheckDraws(t *testing.T) {
 	for draws, want := range map[int]string{0: "", 11: "",
 		10: "aggregation.rule: krum needs rounds of 11 updates or more; participants is 10"} {
@@ -162,7 +163,7 @@ func TestMost(t *testing.T) {
 	}{
 		{rule.Config{Rule: rule.Mean}, 2, 1, 0},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 1, 6},
-		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // nothing can be told
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // unknown usual norm
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 4, 24},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 5}, 2, 1, 5},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 7}, 2, 1, 6},
@@ -188,9 +189,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestTooFewToTrim: no value is left where as many are cut as there are.
+// TestTooFewToTrim checks the error if trimming leaves no value.
 func TestTooFewToTrim(t *testing.T) {
-	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two at each end
+	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two values at each end
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
 		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
@@ -218,11 +219,11 @@ func TestAbove(t *testing.T) {
 		usual   float64
 		want    []int
 	}{
-		{[]float64{1, 1, 100, 1}, 1, nil}, // too few to tell
+		{[]float64{1, 1, 100, 1}, 1, nil}, // too few updates to judge
 		{[]float64{1, 2, 2, 3, 4.1}, 2, []int{4}},
 		{[]float64{1, 2, 2, 3, 4}, 2, nil},
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
-		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // nothing can be told
+		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // unknown usual norm
 	} {
 		if got := (rule.Config{RefuseAboveFactor: 2}).ExcessiveNormIndices(tt.usual, tt.lengths); !slices.Equal(got,
 			tt.want) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// BenchmarkAddScaled races the loop, and its twin in Go, against that of a C compiler (gcc -O3 -march=native), where
-// there is one: d elements, one vector again and again, and vectors of together 400 MB in turn. of-C is C's processor
-// time ÷ ours.
+// BenchmarkAddScaled compares the assembly loop, and its version in Go, with a loop by a C compiler (gcc -O3
+// -march=native), if available. It uses one vector of d elements repeatedly, and different vectors of 400 MB in total.
+// of-C is C's CPU time divided by ours.
 func BenchmarkAddScaled(b *testing.B) {
 	compiled := filepath.Join(b.TempDir(), "scale")
 	if out, err := exec.Command("gcc", "-O3", "-march=native", "-ffp-contract=off", "-o", compiled,
@@ -34,7 +34,7 @@ func BenchmarkAddScaled(b *testing.B) {
 		race := func(name string, add func(acc []float64, f float64, v []float32)) {
 			b.Run(name+"/"+size.name, func(b *testing.B) {
 				var ours, c []float64
-				for b.Loop() { // in turn
+				for b.Loop() { // alternately
 					out, err := exec.Command(compiled, strconv.Itoa(size.d), strconv.Itoa(size.inputs),
 						"0.1").Output()
 					if err != nil {
@@ -67,7 +67,7 @@ func BenchmarkAddScaled(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used: others use the machine.
+// processorTime returns the CPU time used by this process. Wall-clock time would include other processes.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestAddScaled wants the bits of the plain loop, whatever the length and wherever the vectors begin in memory.
+// TestAddScaled checks that addScaled gives bitwise the same result as a plain loop for all lengths and memory
+// alignments.
 func TestAddScaled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	special := []float64{0, math.Copysign(0, -1), math.SmallestNonzeroFloat32, math.MaxFloat32, 1, -1, 1.0 / 3}
@@ -30,7 +31,7 @@ func TestAddScaled(t *testing.T) {
 			}
 			pure, named := slices.Clone(acc), slices.Clone(acc)
 			addScaledGo(pure, f, v)
-			type other float32 // which the fast path does not take
+			type other float32 // The vector instructions do not support this type.
 			w := make([]other, n)
 			for i, x := range v {
 				w[i] = other(x)

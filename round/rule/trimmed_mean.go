@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TrimmedMean is the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): of the n values of a coordinate the
-// ⌊βn⌋ smallest and the ⌊βn⌋ largest are cut, and the mean of the others is taken. An agent that was drawn twice counts
-// twice. Weights p_k play no part.
+// TrimmedMean is the name of the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): the mean of the n values
+// of a coordinate without the ⌊βn⌋ smallest and the ⌊βn⌋ largest. An agent that was drawn twice counts twice. Weights
+// p_k have no effect.
 const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {
@@ -44,6 +44,6 @@ func trimShareWarning(c Config, draws int) string {
 		"aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
 }
 
-// trimCount is ⌊βn⌋, how many of n values are cut at each end. A product that lies 10⁻⁹ below a whole number is that
-// number: 0.29·100 is 29.
+// trimCount returns ⌊βn⌋, the number of values cut at each end. It tolerates a rounding error of 10⁻⁹, so that 0.29·100
+// yields 29.
 func trimCount(trim float64, n int) int { return int(float64(trim*float64(n)) + 1e-9) }

@@ -1,11 +1,11 @@
 package rule
 
-// MinUpdatesForNormBounds is how many updates a set has at least whose lengths alone speak against one of them: columns
-// of unlike units make honest updates thousands of times as long as others, and of few updates such a one is no rarity.
+// MinUpdatesForNormBounds is the minimum number of updates in a round for excluding one by its norm alone. Columns in
+// different units can make honest updates thousands of times larger than others, so few updates are not enough.
 const MinUpdatesForNormBounds = 5
 
-// ExcessiveNormIndices returns the places of the updates that are too long to be taken, where usual is their usual
-// length; of fewer than 5 updates none is, and none where usual is 0: nothing can be told then.
+// ExcessiveNormIndices returns the indices of updates that are too large to be aggregated, compared with the usual
+// norm. It returns nil for fewer than 5 updates, and if the usual norm is unknown (0).
 func (c Config) ExcessiveNormIndices(usual float64, lengths []float64) (places []int) {
 	if c.RefuseAboveFactor == 0 || usual == 0 || len(lengths) < MinUpdatesForNormBounds {
 		return nil
@@ -18,7 +18,8 @@ func (c Config) ExcessiveNormIndices(usual float64, lengths []float64) (places [
 	return places
 }
 
-// BoundingConfigKey names the key that bounds an update of which a part counts; "" where all of it does.
+// BoundingConfigKey returns the configuration key that sets the norm bound of the update, or "" if the update is not
+// clipped.
 func (c Config) BoundingConfigKey(u *UpdateMetadata) string {
 	switch {
 	case u.ClippedNorm() == u.Norm:
@@ -29,9 +30,8 @@ func (c Config) BoundingConfigKey(u *UpdateMetadata) string {
 	return "clip_above"
 }
 
-// MaxCountedNorm is the norm that counts of an update at most, where usual is the usual length, and weight the weight
-// that its steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is
-// far from the rest by themselves.
+// MaxCountedNorm returns the norm bound of an update, given the usual norm and the weight of the agent's steps; 0 means
+// no bound. ClipAboveFactor affects only the mean, since other rules are robust to large updates.
 func (c Config) MaxCountedNorm(usual, weight float64) float64 {
 	above := c.ClipAboveFactor * usual * weight
 	if c.Rule != Mean || above == 0 {

@@ -2,26 +2,26 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// updateStripElements is how many elements of each update a rule takes at a time where it looks at updates whole: a
-// whole number of units of each codec.
+// updateStripElements is the number of elements of each update that a rule reads at a time. It is a multiple of every
+// codec's block size.
 const updateStripElements = 1 << 15
 
-// weightedRule is what those rules have in common whose D is a weighted mean of whole updates: D = Scale·Σ a_k v_k / A,
-// by buckets. The part of v_k that counts is a factor of a_k.
+// weightedRule implements the rules whose result is a weighted mean of whole updates: D = Scale·Σ a_k v_k / A, computed
+// as a [BucketedSum]. The factor a_k of update v_k includes clipping, and A is the divisor.
 type weightedRule[T wire.Float] struct {
-	sum           *BucketedSum // its memory is kept from one fold to the next
+	sum           *BucketedSum // sum that is reused for the next aggregation
 	updateFactors []float64
 	divisor       float64
 }
 
 func (*weightedRule[T]) StateVectorNames() []string { return nil }
 
-// resetUpdateFactors makes room for the factors of a set, which are 0 then.
+// resetUpdateFactors sets the factors of all updates in a set to 0, and sets the divisor of the mean.
 func (w *weightedRule[T]) resetUpdateFactors(s *UpdateSet[T], divisor float64) {
 	w.updateFactors, w.divisor = make([]float64, len(s.Updates)), divisor
 }
 
-// AggregatePart implements Rule, in O(len(dst)) memory.
+// AggregatePart implements Rule. It needs O(len(dst)) memory.
 func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
 	if w.sum == nil || w.sum.dimension != len(dst) {
 		w.sum = NewBucketedSum(len(dst))
@@ -35,7 +35,8 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 	return err
 }
 
-// squaredDistances returns ‖v_k − x‖² of each update as it counts, where of writes a part of x.
+// squaredDistances returns the squared distance ‖v_k − x‖² of each clipped update from the vector x. The function of
+// writes a part of x, starting at index from.
 func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
 	squares, d := make([]float64, len(s.Updates)), s.Len()
 	x := make([]float64, min(updateStripElements, d))

@@ -1,4 +1,4 @@
-// Package schedule says when rounds may be opened: at which times, and after how many agents have new rows.
+// Package schedule decides when rounds may open: in which time windows, and after how many agents have new rows.
 //
 // It reads no clock and does no I/O; package round hosts it.
 package schedule
@@ -9,18 +9,19 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Config says when rounds are opened. Without any of it they follow each other.
+// Config configures when rounds open. The zero value allows rounds at any time.
 type Config struct {
-	// Windows are the times in which rounds are opened, as 22:00-06:00 or Sat-Sun 00:00-24:00; none = always.
+	// Windows are the time windows in which rounds open, such as 22:00-06:00 or Sat-Sun 00:00-24:00; empty means
+	// always.
 	Windows  []string         `yaml:"windows"`
-	TimeZone string           `yaml:"zone"` // of the windows; empty = UTC
+	TimeZone string           `yaml:"zone"` // time zone of the windows; empty means UTC
 	NewRows  NewRowsCondition `yaml:"new_rows"`
-	// Location is the zone, as the host has found it; nil = UTC.
+	// Location is the loaded time zone; nil means UTC.
 	Location *time.Location `yaml:"-"`
 }
 
-// NewRowsCondition has a round wait until so many agents have so many rows each that no round has used; 0 = it does not
-// wait.
+// NewRowsCondition delays a round until MinAgents agents each have MinRowsPerAgent rows that no round has used; 0 means
+// no delay.
 type NewRowsCondition struct {
 	MinAgents       int `yaml:"agents"`
 	MinRowsPerAgent int `yaml:"rows"`
@@ -29,10 +30,10 @@ type NewRowsCondition struct {
 // IsEnabled reports whether rounds wait for new rows.
 func (n *NewRowsCondition) IsEnabled() bool { return n.MinAgents > 0 }
 
-// maxRowsPerAgent bounds a number that travels with 32 bits.
+// maxRowsPerAgent bounds a number that messages encode in 32 bits.
 const maxRowsPerAgent = 1_000_000_000
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	_, err := spec.ParseTimeWindows(c.Windows)
@@ -48,10 +49,10 @@ func (c *Config) Validate() error {
 	return check.Err()
 }
 
-// NextRoundOpening returns when a round may be opened: now, or the begin of the next window.
+// NextRoundOpening returns the earliest time at which a round may open: now, or the start of the next window.
 func (c *Config) NextRoundOpening(now time.Time) time.Time {
 	all, err := spec.ParseTimeWindows(c.Windows)
-	if err != nil || len(all) == 0 { // Validate has found it
+	if err != nil || len(all) == 0 { // Validate reports the error
 		return now
 	}
 	zone := c.Location

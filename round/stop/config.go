@@ -6,30 +6,29 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Config says when a run ends, beside its number of aggregations. A value of 0 is no rule.
+// Config configures when a run ends, in addition to its number of aggregations. A value of 0 disables a rule.
 type Config struct {
-	TargetRisk     float64 `yaml:"risk"`     // the run ends with a model whose risk is at most this
-	TargetR2       float64 `yaml:"r2"`       // or whose R² on held-out data is at least this
-	TargetAccuracy float64 `yaml:"accuracy"` // or whose accuracy on held-out data is
-	// Patience is the number of aggregations after which the run ends, when none of them has improved the
-	// risk.
+	TargetRisk     float64 `yaml:"risk"`     // maximum risk of a model that ends the run
+	TargetR2       float64 `yaml:"r2"`       // minimum R² on held-out data that ends the run
+	TargetAccuracy float64 `yaml:"accuracy"` // minimum accuracy on held-out data that ends the run
+	// Patience is the number of consecutive aggregations without an improvement of the risk after which the run ends.
 	Patience int `yaml:"patience"`
-	// MinImprovementShare is the share of the best risk by which a risk must be lower to count as an improvement.
+	// MinImprovementShare is the minimum decrease of the risk for an improvement, relative to the best risk.
 	MinImprovementShare float64       `yaml:"improvement"`
-	TimeLimit           time.Duration `yaml:"time"`  // since the run has a rule
-	ByteLimit           spec.ByteSize `yaml:"bytes"` // of updates and models carried for the run
+	TimeLimit           time.Duration `yaml:"time"`  // maximum duration since the run has a stopping rule
+	ByteLimit           spec.ByteSize `yaml:"bytes"` // maximum bytes of updates and models transferred in the run
 }
 
 // DefaultConfig returns the configuration without a rule.
 func DefaultConfig() Config { return Config{MinImprovementShare: 0.01} }
 
-// IsEnabled reports whether there is a rule.
+// IsEnabled reports whether a stopping rule is configured.
 func (c *Config) IsEnabled() bool {
 	return c.TargetRisk > 0 || c.TargetR2 > 0 || c.TargetAccuracy > 0 || c.Patience > 0 || c.TimeLimit > 0 ||
 		c.ByteLimit > 0
 }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// Validate returns all configuration errors, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.Require(c.TargetRisk >= 0, "risk", "must not be negative, is %v (0 = no target)", c.TargetRisk)

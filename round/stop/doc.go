@@ -1,5 +1,5 @@
-// Package stop decides when a run ends: at a target, when its risk no longer improves, or when its time or its bytes
-// are used up.
+// Package stop decides when a run ends: at a target, when its risk no longer improves, or when its time or byte limit
+// is reached.
 //
-// It reads no clock and does no I/O; package round hosts it.
+// The package reads no clock and does no I/O. Package round calls it and passes the time.
 package stop

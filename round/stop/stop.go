@@ -9,98 +9,109 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Reason tells why a run is over. It is a metric's label.
+// Reason is the reason why a run is over, used as a metric label.
 type Reason string
 
-// The reasons.
+// Reasons why a run is over.
 const (
-	MaxAggregationsReached Reason = "rounds"   // it has made all its aggregations
-	TargetRiskReached      Reason = "risk"     // the target is reached
-	TargetR2Reached        Reason = "r2"       // the same
-	TargetAccuracyReached  Reason = "accuracy" // the same
-	PatienceExhausted      Reason = "patience" // the risk has not improved for long
-	TimeLimitReached       Reason = "time"     // its time is used up
-	ByteLimitReached       Reason = "bytes"    // its bytes are
-	StoppedByOperator      Reason = "asked"    // a person has stopped it
+	MaxAggregationsReached Reason = "rounds"
+	TargetRiskReached      Reason = "risk"
+	TargetR2Reached        Reason = "r2"
+	TargetAccuracyReached  Reason = "accuracy"
+	// The risk has not improved for the configured number of aggregations.
+	PatienceExhausted Reason = "patience"
+	TimeLimitReached  Reason = "time"
+	ByteLimitReached  Reason = "bytes"
+	StoppedByOperator Reason = "asked" // an operator has stopped the run
 )
 
-// AllReasons returns all reasons, for closed label sets.
+// AllReasons returns all reasons, for metric labels.
 func AllReasons() []Reason {
 	return []Reason{MaxAggregationsReached, TargetRiskReached, TargetR2Reached, TargetAccuracyReached,
 		PatienceExhausted, TimeLimitReached, ByteLimitReached, StoppedByOperator}
 }
 
-// RiskWindowAggregations is of how many aggregations the risk is the mean where there are no held-out data: each round
-// has other participants, and so another risk.
+// RiskWindowAggregations is the number of aggregations over which reported risks are averaged if there are no held-out
+// data. A single round is not enough, since each round has different participants.
 const RiskWindowAggregations = 5
 
-// Measurements are what was measured of a new model; nil where it was not.
+// Measurements contains the measurements of a new model. A nil value was not measured.
 type Measurements struct {
-	HeldOutRisk, R2, Accuracy *float64 // on held-out data
-	// MedianAgentRisk is the median of the risks that the participants have told, of the model before. A device that
-	// lies moves a mean as far as it likes.
+	HeldOutRisk, R2, Accuracy *float64 // risk and scores on held-out data
+	// MedianAgentRisk is the median of the risks that the participants reported for the previous model. A single
+	// malicious agent can hardly change the median, unlike the mean.
 	MedianAgentRisk *float64
-	// AgentRisks are the participants with the risks that they reported of the model before.
+	// AgentRisks contains the risks of the previous model that each participant reported.
 	AgentRisks []AgentRisk
 }
 
-// AgentRisk is the risk that an agent reported.
+// AgentRisk is the risk that one agent reported for a model.
 type AgentRisk struct {
 	Agent wire.AgentID
 	Risk  float64
 }
 
-// maxComparedAgents is the largest number of agents whose risks are compared one by one. In a larger federation the
-// medians of all participants are compared: a few agents change them little.
+// maxComparedAgents is the maximum number of agents whose risks are compared one by one. Larger federations compare
+// medians over all participants, which a few agents hardly change.
 const maxComparedAgents = 256
 
-// AgentRiskHistory is a member of the federation.
+// AgentRiskHistory contains the recently reported risks of one agent.
 type AgentRiskHistory struct {
 	Agent wire.AgentID
-	// ReportedRisks are its reports in the [RiskWindowAggregations] aggregations up to its last report, since the
-	// membership last changed.
+	// ReportedRisks are the risks that the agent reported in the last [RiskWindowAggregations] aggregations before its
+	// newest report. They are cleared when an agent joins or leaves the federation.
 	ReportedRisks []VersionRisk `json:"Told,omitempty"`
-	// BaselineRisk is its mean risk when the best risk was found, or else its first mean risk after that; nil before.
+	// BaselineRisk is the agent's mean risk at the time of the best risk, or its first mean risk after that time. It is
+	// nil if there is none.
 	BaselineRisk *float64 `json:"Best,omitempty"`
 }
 
-// VersionRisk is a risk reported for the aggregation that made a version.
+// VersionRisk is the risk that an agent reported for a model version.
 type VersionRisk struct {
 	Version wire.ModelVersion
 	Risk    float64
 }
 
-// meanReportedRisk returns the mean of the agent's reports.
 func (k *AgentRiskHistory) meanReportedRisk() float64 {
 	sum := 0.0
 	for _, t := range k.ReportedRisks {
-		sum += t.Risk / float64(len(k.ReportedRisks)) // divided before the sum, which may overflow otherwise
+		sum += t.Risk / float64(len(k.ReportedRisks)) // Divide before summation to avoid overflow.
 	}
 	return sum
 }
 
-// State is how far a run has come. It is in the journal. Slices are replaced and never changed.
+// State is the progress of a run towards its stopping rules. It is stored in the journal. Its slices are never modified
+// in place, so that a copy of a State remains valid.
 type State struct {
-	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // the time counts from it
-	TransferredBytes   uint64    `json:"Bytes,omitempty"` // carried since then
-	R2, Accuracy       float64   `json:",omitzero"`       // of the newest model; 0 = not known
+	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // time from which the time limit is counted
+	TransferredBytes   uint64    `json:"Bytes,omitempty"` // bytes transferred since TimeLimitStartedAt
+	// scores of the newest model on held-out data; 0 means unknown
+	R2, Accuracy float64 `json:",omitzero"`
 
-	UsesHeldOutRisk         bool               `json:"HeldOut,omitempty"` // the risks are those on held-out data
-	RecentMedianRisks       []float64          `json:"Told,omitempty"`    // else the last medians, the newest last
-	JudgedRiskCount         int                `json:"Judged,omitempty"`  // risks so far
-	LatestRisk              float64            `json:"Risk,omitzero"`     // the last one
-	BestRisk                float64            `json:"Best,omitzero"`     // the lowest that counted as an improvement
-	BestVersion             wire.ModelVersion  `json:"BestAt,omitempty"`  // the model whose aggregation had it
-	AggregationsSinceBest   int                `json:"Without,omitempty"` // risks since then
-	AggregationsWithReports int                `json:"Noted,omitempty"`   // aggregations with reports of known agents so far
-	AgentRiskHistories      []AgentRiskHistory `json:"Agents,omitempty"`  // members, in id order; none with held-out data or in a large federation
-	ExceedsAgentLimit       bool               `json:"Large,omitempty"`   // the federation has more agents than are compared one by one
-	// NextRisksIncomparable says that the risks to come are in other columns, and not to be compared with those before.
+	UsesHeldOutRisk bool `json:"HeldOut,omitempty"` // whether risks are measured on held-out data
+	// most recent medians of the risks that agents reported, newest last; empty with held-out data
+	RecentMedianRisks []float64 `json:"Told,omitempty"`
+	JudgedRiskCount   int       `json:"Judged,omitempty"` // number of judged risks
+	LatestRisk        float64   `json:"Risk,omitzero"`    // risk that was judged last
+	// lowest risk so far, apart from decreases too small to be improvements
+	BestRisk    float64           `json:"Best,omitzero"`
+	BestVersion wire.ModelVersion `json:"BestAt,omitempty"` // model version with the best risk
+	// number of risks judged since the best one
+	AggregationsSinceBest int `json:"Without,omitempty"`
+	// number of aggregations in which known agents reported risks
+	AggregationsWithReports int `json:"Noted,omitempty"`
+	// AgentRiskHistories are the histories of all agents in id order. The list is empty with held-out data and in large
+	// federations.
+	AgentRiskHistories []AgentRiskHistory `json:"Agents,omitempty"`
+	// whether the federation has too many agents to compare their risks one by one
+	ExceedsAgentLimit bool `json:"Large,omitempty"`
+	// NextRisksIncomparable means that later risks refer to differently scaled data columns and cannot be compared with
+	// earlier risks.
 	NextRisksIncomparable bool `json:"Rescaled,omitempty"`
 }
 
-// Resume takes up the state in a process with this rule. The first rule of a
-// run counts from now, and a changed one with what was counted before.
+// Resume prepares the state for the stopping rules of a new process. The time and byte limits begin with the first rule
+// of a run; if a rule has changed, their counts continue.
 func (s *State) Resume(c *Config, now time.Time) {
 	if !c.IsEnabled() {
 		*s = State{}
@@ -109,10 +120,9 @@ func (s *State) Resume(c *Config, now time.Time) {
 	}
 }
 
-// RecordMeasurements takes the figures of a new model. Without held-out data the risk of an agent is the mean of its
-// reports in the last [RiskWindowAggregations] aggregations, and the risk of the model is the median over the agents
-// that reported in these. All counts start again when an agent joins; the risk is known from the
-// [RiskWindowAggregations]-th aggregation after that.
+// RecordMeasurements records the measurements of a new model. Without held-out data, an agent's risk is the mean of its
+// recent reports, and the model's risk is the median over the agents that reported recently; "recent" means the last
+// [RiskWindowAggregations] aggregations. When an agent joins, counting starts again.
 func (s *State) RecordMeasurements(c *Config, version wire.ModelVersion, f Measurements) {
 	s.R2, s.Accuracy = valueOrZero(f.R2), valueOrZero(f.Accuracy)
 	if held := f.HeldOutRisk != nil; s.NextRisksIncomparable || held != s.UsesHeldOutRisk {
@@ -135,7 +145,8 @@ func (s *State) RecordMeasurements(c *Config, version wire.ModelVersion, f Measu
 	}
 }
 
-// compareWithBest compares a risk with the best one.
+// compareWithBest compares a risk with the best risk so far, and updates the best risk and the number of risks since
+// then.
 func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float64) {
 	s.LatestRisk = risk
 	s.AggregationsSinceBest++
@@ -145,8 +156,8 @@ func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float
 	s.JudgedRiskCount++
 }
 
-// comparesRisksPerAgent reports whether the agents' risks are compared one by one. It adds agents that are not known
-// yet.
+// comparesRisksPerAgent reports whether the agents' risks are compared one by one. It also adds agents that are not
+// known yet.
 func (s *State) comparesRisksPerAgent(agents []AgentRisk) bool {
 	for _, a := range agents {
 		s.AddAgent(a.Agent)
@@ -154,8 +165,8 @@ func (s *State) comparesRisksPerAgent(agents []AgentRisk) bool {
 	return len(agents) > 0 && !s.ExceedsAgentLimit
 }
 
-// AddAgent adds an agent that has not been a member before. All counts start again, since the risks so far are the
-// risks of another group of agents. With held-out data agents are not counted.
+// AddAgent adds a new agent. All counts start again, since the recorded risks belong to a different group of agents.
+// With held-out data it does nothing.
 func (s *State) AddAgent(a wire.AgentID) {
 	i, known := s.findAgent(a)
 	if known || s.UsesHeldOutRisk || s.ExceedsAgentLimit {
@@ -174,9 +185,9 @@ func (s *State) findAgent(a wire.AgentID) (int, bool) {
 	return i, i < len(s.AgentRiskHistories) && s.AgentRiskHistories[i].Agent == a
 }
 
-// judgeAgentRisks judges the risks of the agents that reported in the last [RiskWindowAggregations] aggregations. Each
-// agent is compared with itself: with its risk when the best risk was found, or with its first risk after that. So it
-// does not matter which agents are drawn.
+// judgeAgentRisks judges the risks of the agents that reported recently. Each agent is compared with its own baseline:
+// its risk when the best risk was found, or its first risk after that. The result therefore does not depend on the
+// random choice of participants.
 func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []AgentRisk) {
 	all := slices.Clone(s.AgentRiskHistories)
 	for _, a := range agents {
@@ -218,8 +229,8 @@ func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []A
 	}
 }
 
-// RemoveAgent removes an agent that is no longer a member, or whose data no longer fit. The risks so far are dropped,
-// since they are those of another group of agents.
+// RemoveAgent removes an agent that has left the federation or whose data no longer fit. It also drops the recorded
+// risks, since they belong to a different group of agents.
 func (s *State) RemoveAgent(a wire.AgentID) {
 	i, known := s.findAgent(a)
 	if !known {
@@ -229,7 +240,7 @@ func (s *State) RemoveAgent(a wire.AgentID) {
 	s.AgentRiskHistories = slices.Delete(slices.Clone(s.AgentRiskHistories), i, i+1)
 }
 
-// ForgetRisks drops the risks so far, which are not to be compared with those to come.
+// ForgetRisks drops all recorded risks, because later risks cannot be compared with them.
 func (s *State) ForgetRisks() {
 	s.RecentMedianRisks, s.JudgedRiskCount, s.LatestRisk, s.BestRisk, s.BestVersion, s.AggregationsSinceBest,
 		s.AggregationsWithReports = nil, 0, 0, 0, 0, 0, 0
@@ -239,7 +250,7 @@ func (s *State) ForgetRisks() {
 	}
 }
 
-// StopReason returns why the run is over; empty if it is not.
+// StopReason returns the reason why the run must end now; it is empty if the run continues.
 func (s *State) StopReason(c *Config, now time.Time) Reason {
 	switch end := s.TimeLimitEndsAt(c); {
 	case c.TargetRisk > 0 && s.JudgedRiskCount > 0 && s.LatestRisk <= c.TargetRisk:
@@ -258,7 +269,7 @@ func (s *State) StopReason(c *Config, now time.Time) Reason {
 	return ""
 }
 
-// TimeLimitEndsAt is when the run's time is used up; zero without a limit.
+// TimeLimitEndsAt returns the time at which the run's time limit expires; zero without a limit.
 func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	if c.TimeLimit <= 0 {
 		return time.Time{}
@@ -266,7 +277,7 @@ func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	return s.TimeLimitStartedAt.Add(c.TimeLimit)
 }
 
-// valueOrZero is 0 for what is not known, which no target is.
+// valueOrZero returns *x, or 0 if x is nil. A score of 0 never reaches a target.
 func valueOrZero(x *float64) float64 {
 	if x == nil {
 		return 0
@@ -274,7 +285,7 @@ func valueOrZero(x *float64) float64 {
 	return *x
 }
 
-// lowerMedian returns the lower of two middle values.
+// lowerMedian returns the median, or the lower middle value for an even number of values.
 func lowerMedian(all []float64) float64 {
 	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }
@@ -282,7 +293,7 @@ func lowerMedian(all []float64) float64 {
 func mean(all []float64) float64 {
 	sum := 0.0
 	for _, x := range all {
-		sum += x / float64(len(all)) // a device may tell the largest number
+		sum += x / float64(len(all)) // Divide before summation to avoid overflow.
 	}
 	return sum
 }

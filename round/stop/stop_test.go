@@ -21,7 +21,8 @@ var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 func held(risk float64) stop.Measurements { return stop.Measurements{HeldOutRisk: &risk} }
 func told(risk float64) stop.Measurements { return stop.Measurements{MedianAgentRisk: &risk} }
 
-// run notes figures, one model after another, and returns the first verdict and the version that had it.
+// run records the measurements of one model after another. It returns the first stop reason and the model version at
+// that time.
 func run(c stop.Config, figures []stop.Measurements) (stop.Reason, int, stop.State) {
 	var s stop.State
 	s.Resume(&c, began)
@@ -87,12 +88,12 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestBudgets: what is used up is used up on the dot, and at the first look after it.
+// TestBudgets checks that a time or byte limit ends the run exactly when it is reached, and at any later check.
 func TestBudgets(t *testing.T) {
 	c := stop.Config{TimeLimit: time.Hour, ByteLimit: 1000}
 	var s stop.State
 	s.Resume(&c, began)
-	s.Resume(&c, began.Add(time.Minute)) // in another process
+	s.Resume(&c, began.Add(time.Minute)) // Resume the run in another process.
 	for after, want := range map[time.Duration]stop.Reason{time.Hour - 1: "", time.Hour: stop.TimeLimitReached,
 		9 * time.Hour: stop.TimeLimitReached, -time.Hour: ""} {
 		if got := s.StopReason(&c, began.Add(after)); got != want {
@@ -118,7 +119,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestRescaled: risks in other columns begin anew, and what was found before stays until then.
+// TestRescaled checks that comparison starts again after the columns were rescaled, and that earlier results are kept
+// until then.
 func TestRescaled(t *testing.T) {
 	c := stop.Config{Patience: 2}
 	_, _, s := run(c, each(held, 1, 1))
@@ -133,7 +135,7 @@ func TestRescaled(t *testing.T) {
 	}
 }
 
-// TestJournaled: a state that was saved is not changed by what comes after.
+// TestJournaled checks that a copy of the state does not change when the state is updated later.
 func TestJournaled(t *testing.T) {
 	c := stop.Config{Patience: 9}
 	_, _, s := run(c, each(told, 1, 2, 3, 4, 5))
@@ -177,7 +179,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestLargestNumbers: whatever devices tell, the state can be written as JSON.
+// TestLargestNumbers checks that the state can be encoded as JSON for any reported risks.
 func TestLargestNumbers(t *testing.T) {
 	most, c := math.MaxFloat64, stop.Config{Patience: 3}
 	var s stop.State
@@ -189,19 +191,21 @@ func TestLargestNumbers(t *testing.T) {
 	}
 }
 
-// reports are the reports of agents a, b, … of one aggregation; a negative risk is that of an agent that is not there.
+// reports returns the risks that agents a, b, … report in one aggregation. A negative risk means that the agent did not
+// participate.
 func reports(risks ...float64) (f stop.Measurements) {
 	for i, r := range risks {
 		if r >= 0 {
 			f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
 		}
 	}
-	median := 1.0 // of another group in each aggregation: not to be used
+	median := 1.0 // median of a different group of agents in each aggregation, which the rules must not use
 	f.MedianAgentRisk = &median
 	return f
 }
 
-// TestEqualPopulations: patience compares the risks of the same agents, and counts from the last change of membership.
+// TestEqualPopulations checks that the patience rule compares the risks of the same agents, and starts again when an
+// agent joins or leaves.
 func TestEqualPopulations(t *testing.T) {
 	const patience = 3
 	c := stop.Config{Patience: patience, MinImprovementShare: 0.01}
@@ -221,7 +225,7 @@ func TestEqualPopulations(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		figures []stop.Measurements
-		version int // at which the run ends; 0 = it does not
+		version int // model version at which the run ends; 0 means that it does not end
 	}{
 		{"constant risks", repeat(20, reports(1, 2, 3)), stop.RiskWindowAggregations + patience},
 		{"a hard device joins: its risk is no regression", slices.Concat(repeat(6, reports(1, 1)),
@@ -243,8 +247,8 @@ func TestEqualPopulations(t *testing.T) {
 	}
 }
 
-// TestDraws: of many agents a few are drawn for each aggregation. Patience ends a run with constant risks, and no run
-// with falling risks.
+// TestDraws checks the patience rule when few of many agents participate in each round. It must end a run with constant
+// risks, and must not end a run with falling risks.
 func TestDraws(t *testing.T) {
 	const patience = 10
 	for _, agents := range []int{20, 60, 100, 256} {
@@ -274,7 +278,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestLeft: when an agent leaves, or its data no longer fit, the count starts again with the others.
+// TestLeft checks that counting starts again when an agent leaves or its data no longer fit.
 func TestLeft(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State
@@ -294,7 +298,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestManyAgents: in a large federation the medians of all participants are compared.
+// TestManyAgents checks that a large federation is judged by the medians over all participants.
 func TestManyAgents(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State

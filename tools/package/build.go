@@ -11,14 +11,13 @@ import (
 	"strings"
 )
 
-// target is a processor that we release for. Debian calls both ARMs armhf, and
-// means the 7th; armv6 is for the first Raspberry Pis, whose Debian calls itself
-// armhf too.
+// target is a CPU architecture for which we build release files. Debian's name armhf covers both ARMv7 and ARMv6 (first
+// Raspberry Pi).
 type target struct {
-	name   string   // ours, in the names of files
-	env    []string // for the go command
-	nfpm   string   // nfpm's name, which it translates for each kind of package
-	debian string   // in the names of .deb files
+	name   string   // name of the architecture in the names of release files
+	env    []string // environment variables for the go command
+	nfpm   string   // name that nfpm uses; nfpm translates it for each package format
+	debian string   // name of the architecture in the names of .deb files
 }
 
 func (t target) String() string { return t.name }
@@ -30,7 +29,7 @@ var targets = []target{
 	{"armv6", []string{"GOARCH=arm", "GOARM=6"}, "arm6", "armhf-v6"},
 }
 
-// binary is a program that was built for a target.
+// binary is a program that was compiled for one target.
 type binary struct {
 	target
 	path    string
@@ -38,7 +37,7 @@ type binary struct {
 	version version
 }
 
-// build builds a program into a folder, as `make build` does.
+// build compiles a program for a target, with the same flags as `make build`.
 func build(root, dir, name string, t target) (*binary, error) {
 	b := &binary{target: t, path: filepath.Join(dir, name)}
 	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
@@ -60,8 +59,8 @@ func build(root, dir, name string, t target) (*binary, error) {
 	return b, nil
 }
 
-// goCommand is the go command in a folder, in an environment that leaves no
-// traces in what it builds.
+// goCommand returns a go command that runs in folder dir. It sets the environment so that the build result does not
+// depend on the machine.
 func goCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
@@ -69,7 +68,7 @@ func goCommand(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output returns what a command prints; its complaints go into the error.
+// output runs a command and returns its standard output. If the command fails, the error contains the standard error.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var errs strings.Builder
 	cmd.Stderr = &errs

@@ -12,32 +12,32 @@ import (
 	"strings"
 )
 
-// file is one of the files that come with a program, with its place in each kind
-// of package.
+// file describes a file that is shipped with a program, and its path in each package format.
 type file struct {
-	from string // the file that has its bytes
-	deb  string // where it goes; "" = nowhere
+	from string // path of the source file in the repository or the stage folder
+	deb  string // path in the .deb package; "" excludes the file from the package
 	rpm  string
 	apk  string
-	tar  string // below the tarball's folder
+	tar  string // path below the tarball's top folder
 	mode fs.FileMode
-	conf bool // the administrator's: an edited one survives upgrades
+	conf bool // true for a configuration file: package upgrades keep the user's edits
 }
 
-// program is a program and the files that come with it on every processor.
+// program describes a released program and its additional files, which are the same for all CPU architectures.
 type program struct {
 	name, root string
-	service    bool   // it is one, with a configuration, units and a user of its own
-	stage      string // where what is made goes
+	service    bool   // true if the program is a service, which has a configuration, systemd units and its own user
+	stage      string // folder for generated files
 	files      []file
 }
 
 func (p program) String() string { return p.name }
 
-// programs are all that we release.
+// programs lists the programs that are part of a release.
 var programs = []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}}
 
-// gather makes and finds all files but the binary, which knows the version.
+// gather collects all files of the program except the binary, and generates some of them. It reads the program's
+// version from b.
 func (p *program) gather(stage string, b *binary) error {
 	p.stage = stage
 	notices, err := notices(p.root, b.info)
@@ -70,13 +70,15 @@ func (p *program) gather(stage string, b *binary) error {
 	if p.service {
 		err = errors.Join(err, p.addService(b.version))
 	}
-	if name == "coordinator" { // for a broker beside it
+	// The coordinator's package also has files for a broker on the same machine.
+	if name == "coordinator" {
 		for _, unit := range []string{"mosquitto.service.d/fedmesh.conf", "fedmesh-acl.path", "fedmesh-acl.service"} {
 			at := "/usr/lib/systemd/system/" + unit
 			err = errors.Join(err, p.add(file{deb: at, rpm: at, tar: unit, mode: 0o644}, "packaging/mosquitto/"+unit))
 		}
 	}
-	if name == "fedlab" { // whose demonstration holds data of others
+	// The demonstration in fedlab contains third-party data sets. Add the page that documents their sources.
+	if name == "fedlab" {
 		at := doc + "data-sources.md"
 		err = errors.Join(err, p.add(everywhere(file{tar: "data-sources.md", mode: 0o644}, at),
 			"lab/demo/data/SOURCE.md"))
@@ -89,7 +91,7 @@ func (p *program) gather(stage string, b *binary) error {
 	return err
 }
 
-// addService adds what makes a service of the program: its configuration, units, user and maintainer scripts.
+// addService adds the files of a service: its configuration, systemd units, user and maintainer scripts.
 func (p *program) addService(v version) error {
 	name := p.name
 	etc, unit := "/etc/"+name+"/"+name+".yaml", "/usr/lib/systemd/system/"+name+".service"
@@ -117,20 +119,21 @@ func (p *program) addService(v version) error {
 		if err := put(at, text); err != nil {
 			return err
 		}
-		if err := os.Chtimes(at, v.time, v.time); err != nil { // nfpm writes it into an apk
+		// Set a fixed modification time, because nfpm stores it in .apk packages.
+		if err := os.Chtimes(at, v.time, v.time); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// everywhere puts a file at one place in all packages.
+// everywhere returns file f with the same path in every package format.
 func everywhere(f file, at string) file {
 	f.deb, f.rpm, f.apk = at, at, at
 	return f
 }
 
-// lintianOverrides are those of every program, and those of a service.
+// lintianOverrides returns the content of the package's lintian overrides file. A service has additional overrides.
 func (p *program) lintianOverrides() ([]byte, error) {
 	all, err := p.text("packaging/linux/deb/lintian-overrides")
 	if err != nil || !p.service {
@@ -140,14 +143,15 @@ func (p *program) lintianOverrides() ([]byte, error) {
 	return append(all, more...), err
 }
 
-// text reads a file of the repository and fills in the program's name.
+// text returns the content of a repository file with the placeholders @NAME@ and @UPPER@ replaced by the program's
+// name.
 func (p *program) text(path string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(p.root, path))
 	fill := strings.NewReplacer("@NAME@", p.name, "@UPPER@", strings.ToUpper(p.name))
 	return []byte(fill.Replace(string(text))), err
 }
 
-// add adds a file of the repository.
+// add adds a file of the repository to the program's files.
 func (p *program) add(f file, path string) error {
 	text, err := p.text(path)
 	if err != nil {
@@ -156,14 +160,14 @@ func (p *program) add(f file, path string) error {
 	return p.write(f, strings.ReplaceAll(path, "/", "_"), text)
 }
 
-// write adds a file with these bytes.
+// write writes a file with the given content to the stage folder and adds it to the program's files.
 func (p *program) write(f file, name string, data []byte) error {
 	f.from = filepath.Join(p.stage, name)
 	p.files = append(p.files, f)
 	return put(f.from, data)
 }
 
-// addManual makes manual pages and completions, and adds them.
+// addManual generates the manual pages and shell completions and adds them to the program's files.
 func (p *program) addManual(v version) error {
 	dir, err := filepath.Abs(filepath.Join(p.stage, "manual"))
 	if err != nil {
@@ -206,26 +210,26 @@ func (p *program) addManual(v version) error {
 	return nil
 }
 
-// debianChangelog points to ours.
+// debianChangelog returns a Debian changelog with one entry, which refers to CHANGELOG.md.
 func debianChangelog(name string, v version) []byte {
 	return fmt.Appendf(nil, "%s (%s-1) stable; urgency=medium\n\n  * What is new is in "+
 		"/usr/share/doc/%s/changelog.gz.\n\n -- %s  %s\n",
 		name, v.debian(), name, maintainer, v.time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 }
 
-// compress is gzip -9n.
+// compress compresses data in the same way as gzip -9n, so that the output does not contain a timestamp.
 func compress(data []byte) []byte {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err != nil {
-		panic(err) // not such a level
+		panic(err) // NewWriterLevel fails only for an invalid compression level.
 	}
-	_, _ = w.Write(data) // into memory
+	_, _ = w.Write(data) // Writing to a buffer in memory cannot fail.
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// put writes a file and the folders above it.
+// put writes a file and creates missing parent folders.
 func put(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -15,9 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// clone copies the repository's commit, with what is changed in files that git
-// knows, to a folder of its own: the go command reads versions of clones only,
-// not of work trees.
+// clone clones the repository at the current commit, with uncommitted changes of tracked files. A clone is needed
+// because the go command does not read the version of a git worktree.
 func clone(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -30,7 +29,7 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// shell runs a command line, which must do its work, and returns what it prints.
+// shell runs a shell command and returns its output. It fails the test if the command fails.
 func shell(t *testing.T, dir, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -o pipefail; "+line)
@@ -42,7 +41,7 @@ func shell(t *testing.T, dir, line string) string {
 	return string(out)
 }
 
-// need skips a test without a program; CI installs them.
+// need skips the test if a program is missing. In CI, where all programs are installed, it fails the test instead.
 func need(t *testing.T, name, debian string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err == nil {
@@ -54,10 +53,11 @@ func need(t *testing.T, name, debian string) {
 	t.Skipf("%s is missing (Debian: %s)", name, debian)
 }
 
-// TestDist makes what is released for one processor, twice, and looks at it; but for what needs PyPI.
+// TestDist builds the release files for one architecture twice and checks them. It skips files that need PyPI.
 func TestDist(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
-	var both sync.WaitGroup // at once: compressing takes a minute, and one core
+	// Build concurrently, because compressing takes a minute on one core.
+	var both sync.WaitGroup
 	for _, to := range []string{out, again} {
 		from := clone(t)
 		both.Go(func() {
@@ -116,8 +116,7 @@ func TestDist(t *testing.T) {
 	}
 }
 
-// versionInside holds what the packaged program says against the package's own
-// version.
+// versionInside checks that the packaged program reports the package's version.
 func versionInside(t *testing.T, out, name, deb string) {
 	dir := t.TempDir()
 	said := shell(t, out, "dpkg-deb --extract "+deb+" "+dir+" && "+dir+"/usr/bin/"+name+" --version")
@@ -128,7 +127,7 @@ func versionInside(t *testing.T, out, name, deb string) {
 	}
 }
 
-// sameFiles wants two folders to hold the same.
+// sameFiles checks that two folders contain the same files.
 func sameFiles(t *testing.T, a, b string) {
 	names := shell(t, a, "ls")
 	if other := shell(t, b, "ls"); other != names {
@@ -158,14 +157,14 @@ func glob(t *testing.T, dir, pattern string) string {
 	return found[0]
 }
 
-// In the listings the version of a tarball's folder is left out, and so are the
-// pages of a program's commands, which come and go.
+// Patterns that remove variable parts from the listings: the version in the tarball's folder, and the manual pages of
+// subcommands.
 var (
 	versions = regexp.MustCompile(`-[0-9]+\.[0-9]+\.[0-9]+[^ /]*-linux`)
 	pages    = regexp.MustCompile(`(?m)^.*/man(1)?/(agentd|coordinator|fedlab)-[a-z-]+\.1.*\n`)
 )
 
-// golden holds a listing against testdata; -update rewrites that.
+// golden compares a listing with a golden file in testdata, or rewrites the file if the test runs with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = pages.ReplaceAllString(versions.ReplaceAllString(got, "-VERSION-linux"), "")

@@ -1,11 +1,9 @@
-// Command package makes what we release: for each program and processor a
-// .deb, an .rpm, an .apk, a tarball and a bill of materials; the wheel and the
-// sdist of the Python package, for which it needs PyPI; and the checksums of
-// all. The same commit gives the same bytes, in any folder and at any time. The
-// version is the one that the go command reads from git.
+// Command package builds the release files. For each program and CPU architecture it builds a .deb, an .rpm, an .apk, a
+// tarball and a bill of materials (SBOM). It also builds the wheel and the sdist of the Python package, which requires
+// access to PyPI, and a file of checksums. Builds are reproducible: the same commit gives the same bytes. The go
+// command reads the version from git.
 //
-// It has a module of its own, so that what it needs never enters the one of
-// the programs.
+// This command is a separate Go module, so that the fedmesh module does not depend on the packaging libraries.
 package main
 
 import (
@@ -32,7 +30,8 @@ func main() {
 	}
 }
 
-// run fills out with what is released of the repository at root.
+// run builds the release files of the repository at root and writes them to the folder out. The other arguments select
+// programs, architectures and kinds of files.
 func run(root, out, names, archs, kinds string) error {
 	of, err := choose(programs, names)
 	if err != nil {
@@ -72,7 +71,7 @@ func run(root, out, names, archs, kinds string) error {
 	return writeSums(out)
 }
 
-// writePython writes the wheel and the sdist.
+// writePython builds the wheel and the sdist of the Python package in folder out.
 func writePython(root, out string, v version) error {
 	number, err := v.python()
 	if err != nil {
@@ -82,10 +81,10 @@ func writePython(root, out string, v version) error {
 	return err
 }
 
-// writer writes one kind of file.
+// writer writes one kind of release file, such as .deb packages.
 type writer struct {
 	kind  string
-	write func(p *program, b *binary, out string) error // nil of what is no program's
+	write func(p *program, b *binary, out string) error // nil if the file does not depend on a program
 }
 
 func (w writer) String() string { return w.kind }
@@ -93,7 +92,7 @@ func (w writer) String() string { return w.kind }
 var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball},
 	{"sbom", writeSBOM}, {kind: "python"}}
 
-// release makes everything of one program, and returns its version.
+// release builds one program for all targets and writes its release files. It returns the version of the program.
 func release(p *program, out, stage string, on []target, as []writer) (v version, err error) {
 	for _, t := range on {
 		b, err := build(p.root, filepath.Join(stage, p.name+"-"+t.name), p.name, t)
@@ -101,7 +100,8 @@ func release(p *program, out, stage string, on []target, as []writer) (v version
 			return v, err
 		}
 		v = b.version
-		if p.files == nil { // the first: the rest of the files is the same for all processors
+		// Collect the additional files only once, because they are the same for all architectures.
+		if p.files == nil {
 			if err := p.gather(filepath.Join(stage, p.name), b); err != nil {
 				return v, err
 			}
@@ -118,7 +118,8 @@ func release(p *program, out, stage string, on []target, as []writer) (v version
 	return v, nil
 }
 
-// choose returns those of all whose names are in a list, or all.
+// choose returns the elements of all whose names are in the comma-separated list names. An empty list selects all
+// elements.
 func choose[T fmt.Stringer](all []T, names string) ([]T, error) {
 	if names == "" {
 		return all, nil

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDistFromNothing makes everything that is released twice, the second time
-// with an empty build cache and in another folder, and wants the same bytes.
+// TestDistFromNothing builds all release files twice and checks that they are identical byte by byte. The second build
+// uses another folder and an empty build cache.
 func TestDistFromNothing(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
 	if err := run(clone(t), out, "", "", ""); err != nil {
@@ -25,7 +25,8 @@ func TestDistFromNothing(t *testing.T) {
 	shell(t, out, "test $(grep -cE ' fedmesh-[0-9a-z.]+(-py3-none-any.whl|.tar.gz)$' SHA256SUMS) = 2")
 }
 
-// TestRelease makes a release of a tagged commit with a key that is thrown away, and none of another commit.
+// TestRelease builds a release from a tagged commit with a temporary signing key, and checks that an untagged commit is
+// refused.
 func TestRelease(t *testing.T) {
 	need(t, "gpg", "gpg")
 	dir, out := clone(t), filepath.Join(t.TempDir(), "dist")

@@ -14,11 +14,11 @@ import (
 	"strings"
 )
 
-// legal matches the names of files that hold terms, relative to a module.
+// legal matches the paths of licence and notice files, relative to a module's root.
 var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|edl-|epl-|third_party_licenses/)[^/]*$`)
 
-// notices returns the terms of all that is linked into a program, which most of
-// them want to be handed on with it.
+// notices returns the licence texts of all Go modules that are linked into a program. Most licences require that the
+// text is distributed with the program.
 func notices(root string, info *debug.BuildInfo) ([]byte, error) {
 	dirs, err := moduleDirs(root)
 	if err != nil {
@@ -45,7 +45,7 @@ func notices(root string, info *debug.BuildInfo) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// terms lists the files with terms in a module's folder.
+// terms returns the names of the licence files in the root file system of a module.
 func terms(module fs.FS) ([]string, error) {
 	var found []string
 	err := fs.WalkDir(module, ".", func(path string, d fs.DirEntry, err error) error {
@@ -65,8 +65,7 @@ func terms(module fs.FS) ([]string, error) {
 	return found, err
 }
 
-// moduleDirs tells where the sources of each module are, and of the standard
-// library (std).
+// moduleDirs returns the source folder of each Go module by module path. The key "std" is the standard library.
 func moduleDirs(root string) (map[string]string, error) {
 	goroot, err := output(goCommand(root, "env", "GOROOT"))
 	if err != nil {

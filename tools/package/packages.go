@@ -16,7 +16,7 @@ import (
 
 const maintainer = "The fedmesh authors <fedmesh@users.noreply.github.com>"
 
-// about is what packages say of each program: a line, and more.
+// about maps each program's name to its short and long description for package metadata.
 var about = map[string][2]string{
 	"agentd": {"agent of a federated learning system, for edge devices",
 		`agentd trains a model on the data of this device, which never leave it, and
@@ -35,11 +35,11 @@ testbed with Mosquitto and Prometheus. It simulates large federations with the
 code of agentd and coordinator, and reproduces published experiments.`},
 }
 
-// writeDeb writes the package for Debian and its kin.
+// writeDeb writes a .deb package for Debian and derived systems.
 func writeDeb(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.deb })
 	info.Section, info.Priority = "net", "optional"
-	info.License = "" // in the file copyright; Debian knows no such field
+	info.License = "" // Debian packages declare the licence in the copyright file, not in a metadata field.
 	info.Deb.Compression = "xz"
 	if p.service {
 		info.Depends = []string{"init-system-helpers (>= 1.54~)",
@@ -50,7 +50,7 @@ func writeDeb(p *program, b *binary, out string) error {
 	return pack(deb.Default, info, filepath.Join(out, p.name+"_"+info.Version+"-1_"+b.debian+".deb"))
 }
 
-// writeRPM writes the package for Fedora, openSUSE and their kin.
+// writeRPM writes an .rpm package for Fedora, openSUSE and similar systems.
 func writeRPM(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.rpm })
 	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: "xz", Summary: about[p.name][0]}
@@ -62,8 +62,8 @@ func writeRPM(p *program, b *binary, out string) error {
 	return pack(rpm.DefaultRPM, info, filepath.Join(out, rpm.DefaultRPM.ConventionalFileName(info)))
 }
 
-// writeAPK writes the package for Alpine. It is not signed: apk add
-// --allow-untrusted takes it.
+// writeAPK writes an .apk package for Alpine Linux. The package is not signed, so users must install it with apk add
+// --allow-untrusted.
 func writeAPK(p *program, b *binary, out string) error {
 	v, err := b.version.alpine()
 	if err != nil {
@@ -78,10 +78,11 @@ func writeAPK(p *program, b *binary, out string) error {
 	return pack(apk.Default, info, filepath.Join(out, apk.Default.ConventionalFileName(info)))
 }
 
-// script is where a maintainer script goes: deb/postinst …
+// script returns the path of a generated maintainer script, such as deb/postinst.
 func (p *program) script(name string) string { return filepath.Join(p.stage, "scripts", name) }
 
-// info is what all kinds of packages have in common; at tells where a file goes.
+// info returns the package metadata and the list of files for nfpm. at returns the installed path of a file in the
+// package format.
 func (p *program) info(b *binary, version string, at func(file) string) *nfpm.Info {
 	contents := files.Contents{entry(b.path, "/usr/bin/"+p.name, 0o755)}
 	for _, f := range p.files {
@@ -109,7 +110,6 @@ func entry(from, to string, mode os.FileMode) *files.Content {
 		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode}}
 }
 
-// pack writes one package.
 func pack(kind interface {
 	Package(*nfpm.Info, io.Writer) error
 }, info *nfpm.Info, path string) error {
@@ -117,7 +117,7 @@ func pack(kind interface {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // an error comes from the first Close
+	defer f.Close() // The explicit Close below reports errors; this one closes the file after an early return.
 	if err := kind.Package(info, f); err != nil {
 		return err
 	}

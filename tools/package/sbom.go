@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The part of CycloneDX 1.5 that we write.
+// The following types are the subset of the CycloneDX 1.5 format that we write.
 type (
 	bom struct {
 		Format       string       `json:"bomFormat"`
@@ -50,8 +50,8 @@ type (
 	}
 )
 
-// writeSBOM writes the bill of materials of a binary, as the go command recorded
-// it there.
+// writeSBOM writes the bill of materials (SBOM) of a binary. It reads the module list from the build information in the
+// binary.
 func writeSBOM(p *program, b *binary, out string) error {
 	data, err := os.ReadFile(b.path)
 	if err != nil {
@@ -66,7 +66,7 @@ func writeSBOM(p *program, b *binary, out string) error {
 	return put(filepath.Join(out, name), append(text, '\n'))
 }
 
-// billOf lists a binary whose bytes have that sum.
+// billOf returns the bill of materials (SBOM) of a binary. sum is the SHA-256 checksum of the binary.
 func billOf(name string, b *binary, sum [sha256.Size]byte) bom {
 	main := module("application", &debug.Module{Path: b.info.Main.Path, Version: b.version.text})
 	main.Name = name
@@ -99,13 +99,14 @@ func module(kind string, m *debug.Module) component {
 	purl := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
 	c := component{Type: kind, Ref: purl, Name: m.Path, Version: m.Version, PURL: purl}
 	if m.Sum != "" {
-		c.Properties = []property{{"go:sum", m.Sum}} // as in go.sum: of the module's tree, not of a file
+		// The value from go.sum is a hash of the module's file tree and not of a single file.
+		c.Properties = []property{{"go:sum", m.Sum}}
 	}
 	return c
 }
 
-// serial is a UUID (version 8: of our own making) that the binary decides, so
-// that the same build gives the same bill.
+// serial returns a UUID (version 8) that is derived from the binary's checksum. Identical builds therefore have
+// identical bills of materials.
 func serial(sum [sha256.Size]byte) string {
 	u := sum[:16]
 	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80

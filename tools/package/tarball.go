@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// writeTarball writes the tarball, for systems without one of the package
-// managers.
+// writeTarball writes a tarball for systems without a supported package manager.
 func writeTarball(p *program, b *binary, out string) error {
 	name := p.name + "-" + strings.TrimPrefix(b.version.text, "v") + "-linux-" + b.name
 	all := []file{{from: b.path, tar: p.name, mode: 0o755}}
@@ -56,9 +55,9 @@ func writeTarball(p *program, b *binary, out string) error {
 	return put(filepath.Join(out, name+".tar.gz"), buf.Bytes())
 }
 
-// writeSums writes SHA256SUMS of all files in a folder, as sha256sum -c reads it.
+// writeSums writes the checksums of all files in folder dir to the file SHA256SUMS, which sha256sum -c can verify.
 func writeSums(dir string) error {
-	entries, err := os.ReadDir(dir) // sorted
+	entries, err := os.ReadDir(dir) // ReadDir returns the entries sorted by name.
 	if err != nil {
 		return err
 	}

@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// version is a version as Go writes it, such as v0.2.0, v0.2.0-rc.1 or, between
-// releases, v0.2.1-0.20261121161502-993043bce1a2; with +dirty if the files were
-// not those of a commit.
+// version is a program version in Go's format: v0.2.0, v0.2.0-rc.1, or v0.2.1-0.20261121161502-993043bce1a2 for a
+// commit between two releases. The suffix +dirty marks uncommitted changes.
 type version struct {
 	text string
-	time time.Time // of the commit: the date of all that is made of it
+	time time.Time // commit time, which is the date of all generated files
 }
 
-// versionOf returns the version that the go command recorded in a binary.
+// versionOf returns the version and the commit time that the go command recorded in a binary.
 func versionOf(info *debug.BuildInfo) (version, error) {
 	v := version{text: info.Main.Version}
 	for _, s := range info.Settings {
@@ -35,8 +34,8 @@ func versionOf(info *debug.BuildInfo) (version, error) {
 	return v, nil
 }
 
-// debian returns it for dpkg and rpm, which both sort what is before a release
-// by a tilde: 0.2.0~rc.1.
+// debian returns the version in the format of dpkg and rpm. A pre-release has a tilde, as in 0.2.0~rc.1, so that it
+// sorts before the release.
 func (v version) debian() string {
 	number, rest, pre := strings.Cut(strings.TrimPrefix(v.text, "v"), "-")
 	if pre {
@@ -45,7 +44,7 @@ func (v version) debian() string {
 	return number
 }
 
-// python returns it for pip, which has the same words as apk, in short: 0.2.0rc1.
+// python returns the version in the format of pip, such as 0.2.0rc1.
 func (v version) python() (string, error) {
 	text, err := v.alpine()
 	return strings.NewReplacer("_alpha", "a", "_beta", "b", "_rc", "rc").Replace(text), err
@@ -57,8 +56,8 @@ var (
 	plain      = regexp.MustCompile(`^[0-9.]+$`)
 )
 
-// alpine returns it for apk, which has a few words and numbers, and none for a
-// commit: what is between releases is an alpha, numbered by its time.
+// alpine returns the version in the format of apk, which cannot contain a commit hash. A version between two releases
+// becomes an alpha version that is numbered by the commit time.
 func (v version) alpine() (string, error) {
 	text, _, _ := strings.Cut(strings.TrimPrefix(v.text, "v"), "+")
 	if m := pseudo.FindStringSubmatch(text); m != nil {

@@ -28,11 +28,11 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, "../..", &programs)) }
 
-// agents take part in all rounds. A round waits for each of them: an update that is left behind by its agent stops the
-// training.
+// agents is the number of agents. All agents participate in every round, so the federation stops if one agent loses its
+// update.
 const agents = 3
 
-// update names an update that its agent has made durable.
+// update identifies an update that an agent has written durably to its disk.
 type update struct {
 	agent  wire.AgentID
 	run    wire.RunID
@@ -40,19 +40,20 @@ type update struct {
 	digest wire.Digest
 }
 
-// book is what was promised: updates that were synced, and what the announcements say.
+// book records the updates that agents have synced to disk, and the content of all announcements.
 type book struct {
 	mu            sync.Mutex
 	t             *testing.T
 	updates       map[update]bool
-	models        map[string]wire.Digest                // announced, by run and version
-	outcomes      map[wire.RoundID]map[wire.Digest]bool // the encoded outcomes of a round: one, if all is well
+	models        map[string]wire.Digest                // hash of each announced model, by run and version
+	outcomes      map[wire.RoundID]map[wire.Digest]bool // announced outcomes; a round must have only one
 	told          map[wire.RoundID]wire.RoundOutcome
-	newest        wire.RoundID // that was announced
+	newest        wire.RoundID // newest round that was announced
 	announcements int
 }
 
-// synced takes note of an update. The head of its file is that of store.RecordSlots, and then agent/state_files.go's.
+// synced records an update that was synced to disk. The file starts with the header of store.RecordSlots, followed by
+// the header that agent/state_files.go defines.
 func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 	const slot, head = 24, 28
 	if name != "update.a" || len(content) < slot+head {
@@ -71,7 +72,7 @@ func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 		wire.RoundID(binary.LittleEndian.Uint64(body[16:])), m.PayloadManifest.Hash}] = true
 }
 
-// hear takes an announcement.
+// hear records the content of an announcement.
 func (b *book) hear(payload []byte) {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
@@ -109,7 +110,7 @@ func (b *book) hear(payload []byte) {
 	b.told[o.Round] = o
 }
 
-// reached reports whether a round was announced.
+// reached reports whether an announcement of round r was recorded.
 func (b *book) reached(r wire.RoundID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +123,7 @@ func (b *book) now() wire.RoundID {
 	return b.newest
 }
 
-// check holds what was told against what was synced.
+// check compares the announced outcomes of all rounds with the synced updates.
 func (b *book) check() (folded, abandoned int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +134,7 @@ func (b *book) check() (folded, abandoned int) {
 	}
 	for u := range b.updates {
 		if u.round >= b.newest {
-			continue // its round is under way
+			continue // The round has not ended yet.
 		}
 		o, is := b.told[u.round]
 		fate := o.FateOf(wire.UpdateTagOf(u.run, u.round, u.agent, u.digest))
@@ -150,11 +151,11 @@ func (b *book) check() (folded, abandoned int) {
 	return folded, abandoned
 }
 
-// federation is real programs on disks that lose power.
+// federation is a federation of the compiled programs whose disks can lose power.
 type federation struct {
 	*testkit.Federation
 	t     *testing.T
-	disks map[string]*Disk // by program: its name, or the agent's
+	disks map[string]*Disk // disk of each program, by program name or agent id
 	runs  map[string]*testkit.Process
 }
 
@@ -174,7 +175,8 @@ func newFederation(t *testing.T, b *book, model string) *federation {
 		f.mount(id, "state-"+id, func(name string, content []byte) { b.synced(wire.AgentID(id), name, content) })
 	}
 	f.mount(lead, "state", func(string, []byte) {})
-	// The number of local steps hangs on the clock: an update that is lost and made again is another one.
+	// The number of local steps depends on the clock. An update that is lost and computed again therefore differs from
+	// the lost one.
 	f.ConfigureCoordinator(t, `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 1ms, min: 1, max: 200}, `+
 		`step_size: {constant: 0.001}, model: {`+model+`}}`, list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, deadline: 2m, invite_every: 200ms, `+
@@ -211,7 +213,7 @@ func (f *federation) start(who string) {
 	f.runs[who] = f.Daemon(f.t, program, who)
 }
 
-// cut takes the power from some programs at once.
+// cut simulates a power failure of several programs at the same time.
 func (f *federation) cut(victims []string) {
 	f.t.Helper()
 	for _, who := range victims {
@@ -230,7 +232,7 @@ func (f *federation) cut(victims []string) {
 	}
 }
 
-// watch hears all announcements.
+// watch records all announcements that the coordinator publishes.
 func (b *book) watch(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -254,14 +256,14 @@ func (b *book) watch(t *testing.T, url string) {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		_ = s.Close() // it says nothing that matters
+		_ = s.Close() // Ignore the error.
 		<-done
 	})
 }
 
-// TestCuts: at any moment the power goes, of the coordinator, of agents or of all, and what was not synced is gone. No
-// model is announced twice with different bits, every synced update is folded, or told left out or abandoned, and
-// training goes on. A small model is in the announcement and in the journal, a large one only in its slot.
+// TestCuts cuts the power of the coordinator, of agents, or of all of them at random times. A model version must never
+// be announced with different contents. Every synced update must be aggregated or reported as left out, and training
+// must continue. Small models are stored in the announcement and the journal, large models only in a file.
 func TestCuts(t *testing.T) {
 	needsFuse(t)
 	for name, model := range map[string]string{"inline": "kind: linear", "in chunks": "kind: mlp, hidden: [4000]"} {
@@ -282,7 +284,7 @@ func cutAll(t *testing.T, model string) {
 	testkit.Until(t, "the third round", func() bool { return b.reached(3) })
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	for n := range *cuts {
-		<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond) // the moment of the cut
+		<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond) // wait for a random time before the cut
 		victims := []string{lead}
 		switch rng.IntN(3) {
 		case 0:

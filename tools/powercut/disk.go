@@ -1,8 +1,8 @@
-// Package powercut has a file system in memory that can lose power: it forgets what was not synced. The real programs
-// run on it, and their promises are held against what is left.
+// Package powercut is an in-memory file system that simulates a power failure by discarding unsynced data. Tests run
+// the compiled programs on this file system and check the remaining data.
 //
-// The content of a file is durable once the file was synced; its name, or that the name is gone, once its folder was
-// synced.
+// A file's content is durable after an fsync of the file. A created, renamed or removed name is durable after an fsync
+// of the folder.
 package powercut
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Disk is a file system that is mounted on a folder. It may be cut and mounted again.
+// Disk is an in-memory file system that is mounted on a folder. Cut simulates a power failure and mounts the file
+// system again.
 type Disk struct {
 	folder string
 	synced func(name string, content []byte)
 	server *fuse.Server
 
-	mu   sync.Mutex // guards all nodes
+	mu   sync.Mutex // protects all nodes
 	root *node
 }
 
-// node is a file or a folder.
 type node struct {
 	fs.Inode
 	disk *Disk
-	mode uint32 // with its type
+	mode uint32 // permissions and file type
 
-	data    []byte           // of a file
-	durable []byte           // what a sync of the file has left
-	names   map[string]*node // of a folder: what a sync of it has left; the present ones are the Inode's children
+	data    []byte           // current content of the file
+	durable []byte           // content of the file at its last fsync
+	names   map[string]*node // entries of the folder at its last fsync; the embedded Inode holds the current entries
 }
 
-// Mount mounts an empty disk. synced hears of each sync of a file, with its name in its folder and what it holds; it
-// must not touch the disk.
+// Mount mounts an empty file system on folder. It calls synced after each fsync of a file, with the file's base name
+// and content. The callback must not access the file system.
 func Mount(folder string, synced func(name string, content []byte)) (*Disk, error) {
 	d := &Disk{folder: folder, synced: synced}
 	d.root = &node{disk: d, mode: fuse.S_IFDIR | 0o700}
@@ -46,16 +46,16 @@ func Mount(folder string, synced func(name string, content []byte)) (*Disk, erro
 
 func (d *Disk) mount() (err error) {
 	d.server, err = fs.Mount(d.folder, d.root, &fs.Options{MountOptions: fuse.MountOptions{
-		DirectMount: true, // as root; else fusermount3 does it
+		DirectMount: true, // Mount directly if the test runs as root; otherwise the library calls fusermount3.
 		FsName:      "powercut", Name: "powercut",
 	}})
 	return err
 }
 
-// Unmount ends the file system. Nobody may have a file of it open.
+// Unmount unmounts the file system. The caller must close all its files first.
 func (d *Disk) Unmount() error { return d.server.Unmount() }
 
-// Cut takes the power: what was not synced is gone. Nobody may have a file of it open.
+// Cut simulates a power failure: it discards all data that was not synced. The caller must close all files first.
 func (d *Disk) Cut() error {
 	if err := d.Unmount(); err != nil {
 		return err
@@ -65,7 +65,8 @@ func (d *Disk) Cut() error {
 	return d.mount()
 }
 
-// left returns what is durable of a node and all below it, by what is made of them already.
+// left returns a copy of node n and its subtree that contains only the durable state. made maps nodes to their copies,
+// so that a file with several names is copied once.
 func (n *node) left(made map[*node]*node) *node {
 	if made[n] == nil {
 		m := &node{disk: n.disk, mode: n.mode, data: slices.Clone(n.durable), durable: n.durable}
@@ -78,14 +79,14 @@ func (n *node) left(made map[*node]*node) *node {
 	return made[n]
 }
 
-// OnAdd makes the folders and files that were left.
+// OnAdd adds the entries that survived the power failure to the mounted folder.
 func (n *node) OnAdd(ctx context.Context) {
 	for name, child := range n.names {
 		n.AddChild(name, n.NewPersistentInode(ctx, child, fs.StableAttr{Mode: child.mode & syscall.S_IFMT}), true)
 	}
 }
 
-// child makes a file or folder below this one.
+// child creates a file or folder node below node n.
 func (n *node) child(ctx context.Context, mode uint32, out *fuse.EntryOut) *fs.Inode {
 	c := &node{disk: n.disk, mode: mode}
 	i := n.NewPersistentInode(ctx, c, fs.StableAttr{Mode: mode & syscall.S_IFMT})
@@ -98,7 +99,7 @@ func (n *node) attr(out *fuse.Attr) {
 	out.Blocks, out.Blksize = (out.Size+511)/512, 4096
 }
 
-// Create makes a file.
+// Create implements fs.NodeCreater: it creates a regular file.
 func (n *node) Create(ctx context.Context, _ string, _, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle,
 	uint32, syscall.Errno) {
 	n.disk.mu.Lock()
@@ -106,24 +107,25 @@ func (n *node) Create(ctx context.Context, _ string, _, mode uint32, out *fuse.E
 	return n.child(ctx, mode&0o777|fuse.S_IFREG, out), nil, fuse.FOPEN_DIRECT_IO, 0
 }
 
-// Mkdir makes a folder.
+// Mkdir implements fs.NodeMkdirer: it creates a folder.
 func (n *node) Mkdir(ctx context.Context, _ string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
 	return n.child(ctx, mode&0o777|fuse.S_IFDIR, out), 0
 }
 
-// Mknod makes a socket, or whatever is asked for.
+// Mknod implements fs.NodeMknoder: it creates a socket or another special file.
 func (n *node) Mknod(ctx context.Context, _ string, mode, _ uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
 	return n.child(ctx, mode, out), 0
 }
 
-// Unlink removes a name: the Inode does.
+// Unlink implements fs.NodeUnlinker. The embedded Inode removes the name from the folder.
 func (n *node) Unlink(context.Context, string) syscall.Errno { return 0 }
 
-// Rmdir removes a folder: the Inode does, if it is empty.
+// Rmdir implements fs.NodeRmdirer. It returns an error if the folder is not empty; otherwise the embedded Inode removes
+// the folder.
 func (n *node) Rmdir(_ context.Context, name string) syscall.Errno {
 	if c := n.GetChild(name); c != nil && len(c.Children()) > 0 {
 		return syscall.ENOTEMPTY
@@ -131,12 +133,12 @@ func (n *node) Rmdir(_ context.Context, name string) syscall.Errno {
 	return 0
 }
 
-// Rename moves a name: the Inode does.
+// Rename implements fs.NodeRenamer. The embedded Inode moves the entry.
 func (n *node) Rename(context.Context, string, fs.InodeEmbedder, string, uint32) syscall.Errno {
 	return 0
 }
 
-// Getattr tells what is known of a file.
+// Getattr implements fs.NodeGetattrer: it returns the attributes of a file or folder.
 func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -144,7 +146,7 @@ func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 	return 0
 }
 
-// Setattr changes a file's length or permissions.
+// Setattr implements fs.NodeSetattrer: it changes the length or the permissions of a file.
 func (n *node) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -166,12 +168,13 @@ func (n *node) resize(size int) {
 	}
 }
 
-// Open opens a file. The kernel keeps nothing of it, so that reads see what the disk has.
+// Open implements fs.NodeOpener. It disables the kernel's page cache, so that every read returns the content in this
+// file system.
 func (n *node) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	return nil, fuse.FOPEN_DIRECT_IO, 0
 }
 
-// Read reads a file.
+// Read implements fs.NodeReader: it reads from the current content of a file.
 func (n *node) Read(_ context.Context, _ fs.FileHandle, dst []byte, at int64) (fuse.ReadResult, syscall.Errno) {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -179,7 +182,7 @@ func (n *node) Read(_ context.Context, _ fs.FileHandle, dst []byte, at int64) (f
 	return fuse.ReadResultData(dst[:copy(dst, n.data[from:])]), 0
 }
 
-// Write writes to a file. Nothing of it is durable yet.
+// Write implements fs.NodeWriter. The written data is not durable until the next fsync.
 func (n *node) Write(_ context.Context, _ fs.FileHandle, p []byte, at int64) (uint32, syscall.Errno) {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -189,7 +192,7 @@ func (n *node) Write(_ context.Context, _ fs.FileHandle, p []byte, at int64) (ui
 	return uint32(copy(n.data[at:], p)), 0
 }
 
-// Fsync makes a file's content durable, or a folder's names.
+// Fsync implements fs.NodeFsyncer. It makes the content of a file, or the entries of a folder, durable.
 func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -206,7 +209,7 @@ func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return 0
 }
 
-// Statfs tells of much room.
+// Statfs implements fs.NodeStatfser. It always reports plenty of free space.
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	out.Bsize, out.Frsize, out.Blocks, out.Bfree, out.Bavail, out.NameLen = 4096, 4096, 1<<20, 1<<20, 1<<20, 255
 	return 0

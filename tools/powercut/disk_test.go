@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// needsFuse skips a test where no file system can be mounted.
+// needsFuse skips a test on systems that cannot mount a file system.
 func needsFuse(t *testing.T) {
 	t.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("mounting takes /dev/fuse: %v", err)
 	}
-	_ = f.Close() // nothing was written
+	_ = f.Close() // Close cannot fail, because no data was written.
 	if _, err := exec.LookPath("fusermount3"); err != nil && os.Getuid() != 0 {
 		t.Skipf("mounting takes root or fusermount3: %v", err)
 	}
@@ -35,7 +35,7 @@ func mounted(t *testing.T, synced func(string, []byte)) *Disk {
 	return d
 }
 
-// TestCut: a cut takes what was not synced, and nothing else.
+// TestCut checks that a power failure discards exactly the data that was not synced.
 func TestCut(t *testing.T) {
 	syncs := map[string]string{}
 	d := mounted(t, func(name string, content []byte) { syncs[name] = string(content) })

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// BenchmarkCommit commits a journal of 4 kB and a model in its slot at three servers: what is put beside the round, and
-// then what the round waits for, together.
+// BenchmarkCommit commits a journal of 4 kB and a model to a cluster of three servers. It measures the background
+// upload and the commit together.
 func BenchmarkCommit(b *testing.B) {
 	n := brokers.NewNATS(b, 3, 0, "")
 	n.Start(b)
@@ -35,14 +35,14 @@ func BenchmarkCommit(b *testing.B) {
 			source := rand.NewChaCha8([32]byte{1})
 			for b.Loop() {
 				for name, size := range map[string]int{"run.a": 4000, "model.a": model} {
-					content := make([]byte, size) // equal pieces are one
-					_, _ = source.Read(content)   // cannot fail
+					content := make([]byte, size) // equal pieces would be stored once
+					_, _ = source.Read(content)   // never fails
 					if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 						b.Fatal(err)
 					}
 				}
 				began := time.Now()
-				lead.PrepareFolderCommit(b.Context()) // beside the round
+				lead.PrepareFolderCommit(b.Context()) // runs concurrently with the round in production
 				prepared += time.Since(began)
 				if err := lead.CommitFolderWrite(b.Context(), 0, unchanged); err != nil {
 					b.Fatal(err)

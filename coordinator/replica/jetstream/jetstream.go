@@ -1,6 +1,6 @@
-// Package jetstream keeps what a coordinator's replicas share in a stream of NATS JetStream, on an odd number of its
-// servers. The stream has the form of a key-value bucket, so that `nats kv` shows what is in it; values are read from
-// the stream's leader, as a bucket's would not be.
+// Package jetstream implements replica.KeyValueStore as a NATS JetStream stream on an odd number of servers. The stream
+// has the layout of a key-value bucket, so that `nats kv` can display it. Unlike a bucket's, values are read from the
+// stream's leader.
 package jetstream
 
 import (
@@ -18,38 +18,38 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 )
 
-// Options say where the servers are, and how the stream is kept.
+// Options configures the connection and the stream.
 type Options struct {
 	URLs   []string
-	Bucket string // a-z, 0-9, _ and -
-	// StreamReplicas is on how many servers the stream is kept: 3 survive the loss of one.
+	Bucket string // name of the bucket, with characters a-z, 0-9, _ and -
+	// StreamReplicas is the number of servers that store the stream; 3 tolerate the loss of one.
 	StreamReplicas int
 	Logger         *slog.Logger
-	// ConnectOptions are for who this client is: TLS, a name and password, a file of credentials.
+	// ConnectOptions contains the client's TLS settings and credentials.
 	ConnectOptions []nats.Option
 }
 
-// reconnectEvery is the pause before a server is tried again.
+// reconnectEvery is the delay before a reconnect attempt.
 const reconnectEvery = 500 * time.Millisecond
 
-// KeyValueStore is a bucket. It connects, and makes the bucket, when it is used first, and connects again whenever it
-// must.
+// KeyValueStore is a key-value bucket in a JetStream stream. It connects and creates the stream on first use, and
+// reconnects when necessary.
 type KeyValueStore struct {
 	options Options
 	conn    *nats.Conn
 	js      jetstream.JetStream
 
 	mu     sync.Mutex
-	stream jetstream.Stream // nil until it was met
+	stream jetstream.Stream // nil before first use
 }
 
-// Open makes a store. No server need be there yet. The error is that the options cannot be used.
+// Open returns a store. No server needs to be reachable yet. It returns an error if the options are invalid.
 func Open(o Options) (*KeyValueStore, error) {
 	s := &KeyValueStore{options: o}
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
-		nats.ReconnectBufSize(-1),   // what is sent late would be a surprise: each call is repeated by who has made it
-		nats.IgnoreAuthErrorAbort(), // a server that does not know this client yet may do later
+		nats.ReconnectBufSize(-1),   // no buffering while disconnected: callers retry
+		nats.IgnoreAuthErrorAbort(), // a server may accept this client later
 		nats.Timeout(2 * time.Second), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -74,17 +74,17 @@ func Open(o Options) (*KeyValueStore, error) {
 	return s, nil
 }
 
-// Close ends the link.
+// Close closes the connection.
 func (s *KeyValueStore) Close() { s.conn.Close() }
 
-// streamName is the stream's, as that of a key-value bucket.
+// streamName returns the stream's name, in the format of key-value buckets.
 func (s *KeyValueStore) streamName() string { return "KV_" + s.options.Bucket }
 
 func (s *KeyValueStore) subjectForKey(key string) string {
 	return "$KV." + s.options.Bucket + "." + key
 }
 
-// openStream returns the stream, which the first replica makes.
+// openStream returns the stream. The first replica creates it.
 func (s *KeyValueStore) openStream(ctx context.Context) (jetstream.Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +108,8 @@ func (s *KeyValueStore) openStream(ctx context.Context) (jetstream.Stream, error
 	return stream, nil
 }
 
-// newCallError is the error of a call. Without a link it says that, and the last refusal if there was one: the client's
-// own words are of a buffer.
+// newCallError wraps the error of a call. If the client is disconnected, it replaces the error with errNoLink and the
+// last connection error, which are easier to understand.
 func (s *KeyValueStore) newCallError(what string, err error) error {
 	if !s.conn.IsConnected() {
 		err = errNoLink

@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// open opens a store on servers.
+// open opens a store on the given servers.
 func open(t testing.TB, n *brokers.NATS, bucket string) *KeyValueStore {
 	t.Helper()
 	var urls []string
@@ -38,10 +38,10 @@ func open(t testing.TB, n *brokers.NATS, bucket string) *KeyValueStore {
 	return s
 }
 
-// patience bounds what an engine that has just been started may take.
+// patience is the time limit for starting a server.
 const patience = 2 * time.Minute
 
-// TestStore holds the store to what replica.KeyValueStore says, on one server.
+// TestStore checks that the store satisfies the contract of replica.KeyValueStore on one server.
 func TestStore(t *testing.T) {
 	n := brokers.NewNATS(t, 1, 0, "")
 	n.Start(t)
@@ -76,7 +76,7 @@ func TestStore(t *testing.T) {
 	if err != nil || len(keys) != 2 || !slices.Contains(keys, "a") || !slices.Contains(keys, "piece.b") {
 		t.Errorf("keys: %q, %v", keys, err)
 	}
-	for range 2 { // also what is not there
+	for range 2 { // the second time, the key has no value
 		if err := s.Remove(ctx, "a"); err != nil {
 			t.Error(err)
 		}
@@ -102,13 +102,13 @@ func TestStore(t *testing.T) {
 
 var errTest = errors.New("the test is over")
 
-// leads hears who leads.
+// leads records whether leadership was lost.
 type leads struct {
 	mu   sync.Mutex
 	lost bool
 }
 
-// over reports whether the lead was lost since it was asked.
+// over reports whether leadership was lost since the last call.
 func (l *leads) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +125,8 @@ func (l *leads) Observe(f observe.Event) {
 	}
 }
 
-// TestNodes kills each of three servers in turn while a leader commits: it leads on, or again where the others took
-// longer than its lease to agree, and a replica that follows finds all that was committed.
+// TestNodes kills each of three servers in turn while a leader commits. The leader must keep or regain leadership, and
+// the next leader must find all commits.
 func TestNodes(t *testing.T) {
 	n := brokers.NewNATS(t, 3, 0, "")
 	n.Start(t)

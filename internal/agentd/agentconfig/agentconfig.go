@@ -1,4 +1,4 @@
-// Package agentconfig turns agentd.yaml into the configurations of the packages that agentd consists of.
+// Package agentconfig converts agentd.yaml into the configurations of the packages that agentd consists of.
 package agentconfig
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 // AgentConfigForFederation returns the configuration of package agent for one federation of the device (see
-// [settings.Agent.SettingsPerFederation]). The parts that belong to the process are empty: observer, logger, randomness
-// and boot epoch.
+// [settings.Agent.SettingsPerFederation]). The caller sets the fields that belong to the process: observer, logger,
+// randomness and boot epoch.
 func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 	key, err := keys.ReadSigningKey(settings.ResolveSecretFile(a.Identity.KeyFile))
 	if err != nil {
@@ -76,7 +76,7 @@ func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 	}, nil
 }
 
-// AcceptedCoordinatorKeys returns the keys of the coordinator that the device accepts now.
+// AcceptedCoordinatorKeys returns the coordinator keys that the device currently accepts.
 func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	key, root, err := a.CoordinatorKeyOrRoot()
 	switch {
@@ -88,7 +88,7 @@ func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	return identity.LoadCoordinatorKeys(store.LocalDisk, a.FederationFolder(), root), nil
 }
 
-// UplinkBrokerSettings returns the coordinator's broker, with the certificate that the coordinator renewed last. If
+// UplinkBrokerSettings returns the settings of the coordinator's broker with the most recently renewed certificate. If
 // that certificate cannot be read, the configured one is used.
 func UplinkBrokerSettings(a *settings.Agent) *settings.Broker {
 	return a.Broker.WithCertificateRenewal(func(configured tls.Certificate) tls.Certificate {
@@ -97,12 +97,12 @@ func UplinkBrokerSettings(a *settings.Agent) *settings.Broker {
 	})
 }
 
-// LocalTrainer returns what trains models of agentd's own kinds.
+// LocalTrainer returns the trainer for the built-in kinds of models.
 func LocalTrainer(a *settings.Agent) training.LocalTrainer {
 	return training.LocalTrainer{UsesRobustMoments: a.Compute.MomentsMethod == settings.MomentsRobust}
 }
 
-// ExternalTrainersByName returns the programs that train external models, by the name that tasks call them.
+// ExternalTrainersByName returns the configurations of the external trainers, by the name that tasks use for them.
 func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
@@ -115,7 +115,7 @@ func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 	return all
 }
 
-// DeviceRules returns the rules that say when the device may work.
+// DeviceRules returns the owner's rules for when the device may work.
 func DeviceRules(d *settings.DeviceWorkRules) (*device.OwnerRules, error) {
 	windows, err := spec.ParseTimeWindows(d.WorkTimeWindows)
 	return &device.OwnerRules{

@@ -1,3 +1,3 @@
-// Package agentstatus keeps the status page of an agent: its present work, the results of its last rounds, and its
-// conditions, each with a remedy.
+// Package agentstatus maintains the status page of an agent: its current work, the results of its recent rounds, and
+// its conditions, each with a remedy.
 package agentstatus

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Draw returns the picture as text.
+// Draw returns the status page as text, width columns wide.
 func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.AddHeadLines("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.ProgramVersion, a.ID, a.Federation),
@@ -93,7 +93,7 @@ func (a *agentStatus) Draw(width int) string {
 	return p.Text.String()
 }
 
-// noTaskReason describes why the agent knows no task.
+// noTaskReason describes why the agent has no task.
 func (a *agentStatus) noTaskReason() string {
 	switch a.MissingAnnouncement {
 	case "":
@@ -109,7 +109,7 @@ func (a *agentStatus) noTaskReason() string {
 	return "no task: the broker has no announcement (see above)"
 }
 
-// idleReason says why a device without work has none.
+// idleReason describes why the device has no work.
 func (a *agentStatus) idleReason() string {
 	switch {
 	case a.AnnouncedPhase == wire.PhaseFinished.String():
@@ -122,7 +122,7 @@ func (a *agentStatus) idleReason() string {
 	return "between two rounds: this device waits to be drawn"
 }
 
-// drawInputsWithUnusedValues shows the inputs of which something was not used.
+// drawInputsWithUnusedValues adds a paragraph for each input with unused values.
 func (a *agentStatus) drawInputsWithUnusedValues(p *status.Page) {
 	if a.RowsMissingValues > 0 {
 		p.AddLine("  not made", "%d rows, which lack a value", a.RowsMissingValues)

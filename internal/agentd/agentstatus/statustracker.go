@@ -25,52 +25,58 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentStatus is the state of an agent, as agentd status shows it.
+// agentStatus is the state of an agent that `agentd status` shows.
 type agentStatus struct {
 	Program        string             `json:"program"`
 	ProgramVersion string             `json:"version"`
 	Federation     string             `json:"federation"`
 	ID             string             `json:"id"`
-	GeneratedAt    time.Time          `json:"at"` // of the picture
+	GeneratedAt    time.Time          `json:"at"` // time at which this status was generated
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
 	ShownTexts     map[string]string  `json:"values,omitempty"` // texts that events show, by name
 
-	AnnouncedRound uint64     `json:"round"` // of the announcement that is obeyed
-	AnnouncedPhase string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
+	AnnouncedRound uint64 `json:"round"` // number of the round in the announcement that the agent follows
+	// phase in that announcement: gathering, open, idle or finished; empty without an announcement
+	AnnouncedPhase string     `json:"phase"`
 	Work           *roundWork `json:"work,omitempty"`
-	TaskFitness    string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
-	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
+	TaskFitness    string     `json:"fit"` // "fit" or a reason; empty before the first announcement
+	// MissingAnnouncement is the reason for a missing announcement. It is empty if an announcement has arrived or the
+	// agent is still waiting.
 	MissingAnnouncement announcement.MissingReason `json:"announcement_missing,omitempty"`
 	Rows                uint64                     `json:"rows"`
-	RowsMissingValues   int                        `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs              []inputStatus              `json:"inputs,omitempty"`
-	TrainingWait        *trainingWait              `json:"waits,omitempty"`   // while the device trains for another federation
-	LastTraining        *trainingSummary           `json:"trained,omitempty"` // the last time
-	RoundsByResult      map[string]int             `json:"results"`           // rounds, since the start
-	UpdatesByFate       map[string]int             `json:"updates"`           // whose rounds are over, by what became of them
-	RecentLosses        []float64                  `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	RecentRefusals      []status.Refusal           `json:"refusals"`
-	Budget              *budget.TrafficBudget      `json:"budget,omitempty"`
-	Model               *predict.ModelInUse        `json:"model,omitempty"` // that the device predicts with
+	// number of rows that were skipped because a value is missing
+	RowsMissingValues int              `json:"rows_not_made"`
+	Inputs            []inputStatus    `json:"inputs,omitempty"`
+	TrainingWait      *trainingWait    `json:"waits,omitempty"`   // set while the device trains for another federation
+	LastTraining      *trainingSummary `json:"trained,omitempty"` // most recent local training
+	RoundsByResult    map[string]int   `json:"results"`           // number of rounds since the start, by result
+	UpdatesByFate     map[string]int   `json:"updates"`           // number of updates of finished rounds, by their fate
+	// risk of the base model on the local data in the most recent rounds
+	RecentLosses   []float64             `json:"losses"`
+	RecentRefusals []status.Refusal      `json:"refusals"`
+	Budget         *budget.TrafficBudget `json:"budget,omitempty"`
+	Model          *predict.ModelInUse   `json:"model,omitempty"` // model that the device uses for predictions
 
-	CertificateEndsAt time.Time `json:"certificate_expires,omitzero"` // of the one for the broker
+	CertificateEndsAt time.Time `json:"certificate_expires,omitzero"` // expiry of the broker certificate
 }
 
-// inputStatus is what has come of an input, or of a column of a file.
+// inputStatus holds the counts of values of an input or of a CSV column.
 type inputStatus struct {
-	Name               string                       `json:"name"` // empty for payloads that cannot be read
-	ReceivedValues     uint64                       `json:"came"`
-	UsedValues         uint64                       `json:"used"`
-	NewestValueAt      *time.Time                   `json:"newest,omitempty"` // of the times of its values
-	UnusedByReason     map[data.UnusedReason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
-	LastUnusedLocation string                       `json:"where,omitempty"`  // the last value was that was not used
-	// LastUnusedProblem describes that value and its fault.
+	Name           string     `json:"name"` // empty for payloads that cannot be read
+	ReceivedValues uint64     `json:"came"`
+	UsedValues     uint64     `json:"used"`
+	NewestValueAt  *time.Time `json:"newest,omitempty"` // timestamp of the newest value
+	// number of unused values and rows, by reason
+	UnusedByReason     map[data.UnusedReason]uint64 `json:"unused,omitempty"`
+	LastUnusedLocation string                       `json:"where,omitempty"` // location of the last unused value
+	// LastUnusedProblem describes the last unused value and its fault.
 	LastUnusedProblem string `json:"problem,omitempty"`
 }
 
-// inputStatusesFromReport are the first ones of a report: a file may have thousands of columns.
+// inputStatusesFromReport returns the status of the first [spec.MaxInputs] columns of a report. A file may have
+// thousands of columns.
 func inputStatusesFromReport(r data.QualityReport) []inputStatus {
 	var all []inputStatus
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
@@ -86,46 +92,47 @@ func inputStatusesFromReport(r data.QualityReport) []inputStatus {
 	return all
 }
 
-// roundWork is the agent's work in a round.
+// roundWork describes the agent's work in a round.
 type roundWork struct {
 	Round                 uint64    `json:"round"`
 	Kind                  string    `json:"kind"`
 	StartedAt             time.Time `json:"since"`
-	Deadline              time.Time `json:"until"` // the deadline
-	HasFinishedLocalSteps bool      `json:"done"`  // the local steps are done, and the update is being sent
+	Deadline              time.Time `json:"until"` // deadline of the round
+	HasFinishedLocalSteps bool      `json:"done"`  // the local steps are done and the update is being sent
 }
 
-// trainingWait is the wait of a federation for its turn to train.
+// trainingWait describes a federation that waits for the device to finish training for another federation.
 type trainingWait struct {
-	BusyFederation string    `json:"for"` // the federation that the device trains for
+	BusyFederation string    `json:"for"` // federation that the device currently trains for
 	WaitingSince   time.Time `json:"since"`
 }
 
 // trainingSummary describes the local steps of a round.
 type trainingSummary struct {
-	Round                uint64   `json:"round"`
-	LocalSteps           int      `json:"local_steps"`
-	StepCountReason      string   `json:"because"`
-	SecondsPerLocalStep  float64  `json:"step_time"` // seconds
-	TrainingSeconds      float64  `json:"took"`      // seconds
-	LockWaitSeconds      float64  `json:"waited"`    // seconds, while the device trained for other federations
+	Round               uint64  `json:"round"`
+	LocalSteps          int     `json:"local_steps"`
+	StepCountReason     string  `json:"because"`
+	SecondsPerLocalStep float64 `json:"step_time"` // duration of one local step in seconds
+	TrainingSeconds     float64 `json:"took"`      // duration of all local steps in seconds
+	// seconds spent waiting while the device trained for other federations
+	LockWaitSeconds      float64  `json:"waited"`
 	RiskBefore           *float64 `json:"risk_before,omitempty"`
 	RiskAfter            *float64 `json:"risk_after,omitempty"`
-	AppliedNeighborFlows uint64   `json:"flows,omitempty"` // of neighbours, applied
-	LateNeighborFlows    uint64   `json:"late,omitempty"`  // of these
+	AppliedNeighborFlows uint64   `json:"flows,omitempty"` // number of applied flows from neighbours
+	LateNeighborFlows    uint64   `json:"late,omitempty"`  // number of applied flows that arrived late
 }
 
 // StatusTracker keeps the status page of an agent up to date.
 type StatusTracker struct {
 	now     func() time.Time
-	mu      sync.Mutex // pictures are asked for from other goroutines
+	mu      sync.Mutex // status is read from other goroutines
 	current agentStatus
 	board   *status.ConditionBoard
 }
 
 var _ observe.Observer = (*StatusTracker)(nil)
 
-// New returns the view of an agent that has just started.
+// New returns the tracker of an agent that has just started.
 func New(version, federation, id string, now func() time.Time, board *status.ConditionBoard) *StatusTracker {
 	return &StatusTracker{now: now, board: board, current: agentStatus{
 		Program: "agentd", ProgramVersion: version, Federation: federation, ID: id, Started: now(),
@@ -135,7 +142,7 @@ func New(version, federation, id string, now func() time.Time, board *status.Con
 	}}
 }
 
-// Status returns a copy of the present state.
+// Status returns a copy of the current state.
 func (v *StatusTracker) Status() status.DrawableStatus {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -148,7 +155,7 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	return &p
 }
 
-// addShownValues adds what single events show.
+// addShownValues copies the status values of the condition board into a.
 func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
 	if at := status.ShownValue[*wire.AnnouncementPosition](b, agentround.AnnouncementObeyedValue); at != nil {
 		a.AnnouncedRound, a.AnnouncedPhase = uint64(at.Round), at.Phase.String()
@@ -165,15 +172,15 @@ func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
 	a.CertificateEndsAt = status.ShownValue[time.Time](b, identity.CertificateExpiryValue)
 }
 
-// TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
-// coordinator ignores its messages. Both are zero while nothing is known to be wrong.
+// TaskObstacles returns the last events that explain why the agent has no task. Either no announcement has arrived, or
+// the coordinator ignores the agent's messages. Both results are zero if no problem is known.
 func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
 	return status.ShownValue[announcement.AnnouncementMissing](v.board, announcement.AnnouncementMissingValue),
 		status.ShownValue[presence.MessagesRejected](v.board, presence.MessagesRejectedValue)
 }
 
-// Observe implements observe.Observer. It keeps the parts of the page that combine several events or need the clock.
-// The board has the conditions and what single events show.
+// Observe implements observe.Observer. It updates the parts of the page that combine several events or need the clock.
+// The board holds the conditions and the values shown by single events.
 func (v *StatusTracker) Observe(e observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -229,7 +236,7 @@ func (v *StatusTracker) recordTraining(f training.LocalTrainingFinished) {
 			f.MixingStats.LateFlows
 	}
 	if v.current.Work != nil {
-		done := *v.current.Work // pictures share the old one
+		done := *v.current.Work // copy: earlier status snapshots share the old value
 		done.HasFinishedLocalSteps = true
 		v.current.Work = &done
 	}
@@ -238,7 +245,7 @@ func (v *StatusTracker) recordTraining(f training.LocalTrainingFinished) {
 	}
 }
 
-// StatusRoute answers with the picture.
+// StatusRoute returns the API route that serves the status.
 func (v *StatusTracker) StatusRoute() api.Route {
 	return api.GetRoute(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
 		return v.Status().(*agentStatus), nil

@@ -1,4 +1,4 @@
-// Package datacheck holds an agent's data against a task, for a person.
+// Package datacheck checks an agent's data against a task and reports the result to the operator.
 package datacheck
 
 import (
@@ -21,27 +21,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TaskWithOrigin is a task and where it comes from.
+// TaskWithOrigin is a task and its origin.
 type TaskWithOrigin struct {
 	wire.Task
-	Origin string // a file, a running agent or a broker
-	// RejectionAdvice is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
+	Origin string // file, running agent or broker
+	// RejectionAdvice explains why the coordinator ignores the running agent's messages, with a remedy. It is empty if
+	// the coordinator does not ignore them.
 	RejectionAdvice string
 }
 
-// Result is what a check found.
+// Result is the result of a data check.
 type Result struct {
-	Task         *TaskSummary         `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
-	NoTaskReason string               `json:"no_task,omitempty"` // why
+	// nil if the task is unknown; then only the source is described
+	Task         *TaskSummary         `json:"task,omitempty"`
+	NoTaskReason string               `json:"no_task,omitempty"` // reason why the task is unknown
 	SourceSurvey *survey.SourceSurvey `json:"data"`
 	Rows         *RowSummary          `json:"rows,omitempty"` // nil without a task
-	// DeclineReason says why the agent would not take part. Without a task it says why the source cannot be read.
+	// DeclineReason is the reason why the agent would not participate. Without a task it is the reason why the source
+	// cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
 
-	linesAreReadings bool // the lines are readings
+	linesAreReadings bool // the source has readings instead of CSV lines
 }
 
-// TaskSummary is what is said of a task.
+// TaskSummary describes the task in a check result.
 type TaskSummary struct {
 	Name     string   `json:"name"`
 	Origin   string   `json:"from"`
@@ -49,23 +52,24 @@ type TaskSummary struct {
 	Target   string   `json:"target"`
 }
 
-// RowSummary is what the agent makes of its source. If the source needs changes, they are as if those were made.
+// RowSummary describes the rows that the agent makes from its source. If the configuration must be changed, the summary
+// assumes that the changes have been made.
 type RowSummary struct {
 	MadeRows     int       `json:"made"`
 	FirstRowTime time.Time `json:"first,omitzero"`
 	LastRowTime  time.Time `json:"last,omitzero"`
 	TrainingRows int       `json:"trained"`
 	HeldOutRows  int       `json:"held_out"`
-	// FirstHeldOutTime is the time of the first row that is held out. A run that has begun keeps its own.
+	// FirstHeldOutTime is the time of the first held-out row. A run in progress keeps its own boundary.
 	FirstHeldOutTime  time.Time              `json:"boundary,omitzero"`
 	Columns           []survey.ColumnSummary `json:"columns"` // the features, then the target
 	UnusedValueCounts []UnusedValueCount     `json:"unused,omitempty"`
-	NoRowsReason      string                 `json:"problem,omitempty"` // why there are no rows
-	// Warnings name inputs of which most values are not used, and columns with outliers.
+	NoRowsReason      string                 `json:"problem,omitempty"` // reason why there are no rows
+	// Warnings name columns with outliers and inputs whose values are mostly unused.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ConstantColumns returns the columns of numbers whose values do not differ, or by less than a float32 can store.
+// ConstantColumns returns the numeric columns whose values are equal up to float32 precision.
 func (r *RowSummary) ConstantColumns() (names []string) {
 	const precision = 1.0 / (1 << 23)
 	for _, c := range r.Columns {
@@ -76,16 +80,16 @@ func (r *RowSummary) ConstantColumns() (names []string) {
 	return names
 }
 
-// UnusedValueCount is how many values of a column or an input were not used for a reason, or how many rows were not
-// made for lack of one.
+// UnusedValueCount is the number of values of a column or input that were unused for one reason, or of rows that were
+// skipped because the value is missing.
 type UnusedValueCount struct {
 	Column             string            `json:"column"`
 	Reason             data.UnusedReason `json:"reason"`
 	Count              uint64            `json:"count"`
-	LastUnusedLocation string            `json:"last"` // place of the last one
+	LastUnusedLocation string            `json:"last"` // location of the last unused value
 }
 
-// Run checks the data. t is nil if nobody knows the task; noTask then says why.
+// Run checks the data against the task t. If the task is unknown, t is nil and noTask is the reason.
 func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	section := s.Data
 	section.RowFileFolder = spillFolder(s.FederationFolder())
@@ -130,8 +134,9 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	return r, nil
 }
 
-// spillFolder is where rows that are too many for memory may be: the agent's, since the system's for temporary files
-// may be in memory; or the system's ("") if the user cannot write there.
+// spillFolder returns the folder for rows that do not fit into memory. It is the agent's state folder, since the
+// system's temporary folder may be in memory. It is "" (the system's folder) if the user cannot write to the state
+// folder.
 func spillFolder(state string) string {
 	f, err := os.CreateTemp(state, ".check-*")
 	if err != nil {
@@ -143,14 +148,14 @@ func spillFolder(state string) string {
 	return state
 }
 
-// unreadableReason says why nobody could use a source, whatever the task.
+// unreadableReason returns the reason why the source cannot be used for any task, or "".
 func unreadableReason(s *survey.SourceSurvey) string {
 	for _, c := range s.ConfigChanges {
 		return c.Reason
 	}
 	for _, f := range s.Faults {
 		if (f.Reason == grid.ReasonBadTime || f.Reason == survey.ReasonDamaged) && !s.EarliestTime.IsZero() {
-			continue // others can be read: how many may be bad is for the task
+			continue // other lines are readable; the task limits the number of bad ones
 		}
 		switch f.Reason {
 		case survey.ReasonUnreadable, survey.ReasonDamaged, survey.ReasonNothingRecorded, survey.ReasonNoColumn,
@@ -168,7 +173,7 @@ func unreadableReason(s *survey.SourceSurvey) string {
 	return ""
 }
 
-// summarizeRows makes the rows as the agent does.
+// summarizeRows makes the rows in the same way as the agent.
 func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary {
 	m, err := survey.DescribeRows(s, w)
 	r := &RowSummary{Columns: m.Columns}
@@ -202,7 +207,7 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 	return r
 }
 
-// Summary says in a line what was found.
+// Summary returns a one-line summary of the result.
 func (r *Result) Summary() string {
 	if r.Rows == nil {
 		return fmt.Sprintf("%s: %s", r.SourceSurvey.SourcePath, r.lineCountText())
@@ -214,7 +219,7 @@ func (r *Result) Summary() string {
 	return text
 }
 
-// formatFault returns a line of text with the place and the description of a fault.
+// formatFault returns one line with the location and the description of a fault.
 func formatFault(source string, f survey.DataFault) string {
 	var place strings.Builder
 	if f.Line == 0 && f.File != "" {

@@ -8,8 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/doctor"
 )
 
-// DoctorFindings are the result for the doctor: a finding for each class of faults, then whether the agent would take
-// part.
+// DoctorFindings returns one finding per class of faults, followed by a finding on whether the agent would participate.
 func (r *Result) DoctorFindings() []doctor.Finding {
 	const about, all = "data", "`agentd data check` shows all of them"
 	var found []doctor.Finding
@@ -26,7 +25,7 @@ func (r *Result) DoctorFindings() []doctor.Finding {
 	}
 	for _, f := range r.SourceSurvey.Faults {
 		if f.Reason == survey.ReasonNothingRecorded {
-			continue // the last finding says it
+			continue // the last finding reports this fault
 		}
 		text := fmt.Sprintf("%d %s", f.Count, f.Reason)
 		if f.Column != "" {
@@ -52,7 +51,7 @@ func (r *Result) DoctorFindings() []doctor.Finding {
 	return found
 }
 
-// hasUnreadReadings reports whether readings may be there that were not read.
+// hasUnreadReadings reports whether f means that some readings could not be read.
 func hasUnreadReadings(f *survey.DataFaultGroup) bool {
 	return f.Reason == survey.ReasonUnreadable || f.Reason == survey.ReasonDamaged
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestFindings: the doctor gets a finding for each class of faults, then one that says whether the agent would take
-// part; each bad one says what to do.
+// TestFindings checks that the doctor reports one finding per class of faults, then one on whether the agent would
+// participate. Each bad finding must have a remedy.
 func TestFindings(t *testing.T) {
 	plane := &TaskWithOrigin{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"},
 		TargetColumn: "y",
@@ -28,7 +28,7 @@ func TestFindings(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		task       *TaskWithOrigin
-		found      string // states
+		found      string // expected states of the findings
 		says       []string
 	}{
 		{"good", "a,y\n" + rows, plane, "good", []string{"d.csv: 20 rows for the task plane"}},
@@ -75,8 +75,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNoReadings: before the agent has run there are no readings, which is not bad; a ring that cannot be read, or of
-// which all is damaged, is.
+// TestNoReadings checks that missing readings are only a warning before the first run, and that an unreadable or
+// completely damaged ring is an error.
 func TestNoReadings(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

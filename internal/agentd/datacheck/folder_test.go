@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// TestFaultsNameTheFile tests that the text output, the findings and the reason to decline name the file of a fault,
-// and not its folder.
+// TestFaultsNameTheFile checks that the text output, the findings and the decline reason name the file of a fault
+// instead of its folder.
 func TestFaultsNameTheFile(t *testing.T) {
 	run := func(t *testing.T, files map[string]string) (r *Result, text, dir string) {
 		s := settings.DefaultAgent()

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/survey"
 )
 
-// Draw writes the result for a person.
+// Draw writes the result as text.
 func (r *Result) Draw(to io.Writer) error {
 	var b strings.Builder
 	if r.Task != nil {
@@ -52,7 +52,7 @@ func (r *Result) Draw(to io.Writer) error {
 	return err
 }
 
-// lineCountText says how many lines, or readings, there are.
+// lineCountText returns the number of lines or readings as text.
 func (r *Result) lineCountText() string {
 	one, many := "line", "lines"
 	if r.linesAreReadings {
@@ -115,14 +115,14 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	}
 	var lacking, unused, last []string
 	for _, u := range r.UnusedValueCounts {
-		name := cmp.Or(u.Column, "unreadable") // lines and payloads of no column
+		name := cmp.Or(u.Column, "unreadable") // unreadable lines and payloads have no column
 		if u.Reason == grid.ReasonGap || u.Reason == grid.ReasonNoLabel {
 			lacking = append(lacking, fmt.Sprintf("%s %d", name, u.Count))
 			continue
 		}
 		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
 		switch u.Reason {
-		// which are no faults of a line by itself
+		// these reasons are not faults of a single line
 		case grid.ReasonDuplicate, grid.ReasonStuck, grid.ReasonJump, grid.ReasonNoRoom:
 			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.LastUnusedLocation))
 		}
@@ -164,7 +164,7 @@ func (r *Result) drawParticipationVerdict(b *strings.Builder) {
 	}
 }
 
-// formatTimeSpan says from when to when.
+// formatTimeSpan formats a period as ", from … to …". It returns "" if first is zero.
 func formatTimeSpan(first, last time.Time) string {
 	if first.IsZero() {
 		return ""
@@ -172,7 +172,8 @@ func formatTimeSpan(first, last time.Time) string {
 	return fmt.Sprintf(", from %s to %s", first.Format(time.RFC3339), last.Format(time.RFC3339))
 }
 
-// drawColumnTable writes columns, aligned; those of a source with what is not there.
+// drawColumnTable writes an aligned table of columns. If source is set, the table has columns for missing and unused
+// values.
 func drawColumnTable(b *strings.Builder, head string, columns []survey.ColumnSummary, source bool) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\tVALUES", head)
@@ -205,11 +206,11 @@ func drawColumnTable(b *strings.Builder, head string, columns []survey.ColumnSum
 				c.Unit)
 		}
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // cannot fail: b is in memory
 	trimLineEnds(b)
 }
 
-// trimLineEnds removes blanks at the ends of lines.
+// trimLineEnds removes trailing spaces from each line.
 func trimLineEnds(b *strings.Builder) {
 	lines := strings.Split(b.String(), "\n")
 	for i, l := range lines {
@@ -219,7 +220,7 @@ func trimLineEnds(b *strings.Builder) {
 	b.WriteString(strings.Join(lines, "\n"))
 }
 
-// histogramBars draws counts in Unicode blocks; none is a blank.
+// histogramBars draws the counts in Unicode blocks. A zero count is a space.
 func histogramBars(counts []int) string {
 	heights, most := []rune(" ▁▂▃▄▅▆▇█"), slices.Max(counts)
 	var s strings.Builder
@@ -233,7 +234,7 @@ func histogramBars(counts []int) string {
 	return s.String()
 }
 
-// textValueHistogramBars are those of all texts, if all are known.
+// textValueHistogramBars returns the histogram of a text column. It returns "" if some texts were not counted.
 func textValueHistogramBars(c survey.ColumnSummary) string {
 	n := uint64(0)
 	for _, count := range c.Histogram {
@@ -245,7 +246,7 @@ func textValueHistogramBars(c survey.ColumnSummary) string {
 	return histogramBars(c.Histogram) + " "
 }
 
-// joinLimited lists texts, not more than fit.
+// joinLimited joins the first most texts with commas.
 func joinLimited(texts []string, most int) string {
 	all := make([]string, 0, most)
 	for _, text := range texts[:min(len(texts), most)] {
@@ -254,7 +255,6 @@ func joinLimited(texts []string, most int) string {
 	return strings.Join(all, ", ")
 }
 
-// truncateText is a text of the data, not longer than fits.
 func truncateText(text string) string {
 	const most = 32
 	if runes := []rune(text); len(runes) > most {
@@ -263,11 +263,11 @@ func truncateText(text string) string {
 	return text
 }
 
-// safeTerminalText is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
+// safeTerminalText truncates a text and quotes it if it contains unprintable characters.
 func safeTerminalText(text string) string { return quoteUnprintable(truncateText(text)) }
 
-// quoteUnprintable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains
-// characters that are not printable.
+// quoteUnprintable quotes a text that is empty or contains unprintable characters, so that it is safe to print on a
+// terminal.
 func quoteUnprintable(text string) string {
 	if quoted := strconv.Quote(text); len(quoted) > len(text)+2 || text == "" {
 		return quoted

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// TestDrawnTexts: texts of a file reach a terminal cut, and without what it would obey.
+// TestDrawnTexts checks that texts from a file are truncated and stripped of terminal control sequences.
 func TestDrawnTexts(t *testing.T) {
 	const escape = "\x1b]0;title\a"
 	long := strings.Repeat("x", 1000)
@@ -56,8 +56,8 @@ func TestDrawnTexts(t *testing.T) {
 	}
 }
 
-// TestConstantColumnsAreNamed: a column without spread is named with a remedy. A column with a small spread far from 0
-// is not named.
+// TestConstantColumnsAreNamed checks that a constant column is reported with a remedy. A column with a small spread far
+// from 0 is not reported.
 func TestConstantColumnsAreNamed(t *testing.T) {
 	r := &RowSummary{MadeRows: 3, Columns: []survey.ColumnSummary{
 		{Name: "still", Used: 3, Mean: 7, Min: 7, Max: 7, Histogram: []int{3}},

@@ -24,25 +24,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// brokerTimeout is how long the broker may take to answer.
+// brokerTimeout is the time limit for a reply from the broker.
 const brokerTimeout = 5 * time.Second
 
-// causeSearchTime is how long the broker may take to return a message and other federations' announcements.
+// causeSearchTime is the time limit for the broker to return the test message and the announcements of other
+// federations.
 const causeSearchTime = 3 * time.Second
 
-// maxTaskBytes bounds a task that is fetched, in bytes.
+// maxTaskBytes is the maximum size of a fetched task in bytes.
 const maxTaskBytes = 4 << 20
 
-// MissingTaskError is the error of a task that is not announced, or that the device does not accept.
+// MissingTaskError reports that the task is not announced or that the device does not accept the announcement.
 type MissingTaskError struct {
 	Reason announcement.MissingReason
 	err    error
-	Remedy string // what to do
+	Remedy string // action for the operator
 }
 
 func (m *MissingTaskError) Error() string { return m.err.Error() }
 
-// newMissingTaskError returns the Missing of a reason.
+// newMissingTaskError returns the MissingTaskError for a reason.
 func newMissingTaskError(federation string, reason announcement.MissingReason,
 	others ...wire.FederationName) *MissingTaskError {
 	event := announcement.AnnouncementMissing{Reason: reason, Federation: wire.FederationName(federation),
@@ -50,23 +51,25 @@ func newMissingTaskError(federation string, reason announcement.MissingReason,
 	return &MissingTaskError{reason, errors.New(event.Problem()), event.Remedy()}
 }
 
-// TaskPath is where a running agent answers with a AgentTask.
+// TaskPath is the API path at which a running agent returns an [AgentTask].
 const TaskPath = "/v1/task"
 
-// AgentTask is the task of a running agent, or why it has none.
+// AgentTask is the task of a running agent, or the reason why it has no task.
 type AgentTask struct {
-	EncodedTask      []byte                     `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	// encoding of the announced task; absent if the agent has none
+	EncodedTask      []byte                     `json:"task,omitempty"`
 	MissingReason    announcement.MissingReason `json:"missing,omitempty"`
 	OtherFederations []wire.FederationName      `json:"other_federations,omitempty"`
-	RejectionAdvice  string                     `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
+	// reason why the coordinator ignores the agent's messages
+	RejectionAdvice string `json:"rejected,omitempty"`
 }
 
-// AgentRejectedError is the error of a running agent without a task whose messages the coordinator ignores.
+// AgentRejectedError reports that a running agent has no task because the coordinator ignores its messages.
 type AgentRejectedError struct{ Remedy string }
 
 func (e *AgentRejectedError) Error() string { return e.Remedy }
 
-// fetchRunningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
+// fetchRunningAgentTask returns the task of the running agent. Both results are nil if the agent cannot be reached.
 func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	var held AgentTask
 	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: brokerTimeout}
@@ -85,9 +88,10 @@ func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOri
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
 
-// FetchAnnouncedTask returns the task that the coordinator announces: from the agent if it runs, or else as the broker
-// retains it. A second session would end the agent's session where the broker takes the user's name for the client id,
-// as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
+// FetchAnnouncedTask returns the announced task, from the running agent or else from the broker's retained message. The
+// broker is not asked while the agent runs: a broker that uses the user name as client id would close the agent's
+// session. Our Mosquitto configurations do so. If the device accepts no announcement, the error is a
+// [MissingTaskError].
 func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	if t, err := fetchRunningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
@@ -132,24 +136,25 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 
 var errNoLink = errors.New("no link")
 
-// taskFetch reads the retained announcement, and the task that it names.
+// taskFetch fetches the retained announcement and the task that it names.
 type taskFetch struct {
 	conn                mqtt.Conn
 	topics              mqtt.Topics
-	selfTestTopic       string // the topic of the agent's test of the broker
+	selfTestTopic       string // topic of the agent's self-test of the broker
 	acceptedKeys        []ed25519.PublicKey
 	loadGroupKey        func(group uint64) (wire.SealKey, error)
 	isLinkUp            bool
-	searchingForCause   bool                  // for why there is no announcement
-	hasSelfTestReturned bool                  // a message to loop came back
-	otherFederations    []wire.FederationName // whose announcements the broker retains
-	sameKeyFederation   wire.FederationName   // the one of others that the accepted key announces; empty = none
-	puller              *transfer.BlobPuller  // nil before the announcement has come
-	taskHash            string
-	taskBytes           []byte
+	searchingForCause   bool                  // the cause of a missing announcement is being searched
+	hasSelfTestReturned bool                  // the self-test message was returned by the broker
+	otherFederations    []wire.FederationName // federations whose announcements the broker retains
+	// federation whose announcement has an accepted key, or ""
+	sameKeyFederation wire.FederationName
+	puller            *transfer.BlobPuller // nil until the announcement arrives
+	taskHash          string
+	taskBytes         []byte
 }
 
-// verifyAnnouncement returns the announcement of a message.
+// verifyAnnouncement checks the sender and the signature of a message and returns its announcement.
 func (f *taskFetch) verifyAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && (e.Federation != wire.FederationName(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
@@ -164,13 +169,13 @@ func (f *taskFetch) verifyAnnouncement(p []byte) (wire.Announcement, error) {
 	return wire.DecodeAnnouncement(e.Body)
 }
 
-// signedByAcceptedKey reports whether one of the accepted keys has signed a message.
+// signedByAcceptedKey reports whether the message is signed with an accepted key.
 func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 	return slices.ContainsFunc(f.acceptedKeys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
 }
 
-// startMissingCauseSearch begins to look for why there is no announcement: whether the access rules let this user read
-// and write at all, and which federations have announcements.
+// startMissingCauseSearch starts the search for the cause of a missing announcement. It tests whether the access rules
+// let this user publish and subscribe, and which federations have announcements.
 func (f *taskFetch) startMissingCauseSearch() error {
 	f.searchingForCause = true
 	f.conn.Subscribe(mqtt.AtMostOnce, f.selfTestTopic)
@@ -178,7 +183,7 @@ func (f *taskFetch) startMissingCauseSearch() error {
 	return f.conn.Publish(mqtt.Message{Topic: f.selfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 }
 
-// missingAnnouncementError returns the reason for a missing announcement, as an error.
+// missingAnnouncementError returns the reason for a missing announcement as an error.
 func (f *taskFetch) missingAnnouncementError() error {
 	switch {
 	case f.sameKeyFederation != "":
@@ -189,7 +194,6 @@ func (f *taskFetch) missingAnnouncementError() error {
 	return newMissingTaskError(f.topics.Federation, announcement.NotRetained, f.otherFederations...)
 }
 
-// recordOtherFederation takes the announcement of another federation.
 func (f *taskFetch) recordOtherFederation(p []byte) {
 	e, err := wire.ParseEnvelope(p)
 	if err != nil || e.Sender != wire.CoordinatorID {
@@ -203,10 +207,10 @@ func (f *taskFetch) recordOtherFederation(p []byte) {
 	}
 }
 
-// maxOtherFederations limits the names of federations in an error.
+// maxOtherFederations is the maximum number of federation names in an error.
 const maxOtherFederations = 8
 
-// awaitTask returns the task's bytes.
+// awaitTask waits for the task and returns its encoding.
 func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*brokerTimeout)
 	defer cancel()
@@ -249,7 +253,6 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 	return f.taskBytes, nil
 }
 
-// handleMQTTEvent takes an event of the connection.
 func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
@@ -303,7 +306,7 @@ func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 	return nil
 }
 
-// stepTaskPuller gives the puller an event, and does what it asks for.
+// stepTaskPuller passes an event to the puller and executes the puller's requests.
 func (f *taskFetch) stepTaskPuller(ev transfer.PullEvent) error {
 	for _, e := range f.puller.Step(time.Now(), ev) {
 		switch e := e.(type) {

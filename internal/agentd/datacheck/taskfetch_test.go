@@ -29,7 +29,7 @@ var (
 	other = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
 )
 
-// agentAt is an agent of that coordinator, at a broker.
+// agentAt returns the settings of an agent of that coordinator at the broker url.
 func agentAt(url string) *settings.Agent {
 	s := settings.DefaultAgent()
 	s.Federation, s.ID, s.Broker.URLs = "air", "a", config.OneOrMore{url}
@@ -37,7 +37,7 @@ func agentAt(url string) *settings.Agent {
 	return &s
 }
 
-// wideTask is a task with this many features.
+// wideTask returns a task with the given number of features.
 func wideTask(features int) *wire.Task {
 	t := &wire.Task{Name: "wide", TargetColumn: "y", Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.LossSquared}, Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters,
@@ -49,13 +49,13 @@ func wideTask(features int) *wire.Task {
 	return t
 }
 
-// announce retains a task of federation air at a broker, within the announcement or beside it.
+// announce publishes a retained task of federation air, inline in the announcement or as a separate blob.
 func announce(t *testing.T, url string, key ed25519.PrivateKey, task *wire.Task, inline bool) {
 	t.Helper()
 	announceTo(t, url, "air", key, task, inline)
 }
 
-// announceTo retains a task of a federation.
+// announceTo publishes a retained task of the given federation.
 func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, task *wire.Task, inline bool) {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", federation)
@@ -133,7 +133,7 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestAnnouncedToJoined: a device that joined with a token accepts the keys of its newest root document.
+// TestAnnouncedToJoined checks that a device enrolled with a token accepts the keys of its newest root document.
 func TestAnnouncedToJoined(t *testing.T) {
 	b := start(t, broker.Options{})
 	announce(t, b.URL(), key, wideTask(3), true)
@@ -160,7 +160,7 @@ func TestAnnouncedToJoined(t *testing.T) {
 	}
 }
 
-// rootOf returns a root document that names one key of the coordinator.
+// rootOf returns a root document that names one coordinator key.
 func rootOf(root, coordinator ed25519.PrivateKey, version wire.RootVersion) []byte {
 	d := &wire.RootDocument{Federation: "air", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(coordinator)}
 	var before ed25519.PrivateKey
@@ -181,7 +181,7 @@ func start(t *testing.T, o broker.Options) *broker.Server {
 	return b
 }
 
-// TestNotAnnounced: the error gives the reason and the remedy.
+// TestNotAnnounced checks that the error contains the reason and the remedy.
 func TestNotAnnounced(t *testing.T) {
 	anyone := func(_, _, _ string) bool { return true }
 	refusing := start(t, broker.Options{Authenticate: anyone,
@@ -191,13 +191,13 @@ func TestNotAnnounced(t *testing.T) {
 	announceTo(t, same.URL(), "airs", key, wideTask(3), true)
 	announceTo(t, same.URL(), "mill", other, wideTask(3), true)
 	refused := agentAt(refusing.URL())
-	refused.Broker.Username = "air-a-check" // this broker wants the client id
+	refused.Broker.Username = "air-a-check" // this broker requires user name and client id to be equal
 	unreachable, noKey := agentAt("tcp://"+brokers.FreeAddress(t)), agentAt(empty.URL())
 	noKey.Identity.CoordinatorKey = ""
 	for name, tt := range map[string]struct {
 		s          *settings.Agent
 		says, mend string
-		reason     announcement.MissingReason // empty = the error is another one
+		reason     announcement.MissingReason // empty if another error is expected
 	}{
 		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
 			"coordinator acl", announcement.AccessDenied},
@@ -226,7 +226,7 @@ func TestNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestWithheld: Mosquitto refuses no subscription that its access rules forbid.
+// TestWithheld checks the error if Mosquitto accepts a subscription that its access rules forbid.
 func TestWithheld(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "acl")

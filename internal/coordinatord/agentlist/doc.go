@@ -1,3 +1,3 @@
-// Package agentlist reads and edits the file of identity.agents_file: one line per agent, with its id and its public
-// key.
+// Package agentlist reads and edits the file of identity.agents_file. Each line of the file has the id and the public
+// key of one agent.
 package agentlist

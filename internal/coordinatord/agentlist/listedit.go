@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// LookupResult is what a list of agents says about a device and about a key.
+// LookupResult is the result of looking up a device and a key in a list of agents.
 type LookupResult struct {
-	AgentKey  ed25519.PublicKey // of the device; nil if it is not in the list
-	KeyHolder wire.AgentID      // of the key; empty if nobody has it
+	AgentKey  ed25519.PublicKey // key of the device; nil if the device is not in the list
+	KeyHolder wire.AgentID      // agent with the key; empty if no agent has it
 }
 
-// LookupAgentAndKey looks a device and a key up in the text of a list. A list that is not there is empty.
+// LookupAgentAndKey looks up a device and a key in the list file. A missing file is an empty list.
 func LookupAgentAndKey(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult, err error) {
 	t, err := openListFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,9 +43,8 @@ func LookupAgentAndKey(path string, id wire.AgentID, key ed25519.PublicKey) (l L
 	return l, err
 }
 
-// EditListFile removes devices from a list, and adds one unless its key is nil. Comments and all other lines stay. The
-// file is replaced as a whole, and is durable then: a list is never seen half written. A list that is not there is
-// empty.
+// EditListFile removes devices from a list and adds one unless its key is nil. Comments and all other lines are kept.
+// The file is replaced atomically and durably. A missing file is an empty list.
 func EditListFile(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

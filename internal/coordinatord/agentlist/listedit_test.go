@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestEditAgents: devices come and go, and what a person has written around them stays.
+// TestEditAgents checks that devices are added and removed, and that the text around them is kept.
 func TestEditAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agents.keys")
 	key := func(n byte) ed25519.PublicKey {
@@ -31,7 +31,8 @@ func TestEditAgents(t *testing.T) {
 		t.Errorf("in no list: %+v, %v", l, err)
 	}
 	edit(nil, "a", key(1), a)
-	if err := os.WriteFile(path, []byte("# hall 2: a line\n\n"+a[:len(a)-1]), 0o640); err != nil { // without an end
+	// the last line has no line end
+	if err := os.WriteFile(path, []byte("# hall 2: a line\n\n"+a[:len(a)-1]), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	edit(nil, "b", key(2), "# hall 2: a line\n\n"+a+b)

@@ -18,8 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// listFile is the list of the agents' public keys, as people write it. Empty lines and lines that begin with # are
-// passed over.
+// listFile is the text file with the agents' public keys. Empty lines and lines that start with # are ignored.
 type listFile struct {
 	*os.File
 	stamp store.FileStamp
@@ -40,7 +39,7 @@ func openListFile(path string) (listFile, error) {
 	return listFile{f, store.FileStampOf(info)}, nil
 }
 
-// eachAgent reads the list from its beginning, and names the line of each error.
+// eachAgent calls take for each agent, from the beginning of the file. Errors contain the line number.
 func (t listFile) eachAgent(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
 	if _, err := t.Seek(0, 0); err != nil {
 		return err
@@ -78,7 +77,7 @@ func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
 	return id, key, err
 }
 
-// toListBuilder reads the list, in which no id and no key may be twice.
+// toListBuilder reads the list. It returns an error if an id or a key occurs twice.
 func (t listFile) toListBuilder() (*enrolled.ListBuilder, error) {
 	lines := 1
 	for s := bufio.NewScanner(t); s.Scan(); {
@@ -109,7 +108,7 @@ func (t listFile) toListBuilder() (*enrolled.ListBuilder, error) {
 	return all, nil
 }
 
-// duplicateError returns the error of the second line for which the condition holds.
+// duplicateError returns an error for the second line for which holds returns true.
 func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) bool,
 	problem func(id, before wire.AgentID, line int) error) error {
 	var before wire.AgentID
@@ -130,7 +129,7 @@ func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) boo
 	return err
 }
 
-// IDs reads the list, and returns its agents in id order.
+// IDs reads the list and returns its agent ids in ascending order.
 func IDs(path string) ([]wire.AgentID, error) {
 	t, err := openListFile(path)
 	if err != nil {
@@ -149,8 +148,8 @@ func IDs(path string) ([]wire.AgentID, error) {
 	return ids, err
 }
 
-// Count returns how many agents are in the list. It reads the list only if compiled, the file of OpenAgentList, is
-// not made from it.
+// Count returns the number of agents in the list. It reads the list only if the compiled file (see [OpenCompiledList])
+// was not made from it.
 func Count(path, compiled string) (int, error) {
 	t, err := openListFile(path)
 	if err != nil {
@@ -167,8 +166,9 @@ func Count(path, compiled string) (int, error) {
 	return all.Len(), nil
 }
 
-// OpenCompiledList opens the list by the file compiled. It makes that file if it is missing, or older than the list, or
-// was made so soon after a change of the list that the time of a further one might be the same.
+// OpenCompiledList opens the compiled form of the list. It compiles the list again in three cases: the compiled file is
+// missing, it is older than the list, or it was made so soon after a change that a later change could have the same
+// timestamp.
 func OpenCompiledList(path, compiled string, now time.Time) (*enrolled.List, error) {
 	t, err := openListFile(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func OpenCompiledList(path, compiled string, now time.Time) (*enrolled.List, err
 		return list, err
 	}
 	if !t.stamp.IsConclusive(now) {
-		t.stamp = store.FileStamp{} // no text has it: the file is made again at the next start
+		t.stamp = store.FileStamp{} // matches no file, so the next start compiles the list again
 	}
 	all, err := t.toListBuilder()
 	if err != nil {
@@ -190,6 +190,6 @@ func OpenCompiledList(path, compiled string, now time.Time) (*enrolled.List, err
 		return nil, err
 	}
 	all = nil
-	debug.FreeOSMemory() // 100 MB for a million agents
+	debug.FreeOSMemory() // compiling used 100 MB for a million agents
 	return enrolled.Open(store.LocalDisk, compiled, t.stamp)
 }

@@ -23,7 +23,6 @@ func keyOf(k int) ed25519.PublicKey {
 	return key
 }
 
-// writeAgents writes a list of agents.
 func writeAgents(t testing.TB, path string, ids ...string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -39,8 +38,8 @@ func writeAgents(t testing.TB, path string, ids ...string) {
 	}
 }
 
-// BenchmarkAgents has a list of a million: how long a start takes, when the list was changed and when not, and a
-// look-up.
+// BenchmarkAgents measures, for a list of a million agents, a start with a changed list, a start with an unchanged
+// list, and a look-up.
 func BenchmarkAgents(b *testing.B) {
 	const n = 1_000_000
 	dir := b.TempDir()
@@ -86,7 +85,7 @@ func BenchmarkAgents(b *testing.B) {
 		rng, id := rand.New(rand.NewPCG(1, 2)), []byte(ids[0])
 		for b.Loop() {
 			id = strconv.AppendInt(id[:len("station")], 10*n+rng.Int64N(n), 10)
-			id[len("station")] = '-' // made here as a message brings it: a million of them do not fit into the caches
+			id[len("station")] = '-' // build the id here, as from a message: a million ids do not fit into the caches
 			if key, err := l.Key(wire.AgentID(id)); err != nil || key == nil {
 				b.Fatal(key, err)
 			}
@@ -104,7 +103,7 @@ func benchOpen(b *testing.B, text, compiled string, now time.Time) {
 	}
 }
 
-// TestOpenAgents changes the list: the file by which agents are looked up is made again then, and only then.
+// TestOpenAgents checks that the compiled list is made again if and only if the list has changed.
 func TestOpenAgents(t *testing.T) {
 	dir := t.TempDir()
 	text, compiled := filepath.Join(dir, "agents.keys"), filepath.Join(dir, "agents")
@@ -141,7 +140,7 @@ func TestOpenAgents(t *testing.T) {
 	if again := open("a", "b"); !os.SameFile(old, again) {
 		t.Error("an unchanged list is read again")
 	}
-	writeAgents(t, text, "a", "c") // of the same length
+	writeAgents(t, text, "a", "c") // the new list has the same length as the old one
 	if changed := open("a", "c"); os.SameFile(old, changed) {
 		t.Error("a changed list was not read")
 	}
@@ -154,8 +153,8 @@ func TestOpenAgents(t *testing.T) {
 	}
 }
 
-// FuzzAgents has the coordinator open any text as the list of agents: what it takes has each id once, with a key that
-// is not weak, and is the same when it is read again from the file by which agents are looked up.
+// FuzzAgents opens any text as the list of agents. An accepted list has each id once and no weak key, and is equal when
+// read again from the compiled file.
 func FuzzAgents(f *testing.F) {
 	f.Add([]byte("# devices\n\na " + keys.FormatPublic(keyOf(1)) + "\nb " + keys.FormatPublic(keyOf(2)) + "\n"))
 	f.Add([]byte("a " + keys.FormatPublic(make([]byte, 32)) + "\n"))

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// AppliedSettings is the part of the coordinator's configuration that is applied to a running federation: what is
-// learned, and how. The file founds the first run with it; from then on it stands in the state folder.
+// AppliedSettings is the part of the coordinator's configuration that can be applied to a running federation. The
+// configuration file sets it for the first run. Later runs read it from the state folder.
 type AppliedSettings struct {
 	Task    settings.Task  `yaml:"task"`
 	Round   round.Config   `yaml:"round"`
@@ -20,57 +20,57 @@ type AppliedSettings struct {
 	Rollout rollout.Config `yaml:"predict"`
 }
 
-// defaultApplied returns the defaults.
 func defaultApplied() AppliedSettings {
 	s := Default()
 	return s.AppliedSettings()
 }
 
-// AppliedSettings returns that part of the configuration.
+// AppliedSettings returns the applied part of the configuration.
 func (s *ConfigFile) AppliedSettings() AppliedSettings {
 	return AppliedSettings{s.Task, s.Round, s.Mesh, s.Rollout}
 }
 
-// WithApplied returns the configuration with another such part.
+// WithApplied returns a copy of the configuration with the applied part replaced by a.
 func (s *ConfigFile) WithApplied(a AppliedSettings) *ConfigFile {
 	with := *s
 	with.Task, with.Round, with.Mesh, with.Rollout = a.Task, a.Round, a.Mesh, a.Rollout
 	return &with
 }
 
-// YAML writes it as YAML, for ReadApplied and [settings.ReadTask].
+// YAML returns the settings as YAML, for ReadApplied and [settings.ReadTask].
 func (a *AppliedSettings) YAML() []byte {
 	var b bytes.Buffer
-	_ = config.WriteYAML(&b, a) // a buffer takes all
+	_ = config.WriteYAML(&b, a) // writing to a buffer never fails
 	return b.Bytes()
 }
 
-// ReadApplied reads the text of a file, which may be a whole coordinator.yaml: of that the other keys are only checked.
-// Keys that are not there have their defaults. Every problem is reported with its line, as [config.Load] does.
+// ReadApplied reads applied settings from the text of a file, which may be a complete coordinator.yaml. Other keys are
+// only validated. Missing keys get their defaults. As in [config.Load], every problem is reported with its line.
 func (s *ConfigFile) ReadApplied(name string, text []byte) (AppliedSettings, error) {
 	read := s.WithApplied(defaultApplied())
 	err := config.Load(read, config.Source{Path: cmp.Or(name, "the task"), Text: text})
 	return read.AppliedSettings(), err
 }
 
-// Validate reports every problem of the task, by key, and of nothing else: a device has no part in the rest.
+// Validate reports every problem of the task by key. The other sections are not validated, because they do not concern
+// a device.
 func (a *AppliedSettings) Validate() error {
 	var c spec.ProblemList
 	a.Task.Check(&c, a.Round.Algorithm == spec.FedDec)
 	return c.Err()
 }
 
-// taskOnlySettings is a coordinator.yaml, or a part of it, of which only the task is validated.
+// taskOnlySettings is a coordinator.yaml with validation of the task only.
 type taskOnlySettings ConfigFile
 
-// Validate reports every problem of the task, by key.
+// Validate reports every problem of the task by key.
 func (f *taskOnlySettings) Validate() error {
 	a := (*ConfigFile)(f).AppliedSettings()
 	return a.Validate()
 }
 
-// EditAppliedText returns the applied part of a file with other values of some keys, written as on a command line. name
-// names the file in errors.
+// EditAppliedText returns the applied part of a file with the given keys replaced. Values have the command-line syntax.
+// name is the file's name in errors.
 func EditAppliedText(name string, text []byte, values map[string]string) ([]byte, error) {
 	f := taskOnlySettings(Default())
 	if err := config.Load(&f, config.Source{Path: name, Text: text, Overrides: values}); err != nil {

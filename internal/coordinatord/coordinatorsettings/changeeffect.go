@@ -6,21 +6,20 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// ChangeEffect is what it takes to put a changed key into effect.
+// ChangeEffect describes how a changed key takes effect.
 type ChangeEffect string
 
-// The effects, the least first.
+// The effects, from the smallest to the largest.
 const (
-	// EffectNextRound: from the next round on; the run goes on from its model.
+	// EffectNextRound means that the change takes effect in the next round. The run continues with its model.
 	EffectNextRound ChangeEffect = "goes on"
-	// EffectNewRunFromModel: in a new run that begins with the present model, or another one that fits.
+	// EffectNewRunFromModel means that the change needs a new run, which can start from the current model.
 	EffectNewRunFromModel ChangeEffect = "new run from the present model"
-	// EffectNewRunFromInitial: in a new run that begins with an initial model.
+	// EffectNewRunFromInitial means that the change needs a new run that starts from an initial model.
 	EffectNewRunFromInitial ChangeEffect = "new run from an initial model"
 )
 
-// effects are those of the keys of Applied; of two entries that fit a key the longer one counts. A key of a section
-// that is named here goes by its section.
+// effects maps keys and sections of [AppliedSettings] to the effect of a change. The longest matching entry applies.
 var effects = map[string]struct {
 	effect ChangeEffect
 	note   string
@@ -65,17 +64,17 @@ var effects = map[string]struct {
 	"predict.rollout":             {EffectNextRound, "without it the rollout that is under way is forgotten"},
 }
 
-// Change is a key that differs between two applied parts.
+// Change describes a key that differs between two applied settings.
 type Change struct {
 	Key         string       `json:"key"`
 	Before      string       `json:"before"`
 	After       string       `json:"after"`
 	Effect      ChangeEffect `json:"effect"`
-	Consequence string       `json:"note,omitempty"` // what becomes of that which the federation remembers
+	Consequence string       `json:"note,omitempty"` // consequence for the state that the federation keeps
 }
 
-// DiffApplied returns the keys that differ, in the order of the file, and the effect of all together; "" if none
-// differs.
+// DiffApplied returns the keys that differ, in the order of the file, and their largest effect. The effect is "" if no
+// key differs.
 func DiffApplied(before, after AppliedSettings) (all []Change, effect ChangeEffect) {
 	for _, c := range config.Changes(&before, &after) {
 		e := effects[effectKeyFor(c.Key)]
@@ -85,10 +84,10 @@ func DiffApplied(before, after AppliedSettings) (all []Change, effect ChangeEffe
 	return all, effect
 }
 
-// IsAppliedKey reports whether a key of coordinator.yaml is of the part that is applied.
+// IsAppliedKey reports whether a key of coordinator.yaml belongs to the applied settings.
 func IsAppliedKey(key string) bool { return effectKeyFor(key) != "" }
 
-// effectKeyFor returns the longest entry of effects that is the key, or a section of it; "" if there is none.
+// effectKeyFor returns the longest key in effects that is key or a section that contains it, or "".
 func effectKeyFor(key string) string {
 	for {
 		if _, ok := effects[key]; ok {

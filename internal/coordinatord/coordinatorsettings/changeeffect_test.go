@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// TestEveryKeyHasAnEffect: each key says what a change of it does to a run, and no entry is of a key that is gone.
+// TestEveryKeyHasAnEffect checks that each key has an effect and that each effect belongs to an existing key.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	keys, used := config.Keys(&AppliedSettings{}), map[string]bool{}
 	for _, key := range keys {
@@ -23,7 +23,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 	}
 }
 
-// TestChanges: each changed key is told with its values, and the largest effect is that of all.
+// TestChanges checks that each changed key is reported with its values, and that the largest effect is returned.
 func TestChanges(t *testing.T) {
 	before := defaultApplied()
 	before.Task.Features = []string{"a", "b"}

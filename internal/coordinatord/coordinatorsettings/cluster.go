@@ -16,19 +16,21 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Cluster is a coordinator's place among replicas, of which one leads and all have the state, in NATS.
+// Cluster configures a group of coordinator replicas. One of them leads, and their state is kept in NATS.
 type Cluster struct {
-	NATSURLs              config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
-	ConfiguredReplicaName string           `yaml:"name"`   // of this replica; empty = the machine's
-	StateCopies           int              `yaml:"copies"` // on how many servers the state is kept
+	// URLs of the NATS servers with JetStream; empty without replicas
+	NATSURLs              config.OneOrMore `yaml:"nats"`
+	ConfiguredReplicaName string           `yaml:"name"`   // name of this replica; empty for the host name
+	StateCopies           int              `yaml:"copies"` // number of servers that store the state
 	Username              string           `yaml:"username"`
 	PasswordFile          string           `yaml:"password_file"`
-	CAFile                string           `yaml:"ca_file"`   // empty = the system's roots
-	CertFile              string           `yaml:"cert_file"` // a client certificate, with its key
-	KeyFile               string           `yaml:"key_file"`
+	// certificate authority file; empty for the system's roots
+	CAFile   string `yaml:"ca_file"`
+	CertFile string `yaml:"cert_file"` // client certificate file
+	KeyFile  string `yaml:"key_file"`
 }
 
-// IsEnabled reports whether the state is kept in NATS, for replicas.
+// IsEnabled reports whether the state is kept in NATS for replicas.
 func (x *Cluster) IsEnabled() bool { return len(x.NATSURLs) > 0 }
 
 // ReplicaName returns the name of this replica.
@@ -39,7 +41,7 @@ func (x *Cluster) ReplicaName() (string, error) {
 	return os.Hostname()
 }
 
-// Password returns the password for the servers; empty without one.
+// Password returns the password for the servers, or "" if none is configured.
 func (x *Cluster) Password() (string, error) {
 	if x.PasswordFile == "" {
 		return "", nil
@@ -48,10 +50,10 @@ func (x *Cluster) Password() (string, error) {
 	return string(password), err
 }
 
-// PrivateKeyFile returns where the key of the client certificate is; empty without one.
+// PrivateKeyFile returns the path of the client certificate's private key, or "" if none is configured.
 func (x *Cluster) PrivateKeyFile() string { return settings.ResolveSecretFile(x.KeyFile) }
 
-// checkCertificateFiles finds the first of the files that cannot be used.
+// checkCertificateFiles returns an error for the first file that cannot be used.
 func (x *Cluster) checkCertificateFiles() error {
 	if x.CAFile != "" {
 		pem, err := os.ReadFile(x.CAFile)
@@ -74,7 +76,7 @@ func (x *Cluster) checkCertificateFiles() error {
 	return nil
 }
 
-// checkCluster reports every problem of x, by key.
+// checkCluster reports every problem of x by key.
 func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	const key = "cluster.nats"
 	if !x.IsEnabled() {
@@ -110,5 +112,5 @@ func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	}
 }
 
-// NATSBucketName is where the replicas of a federation keep their state.
+// NATSBucketName returns the name of the NATS bucket with the replicas' state.
 func (s *ConfigFile) NATSBucketName() string { return fmt.Sprintf("fedmesh_%s", s.Federation) }

@@ -36,9 +36,9 @@ type ConfigFile struct {
 	Identity    IdentityFiles    `yaml:"identity"`
 	Task        settings.Task    `yaml:"task"`
 	Round       round.Config     `yaml:"round"`
-	Mesh        Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
-	HeldOutData *data.Config     `yaml:"held_out"` // scores each model, if given
-	Rollout     rollout.Config   `yaml:"predict"`  // how agents get models to predict with
+	Mesh        Mesh             `yaml:"mesh"`     // the agents that mix with each other, for round.algorithm feddec
+	HeldOutData *data.Config     `yaml:"held_out"` // data for scoring each model; optional
+	Rollout     rollout.Config   `yaml:"predict"`  // distribution of models for predictions
 	Policy      Policy           `yaml:"policy"`
 	Metrics     settings.Metrics `yaml:"metrics"`
 	API         API              `yaml:"api"`
@@ -48,38 +48,39 @@ type ConfigFile struct {
 	Log         settings.Log     `yaml:"log"`
 }
 
-// IdentityFiles names the file of the coordinator's private key and that of the agents' public keys.
+// IdentityFiles contains the paths of the coordinator's private key and of the list of agents.
 type IdentityFiles struct {
 	KeyFile       string `yaml:"key_file"`
 	AgentListFile string `yaml:"agents_file"`
 }
 
-// Policy bounds what the coordinator accepts and keeps.
+// Policy limits the data that the coordinator accepts and keeps.
 type Policy struct {
-	MaxUpdateNorm          float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
-	MaxBufferedUpdateBytes spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
-	KeptModelsPerRun       int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
-	KeptHourlyModels       int           `yaml:"keep_hourly"`  // hours of which the newest model is kept, too
-	KeptEarlierRuns        int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
+	MaxUpdateNorm          float64       `yaml:"max_norm"`     // maximum norm of an update; 0 means no limit
+	MaxBufferedUpdateBytes spec.ByteSize `yaml:"max_buffered"` // maximum number of bytes of updates being received
+	KeptModelsPerRun       int           `yaml:"keep_models"`  // number of models on disk per run; 0 means all
+	KeptHourlyModels       int           `yaml:"keep_hourly"`  // number of hours whose newest model is also kept
+	// number of earlier runs whose models are kept; 0 means all
+	KeptEarlierRuns int `yaml:"keep_runs"`
 }
 
-// API says who may ask and command the coordinator over TCP.
+// API configures access to the coordinator's HTTP API over TCP.
 type API struct {
-	Listen     string `yaml:"listen"`      // host:port; empty = nowhere
+	Listen     string `yaml:"listen"`      // host:port; empty disables the listener
 	TokensFile string `yaml:"tokens_file"` // see api.TokenFile
-	CertFile   string `yaml:"cert_file"`   // for TLS
+	CertFile   string `yaml:"cert_file"`   // TLS certificate file
 	KeyFile    string `yaml:"key_file"`
 }
 
-// Mesh says which agents mix with each other.
+// Mesh configures the edges between agents that mix.
 type Mesh struct {
 	Edges      spec.EdgeSource     `yaml:"edges"`
 	EdgeRadius float64             `yaml:"radius"`
-	EdgeFile   string              `yaml:"file"` // an edge list of agents' ids
+	EdgeFile   string              `yaml:"file"` // file with an edge list of agent ids
 	Weights    spec.EdgeWeightRule `yaml:"weights"`
 }
 
-// Default returns the coordinator's defaults.
+// Default returns the default configuration of the coordinator.
 func Default() ConfigFile {
 	return ConfigFile{
 		StateDir: "/var/lib/coordinator", Broker: settings.DefaultBroker(), Task: settings.DefaultTask(),
@@ -96,7 +97,7 @@ func Default() ConfigFile {
 	}
 }
 
-// Validate reports every problem, by key.
+// Validate reports every problem by key.
 func (s *ConfigFile) Validate() error {
 	var c settings.SettingsChecker
 	c.AddError("federation", wire.FederationName(s.Federation).Validate())
@@ -109,7 +110,7 @@ func (s *ConfigFile) Validate() error {
 	c.Require(err != nil || agents > 0 || s.Enrolment.IsEnabled(), "identity.agents_file", "%s names no agent",
 		s.Identity.AgentListFile)
 	if s.Enrolment.IsEnabled() {
-		agents = 0 // more may join
+		agents = 0 // the number of agents is unknown, because more devices may join
 	}
 	c.Require(agents == 0 || s.Round.Gather.MinAgents <= agents, "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentListFile,
@@ -158,7 +159,7 @@ func (s *ConfigFile) Validate() error {
 	return c.Err()
 }
 
-// checkPersonalModel finds what needs one model of all agents, where they have models of their own.
+// checkPersonalModel reports settings that require a common model although agents have personal models.
 func (s *ConfigFile) checkPersonalModel(c *spec.ProblemList) {
 	own := &s.Task.Personal
 	c.Require(!own.IsEnabled() || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at",
@@ -169,7 +170,7 @@ func (s *ConfigFile) checkPersonalModel(c *spec.ProblemList) {
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
-// checkExternalModel finds what asks the coordinator, or agentd, to know what an external model computes.
+// checkExternalModel reports settings that require knowledge of an external model's computation.
 func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 	external := s.Task.HasExternalModel()
 	const why = "does not go with task.model.kind external: only its program knows what the model computes"
@@ -178,7 +179,7 @@ func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 	c.Require(!external || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at", why)
 }
 
-// checkStopTargets finds targets that no model of the task can reach.
+// checkStopTargets reports stop targets that no model of the task can reach.
 func (s *ConfigFile) checkStopTargets(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.EffectiveLossKind()
 	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
@@ -191,7 +192,7 @@ func (s *ConfigFile) checkStopTargets(c *spec.ProblemList) {
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
 }
 
-// checkSchedule finds what this machine, or this federation, cannot wait for.
+// checkSchedule reports an unknown time zone and a schedule that needs more agents than the federation has.
 func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 	w := &s.Round.Schedule
 	if _, err := time.LoadLocation(w.TimeZone); err != nil {
@@ -204,7 +205,8 @@ func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 		w.NewRows.MinAgents)
 }
 
-// checkAPI checks who may ask: over a network only with TLS, since a token that is read on the way commands.
+// checkAPI validates the API section. Access over a network requires TLS, because a token read in transit could be used
+// for commands.
 func checkAPI(c *settings.SettingsChecker, a *API) {
 	if a.Listen == "" {
 		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
@@ -222,8 +224,8 @@ func checkAPI(c *settings.SettingsChecker, a *API) {
 	c.AddError("api.cert_file", err)
 }
 
-// TLS returns the configuration of TLS, nil without a certificate. Each connection gets the certificate as it is in the
-// files then, or the first one while they cannot be read.
+// TLS returns the TLS configuration, or nil without a certificate. Each connection uses the certificate that is
+// currently in the files. If they cannot be read, it uses the first one.
 func (a *API) TLS() (*tls.Config, error) {
 	if a.CertFile == "" || a.KeyFile == "" {
 		return nil, nil
@@ -251,18 +253,18 @@ func checkMesh(c *settings.SettingsChecker, m *Mesh) {
 	c.AddError("mesh.weights", m.Weights.Validate())
 }
 
-// compiledAgentListPath is the file by which agents are looked up.
+// compiledAgentListPath returns the path of the compiled list of agents, which is used for look-ups.
 func (s *ConfigFile) compiledAgentListPath() string { return filepath.Join(s.StateDir, "agents") }
 
-// isAgentListNotYetCreated reports whether nobody has been in the list yet, and devices may join: the first one makes
-// it. A list that was there and is gone is an error, or the broker's rules would be written without any device.
+// isAgentListNotYetCreated reports whether the first device to join will create the list. A list that existed and is
+// now missing is an error: otherwise the broker's access rules would be written without any device.
 func (s *ConfigFile) isAgentListNotYetCreated() bool {
 	_, listed := os.Lstat(s.Identity.AgentListFile)
 	_, compiled := os.Lstat(s.compiledAgentListPath())
 	return s.Enrolment.IsEnabled() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
 }
 
-// CountAgents returns how many agents may take part.
+// CountAgents returns the number of enrolled agents.
 func (s *ConfigFile) CountAgents() (int, error) {
 	if s.isAgentListNotYetCreated() {
 		return 0, nil
@@ -270,7 +272,7 @@ func (s *ConfigFile) CountAgents() (int, error) {
 	return agentlist.Count(s.Identity.AgentListFile, s.compiledAgentListPath())
 }
 
-// AgentIDs returns who may take part, by id.
+// AgentIDs returns the ids of the enrolled agents in ascending order.
 func (s *ConfigFile) AgentIDs() ([]wire.AgentID, error) {
 	if s.isAgentListNotYetCreated() {
 		return nil, nil
@@ -278,7 +280,7 @@ func (s *ConfigFile) AgentIDs() ([]wire.AgentID, error) {
 	return agentlist.IDs(s.Identity.AgentListFile)
 }
 
-// OpenAgentList opens the list of who may take part. The state folder must be there, and locked.
+// OpenAgentList opens the list of agents. The state folder must exist and be locked.
 func (s *ConfigFile) OpenAgentList() (*enrolled.List, error) {
 	if s.isAgentListNotYetCreated() {
 		if err := agentlist.EditListFile(store.LocalDisk, s.Identity.AgentListFile, nil, "", nil); err != nil {
@@ -293,7 +295,7 @@ func (s *ConfigFile) CoordinatorPrivateKey() (ed25519.PrivateKey, error) {
 	return keys.ReadSigningKey(settings.ResolveSecretFile(s.Identity.KeyFile))
 }
 
-// CoordinatorConfig returns the configuration of package coordinator, without the list of agents, and without the parts
+// CoordinatorConfig returns the configuration of package coordinator. The caller sets the list of agents and the parts
 // that belong to the process: observer and logger.
 func (s *ConfigFile) CoordinatorConfig() (coordinator.Config, error) {
 	key, err := s.CoordinatorPrivateKey()

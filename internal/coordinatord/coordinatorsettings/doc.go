@@ -1,3 +1,3 @@
-// Package coordinatorsettings defines coordinator.yaml, validates it, and turns it into the configurations of the
+// Package coordinatorsettings defines and validates coordinator.yaml, and converts it into the configurations of the
 // packages that the coordinator consists of.
 package coordinatorsettings

@@ -19,20 +19,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Enrolment says where and how devices join the federation.
+// Enrolment configures how devices join the federation.
 type Enrolment struct {
-	Listen             string `yaml:"listen"`       // host:port; empty = nowhere
-	JoinURL            string `yaml:"url"`          // https://host:port of it, as devices reach it
-	RootFile           string `yaml:"root_file"`    // the root document
-	CAFile             string `yaml:"ca_file"`      // the authority that signs the devices' certificates
-	CAKeyFile          string `yaml:"ca_key_file"`  // its key
-	DeviceTemplateFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
-	ACLFile            string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
-	// CertificateLife is how long a device's certificate counts; the device renews it at two thirds of that.
+	Listen             string `yaml:"listen"`       // host:port; empty disables enrolment
+	JoinURL            string `yaml:"url"`          // https://host:port at which devices reach the listener
+	RootFile           string `yaml:"root_file"`    // root document file
+	CAFile             string `yaml:"ca_file"`      // certificate of the authority that signs device certificates
+	CAKeyFile          string `yaml:"ca_key_file"`  // private key of the authority
+	DeviceTemplateFile string `yaml:"devices_file"` // agentd.yaml with the broker keys that all devices share
+	// Mosquitto access rules, rewritten when the list changes; empty for none
+	ACLFile string `yaml:"acl"`
+	// CertificateLife is the validity of a device's certificate. The device renews it after two thirds of that time.
 	CertificateLife time.Duration `yaml:"certificate_life"`
 }
 
-// The life of a device's certificate: the least one, and the default. A device that is away for longer joins again.
+// The minimum and default validity of a device's certificate. A device that is offline for longer must join again.
 const (
 	minCertificateLife = time.Minute
 	defaultLife        = 365 * 24 * time.Hour
@@ -41,8 +42,8 @@ const (
 // IsEnabled reports whether devices may join.
 func (e *Enrolment) IsEnabled() bool { return e.Listen != "" }
 
-// EnrolmentConfig returns the configuration of the desk where devices join, without what belongs to the process. The
-// error is a [*spec.FieldError].
+// EnrolmentConfig returns the configuration of the enrolment service. The caller sets the parts that belong to the
+// process. The error is a [*spec.FieldError].
 func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 	e := &s.Enrolment
 	wrong := func(key string, err error) error { return &spec.FieldError{Key: "enrol." + key, Problem: err.Error()} }
@@ -96,7 +97,7 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 	return cfg, nil
 }
 
-// explainMissingFile says where a file comes from that is not there.
+// explainMissingFile adds to a "not exist" error that `coordinator init` creates the file.
 func explainMissingFile(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w; `coordinator init` makes it", err)
@@ -120,7 +121,7 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	return c, err
 }
 
-// checkEnrolment checks the desk. The section is left alone where nobody can join.
+// checkEnrolment validates the enrolment section if it is enabled.
 func checkEnrolment(c *settings.SettingsChecker, s *ConfigFile) {
 	if !s.Enrolment.IsEnabled() {
 		c.Require(s.Enrolment.JoinURL == "", "enrol.url",

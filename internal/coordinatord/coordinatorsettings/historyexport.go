@@ -15,19 +15,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// HistoryExport says where else the coordinator writes its history.
+// HistoryExport configures additional destinations of the history.
 type HistoryExport struct {
 	MLflow MLflow `yaml:"mlflow"`
 }
 
-// MLflow is a tracking server to which each round is logged.
+// MLflow configures a tracking server to which each round is logged.
 type MLflow struct {
-	URL        string `yaml:"url"`        // empty = none
-	Experiment string `yaml:"experiment"` // empty = the federation
-	TokenFile  string `yaml:"token_file"` // a bearer token
+	URL        string `yaml:"url"`        // URL of the server; empty disables logging
+	Experiment string `yaml:"experiment"` // name of the experiment; empty for the federation's name
+	TokenFile  string `yaml:"token_file"` // file with a bearer token
 }
 
-// check reports every problem of m, by key.
 func (m *MLflow) check(c *spec.ProblemList) {
 	const key = "history.mlflow.url"
 	if m.URL == "" {
@@ -55,7 +54,7 @@ func (m *MLflow) readToken() (string, error) {
 	return string(token), err
 }
 
-// MLflowTracking returns what package history needs to log there. version is that of the program.
+// MLflowTracking returns the configuration of package history for this server. version is the version of the program.
 func (s *ConfigFile) MLflowTracking(version string) (*history.MLflowTracking, error) {
 	m := &s.History.MLflow
 	var c spec.ProblemList
@@ -69,7 +68,8 @@ func (s *ConfigFile) MLflowTracking(version string) (*history.MLflowTracking, er
 		ReadAppliedTask: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
 }
 
-// readAppliedTask returns the applied task of a state folder, and the number of its run; 0 if there is none.
+// readAppliedTask returns the applied task of a state folder and the number of its run. It returns 0 if there is no
+// applied task.
 func readAppliedTask(dir string) (wire.RunID, []config.Setting) {
 	control, found, err := coordinator.LoadOperatorDecisions(dir)
 	_, record, unread := runs.OpenModelsOfCurrentRun(dir)

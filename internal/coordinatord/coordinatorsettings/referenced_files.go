@@ -2,10 +2,10 @@ package coordinatorsettings
 
 import "github.com/fedmesh/fedmesh/internal/settings"
 
-// StateFolder is the folder that the coordinator writes to.
+// StateFolder returns the coordinator's state folder.
 func (s *ConfigFile) StateFolder() string { return s.StateDir }
 
-// FilesByKey are the files that the coordinator reads, by key; a path may be empty.
+// FilesByKey returns the paths of the files that the coordinator reads, by key. A path may be empty.
 func (s *ConfigFile) FilesByKey() map[string]string {
 	files := s.Broker.FilesByKey("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RootDocuments returns the root documents of the federation that are on the disk, the newest last; none where no root
-// is set. The one of enrol.root_file is the begin; later ones were installed into the state folder.
+// RootDocuments returns the root documents of the federation on disk, from oldest to newest. It returns none if no root
+// is configured. The first one is enrol.root_file. Later ones were installed into the state folder.
 func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 	if s.Enrolment.RootFile == "" {
 		return nil, nil
@@ -25,10 +25,11 @@ func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 	if err != nil {
 		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: explainMissingFile(err).Error()}
 	}
-	for v := wire.FirstRootVersion + 1; v < first.Version; v++ { // for devices that have not taken these
+	// devices with an earlier version need each intermediate version
+	for v := wire.FirstRootVersion + 1; v < first.Version; v++ {
 		d, err := settings.ReadRootDocument(filepath.Join(s.StateDir, runs.RootDocumentFile(v)), s.Federation)
 		if err != nil {
-			all = nil // what comes after it is of no use to them
+			all = nil // devices cannot skip a missing version
 			continue
 		}
 		all = append(all, d)
@@ -51,7 +52,7 @@ func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 	}
 }
 
-// CheckKeyMayAnnounce reports why the newest root document does not let the coordinator with that key announce.
+// CheckKeyMayAnnounce returns an error if the root document d does not name the coordinator key.
 func CheckKeyMayAnnounce(d *wire.RootDocument, key ed25519.PublicKey) error {
 	if slices.Contains(d.CoordinatorKeys(), wire.SigningPublicKey(key)) {
 		return nil

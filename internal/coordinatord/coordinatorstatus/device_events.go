@@ -14,32 +14,32 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// deviceEntry is a row of the table of devices: about 250 bytes, and the texts of an unfit one (BenchmarkDevices in
-// package coordinatord).
+// deviceEntry is a row of the device table. It needs about 250 bytes, plus the texts of an unfit device (see
+// BenchmarkDevices in package coordinatord).
 type deviceEntry struct {
 	deviceHistory
-	protocolVersion         uint8 // the version of the protocol, if that is another one than ours; 0 = ours
+	protocolVersion         uint8 // protocol version of the device if it differs from ours; 0 if it is the same
 	rootDocumentVersion     wire.RootVersion
-	hasSaidHello            bool  // it has said hello, and has not left since
-	onlineWithoutHelloSince int64 // Unix time of the newest presence online without a hello since; 0 = none
+	hasSaidHello            bool  // the device has sent a hello and has not left since
+	onlineWithoutHelloSince int64 // Unix time of the newest online presence without a hello since; 0 if there is none
 	leaveReason             round.LeaveReason
-	unfit                   *unfitAgent   // nil = it has not reported that it cannot do the task
-	largeUpdates            *largeUpdates // nil = its last update was not unusually large
-	lastSidelinedRound      wire.RoundID  // it sits out up to this round; 0 = it does not
+	unfit                   *unfitAgent   // nil if the device has not reported that it cannot do the task
+	largeUpdates            *largeUpdates // nil if the last update was not unusually large
+	lastSidelinedRound      wire.RoundID  // last round in which the device is not drawn; 0 if it may be drawn
 	sidelineReason          round.SidelineReason
-	rejectionReason         wire.MessageRejectionReason // 0 = it is heard
-	rejectedAt              int64                       // that it is not, as kept.seen
+	rejectionReason         wire.MessageRejectionReason // reason of the last rejection; 0 if messages are accepted
+	rejectedAt              int64                       // Unix time of the last rejection
 	programVersionHandle    unique.Handle[string]
 	rows                    uint64
-	leftOutUpdates          uint32  // updates that no model has, since this coordinator's start
-	clippedUpdates          uint32  // updates of which models have a part, likewise
-	secondsPerLocalStep     float64 // seconds, of a local step; these four are NaN where they are not told
-	budgetUsedBytes         float64 // bytes of the month, as it counts them itself
-	batteryRatio            float64 // from 0 to 1
-	temperature             float64 // °C
+	leftOutUpdates          uint32  // number of updates left out of all models since this coordinator started
+	clippedUpdates          uint32  // number of updates that were clipped in models since this coordinator started
+	secondsPerLocalStep     float64 // duration of a local step in seconds; NaN if not reported
+	budgetUsedBytes         float64 // bytes of the monthly budget that the device has used; NaN if not reported
+	batteryRatio            float64 // battery charge from 0 to 1; NaN if not reported
+	temperature             float64 // temperature in °C; NaN if not reported
 }
 
-// findOrAddDevice returns an agent's entry, and makes it if there is none.
+// findOrAddDevice returns the entry of an agent and adds it if it is missing.
 func (v *StatusTracker) findOrAddDevice(id wire.AgentID) *deviceEntry {
 	d := v.deviceByID[id]
 	if d == nil {
@@ -82,7 +82,8 @@ func (v *StatusTracker) observeDeviceEvent(event observe.Event) {
 	case coordinator.AgentReportReceived:
 		v.recordAgentReport(f)
 	case devices.AgentRejected:
-		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlistedAgent { // of an id of the list
+		// only devices in the agent list get an entry
+		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlistedAgent {
 			d := v.findOrAddDevice(f.Agent)
 			d.rejectionReason, d.rejectedAt = f.Reason, v.now().Unix()
 		}
@@ -119,7 +120,7 @@ func (v *StatusTracker) countFailedRound(d *deviceEntry) {
 	v.hasUnsavedChanges = true
 }
 
-// recordFailedTraining counts the round as failed for a device that is at work in it.
+// recordFailedTraining counts the round as failed for a device that is training in it.
 func (v *StatusTracker) recordFailedTraining(agent wire.AgentID) {
 	if d := v.trainingDeviceByID[agent]; d != nil {
 		v.countFailedRound(d)
@@ -142,11 +143,11 @@ func (v *StatusTracker) recordAcceptedUpdate(f round.UpdateAccepted) {
 	delete(v.trainingDeviceByID, f.Agent)
 }
 
-// cloneProblemSeconds is after how many seconds without another word of a clone there is none.
+// cloneProblemSeconds is the time in seconds after which a reported clone is no longer shown.
 const cloneProblemSeconds = 2 * 60 * 60
 
-// recordSignOfLife takes note that a device is alive. A presence that the broker has kept tells so only if it says
-// online: the broker replaces it when it loses the device.
+// recordSignOfLife records that a device is alive. A retained presence is evidence only if it is online: the broker
+// replaces it when the connection is lost.
 func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 	d := v.findOrAddDevice(f.Agent)
 	if p := f.Presence; p != nil {
@@ -160,13 +161,14 @@ func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 	}
 	d.lastSeenAt, d.protocolVersion, d.rootDocumentVersion = v.now().Unix(), 0, f.RootVersion
 	if d.rejectionReason != wire.RejectedClone ||
-		d.lastSeenAt-d.rejectedAt > cloneProblemSeconds { // of two devices one is heard
+		// a clone was reported, and one of the two devices is accepted
+		d.lastSeenAt-d.rejectedAt > cloneProblemSeconds {
 		d.rejectionReason = 0
 	}
 	v.hasUnsavedChanges = true
 }
 
-// recordAgentReport takes a report, in which an agent may say anything.
+// recordAgentReport records a metrics report. The values come from the agent and are not trusted.
 func (v *StatusTracker) recordAgentReport(f coordinator.AgentReportReceived) {
 	d := v.findOrAddDevice(f.Agent)
 	d.programVersionHandle = unique.Make(f.Report.SoftwareVersion)
@@ -192,15 +194,15 @@ func (v *StatusTracker) recordAgentReport(f coordinator.AgentReportReceived) {
 	v.hasUnsavedChanges = true
 }
 
-// countFromReportedValue makes a number of things of what an agent says.
+// countFromReportedValue converts a reported value to a count. It returns 0 for an invalid value.
 func countFromReportedValue(x float64) uint64 {
-	if x >= 0 && x < 1<<53 { // not NaN
+	if x >= 0 && x < 1<<53 { // also rejects NaN
 		return uint64(x)
 	}
 	return 0
 }
 
-// programVersion is the device's program, without the word that all have.
+// programVersion returns the version of the device's program without the prefix "agentd ".
 func (d *deviceEntry) programVersion() string {
 	if d.programVersionHandle == (unique.Handle[string]{}) {
 		return ""

@@ -9,23 +9,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// deviceHistory is what of a device outlives a restart of the coordinator.
+// deviceHistory is the part of a device's entry that survives a restart of the coordinator.
 type deviceHistory struct {
-	lastSeenAt      int64 // Unix time in seconds; 0 = never
+	lastSeenAt      int64 // Unix time in seconds; 0 means never
 	workedRounds    uint64
-	acceptedUpdates uint64       // updates
-	lastJoinedRound wire.RoundID // the newest of the rounds
-	// rounds in which it declined after it had begun, was refused, or after which it sat out
+	acceptedUpdates uint64       // number of accepted updates
+	lastJoinedRound wire.RoundID // number of the newest round that the device has joined
+	// failedRounds is the number of rounds in which the device declined after it had begun, was refused, or was
+	// sidelined.
 	failedRounds uint64
 
-	trafficBootEpoch  wire.Epoch // whose traffic total is
-	bootTrafficBytes  uint64     // bytes that its reports have counted since that start
-	trafficMonth      uint64     // of bytes: see monthNumber
-	monthTrafficBytes uint64     // in that month, as far as reports told
+	trafficBootEpoch  wire.Epoch // boot epoch of the newest traffic report
+	bootTrafficBytes  uint64     // number of bytes reported since that boot
+	trafficMonth      uint64     // month to which monthTrafficBytes belongs; see monthNumber
+	monthTrafficBytes uint64     // number of bytes reported for trafficMonth
 }
 
-// addReportedTraffic adds what a report tells of the traffic since the device's start. The first report that is ever
-// heard of a findOrAddDevice only sets where its counting begins: what it counted before may be of an earlier month.
+// addReportedTraffic adds the traffic of a report. total is the number of bytes since the device's boot. The first
+// report of a device only sets the starting point, because its bytes may belong to an earlier month.
 func (k *deviceHistory) addReportedTraffic(now time.Time, boot wire.Epoch, total uint64) {
 	month, more := monthNumber(now), total
 	switch {
@@ -40,17 +41,17 @@ func (k *deviceHistory) addReportedTraffic(now time.Time, boot wire.Epoch, total
 	k.trafficBootEpoch, k.bootTrafficBytes, k.monthTrafficBytes = boot, total, k.monthTrafficBytes+more
 }
 
-// monthNumber is 12·year + month, in UTC.
+// monthNumber returns 12·year + month, in UTC.
 func monthNumber(t time.Time) uint64 {
 	t = t.UTC()
 	return uint64(12*t.Year()) + uint64(t.Month())
 }
 
-// A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
-// varints of package encoding/binary. Devices ascend by id.
+// A saved history contains for each device, in ascending order of ids: the length of the id (one byte), the id, and the
+// nine numbers of deviceHistory as varints of package encoding/binary.
 
-// EncodeDeviceHistoryIfChanged returns the histories of all devices. It returns false if they have not changed since
-// the last call.
+// EncodeDeviceHistoryIfChanged returns the encoded histories of all devices. It returns false if they have not changed
+// since the last call.
 func (v *StatusTracker) EncodeDeviceHistoryIfChanged() ([]byte, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -66,7 +67,7 @@ func (v *StatusTracker) EncodeDeviceHistoryIfChanged() ([]byte, bool) {
 	b := make([]byte, 0, 48*len(ids))
 	for _, id := range ids {
 		d := v.deviceByID[id]
-		if d.lastSeenAt == 0 { // only the broker has known it
+		if d.lastSeenAt == 0 { // the device is known only from the broker and has no history
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
@@ -80,15 +81,15 @@ func (v *StatusTracker) EncodeDeviceHistoryIfChanged() ([]byte, bool) {
 	return b, true
 }
 
-// MarkDeviceHistoryUnsaved has EncodeDeviceHistoryIfChanged return the history again, because it could not be written.
+// MarkDeviceHistoryUnsaved makes EncodeDeviceHistoryIfChanged return the history again after a failed write.
 func (v *StatusTracker) MarkDeviceHistoryUnsaved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.hasUnsavedChanges = true
 }
 
-// RestoreDeviceHistory restores the histories that EncodeDeviceHistoryIfChanged returned, for the devices in the list,
-// whose ids ascend. It restores none of them if it returns an error.
+// RestoreDeviceHistory restores the histories from EncodeDeviceHistoryIfChanged for the listed devices. The ids in
+// listed must be in ascending order. If it returns an error, nothing is restored.
 func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID) error {
 	all := map[wire.AgentID]*deviceEntry{}
 	for len(saved) > 0 {

@@ -17,18 +17,18 @@ import (
 
 // The states of a device in the list.
 const (
-	deviceTraining = "training"   // at work in the open round
-	devicePresent  = "present"    // it may be drawn
-	deviceUnfit    = "unfit"      // it cannot do the task
-	deviceSitsOut  = "sits out"   // it failed in a round
-	deviceAbsent   = "absent"     // it was there before
-	deviceNever    = "never seen" // as far as this state folder and the broker know
+	deviceTraining = "training"   // the device is training in the open round
+	devicePresent  = "present"    // the device is available for the next draw
+	deviceUnfit    = "unfit"      // the device cannot do the task
+	deviceSitsOut  = "sits out"   // the device failed in a round and is not drawn for some rounds
+	deviceAbsent   = "absent"     // the device was connected before
+	deviceNever    = "never seen" // never connected, as far as the state folder and the broker show
 )
 
-// helloGraceSeconds is how many seconds after its presence a device that accepts the announcement has said hello.
+// helloGraceSeconds is the time in seconds within which a connected device is expected to send a hello.
 const helloGraceSeconds = 60
 
-// connectedOnlyReason describes a device that has a session at the broker and does not answer the announcement.
+// connectedOnlyReason describes a device that is connected to the broker but does not answer the announcement.
 const connectedOnlyReason = "connected, but it does not answer the announcement: it has another coordinator_key, " +
 	"or the " +
 	"broker's access rules withhold the announcement; `agentd status` on the device says which"
@@ -38,43 +38,45 @@ const neverSeenAdvice = "nothing has arrived from the devices that were never se
 	"runs, " +
 	"`agentd status` says whether the federation's name, broker.url or the broker's access rules are the cause"
 
-// DeviceStates are all states, in the order of a sorted list.
+// DeviceStates contains all states in the order of a sorted list.
 var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSitsOut, deviceAbsent, deviceNever}
 
-// Device is a line of the list of devices.
+// Device is a row of the device list.
 type Device struct {
 	Agent           string     `json:"agent"`
 	State           string     `json:"state"`
 	StateReason     string     `json:"why,omitempty"`
-	UnfitColumn     string     `json:"column,omitempty"` // of its data, if it is unfit for them
+	UnfitColumn     string     `json:"column,omitempty"` // column whose data makes the device unfit
 	UnfitLocation   string     `json:"where,omitempty"`  // file and line, or topic
 	LastSeen        *time.Time `json:"last_seen,omitempty"`
-	ProgramVersion  string     `json:"version,omitempty"` // of its program
-	RootVersion     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
+	ProgramVersion  string     `json:"version,omitempty"` // version of the device's program
+	RootVersion     uint32     `json:"root,omitempty"`    // version of the device's root document
 	Rows            uint64     `json:"rows"`
-	WorkedRounds    uint64     `json:"rounds"`   // that it has worked in
-	AcceptedUpdates uint64     `json:"accepted"` // updates
-	FailedRounds    uint64     `json:"failed"`   // rounds
-	LeftOutUpdates  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
-	ClippedUpdates  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
-	// Where it is known:
-	SecondsPerLocalStep *float64 `json:"step_time,omitempty"`        // seconds
-	MonthTrafficBytes   *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
-	BatteryRatio        *float64 `json:"battery,omitempty"`          // from 0 to 1
-	Temperature         *float64 `json:"temperature,omitempty"`      // °C
+	WorkedRounds    uint64     `json:"rounds"`   // number of rounds in which the device worked
+	AcceptedUpdates uint64     `json:"accepted"` // number of accepted updates
+	FailedRounds    uint64     `json:"failed"`   // number of failed rounds
+	// number of accepted updates left out of all models since the coordinator started
+	LeftOutUpdates uint32 `json:"left_out"`
+	ClippedUpdates uint32 `json:"clipped"` // number of accepted updates that were clipped since the coordinator started
+	// The fields below are nil if unknown.
+	SecondsPerLocalStep *float64 `json:"step_time,omitempty"` // duration of a local step in seconds
+	// bytes counted by the device's budget, or else by its reports
+	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"`
+	BatteryRatio      *float64 `json:"battery,omitempty"`     // battery charge from 0 to 1
+	Temperature       *float64 `json:"temperature,omitempty"` // temperature in °C
 }
 
 // Devices is the list of the devices of a federation.
 type Devices struct {
 	GeneratedAt          time.Time      `json:"at"`
-	ListedAgentsInEffect int            `json:"listed"` // in the list of keys that is in effect
-	AgentsInListFile     int            `json:"named"`  // in its file now
-	CountByState         map[string]int `json:"states"` // of all of them
+	ListedAgentsInEffect int            `json:"listed"` // number of agents in the list in effect
+	AgentsInListFile     int            `json:"named"`  // number of agents in the list file
+	CountByState         map[string]int `json:"states"` // number of devices by state, for all devices
 	Devices              []*Device      `json:"devices"`
 }
 
-// ListDevices returns the enrolled devices that are in one of the states, or all of them if no state is given, in the
-// order of a key of DeviceSortKeys.
+// ListDevices returns the enrolled devices in one of the given states, or in any state if none is given. by is one of
+// the DeviceSortKeys, optionally with a leading "-" for descending order.
 func (v *StatusTracker) ListDevices(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
 	for _, s := range states {
 		if !slices.Contains(DeviceStates, s) {
@@ -114,7 +116,7 @@ func (v *StatusTracker) describeDevices(enrolled []wire.AgentID, states []string
 	return l
 }
 
-// describeDevice describes a device.
+// describeDevice returns the row of a device. month is the current [monthNumber].
 func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 	d := v.deviceByID[id]
 	if d == nil {
@@ -164,7 +166,7 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 	return x
 }
 
-// DeviceSortKeys are the keys to sort a list by, each also with a leading - for the other direction.
+// DeviceSortKeys returns the sort keys. A leading "-" reverses the order.
 func DeviceSortKeys() []string {
 	all := make([]string, 0, len(deviceCompareByKey))
 	for name := range deviceCompareByKey {
@@ -202,7 +204,7 @@ var deviceCompareByKey = map[string]func(a, b *Device) int{
 	"heat": func(a, b *Device) int { return cmp.Compare(valueOrNegInf(a.Temperature), valueOrNegInf(b.Temperature)) },
 }
 
-// unixOrZero is a moment; one that is not known comes first.
+// unixOrZero returns the Unix time of t, or 0 if t is nil.
 func unixOrZero(t *time.Time) int64 {
 	if t == nil {
 		return 0
@@ -210,7 +212,7 @@ func unixOrZero(t *time.Time) int64 {
 	return t.Unix()
 }
 
-// valueOrNegInf is a number; one that is not known is the least.
+// valueOrNegInf returns *x, or −∞ if x is nil.
 func valueOrNegInf(x *float64) float64 {
 	if x == nil {
 		return math.Inf(-1)
@@ -218,12 +220,12 @@ func valueOrNegInf(x *float64) float64 {
 	return *x
 }
 
-// acceptedShare is the accepted updates' share of the rounds that ended for it, NaN before the first.
+// acceptedShare returns accepted updates / (accepted updates + failed rounds). It is NaN before the first round.
 func (x *Device) acceptedShare() float64 {
 	return float64(x.AcceptedUpdates) / float64(x.AcceptedUpdates+x.FailedRounds)
 }
 
-// Draw returns the list as a table. A reason that has no room in its line follows below.
+// Draw returns the list as a table. Reasons that do not fit into their line are listed below the table.
 func (l *Devices) Draw(width int) string {
 	p := &status.Page{Width: width}
 	var counts []string
@@ -260,7 +262,7 @@ func (l *Devices) Draw(width int) string {
 	return p.Text.String()
 }
 
-// formatTable has a head and a line for each device, without the reasons.
+// formatTable returns a header and one line per device, without the reasons.
 func (l *Devices) formatTable() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -284,11 +286,11 @@ func (l *Devices) formatTable() string {
 				x.MonthTrafficBytes),
 			orDash("%.0f%%", 100, x.BatteryRatio), orDash("%.0f°C", 1, x.Temperature))
 	}
-	_ = w.Flush() // to memory
+	_ = w.Flush() // cannot fail: b is in memory
 	return b.String()
 }
 
-// orDash formats a number in another unit, if it is known.
+// orDash formats x in another unit, or returns "-" if x is nil.
 func orDash(format string, unit float64, x *float64) string {
 	if x == nil {
 		return "-"
@@ -296,7 +298,7 @@ func orDash(format string, unit float64, x *float64) string {
 	return fmt.Sprintf(format, *x*unit)
 }
 
-// quoteUnlessWord quotes a text that an agent has sent, unless it is one word of printable characters.
+// quoteUnlessWord quotes a text from an agent unless it is a single word of printable characters.
 func quoteUnlessWord(text string) string {
 	if q := strconv.Quote(text); len(q) != len(text)+2 || strings.ContainsRune(text, ' ') {
 		return q

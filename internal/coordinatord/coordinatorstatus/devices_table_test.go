@@ -36,7 +36,7 @@ func sixDevices(c *surface.Clock) *StatusTracker {
 	}
 	online := &wire.Presence{State: wire.PresenceOnline, SoftwareVersion: "agentd v0.4.0"}
 	tell(coordinator.AgentListChanged{ListedAgents: 6},
-		// It has gone before this process began: nobody knows when.
+		// Device five left before this process started, at an unknown time.
 		coordinator.MessageAccepted{Agent: "five", Retained: true,
 			Presence: &wire.Presence{State: wire.PresenceLost, SoftwareVersion: "agentd v0.3.1"}},
 		coordinator.MessageAccepted{Agent: "one", Presence: online, Retained: true},
@@ -52,7 +52,8 @@ func sixDevices(c *surface.Clock) *StatusTracker {
 		round.AgentJoined{Agent: "four", Round: 7})
 	c.Advance(time.Minute)
 	tell(round.UpdateAccepted{Agent: "one", Round: 7, Update: wire.Update{Samples: 62, SecondsPerLocalStep: 0.00125}},
-		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate}, // of an earlier round
+		// an update of an earlier round was refused
+		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate},
 		round.UpdateRefused{Agent: "two", Round: 7, Reason: wire.RefuseNotFinite},
 		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, LastSidelinedRound: 9},
 		round.RoundClosed{Round: 7},
@@ -60,7 +61,7 @@ func sixDevices(c *surface.Clock) *StatusTracker {
 			SidelinedAgents: []round.SidelinedAgent{{Agent: "four", Reason: round.SidelinedSilent,
 				LastSidelinedRound: 9}}},
 		round.AgentJoined{Agent: "one", Round: 8},
-		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
+		round.AgentJoined{Agent: "one", Round: 8}, // the agent joins the round again after a restart of the coordinator
 		coordinator.AgentReportReceived{Agent: "one", BootEpoch: 4,
 			Report: wire.AgentMetricsReport{SoftwareVersion: "agentd v0.4.1",
 				Metrics: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
@@ -73,11 +74,11 @@ func sixDevices(c *surface.Clock) *StatusTracker {
 		devices.AgentRejected{Agent: "six", Reason: wire.RejectedOtherKey},
 		coordinator.MessageDropped{Agent: "one", Reason: devices.DropVersion,
 			Err: &wire.ProtocolVersionError{MessageVersion: 1}},
-		coordinator.MessageAccepted{Agent: "one", RootVersion: 2}, // it was updated
+		coordinator.MessageAccepted{Agent: "one", RootVersion: 2}, // the device was updated to the new protocol version
 		coordinator.MessageDropped{Agent: "five", Reason: devices.DropVersion,
 			Err: &wire.ProtocolVersionError{MessageVersion: 1}},
 		coordinator.MessageDropped{Reason: devices.DropVersion, Err: &wire.ProtocolVersionError{MessageVersion: 1}},
-		// an announcement
+		// a message from a device that is not in the agent list
 		devices.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlistedAgent})
 	c.Advance(time.Hour)
 	tell(coordinator.AgentReportReceived{Agent: "one", BootEpoch: 4,
@@ -87,7 +88,8 @@ func sixDevices(c *surface.Clock) *StatusTracker {
 	return v
 }
 
-// TestDevicesSitOut: the list of a round that opens is whole, so that nobody sits out after a reset, or in a new run.
+// TestDevicesSitOut checks that the sidelined agents of a new round replace the old ones, so that no device stays
+// sidelined after a reset or in a new run.
 func TestDevicesSitOut(t *testing.T) {
 	c := surface.NewClock()
 	v := sixDevices(c)
@@ -110,7 +112,8 @@ func TestDevicesSitOut(t *testing.T) {
 	}
 }
 
-// TestDeviceConnectedOnly: a device that is connected and says no hello within a minute has a wrong key, or no access.
+// TestDeviceConnectedOnly checks that a device without a hello for a minute is reported to have a wrong key or no
+// access.
 func TestDeviceConnectedOnly(t *testing.T) {
 	c := surface.NewClock()
 	v := newTracker(c)
@@ -118,7 +121,7 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	v.Observe(coordinator.MessageAccepted{Agent: "one", Presence: online})
 	v.Observe(coordinator.MessageAccepted{Agent: "two", Presence: online})
 	why := func(i int) string { return mustList(t, v, "").Devices[i].StateReason }
-	const one, two = 2, 5 // of enrolledSix
+	const one, two = 2, 5 // indices of enrolledSix
 	if w := why(one); w != "" {
 		t.Errorf("at once: %q", w)
 	}
@@ -179,7 +182,7 @@ func TestDevicesOrder(t *testing.T) {
 	}
 }
 
-// TestDevicesKept restores a view: times, counts and traffic are there, but not of a device that has left the list.
+// TestDevicesKept checks that times, counts and traffic are restored, except for a device that has left the list.
 func TestDevicesKept(t *testing.T) {
 	c := surface.NewClock()
 	v := sixDevices(c)
@@ -193,7 +196,7 @@ func TestDevicesKept(t *testing.T) {
 	}
 	for k, was := range mustList(t, v, "").Devices {
 		is := mustList(t, w, "").Devices[k]
-		if was.Agent == "two" { // the only one that is not in the list
+		if was.Agent == "two" { // the only device that is not in the list
 			was.LastSeen, was.WorkedRounds, was.FailedRounds = nil, 0, 0
 		}
 		if unixOrZero(is.LastSeen) != unixOrZero(was.LastSeen) || is.WorkedRounds != was.WorkedRounds ||
@@ -203,7 +206,7 @@ func TestDevicesKept(t *testing.T) {
 			t.Errorf("restored %+v, want %+v", is, was)
 		}
 	}
-	for n := range len(saved) { // it ends between two devices, or it is damaged
+	for n := range len(saved) { // truncated between two devices, or damaged
 		x := newTracker(c)
 		err := x.RestoreDeviceHistory(saved[:n], enrolledSix)
 		x.hasUnsavedChanges = true
@@ -215,7 +218,7 @@ func TestDevicesKept(t *testing.T) {
 	}
 }
 
-// TestTraffic adds up what reports count over starts and months.
+// TestTraffic checks the sum of reported traffic over boots and months.
 func TestTraffic(t *testing.T) {
 	var k deviceHistory
 	march, april := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC), time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC)
@@ -225,10 +228,10 @@ func TestTraffic(t *testing.T) {
 		total uint64
 		want  uint64
 	}{
-		{march, 3, 1000, 0}, // it may have counted since February
+		{march, 3, 1000, 0}, // the total may include traffic of February
 		{march, 3, 1500, 500},
 		{march, 4, 20, 520},
-		{march, 4, 10, 520}, // it lies
+		{march, 4, 10, 520}, // the report is impossible
 		{april, 4, 40, 30},
 		{april, 5, 7, 37},
 	} {

@@ -1,2 +1,2 @@
-// Package coordinatorstatus keeps the status page of the coordinator and the table of its devices.
+// Package coordinatorstatus maintains the status page of the coordinator and the table of its devices.
 package coordinatorstatus

@@ -11,8 +11,8 @@ import (
 
 var _ observe.Observer = (*StatusTracker)(nil)
 
-// Observe implements observe.Observer. It keeps the parts of page and table that combine several events. The board has
-// the conditions and the values that single events show.
+// Observe implements observe.Observer. It updates the parts of the page and the table that combine several events. The
+// board holds the conditions and the values shown by single events.
 func (v *StatusTracker) Observe(event observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -37,7 +37,7 @@ func (v *StatusTracker) observeRoundEvent(event observe.Event) {
 		v.setParticipantState(f.Agent, stateWorking, "")
 		d := v.findOrAddDevice(f.Agent)
 		v.trainingDeviceByID[f.Agent] = d
-		if d.lastJoinedRound != f.Round { // not a repetition after a restart of the coordinator
+		if d.lastJoinedRound != f.Round { // count a round once, even if it repeats after a restart of the coordinator
 			d.lastJoinedRound = f.Round
 			d.workedRounds++
 			v.hasUnsavedChanges = true
@@ -111,7 +111,7 @@ func (v *StatusTracker) recordRoundOpened(f round.RoundOpened) {
 	for _, d := range v.deviceByID {
 		d.lastSidelinedRound = 0
 	}
-	for _, s := range f.SidelinedAgents { // all that do
+	for _, s := range f.SidelinedAgents { // the event lists all sidelined agents
 		d := v.findOrAddDevice(s.Agent)
 		d.lastSidelinedRound, d.sidelineReason = s.LastSidelinedRound, s.Reason
 	}
@@ -137,8 +137,8 @@ func (v *StatusTracker) addRefusal(agent wire.AgentID, r wire.RoundID, what, rea
 // rejectedShownVersions is the number of versions for which a rejected model is shown.
 const rejectedShownVersions = 20
 
-// recordModelReady also ends the condition of a rejected model: that takes the version that replaced the rejected
-// model, and the versions since then.
+// recordModelReady records a new model. It also resolves the condition of a rejected model after rejectedShownVersions
+// further versions, or in a new run.
 func (v *StatusTracker) recordModelReady(f aggregation.ModelReady) {
 	if v.rejectedModelReplacementVersion > 0 && (f.Version > v.rejectedModelReplacementVersion+rejectedShownVersions ||
 		f.Version < v.rejectedModelReplacementVersion) {

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
 
-// Draw returns the picture as text.
+// Draw returns the status page as text, width columns wide.
 func (c *coordinatorStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.AddHeadLines("coordinator", fmt.Sprintf("%s, federation %s", c.ProgramVersion, c.Federation), c.GeneratedAt,
@@ -74,7 +74,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if r := c.Rollout; r != nil {
 		p.AddLine("predictions", "all agents with model %s", r.ReleasedModel)
 		if r.Candidate != "" {
-			began := "" // not known after a restart
+			began := "" // the start time is unknown after a restart
 			if r.CandidateAgents > 0 {
 				began = fmt.Sprintf(", %d at its begin,", r.CandidateAgents)
 			}
@@ -121,7 +121,7 @@ func (c *coordinatorStatus) describeStopProgress() string {
 	return strings.Join(all, "; ")
 }
 
-// drawAgentEvaluation adds what agents have said of a model.
+// drawAgentEvaluation adds the evaluation of a model by the agents.
 func drawAgentEvaluation(p *status.Page, e *coordinator.ModelEvaluation) {
 	if e == nil || e.ReportingAgents == 0 {
 		return
@@ -173,7 +173,7 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 	by := c.participantsByState()
 	done := len(by[stateAccepted])
 	if c.UploaderDraws > 0 {
-		most := min(c.UploaderDraws, len(c.Participants)) // fewer, where an agent is drawn twice
+		most := min(c.UploaderDraws, len(c.Participants)) // the number is smaller if an agent is drawn twice
 		p.AddLine("  updates", "%s %d of at most %d", status.ProgressBar(float64(done), float64(most)), done, most)
 	} else {
 		p.AddLine("  updates", "%s %d of %d", status.ProgressBar(float64(done), float64(len(c.Participants))), done,
@@ -207,15 +207,15 @@ func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
 	return text
 }
 
-// States that are shown instead of invited and working: late when an agent takes more than twice as long as the
-// others, missing and mixed when the round is over.
+// States that replace invited and working on the page. An agent is late if it needs more than twice the median time. It
+// is missing or mixed after the round has ended.
 const (
 	stateLate    = "late"
 	stateMissing = "missing"
-	stateMixed   = "mixed" // where agents mix, and this one was not drawn to send
+	stateMixed   = "mixed" // the agents mix and this one was not drawn to send
 )
 
-// participantsByState lists the participants by the state that is shown.
+// participantsByState lists the participants by their displayed state.
 func (c *coordinatorStatus) participantsByState() map[string][]string {
 	by := map[string][]string{}
 	took, slow := c.GeneratedAt.Sub(c.RoundOpenedAt).Seconds(), c.lateAfterSeconds()
@@ -249,7 +249,8 @@ func (c *coordinatorStatus) participantsByState() map[string][]string {
 	return by
 }
 
-// lateAfterSeconds is twice the median time in seconds until an update was accepted; 0 before the first.
+// lateAfterSeconds returns twice the median time until an update was accepted, in seconds. It is 0 before the first
+// update.
 func (c *coordinatorStatus) lateAfterSeconds() float64 {
 	var all []float64
 	for _, a := range c.Participants {

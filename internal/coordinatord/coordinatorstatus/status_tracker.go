@@ -19,12 +19,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorStatus is the state of a coordinator and its federation, as coordinator status shows it.
+// coordinatorStatus is the state of a coordinator and its federation that `coordinator status` shows.
 type coordinatorStatus struct {
 	Program        string             `json:"program"`
 	ProgramVersion string             `json:"version"`
 	Federation     string             `json:"federation"`
-	GeneratedAt    time.Time          `json:"at"` // of the picture
+	GeneratedAt    time.Time          `json:"at"` // time at which this status was generated
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
@@ -37,57 +37,61 @@ type coordinatorStatus struct {
 	Round               uint64        `json:"round"`
 	RoundAttempt        uint64        `json:"attempt"`
 	RoundKind           string        `json:"kind,omitempty"`
-	RoundOpenedAt       time.Time     `json:"opened"`   // the round
-	RoundTimeoutSeconds float64       `json:"deadline"` // seconds from then
+	RoundOpenedAt       time.Time     `json:"opened"`   // time at which the round was opened
+	RoundTimeoutSeconds float64       `json:"deadline"` // time limit of the round in seconds
 	Participants        []participant `json:"participants"`
-	// UploaderDraws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
+	// UploaderDraws is the number of draws that choose the agents that send an update. It is set only if agents mix:
+	// then all agents train.
 	UploaderDraws int `json:"draws,omitempty"`
 
-	EligibleAgents int `json:"agents"`   // that may be drawn
-	EnrolledAgents int `json:"enrolled"` // in the list of keys
-	// EstimatedHelloAgents is how many would say hello if all were asked, and Asked the share of them that was, where
-	// agents answer by chance; else both are 0.
-	EstimatedHelloAgents float64      `json:"estimated,omitempty"`
+	EligibleAgents int `json:"agents"`   // number of agents that may be drawn
+	EnrolledAgents int `json:"enrolled"` // number of agents in the list of keys
+	// EstimatedHelloAgents is the estimated number of agents that would answer if all were asked for a hello. It is 0
+	// unless agents answer at random.
+	EstimatedHelloAgents float64 `json:"estimated,omitempty"`
+	// share of agents that were asked; 0 unless they answer at random
 	HelloAskedAgentShare float64      `json:"asked,omitempty"`
 	Unfit                []unfitAgent `json:"unfit,omitempty"`
 
-	// SidelinedAgents are the agents that failed in a round, and are not drawn in the next ones.
+	// SidelinedAgents lists the agents that failed in a round and are not drawn in the next rounds.
 	SidelinedAgents []sidelinedAgent `json:"sit_out,omitempty"`
-	// LargeUpdates are the agents whose last updates were all unusually large.
+	// LargeUpdates lists the agents whose recent updates were all unusually large.
 	LargeUpdates []largeUpdates `json:"large_updates,omitempty"`
 
-	Aggregations        uint64                       `json:"aggregations"`     // in the newest model
-	MaxAggregations     uint64                       `json:"wanted,omitempty"` // aggregations until the run is finished
-	AbandonedRounds     int                          `json:"abandoned"`        // rounds, since the start
-	AcceptedUpdates     int                          `json:"accepted"`         // updates, since the start
-	AggregatedUpdates   int                          `json:"folded"`           // of these, in a model that is on disk
-	HeldOutRisk         *float64                     `json:"held_out_risk,omitempty"`
-	HeldOutR2           *float64                     `json:"held_out_r2,omitempty"`
-	HeldOutAccuracy     *float64                     `json:"held_out_accuracy,omitempty"`
-	LastAgentEvaluation *coordinator.ModelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
-	Losses              []float64                    `json:"losses"`               // mean risk of the participants, of the newest rounds
-	Mesh                *meshplan.Mesh               `json:"mesh,omitempty"`
-	Rollout             *round.RolloutStatus         `json:"rollout,omitempty"`
-	StopProgress        *round.StopProgress          `json:"stop,omitempty"`  // where a rule ends the run
-	RunEndReason        string                       `json:"ended,omitempty"` // why the run is finished
-	ScheduleWait        *round.ScheduleWait          `json:"waits,omitempty"` // for the schedule
-	Refusals            []status.Refusal             `json:"refusals"`
+	Aggregations uint64 `json:"aggregations"` // number of aggregations in the newest model
+	// number of aggregations after which the run is finished
+	MaxAggregations   uint64   `json:"wanted,omitempty"`
+	AbandonedRounds   int      `json:"abandoned"` // number of abandoned rounds since the start
+	AcceptedUpdates   int      `json:"accepted"`  // number of accepted updates since the start
+	AggregatedUpdates int      `json:"folded"`    // number of accepted updates in a model on disk
+	HeldOutRisk       *float64 `json:"held_out_risk,omitempty"`
+	HeldOutR2         *float64 `json:"held_out_r2,omitempty"`
+	HeldOutAccuracy   *float64 `json:"held_out_accuracy,omitempty"`
+	// last evaluation on agents' held-out rows
+	LastAgentEvaluation *coordinator.ModelEvaluation `json:"evaluation,omitempty"`
+	// mean risk of the participants in the most recent rounds
+	Losses       []float64            `json:"losses"`
+	Mesh         *meshplan.Mesh       `json:"mesh,omitempty"`
+	Rollout      *round.RolloutStatus `json:"rollout,omitempty"`
+	StopProgress *round.StopProgress  `json:"stop,omitempty"`  // set if a rule ends the run
+	RunEndReason string               `json:"ended,omitempty"` // reason why the run is finished
+	ScheduleWait *round.ScheduleWait  `json:"waits,omitempty"` // set while the next round waits for the schedule
+	Refusals     []status.Refusal     `json:"refusals"`
 }
 
-// TaskVersionInEffect is the task that is in effect.
+// TaskVersionInEffect is the version of the task that is in effect.
 type TaskVersionInEffect struct {
 	Version     uint64    `json:"version"`
-	AppliedAt   time.Time `json:"at"`             // it was applied
-	NextVersion uint64    `json:"next,omitempty"` // takes over when the round under way is over
+	AppliedAt   time.Time `json:"at"`             // time of application
+	NextVersion uint64    `json:"next,omitempty"` // version that takes effect after the current round
 }
 
-// participant is an agent in the open round.
 type participant struct {
 	Agent          string  `json:"agent"`
 	State          string  `json:"state"` // invited, at work, accepted or out
 	LocalSteps     uint32  `json:"local_steps,omitempty"`
 	SecondsToState float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	OutReason      string  `json:"why,omitempty"`   // the reason of state out
+	OutReason      string  `json:"why,omitempty"`   // reason for the state out
 }
 
 // The states of a participant.
@@ -98,22 +102,22 @@ const (
 	stateOut      = "out"
 )
 
-// unfitAgent is an agent that cannot do the task.
+// unfitAgent describes an agent that cannot do the task.
 type unfitAgent struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
-	// Of its data, where it tells:
+	// The fields below describe the agent's data. They are empty if it has not reported them.
 	Column           string `json:"column,omitempty"`
-	ColumnProblem    string `json:"why,omitempty"`   // the column's values are not used
-	BadValueLocation string `json:"where,omitempty"` // one of them is: file and line, or topic
-	BadValues        uint64 `json:"bad,omitempty"`   // values, or rows
+	ColumnProblem    string `json:"why,omitempty"`   // reason why the column's values are not used
+	BadValueLocation string `json:"where,omitempty"` // file and line, or topic, of one of these values
+	BadValues        uint64 `json:"bad,omitempty"`   // number of unusable values or rows
 	TotalValues      uint64 `json:"all,omitempty"`
 }
 
 // String describes an agent that cannot do the task.
 func (u unfitAgent) String() string { return u.Agent + " (" + u.unfitReasonText() + ")" }
 
-// unfitReasonText describes what keeps it from the task. The agent's own words are quoted.
+// unfitReasonText describes why the agent is unfit. Texts from the agent are quoted.
 func (u unfitAgent) unfitReasonText() string {
 	text := u.Reason
 	if u.Column != "" {
@@ -131,15 +135,15 @@ func (u unfitAgent) unfitReasonText() string {
 	return text
 }
 
-// largeUpdates is an agent with unusually large updates. Lengths are in multiples of the usual length.
+// largeUpdates describes an agent with unusually large updates. Norms are multiples of the usual norm.
 type largeUpdates struct {
 	Agent               string  `json:"agent"`
-	ConsecutiveRounds   int     `json:"folds"`   // in a row
-	RelativeUpdateNorm  float64 `json:"length"`  // of the last update
-	RelativeClippedNorm float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+	ConsecutiveRounds   int     `json:"folds"`   // number of consecutive rounds with large updates
+	RelativeUpdateNorm  float64 `json:"length"`  // norm of the last update
+	RelativeClippedNorm float64 `json:"counted"` // norm after clipping; 0 if the update was left out
 }
 
-// String describes the updates of the agent.
+// String describes the large updates of the agent.
 func (l largeUpdates) String() string {
 	counted := fmt.Sprintf("counted as %.3g", l.RelativeClippedNorm)
 	switch {
@@ -153,11 +157,11 @@ func (l largeUpdates) String() string {
 		counted)
 }
 
-// sidelinedAgent is an agent that is not drawn up to a round.
+// sidelinedAgent is an agent that is not drawn for some rounds.
 type sidelinedAgent struct {
 	Agent              string `json:"agent"`
 	Reason             string `json:"reason"`
-	LastSidelinedRound uint64 `json:"until"` // the last round without it
+	LastSidelinedRound uint64 `json:"until"` // last round without the agent
 }
 
 // StatusTracker keeps the status page of a coordinator and the table of its devices up to date from its events.
@@ -168,14 +172,14 @@ type StatusTracker struct {
 	mu                      sync.Mutex // pages and lists are requested by other goroutines
 	current                 coordinatorStatus
 	participantIndexByAgent map[wire.AgentID]int          // index in current.Participants
-	deviceByID              map[wire.AgentID]*deviceEntry // the table of devices
-	trainingDeviceByID      map[wire.AgentID]*deviceEntry // the devices at work in the open round
-	hasUnsavedChanges       bool                          // the history of a device has changed since it was saved
-	// rejectedModelReplacementVersion is the version that replaced the last rejected model; 0 = none.
+	deviceByID              map[wire.AgentID]*deviceEntry // table of devices
+	trainingDeviceByID      map[wire.AgentID]*deviceEntry // devices that train in the open round
+	hasUnsavedChanges       bool                          // the history of a device has changed since the last save
+	// rejectedModelReplacementVersion is the version that replaced the last rejected model; 0 if there is none.
 	rejectedModelReplacementVersion wire.ModelVersion
 }
 
-// New returns the view of a coordinator that has just started.
+// New returns the tracker of a coordinator that has just started.
 func New(version, federation string, now func() time.Time, board *status.ConditionBoard) *StatusTracker {
 	return &StatusTracker{
 		now: now, board: board, participantIndexByAgent: map[wire.AgentID]int{},
@@ -189,7 +193,7 @@ func New(version, federation string, now func() time.Time, board *status.Conditi
 	}
 }
 
-// RecordCoordinatorStart takes the configuration of a coordinator that begins now, and what was recorded of its run.
+// RecordCoordinatorStart records the configuration of a starting coordinator and the summary of its run so far.
 func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *round.Config, p runs.EarlierRunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,7 +208,7 @@ func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *ro
 	v.current.Aggregations, v.current.HeldOutR2, v.current.HeldOutAccuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.MeanAgentRisks)
 	v.current.RunEndReason = ""
-	var removed observe.EventDescription // its own events show them again
+	var removed observe.EventDescription // removed here, because their own events show them again
 	for _, name := range []string{meshplan.MeshValue, round.RolloutValue, round.RolloutOutcomeValue,
 		round.StopProgressValue, round.ScheduleWaitValue} {
 		removed.ShowStatusValue(name, nil)
@@ -212,21 +216,21 @@ func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *ro
 	v.board.ApplyDescription(&removed)
 }
 
-// SetNextTaskVersion notes that another task takes over when the round under way is over; 0 = none does.
+// SetNextTaskVersion records the version of the task that takes effect after the current round; 0 if there is none.
 func (v *StatusTracker) SetNextTaskVersion(version uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.current.Task.NextVersion = version
 }
 
-// Phase is where the run stands.
+// Phase returns the current phase of the run.
 func (v *StatusTracker) Phase() round.CoordinatorPhase {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return round.CoordinatorPhase(v.current.Phase)
 }
 
-// Status returns a copy of the present state.
+// Status returns a copy of the current state.
 func (v *StatusTracker) Status() status.DrawableStatus {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -252,7 +256,7 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	return &p
 }
 
-// addShownValues adds what single events show.
+// addShownValues copies the status values of the condition board into c.
 func (c *coordinatorStatus) addShownValues(b *status.ConditionBoard) {
 	c.LastAgentEvaluation = status.ShownValue[*coordinator.ModelEvaluation](b, coordinator.ModelEvaluationValue)
 	c.Mesh = status.ShownValue[*meshplan.Mesh](b, meshplan.MeshValue)
@@ -280,7 +284,7 @@ func (v *StatusTracker) findOrAddParticipant(agent wire.AgentID) *participant {
 	return &v.current.Participants[i]
 }
 
-// StatusRoute answers with the picture.
+// StatusRoute returns the API route that serves the status.
 func (v *StatusTracker) StatusRoute() api.Route {
 	return api.GetRoute(status.Path, "What the coordinator and its federation do.",
 		func(*http.Request) (*coordinatorStatus, error) { return v.Status().(*coordinatorStatus), nil })

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// rounds are a statistics round, one that was given up, and two of training; the first line has no time, run, attempt
-// and outcome.
+// rounds returns a statistics round, an abandoned round and two training rounds. The first entry has no time, run,
+// attempt or outcome.
 func rounds() []runs.HistoryEntry {
 	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
 	x := func(v float64) *float64 { return &v }
@@ -69,7 +69,7 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestJSON: what is written is the lines of the history; also where there are none.
+// TestJSON checks that the output equals the history entries, also for an empty history.
 func TestJSON(t *testing.T) {
 	for _, all := range [][]runs.HistoryEntry{rounds(), nil} {
 		var b bytes.Buffer
@@ -87,7 +87,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestTensorBoard holds the frames of a file; TensorBoard itself reads one in the nightly test.
+// TestTensorBoard checks the records of an event file. TensorBoard itself reads one in the nightly test.
 func TestTensorBoard(t *testing.T) {
 	dir := t.TempDir()
 	write(t, NewTensorBoardSink(dir), rounds())

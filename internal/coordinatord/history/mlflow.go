@@ -12,74 +12,73 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MLflowTracking says where and as what rounds are logged to an MLflow tracking server.
+// MLflowTracking configures the logging of rounds to an MLflow tracking server.
 type MLflowTracking struct {
 	URL            string // http://host:port, without /api
-	Token          string // sent as a bearer token; "" = none
-	Experiment     string // made if it is not there
+	Token          string // bearer token; "" for none
+	Experiment     string // name of the experiment, created if missing
 	Federation     string
-	ProgramVersion string // of the program
-	// ReadAppliedTask returns the applied task and the number of its run. MLflow has it as the run's parameters.
+	ProgramVersion string // version of the coordinator program
+	// ReadAppliedTask returns the applied task and the number of its run. It is logged as the run's parameters.
 	ReadAppliedTask func() (run wire.RunID, keys []config.Setting)
 	HTTP            *http.Client
 }
 
-// The limits of a request to runs/log-batch (https://mlflow.org/docs/latest/rest-api.html#log-batch), and of a
+// The limits of a request to runs/log-batch (https://mlflow.org/docs/latest/rest-api.html#log-batch) and of a
 // parameter's value.
 const (
 	maxBatchMetrics = 1000
 	maxBatchParams  = 100
-	maxParamBytes   = 6000 // bytes
+	maxParamBytes   = 6000 // maximum number of bytes of a parameter's value
 )
 
-// metricPoint is a value of a metric. The server has the step and the time with it, and no other key.
+// metricPoint is one value of a metric. The server stores it with its step and time, but without an identifier.
 type metricPoint struct {
 	Key   string  `json:"key"`
 	Value float64 `json:"value"`
-	Time  int64   `json:"timestamp"` // Unix milliseconds
+	Time  int64   `json:"timestamp"` // Unix time in milliseconds
 	Step  int64   `json:"step"`
 }
 
-// metricPointPosition is the place of a point among those of its metric.
+// metricPointPosition identifies a point of a metric by its time and step.
 type metricPointPosition struct{ time, step int64 }
 
-// tagOrParam is a parameter or a tag.
 type tagOrParam struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// MLflowSink logs training rounds to an MLflow server, as they are in TensorBoard's files: a run of MLflow for
-// each run, a metric for each number, with the model's version as the step. Nothing that the server has is logged
-// again: it is asked for it when a run begins here, and after Again.
+// MLflowSink logs training rounds to an MLflow server. Each run is an MLflow run, each number is a metric, and the
+// model version is the step. No value is logged twice: the sink queries the server for existing values at the start of
+// a run and after ForgetServerState.
 type MLflowSink struct {
 	client           mlflowClient
 	tracking         *MLflowTracking
-	experimentID     string // its id; "" = not known yet
+	experimentID     string // id of the experiment; "" if not known yet
 	run              *trackedRun
-	previousPosition metricPointPosition // of the line before
+	previousPosition metricPointPosition // position of the previous history entry
 	batch            []metricPoint
 }
 
-// trackedRun is a run that is logged.
+// trackedRun is the run that is being logged.
 type trackedRun struct {
 	number             wire.RunID
 	mlflowRunID        string
-	isDeletedOnServer  bool  // by a person, so it is left alone
-	isFinishedOnServer bool  // as the server has it
-	isEndedInHistory   bool  // as the history has it
-	lastRoundAt        int64 // time of its newest round, Unix milliseconds
-	// the server has these metrics of a round, by their bits; nil = none of what comes
+	isDeletedOnServer  bool  // the run was deleted by an operator and is no longer logged
+	isFinishedOnServer bool  // the run is finished according to the server
+	isEndedInHistory   bool  // the run is finished according to the history
+	lastRoundAt        int64 // time of the newest round in Unix milliseconds
+	// bit set of the round's metrics that the server already has; nil if all following rounds are new
 	loggedMetricBitsByPoint map[metricPointPosition]uint16
-	isServerQueried         bool // there is what the server has
+	isServerQueried         bool // the metrics on the server have been queried
 }
 
-// NewMLflow returns a sink that speaks to the server until ctx ends.
+// NewMLflow returns a sink that uses the server until ctx ends.
 func NewMLflow(ctx context.Context, t *MLflowTracking) *MLflowSink {
 	return &MLflowSink{client: mlflowClient{ctx, t}, tracking: t}
 }
 
-// OpenExperiment finds the experiment, or makes it, unless that has succeeded before.
+// OpenExperiment finds or creates the experiment, unless an earlier call succeeded.
 func (m *MLflowSink) OpenExperiment() (err error) {
 	if m.experimentID == "" {
 		m.experimentID, err = m.client.findOrCreateExperiment(m.tracking.Experiment)
@@ -87,26 +86,26 @@ func (m *MLflowSink) OpenExperiment() (err error) {
 	return err
 }
 
-// ForgetServerState has the server asked what it has before more is logged: an earlier call has failed, perhaps after
-// it was carried out. The rounds since the last Flush that succeeded come again.
+// ForgetServerState makes the sink query the server again before it logs more. It is called after a request failed,
+// since the server may have executed it. The caller must write the rounds since the last successful Flush again.
 func (m *MLflowSink) ForgetServerState() {
 	m.batch, m.previousPosition, m.run = nil, metricPointPosition{}, nil
 }
 
-// MarkCaughtUp says that the rounds that come now are new: the server has none of them.
+// MarkCaughtUp records that all following rounds are new to the server.
 func (m *MLflowSink) MarkCaughtUp() {
 	if m.run != nil {
 		m.run.loggedMetricBitsByPoint = nil
 	}
 }
 
-// WriteRound implements Sink. Rounds are sent by the thousand metrics, and by Flush.
+// WriteRound implements Sink. Metrics are sent in batches of at most 1000, and by Flush.
 func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	if !hasModelMetrics(e) {
 		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
 			m.run.isEndedInHistory = true
 		}
-		return nil // it has no model of its own
+		return nil // the entry has no metrics of a model
 	}
 	at := metricPointPosition{step: int64(e.Version)}
 	if !e.Time.IsZero() {
@@ -117,7 +116,7 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	}
 	if e.Evaluation == nil {
 		m.run.isEndedInHistory = e.StopReason != ""
-		if at == m.previousPosition { // its line once more, with the reason of the run's end
+		if at == m.previousPosition { // the same entry again, with the reason why the run ended
 			return nil
 		}
 		m.previousPosition = at
@@ -137,7 +136,7 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	return nil
 }
 
-// beginTrackedRun makes a run the one that is logged. The one before is over.
+// beginTrackedRun selects the run to be logged. The previous run is marked as ended.
 func (m *MLflowSink) beginTrackedRun(number wire.RunID, at metricPointPosition) (err error) {
 	if r := m.run; r != nil && r.number != number {
 		r.isEndedInHistory = true
@@ -174,13 +173,13 @@ func (m *MLflowSink) beginTrackedRun(number wire.RunID, at metricPointPosition) 
 	return err
 }
 
-// runTags are those by which a run is found again.
+// runTags returns the tags of the run. The first two identify it.
 func (m *MLflowSink) runTags() []tagOrParam {
 	return []tagOrParam{{"fedmesh.federation", m.tracking.Federation},
 		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.ProgramVersion}}
 }
 
-// fetchLoggedMetrics asks for what the server has of the run.
+// fetchLoggedMetrics returns the metrics of the run that the server already has.
 func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPosition]uint16, error) {
 	has := map[metricPointPosition]uint16{}
 	for i, x := range roundMetrics(&runs.HistoryEntry{}) {
@@ -199,7 +198,8 @@ func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPositi
 	return has, nil
 }
 
-// logRunParams logs the applied task's keys if it is that of the run. A server keeps the first value of each.
+// logRunParams logs the keys of the applied task if it belongs to the run. The server keeps the first value of each
+// key.
 func (m *MLflowSink) logRunParams(found *serverRun) error {
 	number, keys := m.tracking.ReadAppliedTask()
 	if number != m.run.number {
@@ -235,7 +235,7 @@ func (m *MLflowSink) logRunParams(found *serverRun) error {
 	return send()
 }
 
-// Flush logs what has come so far, and whether the run is over.
+// Flush sends the pending metrics and the status of the run.
 func (m *MLflowSink) Flush() error {
 	r := m.run
 	if r == nil || r.isDeletedOnServer {
@@ -260,5 +260,5 @@ func (m *MLflowSink) Flush() error {
 // Close implements Sink.
 func (m *MLflowSink) Close() error { return m.Flush() }
 
-// callTime bounds a request: a server that does not answer is as good as one that is away.
+// callTime is the timeout of a request.
 const callTime = 30 * time.Second

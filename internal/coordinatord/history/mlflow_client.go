@@ -15,19 +15,19 @@ import (
 	"strings"
 )
 
-// mlflowClient speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
+// mlflowClient is a client of MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
 type mlflowClient struct {
 	ctx      context.Context
 	tracking *MLflowTracking
 }
 
-// statusFinished and statusRunning are those of runs.
+// The statuses of a run.
 const (
 	statusFinished = "FINISHED"
 	statusRunning  = "RUNNING"
 )
 
-// serverRun is a run as the server describes it.
+// serverRun is a run in the server's JSON.
 type serverRun struct {
 	Info struct {
 		ID     string `json:"run_id"`
@@ -42,13 +42,13 @@ type serverRun struct {
 	} `json:"data"`
 }
 
-// The error codes that are answers.
+// The error codes that are expected replies.
 const (
 	codeDoesNotExist  = "RESOURCE_DOES_NOT_EXIST"
 	codeAlreadyExists = "RESOURCE_ALREADY_EXISTS"
 )
 
-// serverError is an error that the server tells.
+// serverError is an error reported by the server.
 type serverError struct {
 	Code    string `json:"error_code"`
 	Message string `json:"message"`
@@ -60,13 +60,13 @@ func (r *serverError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", r.path, cmp.Or(r.Code, r.status), r.Message)
 }
 
-// hasErrorCode reports whether err is a refusal with a code.
+// hasErrorCode reports whether err is a server error with this code.
 func hasErrorCode(err error, code string) bool {
 	var r *serverError
 	return errors.As(err, &r) && r.Code == code
 }
 
-// findOrCreateExperiment returns the id of an experiment, and makes it if it is not there.
+// findOrCreateExperiment returns the id of an experiment. It creates the experiment if it does not exist.
 func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 	var got struct {
 		Experiment struct {
@@ -85,7 +85,7 @@ func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 		if err = s.post("experiments/create", map[string]any{"name": name}, &made); err == nil {
 			return made.ID, nil
 		}
-		if hasErrorCode(err, codeAlreadyExists) { // another process was faster
+		if hasErrorCode(err, codeAlreadyExists) { // another process created the experiment first
 			err = find()
 		}
 	}
@@ -95,7 +95,7 @@ func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 	return got.Experiment.ID, err
 }
 
-// findRun finds the run with the first two of the tags, also a deleted one; nil if there is none.
+// findRun returns the run with the first two tags, even if it is deleted. It returns nil if there is no such run.
 func (s mlflowClient) findRun(experiment string, tags []tagOrParam) (*serverRun, error) {
 	var got struct {
 		Runs []serverRun `json:"runs"`
@@ -109,7 +109,6 @@ func (s mlflowClient) findRun(experiment string, tags []tagOrParam) (*serverRun,
 	return &got.Runs[0], nil
 }
 
-// createRun makes a run.
 func (s mlflowClient) createRun(experiment, name string, at int64, tags []tagOrParam) (*serverRun, error) {
 	var made struct {
 		Run serverRun `json:"run"`
@@ -119,7 +118,6 @@ func (s mlflowClient) createRun(experiment, name string, at int64, tags []tagOrP
 	return &made.Run, err
 }
 
-// updateRunStatus sets a run's status.
 func (s mlflowClient) updateRunStatus(id string, finished bool, at int64) error {
 	change := map[string]any{"run_id": id, "status": statusRunning}
 	if finished {
@@ -128,24 +126,24 @@ func (s mlflowClient) updateRunStatus(id string, finished bool, at int64) error 
 	return s.post("runs/update", change, nil)
 }
 
-// logBatch logs a batch within the limits.
+// logBatch sends one batch. The caller keeps to the limits.
 func (s mlflowClient) logBatch(id string, points []metricPoint, params []tagOrParam) error {
 	return s.post("runs/log-batch", struct {
 		Run     string        `json:"run_id"`
-		Metrics []metricPoint `json:"metrics,omitempty"` // null is an error there
+		Metrics []metricPoint `json:"metrics,omitempty"` // the server rejects null
 		Params  []tagOrParam  `json:"params,omitempty"`
 	}{id, points, params}, nil)
 }
 
-// metricPositions yields the places of a metric's values.
+// metricPositions returns an iterator over the positions of a metric's values.
 func (s mlflowClient) metricPositions(id, key string) iter.Seq2[metricPointPosition, error] {
 	return func(yield func(metricPointPosition, error) bool) {
 		q := url.Values{"run_id": {id}, "metric_key": {key},
-			"max_results": {maxPointsPerPage}} // else all of them at once
+			"max_results": {maxPointsPerPage}} // without this limit the server returns all values at once
 		for {
 			var got struct {
 				Metrics []struct {
-					Time json.Number `json:"timestamp"` // of some servers a text
+					Time json.Number `json:"timestamp"` // some servers send a string
 					Step json.Number `json:"step"`
 				} `json:"metrics"`
 				Next string `json:"next_page_token"`
@@ -155,7 +153,7 @@ func (s mlflowClient) metricPositions(id, key string) iter.Seq2[metricPointPosit
 				return
 			}
 			for _, x := range got.Metrics {
-				time, _ := strconv.ParseInt(string(x.Time), 10, 64) // absent = 0
+				time, _ := strconv.ParseInt(string(x.Time), 10, 64) // an absent number is 0
 				step, _ := strconv.ParseInt(string(x.Step), 10, 64)
 				if !yield(metricPointPosition{time, step}, nil) {
 					return
@@ -181,10 +179,10 @@ func (s mlflowClient) post(path string, in, out any) error {
 	return s.call(http.MethodPost, path, body, out)
 }
 
-// maxPointsPerPage is how many values of a metric a page has at most; servers that keep them in files send all.
+// maxPointsPerPage is the maximum number of values per page. Servers with a file store ignore it.
 const maxPointsPerPage = "25000"
 
-// maxAnswerBytes bounds an answer: a page has some 3 MB.
+// maxAnswerBytes is the maximum size of a response. A page has about 3 MB.
 const maxAnswerBytes = 64 << 20
 
 func (s mlflowClient) call(method, path string, body []byte, out any) error {

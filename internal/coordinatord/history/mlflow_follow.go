@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// pollInterval is how often Follow looks for rounds, and tries again first.
+	// pollInterval is the interval between two reads of the history, and the delay before the first retry.
 	pollInterval = 2 * time.Second
-	// mostPause is between two tries while the server is away.
+	// mostPause is the maximum delay between two retries.
 	mostPause = 5 * time.Minute
 )
 
-// FollowToMLflow logs the history of a state folder to an MLflow server until ctx ends: first what the server
-// lacks, then each round soon after its line is written. It only reads the file, which is the queue: no round waits for
-// it, it holds no more than the versions that the server has of a run while it catches up, and what the server has
-// missed is logged when it is back, also by a later process. told gets the result of each try.
+// FollowToMLflow logs the history of a state folder to an MLflow server until ctx ends. It first logs the rounds that
+// the server lacks, then each new round soon after it is written. The history file serves as the queue: no round waits
+// for the server, and missed rounds are logged later, even by another process. told receives the result of each
+// attempt.
 func FollowToMLflow(ctx context.Context, dir string, t *MLflowTracking, told func(error)) {
 	f := historyFollower{dir: dir, sink: NewMLflow(ctx, t)}
 	pause := pollInterval
@@ -47,23 +47,23 @@ func FollowToMLflow(ctx context.Context, dir string, t *MLflowTracking, told fun
 type historyFollower struct {
 	dir          string
 	sink         *MLflowSink
-	loggedOffset int64 // everything before it is logged
+	loggedOffset int64 // offset in the history up to which everything is logged
 }
 
-// logNewLines logs the lines that are there.
 func (f *historyFollower) logNewLines() error {
-	if err := f.sink.OpenExperiment(); err != nil { // also before the first round: a wrong URL is told at the start
+	// also before the first round, so that a wrong URL is reported at the start
+	if err := f.sink.OpenExperiment(); err != nil {
 		return err
 	}
 	at := f.loggedOffset
 	for e, err := range runs.ReadHistoryFromOffset(f.dir, &at) {
 		var file *fs.PathError
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round is over yet
+		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round has ended yet
 			return nil
 		case errors.As(err, &file):
 			return err
-		case err != nil: // a damaged line: `history export` names it
+		case err != nil: // a damaged line; `history export` reports it
 		default:
 			if err := f.sink.WriteRound(&e); err != nil {
 				return err

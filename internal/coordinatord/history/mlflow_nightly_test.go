@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestMLflowServer logs to MLflow's own server, from PyPI, with each of its stores: twice by an export, and by
-// Follow across a kill of the server.
+// TestMLflowServer logs to MLflow's own server from PyPI, with each of its stores. It exports twice and follows a
+// history while the server is killed.
 func TestMLflowServer(t *testing.T) {
 	python := virtualenv(t, "mlflow==3.17.2")
 	for _, store := range []string{"sqlite:///mlflow.db", "file-store"} {
@@ -36,7 +36,7 @@ func testMLflow(t *testing.T, program, store string) {
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "MLFLOW_ALLOW_FILE_STORE=true")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		p := testkit.Start(t, cmd)
-		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // and its workers
+		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // kill its workers too
 		testkit.Until(t, "MLflow answers", func() bool { return NewMLflow(t.Context(), about).OpenExperiment() == nil })
 		return p
 	}
@@ -74,7 +74,7 @@ func testMLflow(t *testing.T, program, store string) {
 	points(700)
 }
 
-// followAcrossKill follows a history that grows while the server is killed and started.
+// followAcrossKill follows a growing history while the server is killed and restarted.
 func followAcrossKill(t *testing.T, about *MLflowTracking, all []runs.HistoryEntry, server *testkit.Process,
 	start func() *testkit.Process) {
 	dir := t.TempDir()

@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// standIn answers as MLflow's REST API is documented, and keeps what is logged, values that come twice as two.
+// standIn is a fake MLflow server. It keeps all logged values, including duplicates.
 type standIn struct {
 	t           *testing.T
 	mu          sync.Mutex
-	away        bool   // it answers nothing
-	creates     int    // it answers nothing to the next so many runs that are to be made
-	cut         bool   // the next batch is kept, and its answer lost
-	token       string // wanted
+	away        bool   // the server does not answer
+	creates     int    // number of run creations that get no answer
+	cut         bool   // the next batch is stored, but its answer is lost
+	token       string // expected bearer token
 	experiments []string
 	runs        []*runThere
 	calls       int
-	page        int // values on a page of a metric's history
+	page        int // number of values per page of a metric's history
 }
 
 type runThere struct {
@@ -64,7 +64,7 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-// body decodes a request strictly: a key that the documents do not have is an error.
+// body decodes a request strictly: an undocumented key is an error.
 func (s *standIn) body(r *http.Request, in any) {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -198,7 +198,7 @@ func (s *standIn) history(r *http.Request) (any, string) {
 			all = append(all, p)
 		}
 	}
-	from, _ := strconv.Atoi(r.FormValue("page_token")) // 0 without one
+	from, _ := strconv.Atoi(r.FormValue("page_token")) // an absent number is 0
 	most, err := strconv.Atoi(r.FormValue("max_results"))
 	if err != nil || most > 25_000 {
 		s.t.Errorf("max_results is %q: MLflow would send all at once, or nothing", r.FormValue("max_results"))
@@ -212,7 +212,7 @@ func (s *standIn) history(r *http.Request) (any, string) {
 	return answer, ""
 }
 
-// doubled fails if a value is there twice.
+// doubled fails the test if a value was logged twice.
 func (s *standIn) doubled() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -228,7 +228,7 @@ func (s *standIn) doubled() {
 	}
 }
 
-// values are how many values the runs have.
+// values returns the number of values in all runs.
 func (s *standIn) values() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tracking is of run 7, whose task has some keys.
+// tracking returns a configuration for run 7, whose task has the given number of keys.
 func tracking(url string, client *http.Client, keys int) *MLflowTracking {
 	return &MLflowTracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", ProgramVersion: "v1",
 		HTTP: client,
@@ -33,7 +33,7 @@ func tracking(url string, client *http.Client, keys int) *MLflowTracking {
 
 func newStandIn(t *testing.T) *standIn { return &standIn{t: t, token: "Bearer secret", page: 100} }
 
-// many are rounds of a run: more than a batch takes.
+// many returns n rounds of a run, more than fit into a batch.
 func many(run wire.RunID, n int) (all []runs.HistoryEntry) {
 	for i := range n {
 		risk := 1 / float64(i+1)
@@ -44,8 +44,8 @@ func many(run wire.RunID, n int) (all []runs.HistoryEntry) {
 	return all
 }
 
-// TestMLflow exports over a socket: an experiment, a run for each run, parameters of the present one, each value once,
-// whatever is exported how often.
+// TestMLflow exports over a socket. It checks the experiment, one MLflow run per run, the parameters of the current
+// run, and that repeated exports log each value once.
 func TestMLflow(t *testing.T) {
 	s := newStandIn(t)
 	web := httptest.NewServer(s)
@@ -56,7 +56,7 @@ func TestMLflow(t *testing.T) {
 		write(t, NewMLflow(t.Context(), about), all)
 	}
 	all := rounds()
-	before := all[4] // the run ends after it, so its line comes again with the reason
+	before := all[4] // the run ends after it, so its entry is repeated with the reason
 	before.StopReason = ""
 	all = append(all[:4:4], before, all[4])
 	export(all[:4])
@@ -78,10 +78,10 @@ func TestMLflow(t *testing.T) {
 	if got := x.points[7]; got != (metricPoint{"held_out_risk", 1.125, at, 300}) {
 		t.Errorf("got %+v", got)
 	}
-	about.ReadAppliedTask = func() (wire.RunID, []config.Setting) { // another task goes on with the run
+	about.ReadAppliedTask = func() (wire.RunID, []config.Setting) { // another task continues the run
 		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
 	}
-	more := all[5] // its rounds are raised: another model, and no end
+	more := all[5] // round.rounds is raised: another model, and the run continues
 	more.StopReason, more.Version, more.Time = "", 301, more.Time.Add(time.Second)
 	export(append(all, more))
 	if s.runs[1].status != statusRunning || len(s.runs[1].points) != 18 || s.runs[1].params["task.key0"] != "" ||
@@ -90,8 +90,8 @@ func TestMLflow(t *testing.T) {
 	}
 }
 
-// TestMLflowLimits: batches are as small as MLflow wants them, values of parameters too, and all of a long history
-// that comes in pages is found.
+// TestMLflowLimits checks that batches and parameter values respect MLflow's limits, and that all pages of a long
+// history are read.
 func TestMLflowLimits(t *testing.T) {
 	s := newStandIn(t)
 	for range 2 {
@@ -103,7 +103,7 @@ func TestMLflowLimits(t *testing.T) {
 	}
 }
 
-// TestMLflowRefuses: errors name what was asked, and a run that a person has deleted stays deleted.
+// TestMLflowRefuses checks that errors name the request, and that a deleted run stays deleted.
 func TestMLflowRefuses(t *testing.T) {
 	s := newStandIn(t)
 	about := tracking("http://mlflow", &http.Client{Transport: s}, 1)
@@ -136,12 +136,12 @@ func TestMLflowRefuses(t *testing.T) {
 	}
 }
 
-// following is a history that is followed.
+// following is a history that a process follows.
 type following struct {
 	t      *testing.T
 	dir    string
 	server *standIn
-	told   []error // by the process that follows it now
+	told   []error // results reported by the current process
 }
 
 func newFollowing(t *testing.T) *following {
@@ -150,7 +150,6 @@ func newFollowing(t *testing.T) *following {
 
 func (f *following) path() string { return filepath.Join(f.dir, "history.jsonl") }
 
-// write appends text to the history.
 func (f *following) write(text string) {
 	f.t.Helper()
 	file, err := os.OpenFile(f.path(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -174,7 +173,7 @@ func (f *following) add(all ...runs.HistoryEntry) {
 	}
 }
 
-// begin starts a process that follows it, in a bubble.
+// begin starts a process that follows the history. It must run in a synctest bubble.
 func (f *following) begin(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.told = nil
@@ -187,10 +186,10 @@ func (f *following) begin(t *testing.T) (end func()) {
 	return func() { cancel(); synctest.Wait() }
 }
 
-// last is the result of the last try.
+// last returns the result of the last attempt.
 func (f *following) last() error { return f.told[len(f.told)-1] }
 
-// pass lets time go by. What was read before is read before anything changes then: the lock says so.
+// pass waits for d. The lock orders earlier reads before later changes.
 func (f *following) pass(d time.Duration) {
 	f.server.mu.Lock()
 	f.server.mu.Unlock() //nolint:staticcheck // nothing stands between
@@ -198,12 +197,13 @@ func (f *following) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestFollowNextRun: a server that fails where another run begins gets it later, and the run before stays as it is.
+// TestFollowNextRun checks that if the server fails at the start of another run, that run is logged later and the
+// previous run is unchanged.
 func TestFollowNextRun(t *testing.T) {
 	f := newFollowing(t)
 	s, first := f.server, many(7, 3)
 	ended := first[2]
-	ended.AbandonReason, ended.StopReason = "quorum", "rounds" // the round after the last model was given up
+	ended.AbandonReason, ended.StopReason = "quorum", "rounds" // the round after the last model was abandoned
 	f.add(append(first, ended)...)
 	synctest.Test(t, func(t *testing.T) {
 		f.begin(t)()
@@ -212,7 +212,7 @@ func TestFollowNextRun(t *testing.T) {
 		}
 		s.creates = 2
 		f.add(many(8, 4)...)
-		defer f.begin(t)() // a process that reads of both
+		defer f.begin(t)() // this process reads entries of both runs
 		f.pass(time.Hour)
 		s.doubled()
 		if len(s.runs) != 2 || s.runs[0].status != statusFinished || s.runs[1].status != statusRunning ||
@@ -222,8 +222,8 @@ func TestFollowNextRun(t *testing.T) {
 	})
 }
 
-// TestFollow logs rounds as they are written; a round that a server has missed, since it was away or its answer was
-// lost, is logged later, also by another process, and nothing twice.
+// TestFollow checks that rounds are logged as they are written. A round that the server missed is logged later, even by
+// another process, and no round is logged twice.
 func TestFollow(t *testing.T) {
 	f, all := newFollowing(t), many(7, 25)
 	synctest.Test(t, func(t *testing.T) { f.away(t, all[:18]) })
@@ -231,7 +231,7 @@ func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { f.again(t, all[18:]) })
 }
 
-// away follows the first rounds of a run, with a server that is away for hours, and loses an answer.
+// away follows the first rounds of a run with a server that is unavailable for hours and loses an answer.
 func (f *following) away(t *testing.T, all []runs.HistoryEntry) {
 	s, end := f.server, f.begin(t)
 	if len(f.told) != 1 || f.last() != nil || len(s.experiments) != 1 {
@@ -242,7 +242,7 @@ func (f *following) away(t *testing.T, all []runs.HistoryEntry) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.write(`{"time":`) // a line that is being written
+	f.write(`{"time":`) // an incomplete line
 	f.pass(pollInterval)
 	if s.values() != 12 {
 		t.Errorf("%d values of 3 rounds", s.values())
@@ -272,7 +272,7 @@ func (f *following) away(t *testing.T, all []runs.HistoryEntry) {
 	end()
 }
 
-// again follows the rounds after 18 others, as another process does, until the history is gone.
+// again follows the rounds after the first 18, as another process, until the history is deleted.
 func (f *following) again(t *testing.T, all []runs.HistoryEntry) {
 	f.add(all[:5]...)
 	s := f.server

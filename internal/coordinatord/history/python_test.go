@@ -11,8 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the files that the Python package is tested with")
 
-// TestPython holds the files with which packaging/python tests that it reads a history as we do: the lines, and what
-// we make of them as CSV.
+// TestPython checks the golden files of packaging/python: history lines and their CSV form.
 func TestPython(t *testing.T) {
 	const folder = "../../../packaging/python/tests/golden"
 	var lines, table bytes.Buffer

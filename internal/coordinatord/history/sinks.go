@@ -12,20 +12,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sink takes the rounds and evaluations, the oldest first.
+// Sink receives rounds and evaluations, from oldest to newest.
 type Sink interface {
 	WriteRound(e *runs.HistoryEntry) error
-	// Close ends what was written.
+	// Close completes the output.
 	Close() error
 }
 
-// roundMetric is a number of a round; nil if it was not measured.
+// roundMetric is a metric of a round. The value is nil if it was not measured.
 type roundMetric struct {
 	name  string
 	value *float64
 }
 
-// roundMetrics are the numbers of a round, or of an evaluation, by which runs are compared.
+// roundMetrics returns the metrics of a round or an evaluation for comparing runs.
 func roundMetrics(e *runs.HistoryEntry) []roundMetric {
 	var seconds, selected, accepted, risk, agents, worstRisk, worstAccuracy *float64
 	v := e.Evaluation
@@ -50,15 +50,15 @@ func roundMetrics(e *runs.HistoryEntry) []roundMetric {
 		{"evaluated_worst_accuracy", worstAccuracy}}
 }
 
-// hasModelMetrics reports whether a line has figures of a model: it is of a training round that was closed, or an
-// evaluation.
+// hasModelMetrics reports whether an entry has metrics of a model. It must be an evaluation or a completed training
+// round.
 func hasModelMetrics(e *runs.HistoryEntry) bool {
 	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.AbandonReason == ""
 }
 
 type csvSink struct{ w *csv.Writer }
 
-// NewCSVSink writes a line a round, after a line with names. What was not measured is empty.
+// NewCSVSink returns a sink that writes a header and one line per round. Values that were not measured are empty.
 func NewCSVSink(w io.Writer) (Sink, error) {
 	s := csvSink{csv.NewWriter(w)}
 	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
@@ -96,7 +96,7 @@ type jsonSink struct {
 	hasWrittenEntry bool
 }
 
-// NewJSONSink writes an array of the history's lines.
+// NewJSONSink returns a sink that writes the history as a JSON array.
 func NewJSONSink(w io.Writer) Sink { return &jsonSink{w: w} }
 
 func (s *jsonSink) WriteRound(e *runs.HistoryEntry) error {

@@ -13,20 +13,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tensorBoardSink writes an event file for each run, in a folder of its own: a sequence of TFRecords (length, its CRC,
-// data, its CRC; little endian), each an Event of TensorBoard's event.proto. Of that a scalar needs four fields.
+// tensorBoardSink writes one event file per run, each in its own folder. An event file is a sequence of TFRecords
+// (length, its CRC, data, its CRC; little endian). Each record is an Event of TensorBoard's event.proto, of which a
+// scalar needs four fields.
 type tensorBoardSink struct {
 	dir            string
 	eventFileByRun map[wire.RunID]*os.File
 }
 
-// NewTensorBoardSink writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier
-// export is replaced.
+// NewTensorBoardSink returns a sink that writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. It
+// replaces files of an earlier export.
 func NewTensorBoardSink(dir string) Sink { return &tensorBoardSink{dir, map[wire.RunID]*os.File{}} }
 
 func (s *tensorBoardSink) WriteRound(e *runs.HistoryEntry) error {
 	if !hasModelMetrics(e) {
-		return nil // it has no model of its own
+		return nil // the entry has no metrics of a model
 	}
 	f, err := s.eventFile(e)
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *tensorBoardSink) WriteRound(e *runs.HistoryEntry) error {
 	return err
 }
 
-// eventFile returns the file of a run, after its first record, which names the format.
+// eventFile returns the event file of a run. It creates the file with its first record, which names the format.
 func (s *tensorBoardSink) eventFile(e *runs.HistoryEntry) (*os.File, error) {
 	if f := s.eventFileByRun[e.Run]; f != nil {
 		return f, nil
@@ -75,7 +76,7 @@ func (s *tensorBoardSink) Close() error {
 	return errors.Join(errs...)
 }
 
-// The wire types of protocol buffers that are used.
+// The protocol buffer wire types used here.
 const (
 	protoVarint    = 0
 	protoFixed64   = 1
@@ -83,13 +84,13 @@ const (
 	protoFixed32   = 5
 )
 
-// appendBytesField appends a field of bytes.
+// appendBytesField appends a length-delimited field.
 func appendBytesField(b []byte, number int, content []byte) []byte {
 	b = append(b, byte(number<<3|protoDelimited))
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
-// eventWithWallTime begins an Event with its time.
+// eventWithWallTime returns the beginning of an Event, with its time.
 func eventWithWallTime(e *runs.HistoryEntry) []byte {
 	at := 0.0
 	if !e.Time.IsZero() {
@@ -98,7 +99,6 @@ func eventWithWallTime(e *runs.HistoryEntry) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{1<<3 | protoFixed64}, math.Float64bits(at)) // Event.wall_time
 }
 
-// frameTFRecord frames data as a TFRecord.
 func frameTFRecord(data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	b = binary.LittleEndian.AppendUint32(b, maskedCRC(b))
@@ -106,7 +106,7 @@ func frameTFRecord(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }
 
-// maskedCRC is the CRC-32C as TFRecords have it.
+// maskedCRC returns the masked CRC-32C of TFRecords.
 func maskedCRC(data []byte) uint32 {
 	c := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (c>>15 | c<<17) + 0xa282ead8

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestTensorBoardReads has TensorBoard's own reader, from PyPI, read a file.
+// TestTensorBoardReads reads a file with TensorBoard's own reader from PyPI.
 func TestTensorBoardReads(t *testing.T) {
 	dir := t.TempDir()
 	write(t, NewTensorBoardSink(dir), rounds())
@@ -34,7 +34,7 @@ for tag in sorted(a.Tags()["scalars"]):
 	}
 }
 
-// virtualenv installs packages from PyPI, and returns the python that has them.
+// virtualenv installs packages from PyPI and returns the path of the virtual environment's python.
 func virtualenv(t *testing.T, packages ...string) string {
 	t.Helper()
 	venv := filepath.Join(t.TempDir(), "venv")
@@ -44,7 +44,7 @@ func virtualenv(t *testing.T, packages ...string) string {
 	return python
 }
 
-// output is what a program prints.
+// output runs a program and returns its output.
 func output(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()

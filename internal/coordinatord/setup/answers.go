@@ -11,22 +11,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Answers are what a person says about a federation.
+// Answers describe a new federation, as given on the command line.
 type Answers struct {
-	FederationName        string   // of the federation
-	BrokerURL             string   // its URL
-	Features              []string // columns of the devices' files
-	Target                string   // the column to predict; empty of an autoencoder
+	FederationName        string
+	BrokerURL             string
+	Features              []string // input columns in the devices' files
+	Target                string   // column to predict; empty for an autoencoder
 	Model                 spec.ModelKind
-	ClassCount            int // of a target that is a class, numbered from 0; 0 = the target is a number
+	ClassCount            int // number of classes, numbered from 0; 0 if the target is a number
 	Algorithm             spec.Algorithm
-	DeviceCount           int // devices
+	DeviceCount           int
 	UsesRobustAggregation bool
-	// CoordinatorURL is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
+	// CoordinatorURL is the URL at which devices join, https://HOST:PORT. If it is empty, the broker's host is used.
 	CoordinatorURL string
 }
 
-// Validate reports all answers that cannot be; a name is that of the command's flag.
+// Validate reports all invalid answers, by the name of the command's flag.
 func (a *Answers) Validate() error {
 	var c spec.ProblemList
 	c.AddError("NAME", wire.FederationName(a.FederationName).Validate())
@@ -69,7 +69,7 @@ func (a *Answers) Validate() error {
 	return c.Err()
 }
 
-// mlpLossKind is the risk of an mlp with that many classes.
+// mlpLossKind returns the loss of an mlp for the kind of target.
 func (a *Answers) mlpLossKind() spec.LossKind {
 	if a.ClassCount > 0 {
 		return spec.LossSoftmax
@@ -77,7 +77,7 @@ func (a *Answers) mlpLossKind() spec.LossKind {
 	return spec.LossSquared
 }
 
-// ModelKinds returns the kinds of model that can be asked for, except autoencoders, which have no target.
+// ModelKinds returns the kinds of model that can be chosen, except autoencoders, which have no target.
 func ModelKinds() []string {
 	var all []string
 	for _, kind := range spec.ModelKinds() {
@@ -88,20 +88,20 @@ func ModelKinds() []string {
 	return all
 }
 
-// stepSizeByModel has the step size μ of each kind of model that can be asked for, for standardised columns: the local
-// steps of a round take it together. TestFoundedFederationsLearn measures how far each comes.
+// stepSizeByModel is the step size μ for standardised columns, by kind of model. It is divided among the local steps of
+// a round. TestFoundedFederationsLearn measures the resulting risk.
 var stepSizeByModel = map[spec.ModelKind]float64{
 	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
 	spec.ModelAutoencoder: 1,
 }
 
 const (
-	hiddenUnits          = 16 // units of an mlp, and beside the code of an autoencoder
-	localStepsWithMixing = 20 // local steps of a round in which agents mix after each
+	hiddenUnits          = 16 // number of units of an mlp's hidden layer and of an autoencoder's layers around the code
+	localStepsWithMixing = 20 // number of local steps per round if agents mix after each step
 	roundPause           = 2 * time.Second
-	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
+	// A run ends after stopPatience rounds without a lower risk, and after maxRounds at the latest.
 	stopPatience, maxRounds = 10, 100
-	maxDrawnAgents          = 10 // all of a small federation take part in each round; of a large one a fifth
+	maxDrawnAgents          = 10 // all agents of a small federation participate; in a large one, a fifth of them
 )
 
 // coordinatorConfigValues returns the keys of coordinator.yaml that follow from the answers.
@@ -142,14 +142,14 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 // agentConfigValues returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
 func (a *Answers) agentConfigValues(key string) map[string]any {
 	keys := map[string]any{"federation": a.FederationName, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
-		"id": "", "data.csv": ""} // the device's own: without them it does not start
+		"id": "", "data.csv": ""} // set on each device; agentd does not start without them
 	if a.Algorithm == spec.FedDec {
 		keys["d2d.uplink"] = true
 	}
 	return keys
 }
 
-// Summary says in a line what is learned.
+// Summary describes in one line what the federation learns.
 func (a *Answers) Summary() string {
 	classes := ""
 	if a.ClassCount > 0 {

@@ -15,23 +15,23 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// PackagedConfigDir is the folder in which a package's coordinator looks for its files. What is founded there has the
-// packages' paths, for the devices, too; anywhere else all is below the folder.
+// PackagedConfigDir is the configuration folder of an installed package. A federation created there uses the package's
+// paths, including those on the devices. A federation created elsewhere keeps all its files below its folder.
 const PackagedConfigDir = "/etc/coordinator"
 
-// FederationFiles are those of a federation.
+// FederationFiles contains the paths of a federation's files.
 type FederationFiles struct {
-	CoordinatorConfig string // the configuration
+	CoordinatorConfig string
 	CoordinatorKey    string
-	AgentList         string // the list of the agents' public keys
-	AgentConfig       string // the configuration that devices begin with
+	AgentList         string // list of the agents' public keys
+	AgentConfig       string // initial configuration of the devices
 
-	// Where devices join, by a broker over TLS; else empty:
-	RootKey      string // signs the root document, and nothing else
-	MosquittoDir string // the folder for Mosquitto
+	// The fields below are empty unless the broker uses TLS.
+	RootKey      string // key that signs the root document
+	MosquittoDir string // folder with the files for Mosquitto
 }
 
-// FederationFilesIn names the files in a folder.
+// FederationFilesIn returns the paths of a federation's files in a folder.
 func FederationFilesIn(dir string) FederationFiles {
 	return FederationFiles{CoordinatorConfig: filepath.Join(dir, "coordinator.yaml"),
 		CoordinatorKey: filepath.Join(dir, "coordinator.key"),
@@ -42,9 +42,9 @@ const agentListHeader = `# The devices that may take part: a line "ID KEY" for e
 # "agentd key new" has printed on the device.
 `
 
-// WriteFederation writes the files of a federation into a folder, which it makes, and returns their absolute paths.
-// sample may be nil. A key and a list of agents that are there stay as they are; configurations are replaced only if
-// force is set.
+// WriteFederation writes the files of a federation into a folder and returns their absolute paths. It creates the
+// folder if necessary. sample may be nil. An existing key or list of agents is kept. Configurations are replaced only
+// if force is set.
 func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (FederationFiles, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -68,7 +68,7 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 	state := filepath.Join(dir, "state")
 	if dir == PackagedConfigDir {
 		state = "/var/lib/coordinator"
-		if joins { // the service writes the list, and may write nowhere else
+		if joins { // the service edits the list, and may write only to its state folder
 			f.AgentList = filepath.Join(state, "agents.keys")
 		}
 	}
@@ -89,7 +89,7 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 		lead["state_dir"] = state
 		lead["identity.key_file"], lead["identity.agents_file"] = f.CoordinatorKey, f.AgentList
 		agent["state_dir"], agent["identity.key_file"] = "state", "agent.key"
-		agent["metrics.listen"] = "" // several devices may run on a machine
+		agent["metrics.listen"] = "" // several devices may run on one machine
 	}
 	if sample != nil {
 		for key, value := range map[string]string{"data.delimiter": sample.Delimiter,
@@ -107,7 +107,7 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSampleConfig(packaging.AgentConfig, agent), 0o666))
 }
 
-// loadOrCreateCoordinatorKey reads the coordinator's key, or makes it.
+// loadOrCreateCoordinatorKey reads the coordinator's key and creates it if it does not exist.
 func (f *FederationFiles) loadOrCreateCoordinatorKey() (ed25519.PrivateKey, error) {
 	key, err := keys.ReadSigningKey(f.CoordinatorKey)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,15 +15,15 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// CSVSample describes the columns of a CSV file of a device.
+// CSVSample describes the columns of a device's CSV file.
 type CSVSample struct {
-	data.Config             // with the time column, if the file has one whose times are in ascending order
-	NumericColumns []string // columns whose values are numbers, in the file's order, without times
-	OtherColumns   []string // the rest, without the time column
+	data.Config             // names the time column, if the file has one with times in ascending order
+	NumericColumns []string // columns of numbers except times, in the order of the file
+	OtherColumns   []string // remaining columns except the time column
 }
 
-// ReadSample surveys a CSV file, as `agentd data check` does. It detects the delimiter, the decimal separator, and the
-// time column with its format.
+// ReadSample examines a CSV file in the same way as `agentd data check`. It detects the delimiter, the decimal
+// separator, and the time column with its format.
 func ReadSample(path string) (*CSVSample, error) {
 	section := data.Config{CSVPath: path}
 	stored, err := sources.OpenStoredSource(&section, store.LocalDisk, "")
@@ -59,14 +59,14 @@ func ReadSample(path string) (*CSVSample, error) {
 	return s, nil
 }
 
-// timeColumnNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it
-// has one of these names and plausible times.
+// timeColumnNames contains common names of time columns in lower case. A numeric column is a time column only if it has
+// one of these names and plausible times.
 var timeColumnNames = []string{"time", "timestamp", "datetime", "date_time", "date", "unixtime", "epoch", "ts", "utc",
 	"zeit",
 	"datum", "zeitstempel"}
 
-// findTimeColumn sets the time column: the first column of the file whose values are times in ascending order. Other
-// columns with times are no features either.
+// findTimeColumn sets the time column to the first column whose values are times in ascending order. Other columns with
+// times are not used as features.
 func (s *CSVSample) findTimeColumn() error {
 	isTime := func(name string) bool { return slices.Contains(timeColumnNames, strings.ToLower(name)) }
 	candidates := slices.Clone(s.OtherColumns)
@@ -75,7 +75,7 @@ func (s *CSVSample) findTimeColumn() error {
 			candidates = append(candidates, name)
 		}
 	}
-	const most = 8 // columns to survey
+	const most = 8 // maximum number of columns to examine
 	for _, name := range candidates[:min(len(candidates), most)] {
 		section := s.Config
 		section.TimeColumn = name
@@ -109,8 +109,8 @@ func (s *CSVSample) findTimeColumn() error {
 	return nil
 }
 
-// ResolveFeatureColumns returns the features, by default all columns of numbers but the target, if there is one; or why
-// a column cannot be used.
+// ResolveFeatureColumns checks the feature columns and returns them. The default is all numeric columns except the
+// target.
 func (s *CSVSample) ResolveFeatureColumns(target string, features []string) ([]string, error) {
 	if len(features) == 0 {
 		features = slices.DeleteFunc(slices.Clone(s.NumericColumns), func(c string) bool { return c == target })
@@ -136,11 +136,11 @@ func (s *CSVSample) ResolveFeatureColumns(target string, features []string) ([]s
 	return features, errors.Join(errs...)
 }
 
-// mostClasses is how many whole numbers from 0 a column may have to be taken for classes.
+// mostClasses is the maximum number of distinct whole numbers, from 0, for which a column is treated as classes.
 const mostClasses = 20
 
-// GuessModelKind guesses what a target is: one of two classes (logistic), one of several (softmax), or a number
-// (linear, of no classes).
+// GuessModelKind guesses the kind of model from the target's values: two classes (logistic), several classes (softmax),
+// or a number (linear, 0 classes).
 func (s *CSVSample) GuessModelKind(target string, features []string) (kind spec.ModelKind, classes int, err error) {
 	source, err := sources.Open(&s.Config)
 	if err != nil {

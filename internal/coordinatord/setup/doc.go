@@ -1,3 +1,3 @@
-// Package setup creates a federation for `coordinator init`: from a few answers it makes the coordinator's key, its
-// configuration, and the configuration that all devices start from.
+// Package setup creates a federation for `coordinator init`. From a few answers it makes the coordinator's key, the
+// coordinator's configuration, and the initial configuration of all devices.
 package setup

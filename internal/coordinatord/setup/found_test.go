@@ -26,19 +26,20 @@ func plant() *Answers {
 		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, DeviceCount: 6}
 }
 
-// TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
-// that a person sets.
+// TestSampleIsFounded checks that the shipped sample is the configuration for six devices, with marks on the lines that
+// an operator sets.
 func TestSampleIsFounded(t *testing.T) {
 	got := string(config.FillSampleConfig(packaging.CoordinatorConfig, plant().coordinatorConfigValues()))
 	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
 	for i, line := range strings.Split(got, "\n") {
-		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
+		// the first lines explain the marks
+		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is {
 			t.Errorf("line %d is\n%s\nin the sample\n%s", i+1, line, is)
 		}
 	}
 }
 
-// TestModelKinds: every kind with a target can be chosen, except conv1d, whose shape no answer gives.
+// TestModelKinds checks that every kind with a target can be chosen, except conv1d, whose shape no answer gives.
 func TestModelKinds(t *testing.T) {
 	for _, kind := range spec.ModelKinds() {
 		want := kind.HasTarget() && kind != spec.ModelConv1D
@@ -48,11 +49,11 @@ func TestModelKinds(t *testing.T) {
 	}
 }
 
-// TestWrite: each kind of federation is good as it is written, once its devices are in the list.
+// TestWrite checks that each kind of federation is valid once its devices are in the list.
 func TestWrite(t *testing.T) {
 	for _, kind := range spec.ModelKinds() {
 		if kind == spec.ModelConv1D {
-			continue // no answer gives its shape, and Validate says so: TestInit of cmd/coordinator
+			continue // no answer gives its shape, and Validate reports it: see TestInit of cmd/coordinator
 		}
 		for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 			for _, agents := range []int{1, 3, 5, 200} {
@@ -74,7 +75,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// check loads the files as the programs do.
+// check loads the files in the same way as the programs.
 func check(t *testing.T, f FederationFiles, a *Answers) {
 	t.Helper()
 	list, err := os.ReadFile(f.AgentList)
@@ -119,7 +120,8 @@ func check(t *testing.T, f FederationFiles, a *Answers) {
 	}
 }
 
-// TestWriteKeeps: nothing is replaced without force; the key and the list of devices never are.
+// TestWriteKeeps checks that files are replaced only with force, and that the key and the list of devices are always
+// kept.
 func TestWriteKeeps(t *testing.T) {
 	dir := t.TempDir()
 	bench := plant()
@@ -155,14 +157,14 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
-// TestSample: columns and kind of task follow from a file.
+// TestSample checks the columns and the kind of task derived from a file.
 func TestSample(t *testing.T) {
 	for name, tt := range map[string]struct {
 		csv     string
 		numbers []string
 		kind    spec.ModelKind
 		classes int
-		agent   string // what agentd.yaml needs for the file
+		agent   string // keys of agentd.yaml that the file requires
 	}{
 		"number":  {"site,a,b,y\ns1,1,2,3.5\ns1,2,3,4\n", []string{"a", "b", "y"}, spec.ModelLinear, 0, ""},
 		"count":   {"a,y\n1,0\n2,1\n3,7\n", []string{"a", "y"}, spec.ModelLinear, 0, ""},
@@ -222,7 +224,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestSampleRefused: each error names the file and what to do.
+// TestSampleRefused checks that each error names the file and a remedy.
 func TestSampleRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sample.csv")
 	if _, err := ReadSample(path); err == nil || !strings.Contains(err.Error(), path) {
@@ -252,8 +254,8 @@ func TestSampleRefused(t *testing.T) {
 	}
 }
 
-// TestTrust: what `init` makes for a broker over TLS belongs together, is not replaced, and goes on where it was cut
-// off.
+// TestTrust checks that the files of `init` for a broker over TLS match each other and are not replaced. An interrupted
+// `init` must be continued.
 func TestTrust(t *testing.T) {
 	dir := t.TempDir()
 	f, err := WriteFederation(dir, plant(), nil, false)
@@ -296,10 +298,10 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%s has the mode %v, %v", name, info.Mode(), err)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "client.crt")); err != nil { // as if it was killed before
+	if err := os.Remove(filepath.Join(dir, "client.crt")); err != nil { // as if `init` had been killed before this step
 		t.Fatal(err)
 	}
-	if err := os.Remove(f.RootKey); err != nil { // it was moved away
+	if err := os.Remove(f.RootKey); err != nil { // the root key was moved to another machine
 		t.Fatal(err)
 	}
 	if _, err := WriteFederation(dir, plant(), nil, true); err != nil {
@@ -333,7 +335,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestListenerPort: the broker's configuration has the port of its URL.
+// TestListenerPort checks that the broker's configuration has the port of its URL.
 func TestListenerPort(t *testing.T) {
 	for broker, want := range map[string]string{"mqtts://gw:28883": "\nlistener 28883\n",
 		"tls://gw:8883": "\nlistener 8883\n"} {

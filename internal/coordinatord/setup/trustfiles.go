@@ -26,27 +26,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// joinPort is where devices join, on the broker's machine unless said otherwise.
+// joinPort is the default port for joining devices, on the broker's machine.
 const joinPort = "8884"
 
-// usesTokens reports whether devices join with tokens: a broker without TLS is a bench, which has no use for
-// certificates.
+// usesTokens reports whether devices join with tokens. They do if the broker uses TLS. A broker without TLS is only for
+// tests and needs no certificates.
 func (a *Answers) usesTokens() bool {
 	u, err := url.Parse(a.BrokerURL)
 	return err == nil && slices.Contains([]string{"tls", "ssl", "mqtts", "wss"}, u.Scheme)
 }
 
-// brokerHost is the broker's name or address.
+// brokerHost returns the broker's host name or address.
 func (a *Answers) brokerHost() string {
 	u, err := url.Parse(a.BrokerURL)
 	if err != nil {
-		return "" // Validate has read it
+		return "" // unreachable: Validate has parsed the URL
 	}
 	return u.Hostname()
 }
 
-// mosquittoConf returns the configuration of Mosquitto with the port of the broker's URL. The URL wss keeps the shipped
-// port, since its listener speaks MQTT without WebSocket.
+// mosquittoConf returns Mosquitto's configuration with the port of the broker's URL. With the scheme wss it keeps the
+// default port, because that listener speaks MQTT without WebSocket.
 func (a *Answers) mosquittoConf() []byte {
 	u, err := url.Parse(a.BrokerURL)
 	if err != nil || u.Port() == "" || u.Scheme == "wss" {
@@ -55,7 +55,7 @@ func (a *Answers) mosquittoConf() []byte {
 	return bytes.Replace(mosquitto.Conf, []byte("\nlistener 8883\n"), []byte("\nlistener "+u.Port()+"\n"), 1)
 }
 
-// joinURL is where devices reach the coordinator to join.
+// joinURL returns the URL at which devices join.
 func (a *Answers) joinURL() string {
 	if a.CoordinatorURL != "" {
 		return a.CoordinatorURL
@@ -63,7 +63,7 @@ func (a *Answers) joinURL() string {
 	return (&url.URL{Scheme: "https", Host: net.JoinHostPort(a.brokerHost(), joinPort)}).String()
 }
 
-// enrolmentConfigValues returns the keys of coordinator.yaml by which devices join.
+// enrolmentConfigValues returns the keys of coordinator.yaml for enrolment.
 func (a *Answers) enrolmentConfigValues(dir, state string) map[string]any {
 	port := joinPort
 	if u, err := url.Parse(a.joinURL()); err == nil && u.Port() != "" {
@@ -78,15 +78,15 @@ func (a *Answers) enrolmentConfigValues(dir, state string) map[string]any {
 	}
 }
 
-// The files of the federation's trust.
+// The names of the key and certificate files.
 const (
 	rootKeyFile, rootDocumentFile = "root.key", "root"
 	caCertFile, caKeyFile         = "ca.crt", "ca.key"
 	clientCertFile, clientKeyFile = "client.crt", "client.key"
 )
 
-// createTrustFiles makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that
-// are there stay.
+// createTrustFiles creates the root document, the certificate authority, the coordinator's certificate and the files
+// for Mosquitto. Existing files are kept.
 func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey) error {
 	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
 	f.RootKey, f.MosquittoDir = at(rootKeyFile), at("mosquitto")
@@ -139,7 +139,8 @@ func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.P
 		d.WriteFileDurably(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
 }
 
-// createRootDocument makes the root key and the root document, unless there is a document of this federation.
+// createRootDocument creates the root key and the root document. It only checks an existing document of this
+// federation.
 func (f *FederationFiles) createRootDocument(path string, a *Answers, authority *enrol.CertificateAuthority,
 	key ed25519.PrivateKey) error {
 	d, err := settings.ReadRootDocument(path, a.FederationName)
@@ -166,7 +167,8 @@ func (f *FederationFiles) createRootDocument(path string, a *Answers, authority 
 	return store.LocalDisk.WriteFileDurably(path, d.Bytes(), 0o666)
 }
 
-// loadOrCreateAuthority reads the authority, or makes it. The key comes first: a certificate without one is of no use.
+// loadOrCreateAuthority reads the certificate authority and creates it if it does not exist. The key is created first,
+// because a certificate without its key is useless.
 func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol.CertificateAuthority, error) {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +196,7 @@ func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol
 	return &enrol.CertificateAuthority{Certificate: c, Key: secret}, err
 }
 
-// createKeyAndCertificate makes a key and its certificate, unless they are there.
+// createKeyAndCertificate creates a key and its certificate unless they exist.
 func createKeyAndCertificate(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// Socket is the socket on which systemd listens. The nil Socket belongs to a process that systemd did not start, and
-// drops every message.
+// Socket is the notification socket of systemd. A nil Socket discards all messages. It is used if systemd did not start
+// the process.
 type Socket struct{ conn net.Conn }
 
-// Open connects to the socket that systemd names in $NOTIFY_SOCKET; it returns
-// nil if that is empty.
+// Open connects to the socket in $NOTIFY_SOCKET. It returns nil if name is empty.
 func Open(name string) (*Socket, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if name[0] == '@' { // an abstract one
+	if name[0] == '@' { // "@" marks an abstract socket
 		name = "\x00" + name[1:]
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -29,7 +28,7 @@ func Open(name string) (*Socket, error) {
 	return &Socket{conn}, nil
 }
 
-// Send sends assignments such as READY=1, all in one message.
+// Send sends assignments such as READY=1 in a single message.
 func (s *Socket) Send(assignments ...string) error {
 	if s == nil {
 		return nil
@@ -38,13 +37,13 @@ func (s *Socket) Send(assignments ...string) error {
 	return err
 }
 
-// StatusAssignment is the assignment of a line for people, as systemctl status shows it.
+// StatusAssignment returns the assignment of a status line for `systemctl status`.
 func StatusAssignment(line string) string {
 	return "STATUS=" + strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }
 
-// WatchdogInterval returns how often systemd wants to be told WATCHDOG=1, from
-// $WATCHDOG_USEC and $WATCHDOG_PID as process pid finds them; 0 = never.
+// WatchdogInterval returns the watchdog interval of process pid, from $WATCHDOG_USEC and $WATCHDOG_PID. The process
+// must send WATCHDOG=1 at least that often. 0 means no watchdog.
 func WatchdogInterval(usec, forPID string, pid int) (time.Duration, error) {
 	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
 		return 0, nil

@@ -1,30 +1,27 @@
-// Package acltest holds brokers, and the rules of package acl, against one
-// table of who may do what: [Table] lists the cases, and [Run] tries each of
-// them on a real broker.
+// Package acltest tests the access rules of package acl on real MQTT brokers. [Table] lists the topics and the
+// permissions of each user. [Run] checks every entry of the table on one broker.
 package acltest
 
 import "strings"
 
-// ObserverUser is a user beside Users that a broker under test lets read and
-// write everything.
+// ObserverUser is an additional user who may read and write every topic on a broker under test.
 const ObserverUser = "observer"
 
-// Users are those of the table: devices and coordinators of the federations
-// air and land, which use the same names, and a device that is called after
-// the other federation's coordinator.
+// Users lists the MQTT users of [Table]: devices and coordinators of two federations named air and land. Some names are
+// deliberately similar, so that a rule that confuses two users fails the test.
 var Users = []string{"air-press", "air-press-2", "air-coordinator", "air-land-coordinator", "land-press",
 	"land-coordinator"}
 
-// TopicAccess says what the users may do with a topic.
+// TopicAccess describes the permissions of each user in [Users] on one MQTT topic.
 type TopicAccess struct {
 	Topic  string
-	access []string // "r", "w", "rw" or "-", in the order of Users
+	access []string // permission of each user in the order of Users: "r" (read), "w" (write), "rw" or "-" (none)
 }
 
-// MayRead tells whether a user may receive messages of the topic.
+// MayRead reports whether the user may receive messages published to the topic.
 func (r TopicAccess) MayRead(user string) bool { return strings.Contains(r.accessOf(user), "r") }
 
-// MayWrite tells whether a user may publish to the topic.
+// MayWrite reports whether the user may publish to the topic.
 func (r TopicAccess) MayWrite(user string) bool { return strings.Contains(r.accessOf(user), "w") }
 
 func (r TopicAccess) accessOf(user string) string {
@@ -36,7 +33,7 @@ func (r TopicAccess) accessOf(user string) string {
 	panic("acltest: no user " + user)
 }
 
-// Table is the table.
+// Table is the expected access control table: one entry per topic, with one column of permissions per user.
 var Table = parse(`
 # topic                             air-press press-2 coord. air-land-c. land-press land-coord.
 

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Authority issues certificates for a test.
+// Authority is a certificate authority for tests.
 type Authority struct {
 	Certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	issued      int64
 }
 
-// NewAuthority returns an authority with a new key.
+// NewAuthority creates a certificate authority with a new key.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{key: newKey(t)}
@@ -32,8 +32,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue returns a certificate for a client with this name, or for a server at
-// 127.0.0.1 and these DNS names, with its key.
+// Issue issues a certificate and its private key. The certificate is valid for a TLS client called name, and for a TLS
+// server at 127.0.0.1 and the DNS names dns.
 func (a *Authority) Issue(t testing.TB, name string, dns ...string) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
@@ -44,12 +44,12 @@ func (a *Authority) Issue(t testing.TB, name string, dns ...string) tls.Certific
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed(t, der)}
 }
 
-// PEM returns the authority's certificate.
+// PEM returns the authority's own certificate in PEM format.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw})
 }
 
-// PEMOf returns a certificate that was issued, and its key.
+// PEMOf encodes a certificate and its private key in PEM format.
 func PEMOf(t testing.TB, c tls.Certificate) (certificate, key []byte) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
@@ -60,14 +60,14 @@ func PEMOf(t testing.TB, c tls.Certificate) (certificate, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// Pool trusts the authority.
+// Pool returns a certificate pool that contains only the authority's certificate.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Certificate)
 	return pool
 }
 
-// Revoke returns a revocation list, in DER, with these certificates on it.
+// Revoke returns a signed certificate revocation list (DER) that lists the given certificates.
 func (a *Authority) Revoke(t testing.TB, revoked ...tls.Certificate) []byte {
 	t.Helper()
 	list := &x509.RevocationList{

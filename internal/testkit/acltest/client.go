@@ -9,25 +9,23 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// marker begins the payload of a message that ends what is looked at: a broker
-// handles the packets of a connection in order, and so what is not there when
-// the marker comes will not come any more.
+// marker is the prefix of marker payloads. A broker delivers the messages of one connection in order. A message that
+// has not arrived before the marker message was therefore not delivered.
 const marker = "end of "
 
 type client struct {
 	t *testing.T
 	*mqtt.Session
 	user    string
-	refused []string // filters
+	refused []string // subscription filters that the broker has refused
 }
 
-// connect returns a client that is up.
 func (b Broker) connect(t *testing.T, o mqtt.Options) *client {
 	t.Helper()
 	return &client{t: t, Session: mqtttest.Dial(t, o), user: o.Username}
 }
 
-// as connects a user.
+// as connects to the broker as the given user and returns the client.
 func (b Broker) as(t *testing.T, user string) *client {
 	t.Helper()
 	c := b.connect(t, b.Options(user))
@@ -35,7 +33,7 @@ func (b Broker) as(t *testing.T, user string) *client {
 	return c
 }
 
-// ownTopic is a topic that a user may both write and read.
+// ownTopic returns a topic that the user may both read and write.
 func ownTopic(user string) string {
 	if user == ObserverUser {
 		return ObserverUser
@@ -44,14 +42,14 @@ func ownTopic(user string) string {
 	return "fl/v1/" + federation + "/s/" + user + "/loop"
 }
 
-// mark publishes the marker of something to a topic.
+// mark publishes a marker message to a topic. The payload is the prefix marker followed by what.
 func (c *client) mark(topic, what string) {
 	c.t.Helper()
 	mqtttest.Publish(c.t, c, mqtt.Message{Topic: topic, Payload: []byte(marker + what)})
 }
 
-// messagesUntilMarker returns the messages before the marker of something, without the
-// copies of earlier markers that overlapping subscriptions bring.
+// messagesUntilMarker returns the messages that arrive before the marker message with the name what. It skips other
+// marker messages, because overlapping subscriptions deliver a marker several times.
 func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 	c.t.Helper()
 	var got []mqtt.Message
@@ -72,8 +70,7 @@ func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 	}
 }
 
-// refusals waits for a number of refused filters, and returns all so far: a
-// session tells of them beside the messages, in no order.
+// refusals waits until the broker has refused n subscription filters, and returns all refused filters.
 func (c *client) refusals(n int) []string {
 	c.t.Helper()
 	for len(c.refused) < n {
@@ -84,14 +81,15 @@ func (c *client) refusals(n int) []string {
 	return c.refused
 }
 
-// recordRefusal takes note of a filter; a session asks for it again, and tells of each refusal.
+// recordRefusal adds the filter to c.refused unless the list contains it already. The session retries a refused filter,
+// so the broker can refuse the same filter several times.
 func (c *client) recordRefusal(filter string) {
 	if !slices.Contains(c.refused, filter) {
 		c.refused = append(c.refused, filter)
 	}
 }
 
-// topics returns the topics of the messages with a payload, each once, sorted.
+// topics returns the sorted topics, without duplicates, of the messages with the given payload.
 func topics(messages []mqtt.Message, payload string) []string {
 	var of []string
 	for _, m := range messages {
@@ -103,7 +101,7 @@ func topics(messages []mqtt.Message, payload string) []string {
 	return slices.Compact(of)
 }
 
-// topicsOfRows returns the topics of the rows that are so, sorted.
+// topicsOfRows returns the sorted topics of all Table entries for which so returns true.
 func topicsOfRows(so func(TopicAccess) bool) []string {
 	var of []string
 	for _, r := range Table {
@@ -115,7 +113,7 @@ func topicsOfRows(so func(TopicAccess) bool) []string {
 	return of
 }
 
-// compare reports the differences between two sorted sets of topics.
+// compare reports an error for each topic that is in only one of the sorted lists got and want.
 func (c *client) compare(what string, got, want []string) {
 	c.t.Helper()
 	for _, topic := range got {

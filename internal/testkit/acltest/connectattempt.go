@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Attempt connects once. It returns the session if the broker lets it in, and
-// else what the session logs about the failure.
+// Attempt tries once to connect to the broker. If the connection fails, Attempt returns the logged error message and a
+// nil session.
 func Attempt(t *testing.T, o mqtt.Options) (failure string, s *mqtt.Session) {
 	t.Helper()
 	failures := make(chan string, 100)
@@ -34,7 +34,7 @@ func Attempt(t *testing.T, o mqtt.Options) (failure string, s *mqtt.Session) {
 	return failure, nil
 }
 
-// warnings hands on what is worth a warning.
+// warnings is a log handler that sends each message of level Warn or above to a channel.
 type warnings struct {
 	slog.Handler
 	to chan<- string
@@ -45,7 +45,7 @@ func (w warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= sl
 func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	select {
 	case w.to <- r.Message:
-	default: // more than anyone looks at
+	default: // The channel is full: discard the message.
 	}
 	return nil
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Broker is a broker under test. It knows Users and Observer, and lets them
-// connect under their own names only.
+// Broker is a broker under test. It knows Users and ObserverUser, and each may connect only under its own name.
 type Broker struct {
-	// Options says how to connect as a user.
+	// Options returns the options for connecting as a user.
 	Options func(user string) mqtt.Options
-	// RefusesFilters tells that the broker refuses a SUBSCRIBE that asks for
-	// more than the user may read; else it grants it, and sends what may be read.
+	// RefusesFilters is true if the broker refuses a filter that covers topics which the user may not read. Otherwise
+	// the broker grants the filter and sends only the readable topics.
 	RefusesFilters bool
 }
 
-// Run tries every case of the table. The broker must be new: nothing retained.
+// Run checks every case of the table. The broker must be new, without retained messages.
 func Run(t *testing.T, b Broker) {
 	t.Run("write", b.testWrite)
 	t.Run("read", b.testRead)
@@ -27,13 +26,13 @@ func Run(t *testing.T, b Broker) {
 	t.Run("client id of another", b.testHijack)
 }
 
-// testWrite has every user publish to every topic, retained, and looks at what
-// comes through, and at what was kept.
+// testWrite publishes a retained message to every topic as every user. It checks which messages are delivered and which
+// are retained.
 func (b Broker) testWrite(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	all := func(what string) []mqtt.Message {
 		t.Helper()
-		observer.Subscribe(mqtt.AtMostOnce, "#") // each time brings what is retained
+		observer.Subscribe(mqtt.AtMostOnce, "#") // each subscription receives the retained messages again
 		observer.mark(ObserverUser, what)
 		return observer.messagesUntilMarker(what)
 	}
@@ -52,8 +51,8 @@ func (b Broker) testWrite(t *testing.T) {
 	}
 }
 
-// testRead has every user ask for every topic, and then for all at once, while
-// each topic has a retained message and gets another one.
+// testRead subscribes to every topic as every user, one by one and then to all at once. Each topic has a retained
+// message and receives another one.
 func (b Broker) testRead(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	publish := func(payload string, retained bool) {
@@ -95,8 +94,7 @@ func (b Broker) testRead(t *testing.T) {
 	}
 }
 
-// withOwn leaves the user's own topic out if the table has no such row: then
-// nothing was published there.
+// withOwn removes the user's own topic if the table has no such row, since nothing was published to it.
 func withOwn(expected []string, user string) []string {
 	if slices.ContainsFunc(Table, func(r TopicAccess) bool { return r.Topic == ownTopic(user) }) {
 		return expected
@@ -104,8 +102,8 @@ func withOwn(expected []string, user string) []string {
 	return slices.DeleteFunc(slices.Clone(expected), func(topic string) bool { return topic == ownTopic(user) })
 }
 
-// testWill lets connections with a will be taken over by their own user: a
-// broker publishes the will before it answers the second CONNECT.
+// testWill checks wills: each user takes over its own connection that has a will. A broker publishes the will before it
+// answers the second CONNECT.
 func (b Broker) testWill(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", ObserverUser)
@@ -132,8 +130,8 @@ func (b Broker) testWill(t *testing.T) {
 	}
 }
 
-// testHijack connects under the client id of another user, who must not
-// notice. A broker may refuse it, or use the user's name as client id.
+// testHijack connects with the client id of another user, whose connection must survive. A broker may refuse the
+// attempt, or use the user's name as client id.
 func (b Broker) testHijack(t *testing.T) {
 	victim := b.as(t, "air-press")
 	victim.Subscribe(mqtt.AtMostOnce, ownTopic("air-press"))
@@ -146,9 +144,9 @@ func (b Broker) testHijack(t *testing.T) {
 	if b.RefusesFilters && !strings.Contains(reason, "refuses client id air-press") {
 		t.Errorf("the attempt ended with %q, want a refusal", reason)
 	}
-	if hijacker != nil { // under its own name
+	if hijacker != nil { // the broker has connected it under its own name
 		defer func() { _ = hijacker.Close() }()
 	}
-	victim.mark(ownTopic("air-press"), "the attempt") // finds the link open
+	victim.mark(ownTopic("air-press"), "the attempt") // check that the victim's link is still open
 	victim.messagesUntilMarker("the attempt")
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// patience bounds each wait for a process; no test waits that long.
+// patience is the timeout of each wait for a process.
 const patience = 2 * time.Minute
 
-// process is a broker's program. It has a folder of its own, and an address
-// that it gets back when it is started again.
+// process is an MQTT broker that runs as a separate process. The broker keeps its folder and its address across
+// restarts.
 type process struct {
-	// Dir is the broker's folder, and Address the host:port that it listens on.
+	// Dir is the broker's folder. Address is the listening address as host:port.
 	Dir, Address string
 
-	ready    string // suffix of the log line of a broker that is ready
+	ready    string // suffix of the log line with which the broker reports that it is ready
 	command  func() *exec.Cmd
-	ownGroup bool // its children are killed, too
+	ownGroup bool // true if the process has its own process group, so that killing the group also kills child processes
 	check    func(t testing.TB, line string)
 	*launch.Process
-	lineCount int // lines of the log that Await has read
+	lineCount int // number of log lines that Await has already read
 }
 
-// newProcess finds a free port and makes the folder. Nothing runs yet. With -short the test is skipped.
+// newProcess creates the broker's folder and selects a free port. It does not start the broker. In -short mode it skips
+// the test.
 func newProcess(t testing.TB) process {
 	t.Helper()
 	if testing.Short() {
@@ -38,7 +39,7 @@ func newProcess(t testing.TB) process {
 	return process{Dir: t.TempDir(), Address: FreeAddress(t), ready: " running", check: func(testing.TB, string) {}}
 }
 
-// FreeAddress returns a loopback address without a server.
+// FreeAddress returns a loopback address (host:port) with an unused TCP port.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	free, err := launch.FreeAddresses(1)
@@ -48,7 +49,7 @@ func FreeAddress(t testing.TB) string {
 	return free[0]
 }
 
-// Write puts a file into the folder.
+// Write writes a file into the broker's folder.
 func (p *process) Write(t testing.TB, name string, data []byte) {
 	t.Helper()
 	path := filepath.Join(p.Dir, name)
@@ -60,8 +61,7 @@ func (p *process) Write(t testing.TB, name string, data []byte) {
 	}
 }
 
-// Start returns when the broker says that it runs. It is killed at the end of
-// the test.
+// Start starts the broker process and waits until the broker is ready. The process is killed at the end of the test.
 func (p *process) Start(t testing.TB) {
 	t.Helper()
 	var err error
@@ -73,7 +73,7 @@ func (p *process) Start(t testing.TB) {
 	p.Await(t, p.ready)
 }
 
-// Await returns when the log has a new line with this end.
+// Await waits for a new line of the broker's log that ends with the given text.
 func (p *process) Await(t testing.TB, end string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -87,7 +87,7 @@ func (p *process) Await(t testing.TB, end string) {
 	}
 }
 
-// Signal sends the broker a signal.
+// Signal sends a signal to the broker process.
 func (p *process) Signal(t testing.TB, s os.Signal) {
 	t.Helper()
 	if err := p.Cmd.Process.Signal(s); err != nil {
@@ -95,14 +95,14 @@ func (p *process) Signal(t testing.TB, s os.Signal) {
 	}
 }
 
-// Memory returns a line of the process's status, such as VmHWM, its largest
-// resident set so far, in bytes. It needs Linux.
+// Memory returns a memory value of the broker process in bytes. line is the name of a line in /proc/PID/status, such as
+// VmHWM (peak resident memory). Memory works only on Linux.
 func (p *process) Memory(t testing.TB, line string) int {
 	t.Helper()
 	return memoryOf(t, p.Cmd.Process.Pid, line)
 }
 
-// memoryOf is that of a process.
+// memoryOf returns the value of the given line in /proc/PID/status, in bytes.
 func memoryOf(t testing.TB, pid int, line string) int {
 	t.Helper()
 	bytes := launch.Memory(pid, "status", line)
@@ -112,8 +112,8 @@ func memoryOf(t testing.TB, pid int, line string) int {
 	return bytes
 }
 
-// OpenFiles returns how many descriptors the process has open. It needs Linux.
+// OpenFiles returns the number of open file descriptors of the broker process. It works only on Linux.
 func (p *process) OpenFiles() int { return launch.OpenFiles(p.Cmd.Process.Pid) }
 
-// CPU is the processor time that the broker has used so far. It needs Linux.
+// CPU returns the CPU time that the broker process has used so far. It works only on Linux.
 func (p *process) CPU() time.Duration { return launch.CPUTime(p.Cmd.Process.Pid) }

@@ -16,23 +16,22 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 )
 
-// Embedded is the embedded broker in a process of its own. It has our rules,
-// keeps what is retained in its folder, and lets in whoever has the password
-// that Mosquitto.AddUsers gives.
+// Embedded is the embedded broker in a separate process. It applies the access rules of package acl and keeps retained
+// messages in its folder. It accepts the passwords that [Mosquitto.AddUsers] sets.
 type Embedded struct{ process }
 
-// serveEnv tells a test's program that it is to be a broker.
+// serveEnv names the environment variable that makes a test binary run as a broker process instead of running tests.
 const serveEnv = "FEDMESH_TEST_BROKER"
 
-// embeddedOptions is what the process is told.
+// embeddedOptions contains the options that the test passes to the broker process.
 type embeddedOptions struct {
 	Listen, Dir, OpenPrefix string
 	MaxConns                int
 }
 
-// NewEmbedded lays out the process. The package of the test must call
-// ServeIfAsked in its TestMain. Users whose names begin with openPrefix may do
-// everything. With a memory limit, in bytes, Go's GOMEMLIMIT is that.
+// NewEmbedded prepares the broker process. The TestMain of the calling package must call ServeIfAsked. Users whose
+// names begin with openPrefix may access all topics. memoryLimit is the process's GOMEMLIMIT in bytes; 0 means no
+// limit.
 func NewEmbedded(t testing.TB, openPrefix string, maxConns, memoryLimit int) *Embedded {
 	t.Helper()
 	e := &Embedded{newProcess(t)}
@@ -43,7 +42,8 @@ func NewEmbedded(t testing.TB, openPrefix string, maxConns, memoryLimit int) *Em
 	e.command = func() *exec.Cmd {
 		cmd := exec.Command(os.Args[0])
 		cmd.Stderr = os.Stderr
-		if _, err := cmd.StdinPipe(); err != nil { // which ends with this process
+		// The pipe closes when the test process ends, so that the broker also ends.
+		if _, err := cmd.StdinPipe(); err != nil {
 			t.Error(err)
 		}
 		cmd.Env = append(os.Environ(), serveEnv+"="+string(options), "GORACE=halt_on_error=1")
@@ -55,7 +55,8 @@ func NewEmbedded(t testing.TB, openPrefix string, maxConns, memoryLimit int) *Em
 	return e
 }
 
-// ServeIfAsked does not return in a process that is to be a broker.
+// ServeIfAsked runs the embedded broker and does not return if serveEnv is set in the environment. Otherwise it returns
+// immediately.
 func ServeIfAsked() {
 	asked := os.Getenv(serveEnv)
 	if asked == "" {
@@ -93,6 +94,6 @@ func serve(asked string) error {
 		return err
 	}
 	fmt.Println("the embedded broker is running")
-	_, err = io.Copy(io.Discard, os.Stdin) // until it is killed, or nobody is left to do it
+	_, err = io.Copy(io.Discard, os.Stdin) // Block until the parent process ends and closes the pipe.
 	return err
 }

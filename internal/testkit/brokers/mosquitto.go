@@ -13,20 +13,20 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// AnonymousListenerConf is a mosquitto.conf that lets everyone do everything, for tests that
-// are about something else.
+// AnonymousListenerConf is a mosquitto.conf that lets every client access all topics without a password. Tests that are
+// not about access control use it.
 const AnonymousListenerConf = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
 
-// Mosquitto is Debian's Mosquitto.
+// Mosquitto is a Mosquitto broker that runs as a process. It uses the program installed from the Debian package.
 type Mosquitto struct {
 	process
-	// MaxOpenFiles is how many files it may have open; 0 = as many as we may.
+	// MaxOpenFiles is the maximum number of open files of the broker process. 0 means that the limit of the test
+	// process applies.
 	MaxOpenFiles int
 }
 
-// NewMosquitto lays out a folder for Mosquitto with the lines of conf, in
-// which our paths become the folder's, and the listener is on loopback. A test
-// without Mosquitto is skipped, but never when CI is true.
+// NewMosquitto creates a folder for a Mosquitto broker with the configuration conf. It adapts the paths and addresses
+// in conf to the test. If Mosquitto is not installed, it skips the test; in CI it fails the test.
 func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
 	program := FindProgram(t, "mosquitto")
@@ -37,10 +37,11 @@ func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	return m
 }
 
-// failOnMosquittoComplaint fails a test in which Mosquitto complains.
+// failOnMosquittoComplaint fails the test if a line of Mosquitto's log is a warning or an error.
 func failOnMosquittoComplaint(t testing.TB, line string) {
 	t.Helper()
-	if strings.Contains(line, "should not be run as root") { // as the tests may be
+	// Ignore this warning, because tests may run as root.
+	if strings.Contains(line, "should not be run as root") {
 		return
 	}
 	if strings.Contains(line, "Error") || strings.Contains(line, "Warning") {
@@ -48,8 +49,8 @@ func failOnMosquittoComplaint(t testing.TB, line string) {
 	}
 }
 
-// FindProgram finds a program that a broker is, or that is used with one. Debian keeps some where only root looks for
-// them.
+// FindProgram returns the path of an installed program such as mosquitto. It searches PATH and the sbin folders, where
+// Debian installs some brokers.
 func FindProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := launch.FindProgram(name)
@@ -63,8 +64,8 @@ func FindProgram(t testing.TB, name string) string {
 	return ""
 }
 
-// OpenMosquitto starts one that lets everybody in until the test ends, and returns its URL. Lines are added to its
-// configuration.
+// OpenMosquitto starts a Mosquitto broker that accepts anonymous clients and returns its URL. The given lines are
+// appended to the broker's configuration.
 func OpenMosquitto(t testing.TB, lines ...string) string {
 	t.Helper()
 	m := NewMosquitto(t, []byte(AnonymousListenerConf+strings.Join(lines, "\n")))
@@ -72,7 +73,7 @@ func OpenMosquitto(t testing.TB, lines ...string) string {
 	return "tcp://" + m.Address
 }
 
-// ConfigLines returns the lines of a mosquitto.conf that are not comments.
+// ConfigLines returns all lines of a mosquitto.conf except comments and blank lines.
 func ConfigLines(conf []byte) (lines []string) {
 	for line := range strings.Lines(string(conf)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -82,7 +83,7 @@ func ConfigLines(conf []byte) (lines []string) {
 	return lines
 }
 
-// Configure replaces the configuration.
+// Configure replaces Mosquitto's configuration file.
 func (m *Mosquitto) Configure(t testing.TB, conf []byte) {
 	t.Helper()
 	if err := launch.WriteMosquittoConf(conf, m.Dir, m.Address); err != nil {
@@ -90,22 +91,21 @@ func (m *Mosquitto) Configure(t testing.TB, conf []byte) {
 	}
 }
 
-// AddUsers gives users their passwords, "password of " and the name, as
-// mosquitto_passwd keeps them.
+// AddUsers adds MQTT users to Mosquitto's password file. The password of user NAME is "password of NAME".
 func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 	t.Helper()
 	passwords := map[string]string{}
 	for _, u := range users {
 		passwords[u] = "password of " + u
 	}
-	FindProgram(t, "mosquitto_passwd") // skips the test without it
+	FindProgram(t, "mosquitto_passwd") // Skip the test if mosquitto_passwd is not installed.
 	if err := launch.WriteMosquittoPasswords(m.Dir, passwords); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// AddCertificates makes Mosquitto trust an authority, which issues its
-// certificate.
+// AddCertificates writes a server certificate for Mosquitto. It also configures the authority as the issuer of client
+// certificates.
 func (m *Mosquitto) AddCertificates(t testing.TB, a *acltest.Authority) {
 	t.Helper()
 	certificate, key := acltest.PEMOf(t, a.Issue(t, "broker"))
@@ -114,21 +114,22 @@ func (m *Mosquitto) AddCertificates(t testing.TB, a *acltest.Authority) {
 	m.Write(t, "certs/broker.key", key)
 }
 
-// WriteRevocations writes the authority's list of revoked certificates.
+// WriteRevocations writes a revocation list of the authority, which revokes the given certificates, into Mosquitto's
+// folder.
 func (m *Mosquitto) WriteRevocations(t testing.TB, a *acltest.Authority, revoked ...tls.Certificate) {
 	t.Helper()
 	m.Write(t, "certs/crl.pem", pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: a.Revoke(t, revoked...)}))
 }
 
-// Reload returns when what comes from now on is held against the new files:
-// Mosquitto has one thread.
+// Reload makes Mosquitto reload its configuration files. Mosquitto is single-threaded, so every packet that arrives
+// after the reload is checked against the new files.
 func (m *Mosquitto) Reload(t testing.TB) {
 	t.Helper()
 	m.Signal(t, syscall.SIGHUP)
 	m.Await(t, "Reloading config.")
 }
 
-// Stop ends Mosquitto as systemd does.
+// Stop ends Mosquitto with the signal that systemd sends to stop a service.
 func (m *Mosquitto) Stop(t testing.TB) {
 	t.Helper()
 	m.Signal(t, syscall.SIGTERM)

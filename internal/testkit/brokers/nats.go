@@ -22,15 +22,18 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// natsServer has go build nats-server, the tool of tools/nats, into its cache, where it stays for the next process.
+// natsServer builds the nats-server program once per process and returns its path. The program stays in Go's build
+// cache, so that other test processes do not build it again.
 var natsServer = sync.OnceValues(func() (path string, err error) {
-	module, err := exec.Command("go", "env", "GOMOD").Output() // of the test's package, in whatever folder it is
+	// The test can run in any folder of the module, so ask for the path of go.mod.
+	module, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", err
 	}
 	tool := exec.Command("go", "tool", "-n", "nats-server")
 	tool.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
-	tool.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs in containers with nothing else
+	// Without cgo the program also runs in containers that have no C library.
+	tool.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var problem strings.Builder
 	tool.Stderr = &problem
 	out, err := tool.Output()
@@ -40,7 +43,7 @@ var natsServer = sync.OnceValues(func() (path string, err error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// NATSServer returns the path of nats-server, which is built when it must be. With -short the test is skipped.
+// NATSServer returns the path of the nats-server program and builds it if necessary. In -short mode it skips the test.
 func NATSServer(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
@@ -53,23 +56,23 @@ func NATSServer(t testing.TB) string {
 	return path
 }
 
-// NATS is a cluster of NATS servers that speak MQTT, each a process of its own.
+// NATS is a cluster of NATS servers that accept MQTT clients. Each server runs as a separate process.
 type NATS struct {
 	Nodes []*natsNode
 }
 
-// natsNode is one of them; its address is that of MQTT.
+// natsNode is one server of a NATS cluster. The field Address is the address for MQTT clients.
 type natsNode struct {
 	process
 
-	Client  string // where NATS's own clients connect, host:port
-	Route   string // where other servers do
+	Client  string // address (host:port) for clients that use the NATS protocol
+	Route   string // address (host:port) for the other servers of the cluster
 	monitor string
-	mqtt    bool // it speaks MQTT, too
+	mqtt    bool // true if the server accepts MQTT clients
 }
 
-// NewNATS lays out that many servers, with the lines of conf. With a memory limit, in bytes, that is GOMEMLIMIT of
-// each.
+// NewNATS prepares a cluster of NATS servers. conf is added to the configuration of each server. memoryLimit is the
+// GOMEMLIMIT of each server in bytes; 0 means no limit.
 func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 	t.Helper()
 	return layOutNATS(t, nodes, memoryLimit, func(i int, n *NATS) string {
@@ -89,7 +92,7 @@ func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 	})
 }
 
-// layOutNATS lays out servers, each with the configuration that conf returns.
+// layOutNATS prepares the folders of the servers. The function conf returns the configuration of server i.
 func layOutNATS(t testing.TB, nodes, memoryLimit int, conf func(i int, n *NATS) string) *NATS {
 	t.Helper()
 	program := NATSServer(t)
@@ -113,8 +116,8 @@ func layOutNATS(t testing.TB, nodes, memoryLimit int, conf func(i int, n *NATS) 
 	return n
 }
 
-// Start returns when all servers have what JetStream needs, and let a client of MQTT in if they speak it: a cluster
-// says that it is ready before it has elected those that keep what they need.
+// Start starts all servers and waits until JetStream works and the servers accept MQTT clients. It does not rely on the
+// ready message, because a cluster logs this message before the stream leaders are elected.
 func (n *NATS) Start(t testing.TB) {
 	t.Helper()
 	for _, node := range n.Nodes {
@@ -130,8 +133,8 @@ func (n *NATS) Start(t testing.TB) {
 	}
 }
 
-// Rejoin starts a node that was killed, and returns when it has all that the others keep: from then on another one may
-// be killed.
+// Rejoin restarts a server that was killed and waits until it has the same data as the other servers. Only then is it
+// safe to kill another server.
 func (n *natsNode) Rejoin(t testing.TB) {
 	t.Helper()
 	n.Start(t)
@@ -141,8 +144,8 @@ func (n *natsNode) Rejoin(t testing.TB) {
 	n.awaitHealth(t)
 }
 
-// awaitPeers returns when the leader of JetStream has heard from all other servers. Until then it refuses a stream of
-// three copies: it places none on a server that it takes to be offline. A single server has no leader.
+// awaitPeers waits until the JetStream leader is in contact with all other servers, because the leader refuses streams
+// with three replicas before that. For a single server it returns immediately.
 func (n *NATS) awaitPeers(t testing.TB) {
 	t.Helper()
 	if len(n.Nodes) == 1 {
@@ -151,7 +154,7 @@ func (n *NATS) awaitPeers(t testing.TB) {
 	leaderHasPeers := func(node *natsNode) bool {
 		var jetStream struct {
 			Meta struct {
-				Replicas []struct{ Current, Offline bool } // listed by the leader alone
+				Replicas []struct{ Current, Offline bool } // Only the leader fills this list.
 			} `json:"meta_cluster"`
 		}
 		node.ask(t, "/jsz", &jetStream)
@@ -170,7 +173,7 @@ func (n *NATS) awaitPeers(t testing.TB) {
 	}
 }
 
-// awaitHealth returns when the server has all that the others keep.
+// awaitHealth waits until the server reports that it has the same data as the other servers.
 func (n *natsNode) awaitHealth(t testing.TB) {
 	t.Helper()
 	var health struct{ Status string }
@@ -182,7 +185,7 @@ func (n *natsNode) awaitHealth(t testing.TB) {
 	}
 }
 
-// HasClient reports whether a client of MQTT is at this node.
+// HasClient reports whether the MQTT client with the given client id is connected to this server.
 func (n *natsNode) HasClient(t testing.TB, client string) bool {
 	t.Helper()
 	var open struct {
@@ -194,7 +197,7 @@ func (n *natsNode) HasClient(t testing.TB, client string) bool {
 	return len(open.Connections) > 0
 }
 
-// ask asks the server about itself.
+// ask requests a page from the server's monitoring endpoint and decodes the JSON response into answer.
 func (n *natsNode) ask(t testing.TB, page string, answer any) {
 	t.Helper()
 	r, err := http.Get("http://" + n.monitor + page)
@@ -216,7 +219,8 @@ func (n *natsNode) awaitMQTT(t testing.TB) {
 		var answer packets.ControlPacket
 		if err = ConnectPacket(mqtt.Options{ClientID: "first"}).Write(conn); err == nil {
 			_ = conn.SetReadDeadline(late)
-			answer, err = packets.ReadPacket(conn) // the server waits some seconds itself
+			// The server itself delays the answer by a few seconds while it is not ready.
+			answer, err = packets.ReadPacket(conn)
 		}
 		_ = conn.Close()
 		if ack, ok := answer.(*packets.ConnackPacket); ok && err == nil && ack.ReturnCode == 0 {
@@ -226,14 +230,14 @@ func (n *natsNode) awaitMQTT(t testing.TB) {
 	t.Fatalf("%s lets no client of MQTT in", n.Address)
 }
 
-// Kill ends all servers as a power cut would.
+// Kill kills all server processes without a shutdown. This simulates a power failure.
 func (n *NATS) Kill() {
 	for _, node := range n.Nodes {
 		node.Kill()
 	}
 }
 
-// Memory returns a line of the servers' statuses, in bytes: that of the largest.
+// Memory returns the largest value of the given line in /proc/PID/status among all servers, in bytes.
 func (n *NATS) Memory(t testing.TB, line string) (most int) {
 	t.Helper()
 	for _, node := range n.Nodes {
@@ -242,7 +246,7 @@ func (n *NATS) Memory(t testing.TB, line string) (most int) {
 	return most
 }
 
-// URLs are those of MQTT, of all nodes.
+// URLs returns the MQTT URLs of all servers in the cluster.
 func (n *NATS) URLs() (urls []string) {
 	for _, node := range n.Nodes {
 		urls = append(urls, "tcp://"+node.Address)

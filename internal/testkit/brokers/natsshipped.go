@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
-// NewShippedNATS lays out three servers with the nats.conf of packaging/cluster, in which our paths become their
-// folders', and all names and addresses are on loopback. The authority issues their certificates.
+// NewShippedNATS prepares a cluster of three servers with the configuration file from packaging/cluster. It replaces
+// all paths, names and addresses by those of the test. The servers use certificates of the given authority.
 func NewShippedNATS(t testing.TB, conf string, a *acltest.Authority) *NATS {
 	t.Helper()
 	return layOutNATS(t, 3, 0, func(i int, n *NATS) string {
@@ -24,7 +24,8 @@ func NewShippedNATS(t testing.TB, conf string, a *acltest.Authority) *NATS {
 			"/var/lib/nats", node.Dir + "/jetstream", "0.0.0.0:4222", node.Client, "0.0.0.0:6222", node.Route,
 			"127.0.0.1:8222", node.monitor,
 		}
-		for j, other := range n.Nodes { // a server knows another one by a DNS name only
+		// The shipped configuration contains DNS names of the servers. Replace them by loopback addresses.
+		for j, other := range n.Nodes {
 			_, port, err := net.SplitHostPort(other.Route)
 			if err != nil {
 				t.Fatal(err)

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Proxy forwards connections, at so many bytes per second each way if it is slow. Its
-// own buffers are small then: a thin line, not a deep one.
+// Proxy is a TCP proxy that can limit the rate in each direction. With a rate limit it uses small socket buffers, so
+// that little data is queued in the proxy.
 type Proxy struct {
-	Address string // where to connect
+	Address string // address to which clients connect
 
 	listener       net.Listener
 	target         string
-	bytesPerSecond int // 0 = as fast as it goes
+	bytesPerSecond int // rate limit in bytes per second; 0 means no limit
 	stop           chan struct{}
 	running        sync.WaitGroup
 
 	mu     sync.Mutex
-	frozen chan struct{} // closed when it is mended; nil while it is not cut
+	frozen chan struct{} // closed to resume forwarding; nil while the proxy is not frozen
 }
 
-// NewProxy puts a line between an address and the one that it has, for as long as the test runs.
+// NewProxy starts a TCP proxy that forwards connections to address. The proxy stops at the end of the test.
 func NewProxy(t testing.TB, address string) *Proxy { return startProxy(t, address, 0) }
 
-// NewSlowProxy puts a line that carries rate bytes a second, each way, between a
-// broker's address and the one that it returns, for as long as the test runs.
+// NewSlowProxy starts a TCP proxy in front of a broker and returns the proxy's address. The proxy forwards at most rate
+// bytes per second in each direction.
 func NewSlowProxy(t testing.TB, address string, rate int) (slow string) {
 	return startProxy(t, address, rate).Address
 }
@@ -48,7 +48,7 @@ func startProxy(t testing.TB, address string, rate int) *Proxy {
 	return l
 }
 
-// Freeze has the line carry nothing, and close nothing: what is sent waits.
+// Freeze stops forwarding but keeps all connections open. Data sent in the meantime is delayed until Unfreeze.
 func (l *Proxy) Freeze() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *Proxy) Freeze() {
 	}
 }
 
-// Unfreeze has it carry again, and what has waited first.
+// Unfreeze resumes forwarding after Freeze. Delayed data is forwarded first.
 func (l *Proxy) Unfreeze() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *Proxy) Unfreeze() {
 	}
 }
 
-// waitUnfrozen returns when the line is not cut, and false if the test is over before.
+// waitUnfrozen blocks while the proxy is frozen. It returns false if the proxy is stopped.
 func (l *Proxy) waitUnfrozen() bool {
 	for {
 		l.mu.Lock()
@@ -112,10 +112,11 @@ func (l *Proxy) accept() {
 	}
 }
 
-// wakeupTolerance is how late a busy host may be woken without the line being slower.
+// wakeupTolerance is the maximum delay of a timer that forward compensates. A busy host may fire timers late, and this
+// must not reduce the rate of the proxy.
 const wakeupTolerance = 250 * time.Millisecond
 
-// forward sends each piece when the line is free again after the one before.
+// forward copies data from one connection to the other. It waits between chunks if the rate is limited.
 func (l *Proxy) forward(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
@@ -133,7 +134,8 @@ func (l *Proxy) forward(to, from net.Conn) {
 		}
 		if l.bytesPerSecond > 0 {
 			if now := time.Now(); free.Before(now.Add(-wakeupTolerance)) {
-				free = now // an idle line saves up nothing
+				// After an idle period, restart the schedule so that the proxy does not exceed the rate limit.
+				free = now
 			}
 			free = free.Add(time.Duration(n) * time.Second / time.Duration(l.bytesPerSecond))
 			timer.Reset(time.Until(free))

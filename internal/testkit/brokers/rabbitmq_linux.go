@@ -10,13 +10,16 @@ import (
 	"testing"
 )
 
-// RabbitMQ is Debian's RabbitMQ, which speaks MQTT by a plugin.
+// RabbitMQ is a RabbitMQ broker with the MQTT plugin that runs as a process. It uses the program installed from the
+// Debian package.
 type RabbitMQ struct{ process }
 
-// rabbit is what Debian's wrapper starts, which would become another user.
+// rabbit is the path of RabbitMQ's server script. Tests do not use Debian's wrapper script, because the wrapper changes
+// the user.
 const rabbit = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-// NewRabbitMQ lays out a folder and free ports. Its name server runs beside it, and ends with it.
+// NewRabbitMQ creates a folder for the broker and selects free ports. RabbitMQ starts its name server as a second
+// process, which ends together with the broker.
 func NewRabbitMQ(t testing.TB) *RabbitMQ {
 	t.Helper()
 	program, names := FindProgram(t, rabbit), FindProgram(t, "epmd")
@@ -43,7 +46,8 @@ func NewRabbitMQ(t testing.TB) *RabbitMQ {
 	return r
 }
 
-// Memory is that of its virtual machine, which is a child.
+// Memory returns the memory of RabbitMQ's Erlang virtual machine in bytes. The virtual machine is a child of the
+// started process.
 func (r *RabbitMQ) Memory(t testing.TB, line string) (most int) {
 	t.Helper()
 	pid := r.Cmd.Process.Pid

@@ -13,22 +13,23 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// RawClient is a client that speaks MQTT by hand, to do what a session never does.
+// RawClient is an MQTT client that sends individual packets. Tests use it to send packet sequences that mqtt.Session
+// never sends.
 type RawClient struct {
 	net.Conn
 	t        testing.TB
 	patience time.Duration
 }
 
-// NewRaw returns a client on a connection, which it closes at the end of the
-// test. Each of its waits is bounded by patience.
+// NewRaw returns a client that uses an open connection. The connection is closed at the end of the test. patience is
+// the timeout of each read.
 func NewRaw(t testing.TB, conn net.Conn, patience time.Duration) RawClient {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	return RawClient{conn, t, patience}
 }
 
-// Send sends a packet.
+// Send writes one MQTT packet to the connection.
 func (c RawClient) Send(p packets.ControlPacket) {
 	c.t.Helper()
 	_ = c.SetWriteDeadline(time.Now().Add(c.patience))
@@ -37,7 +38,7 @@ func (c RawClient) Send(p packets.ControlPacket) {
 	}
 }
 
-// Receive reads the next packet, which has to be a P.
+// Receive reads the next MQTT packet. It fails the test if the packet is not of type P.
 func Receive[P packets.ControlPacket](c RawClient) P {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(c.patience))
@@ -52,8 +53,8 @@ func Receive[P packets.ControlPacket](c RawClient) P {
 	return want
 }
 
-// ConnectPacket is the CONNECT of a client with a clean session, of which no
-// broker wants a ping while a test lasts.
+// ConnectPacket returns the CONNECT packet of a client with a clean session. Its keepalive interval is long, so that
+// tests need not send PINGREQ packets.
 func ConnectPacket(o mqtt.Options) *packets.ConnectPacket {
 	p := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	p.ProtocolName, p.ProtocolVersion, p.CleanSession, p.Keepalive = "MQTT", 4, true, 600
@@ -62,7 +63,7 @@ func ConnectPacket(o mqtt.Options) *packets.ConnectPacket {
 	return p
 }
 
-// Connect logs a client in.
+// Connect sends a CONNECT packet and waits until the broker accepts the connection.
 func (c RawClient) Connect(o mqtt.Options) {
 	c.t.Helper()
 	c.Send(ConnectPacket(o))
@@ -71,7 +72,7 @@ func (c RawClient) Connect(o mqtt.Options) {
 	}
 }
 
-// Subscribe asks for filters, and waits for nothing.
+// Subscribe sends a SUBSCRIBE packet. It does not wait for the SUBACK packet.
 func (c RawClient) Subscribe(id uint16, qos byte, filters ...string) {
 	c.t.Helper()
 	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
@@ -82,14 +83,14 @@ func (c RawClient) Subscribe(id uint16, qos byte, filters ...string) {
 	c.Send(p)
 }
 
-// Closed waits for the end of the connection, and reports whether it came.
+// Closed waits until the broker closes the connection. It returns false after a timeout.
 func (c RawClient) Closed() bool {
 	_ = c.SetReadDeadline(time.Now().Add(c.patience))
 	_, err := io.Copy(io.Discard, c)
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Retained returns the topics below a federation that match a filter, and under which a broker keeps a message.
+// Retained returns the topics of a federation that match the filter and have a retained message on the broker.
 func Retained(t testing.TB, address, federation, filter string) (topics []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -108,7 +109,8 @@ func Retained(t testing.TB, address, federation, filter string) (topics []string
 			t.Fatal(err)
 		}
 		switch p := p.(type) {
-		case *packets.PingrespPacket: // behind all that is retained
+		// The broker answers the ping after it has sent all retained messages, so the list is complete.
+		case *packets.PingrespPacket:
 			return topics
 		case *packets.PublishPacket:
 			topics = append(topics, p.TopicName)

@@ -1,4 +1,5 @@
-// Package engine keeps what coordinators share in memory, in the place of a cluster's engine.
+// Package engine is an in-memory key-value store for tests. It replaces the store in which several coordinators share
+// their state.
 package engine
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 )
 
-// FakeKVServer has the values of a cluster. Stores are the ways to it.
+// FakeKVServer is an in-memory key-value server. Each simulated process accesses it through its own [Store].
 type FakeKVServer struct {
 	mu       sync.Mutex
 	revision uint64
@@ -22,11 +23,11 @@ type value struct {
 	revision uint64
 }
 
-// New makes an engine.
+// New returns a server without values.
 func New() *FakeKVServer { return &FakeKVServer{values: map[string]value{}} }
 
-// Store is the way of one process to the engine. Call is asked about each call, and carries it out with do, or does
-// not; its error is what the process gets.
+// Store is the connection of one process to a FakeKVServer. Intercept is called for each operation: it calls do to
+// execute the operation, or returns an error instead to simulate a failure.
 type Store struct {
 	*FakeKVServer
 	Intercept func(ctx context.Context, op, key string, do func()) error

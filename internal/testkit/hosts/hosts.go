@@ -1,5 +1,5 @@
-// Package hosts runs coordinators and agents in the process of a test, on any
-// connections. Package testkit runs the finished programs instead.
+// Package hosts runs coordinators and agents inside the test process, with any implementation of mqtt.Conn. Use package
+// testkit to run the compiled programs instead.
 package hosts
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestKey is a party's key in every test.
+// TestKey returns the private key that tests use for the agent or coordinator with this id.
 func TestKey(id wire.AgentID) ed25519.PrivateKey {
 	seed := sha256.Sum256([]byte(id))
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// PublicOf is a party's public key in every test.
+// PublicOf returns the public key that belongs to TestKey(id).
 func PublicOf(id wire.AgentID) ed25519.PublicKey { return TestKey(id).Public().(ed25519.PublicKey) }
 
-// TopicsOf are a federation's.
+// TopicsOf returns the MQTT topics of the federation with this name.
 func TopicsOf(t testing.TB, federation wire.FederationName) mqtt.Topics {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", string(federation))
@@ -39,8 +39,8 @@ func TopicsOf(t testing.TB, federation wire.FederationName) mqtt.Topics {
 	return topics
 }
 
-// Coordinator is a coordinator's configuration but for the task, the rounds and the observer, with a folder of the
-// test's.
+// Coordinator returns a coordinator configuration with a temporary state folder. The caller must set the task, the
+// rounds and the observer.
 func Coordinator(t testing.TB, federation wire.FederationName, agents []wire.AgentID) coordinator.Config {
 	keys := map[wire.AgentID]ed25519.PublicKey{}
 	for _, id := range agents {
@@ -53,8 +53,8 @@ func Coordinator(t testing.TB, federation wire.FederationName, agents []wire.Age
 	}
 }
 
-// Agent is an agent's configuration but for the data and the observer, with a folder of the test's. seed is of its
-// random numbers.
+// Agent returns an agent configuration with a temporary state folder. The caller must set the data and the observer.
+// seed initialises the agent's random numbers.
 func Agent(t testing.TB, federation wire.FederationName, id wire.AgentID, seed uint64) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: id,
@@ -65,7 +65,8 @@ func Agent(t testing.TB, federation wire.FederationName, id wire.AgentID, seed u
 	}
 }
 
-// Group is hosts that run until Stop, at the latest at the end of the test.
+// Group is a set of coordinators and agents that run in the test process. They run until Stop is called or the test
+// ends.
 type Group struct {
 	t       testing.TB
 	ctx     context.Context
@@ -73,7 +74,7 @@ type Group struct {
 	running sync.WaitGroup
 }
 
-// NewGroup makes a group without hosts.
+// NewGroup returns an empty group, which is stopped at the end of the test.
 func NewGroup(t testing.TB) *Group {
 	g := &Group{t: t}
 	g.ctx, g.end = context.WithCancel(context.Background())
@@ -81,14 +82,14 @@ func NewGroup(t testing.TB) *Group {
 	return g
 }
 
-// RunCoordinator runs a coordinator.
+// RunCoordinator starts a coordinator in the group.
 func (g *Group) RunCoordinator(cfg coordinator.Config, conn mqtt.Conn) {
 	g.t.Helper()
 	c, err := coordinator.New(cfg, conn)
 	g.run(wire.CoordinatorID, c, err)
 }
 
-// RunAgent runs an agent.
+// RunAgent starts an agent in the group.
 func (g *Group) RunAgent(cfg agent.Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) {
 	g.t.Helper()
 	a, err := agent.New(cfg, connect)
@@ -107,13 +108,14 @@ func (g *Group) run(id wire.AgentID, host interface{ Run(context.Context) error 
 	})
 }
 
-// Stop ends all hosts in good order.
+// Stop shuts down all coordinators and agents of the group gracefully.
 func (g *Group) Stop() {
 	g.end()
 	g.running.Wait()
 }
 
-// DeterministicBytes fills key material with numbers that are the same in each test.
+// DeterministicBytes returns a function that fills b with pseudo-random bytes. Equal seeds give equal bytes, so that
+// generated keys are the same in every run of a test.
 func DeterministicBytes(seed uint64) func(b []byte) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	return func(b []byte) {

@@ -5,12 +5,13 @@ import (
 	"syscall"
 )
 
-// UseMemoryTempDir has the folders of all tests of a package in memory, where there is room: on a disk each fsync of a
-// host takes milliseconds. A TestMain calls it. Not for programs: they look at what their folder is on, and tell it.
+// UseMemoryTempDir puts the temporary folders of tests into memory (/dev/shm) if enough space is free. This avoids slow
+// fsync calls on a disk. Call it in TestMain, but not in tests of the compiled programs, which report the file system
+// of their folder.
 func UseMemoryTempDir() {
-	const folder, room = "/dev/shm", 1 << 30 // bytes
+	const folder, room = "/dev/shm", 1 << 30 // room is the required free space in bytes.
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err == nil && s.Bavail*uint64(s.Bsize) >= room {
-		_ = os.Setenv("TMPDIR", folder) // its name is good
+		_ = os.Setenv("TMPDIR", folder) // Setenv fails only for an invalid variable name.
 	}
 }

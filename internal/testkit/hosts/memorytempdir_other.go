@@ -2,5 +2,5 @@
 
 package hosts
 
-// UseMemoryTempDir leaves folders on the disk: this system names none in memory.
+// UseMemoryTempDir does nothing on this operating system, which has no standard in-memory folder.
 func UseMemoryTempDir() {}

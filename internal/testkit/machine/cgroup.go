@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ownGroups makes control groups of the machine's own, and returns their
-// folders: two machines in one group would end each other's services.
+// ownGroups creates separate control groups (cgroups) for one machine and returns their folders. Two machines in the
+// same control group would stop each other's services.
 func ownGroups(t testing.TB, name string) []string {
 	t.Helper()
 	mine, err := os.ReadFile("/proc/self/cgroup")
@@ -45,8 +45,8 @@ func ownGroups(t testing.TB, name string) []string {
 	return groups
 }
 
-// removeGroups removes groups in which nothing runs any more, and those in
-// them. The kernel may still be ending the last processes.
+// removeGroups removes the given control groups and their subgroups. It waits until all processes in the groups have
+// ended, because the kernel may still be cleaning up.
 func removeGroups(t testing.TB, groups []string) {
 	for _, group := range groups {
 		var all []string
@@ -65,7 +65,7 @@ func removeGroups(t testing.TB, groups []string) {
 	}
 }
 
-// removeIdle removes a group as soon as nothing is in it.
+// removeIdle waits until a control group contains no process, and then removes the group.
 func removeIdle(path string) error {
 	late := time.After(patience)
 	again := time.NewTicker(20 * time.Millisecond)

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestClockJumps turns the clock of a machine with three coordinators, their engine, a broker and an agent: the lead
-// stays where it is, rounds go on, and who leads after a kill does within 20 s.
+// TestClockJumps changes the clock of a machine with three coordinators, their store, a broker and an agent. The leader
+// must stay and rounds must continue. After the leader is killed, another must lead within 20 s.
 func TestClockJumps(t *testing.T) {
 	p := processors[0]
 	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")

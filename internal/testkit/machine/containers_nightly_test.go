@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestContainers runs the shipped servers of NATS and coordinators in containers, of images that it makes under the
-// names of those in a registry. It kills the coordinator that leads, and another one leads on.
+// TestContainers runs the shipped NATS servers and coordinators in containers, from images that it builds under their
+// registry names. It kills the leading coordinator and checks that another one takes over.
 func TestContainers(t *testing.T) {
 	skipWithoutPrograms(t, "podman", "docker-compose", "runc", "openssl", "mosquitto", "unshare")
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "..", "packaging", "cluster"))

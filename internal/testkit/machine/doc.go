@@ -1,15 +1,11 @@
-// Package machine boots Debian with a real systemd as its first process, in a
-// container of systemd-nspawn, for tests of what is installed: services,
-// packages. It needs root, systemd-nspawn, nsenter and mmdebstrap (Debian:
-// systemd-container, util-linux, mmdebstrap), and a mirror of Debian the first
-// time, when it builds the file system and keeps it in the user's cache.
+// Package machine boots Debian with systemd in a systemd-nspawn container, to test installed services and packages. It
+// requires root, systemd-nspawn, nsenter and mmdebstrap (Debian packages systemd-container, util-linux, mmdebstrap). It
+// builds the root file system once from a Debian mirror and stores it in the user's cache folder.
 //
-// A container shares the kernel and nothing else: it has a network of its own
-// with loopback only, and what it writes is in memory and gone with it. It cannot
-// show limits of cgroups, or another processor.
+// A container shares only the kernel with the host. It has a separate network with a loopback interface only, and it
+// keeps its writes in memory and discards them at the end. Resource limits and other CPU architectures cannot be tested
+// in a container.
 //
-// The tests are behind the build tag "machine": make test-install runs them,
-// and so does make test. Behind the tag "vm" are those that boot the same
-// Debian with a kernel of its own, on emulated processors: make
-// test-install-vm.
+// The tests have the build tag "machine" and run with make test-install or make test. Tests with the tag "vm" boot the
+// same Debian with its own kernel on an emulated CPU and run with make test-install-vm.
 package machine

@@ -16,23 +16,22 @@ import (
 	"time"
 )
 
-// patience bounds each wait; none is ever that long.
+// patience is the timeout of each wait for the machine.
 const patience = time.Minute
 
-// DropDir is where a machine sees the folder that Boot was given.
+// DropDir is the mount point, inside the machine, of the folder that was passed to Boot.
 const DropDir = "/drop"
 
-// Machine is a Debian that has booted. Its methods fail the test when they
-// cannot do what they say.
+// Machine is a running Debian system in a container. Its methods fail the test if an operation fails.
 type Machine struct {
 	t    testing.TB
-	init int // the process id of its systemd, outside
+	init int // process id, on the host, of the systemd process (PID 1) of the machine
 }
 
 var booted atomic.Int64
 
-// Boot boots a machine that sees a folder of this one, read-only, at Drop. It
-// ends with the test.
+// Boot boots a machine and mounts the host folder drop read-only at DropDir. The machine is stopped at the end of the
+// test.
 func Boot(t testing.TB, drop string) *Machine {
 	t.Helper()
 	skipWithoutPrograms(t, "systemd-nspawn", "nsenter")
@@ -49,7 +48,7 @@ func Boot(t testing.TB, drop string) *Machine {
 			--bind-ro="$DROP" --boot --console=passive`, name}, groups...)...)
 	container.Env = append(os.Environ(), "ROOT="+root, "NAME="+name, "DROP="+drop+":"+DropDir)
 	container.Stdout, container.Stderr = output, output
-	// a test that is killed leaves nothing behind
+	// Make the kernel kill the container when the test process dies, for example after a timeout.
 	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := container.Start(); err != nil {
 		t.Fatal(err)
@@ -81,8 +80,8 @@ func Boot(t testing.TB, drop string) *Machine {
 	return m
 }
 
-// logDiagnostics writes what the machine can say of a failure: its journal, or what came
-// before there was one.
+// logDiagnostics writes the machine's systemd journal to the test log. If the journal is empty, it writes the console
+// output instead.
 func (m *Machine) logDiagnostics(console string) {
 	if m.init != 0 {
 		if journal, err := m.command("journalctl", "--no-pager", "--boot", "--lines=60").Output(); err == nil {
@@ -95,8 +94,7 @@ func (m *Machine) logDiagnostics(console string) {
 	}
 }
 
-// powerOff ends the container as a power cut would. The test is ending too, so
-// nothing is demanded.
+// powerOff kills the container without a shutdown. It ignores errors, because it is called when the test has ended.
 func (m *Machine) powerOff(container *os.Process, ended <-chan struct{}) {
 	if m.init != 0 {
 		_ = syscall.Kill(m.init, syscall.SIGKILL)
@@ -109,8 +107,8 @@ func (m *Machine) powerOff(container *os.Process, ended <-chan struct{}) {
 	}
 }
 
-// childNamed returns the process id of a process's child that runs a program,
-// or 0.
+// childNamed returns the process id of the child process of parent that runs the given program. It returns 0 if no such
+// child exists.
 func childNamed(parent int, program string) int {
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if err != nil {
@@ -129,8 +127,7 @@ func childNamed(parent int, program string) int {
 	return 0
 }
 
-// command prepares a command on the machine, as root and with no environment
-// but a path.
+// command returns a command that runs inside the machine as root. The environment of the command contains only PATH.
 func (m *Machine) command(args ...string) *exec.Cmd {
 	enter := []string{
 		fmt.Sprint("--target=", m.init), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd",
@@ -139,8 +136,8 @@ func (m *Machine) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append(enter, args...)...)
 }
 
-// Run runs a command on the machine, as root, and returns its exit code and
-// what it wrote to both outputs, without blanks around.
+// Run runs a command inside the machine as root. It returns the exit code and the combined stdout and stderr without
+// surrounding white space.
 func (m *Machine) Run(args ...string) (code int, output string) {
 	m.t.Helper()
 	out, err := m.command(args...).CombinedOutput()
@@ -154,7 +151,7 @@ func (m *Machine) Run(args ...string) (code int, output string) {
 	return code, string(bytes.TrimSpace(out))
 }
 
-// Must is Run for a command that must succeed.
+// Must runs a command inside the machine like Run, and fails the test if the exit code is not 0.
 func (m *Machine) Must(args ...string) (output string) {
 	m.t.Helper()
 	code, output := m.Run(args...)
@@ -164,16 +161,16 @@ func (m *Machine) Must(args ...string) (output string) {
 	return output
 }
 
-// Shell is Must for a line of shell.
+// Shell runs a shell script inside the machine, and fails the test if the exit code is not 0.
 func (m *Machine) Shell(script string) (output string) {
 	m.t.Helper()
 	return m.Must("sh", "-ec", script)
 }
 
-// Path is where this machine finds a file of that one.
+// Path returns the host path of a file inside the machine.
 func (m *Machine) Path(file string) string { return fmt.Sprintf("/proc/%d/root%s", m.init, file) }
 
-// Write writes a file, and the folders that it needs.
+// Write writes a file inside the machine and creates missing parent folders.
 func (m *Machine) Write(file string, mode os.FileMode, text string) {
 	m.t.Helper()
 	path := m.Path(file)
@@ -183,12 +180,13 @@ func (m *Machine) Write(file string, mode os.FileMode, text string) {
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		m.t.Fatal(err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask, and if it was there before
+	// Set the mode explicitly, because WriteFile applies the umask and keeps the mode of an existing file.
+	if err := os.Chmod(path, mode); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-// Exists tells whether there is a file; a link that leads nowhere is one.
+// Exists reports whether a path exists inside the machine. For a symbolic link whose target is missing it returns true.
 func (m *Machine) Exists(file string) bool {
 	m.t.Helper()
 	_, err := os.Lstat(m.Path(file))
@@ -198,8 +196,8 @@ func (m *Machine) Exists(file string) bool {
 	return err == nil
 }
 
-// Await returns when something is so. It looks again after twice the time that a look took: each one starts programs on
-// the machine.
+// Await polls the condition so until it is true, and fails the test after a timeout. Between two polls it waits twice
+// as long as the last poll took.
 func (m *Machine) Await(what string, so func() bool) {
 	m.t.Helper()
 	late := time.After(patience)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBoot tries what the other tests rest on.
+// TestBoot checks the properties of a machine on which the other tests rely.
 func TestBoot(t *testing.T) {
 	drop := t.TempDir()
 	if err := os.WriteFile(filepath.Join(drop, "file"), []byte("from outside\n"), 0o600); err != nil {
@@ -31,7 +31,7 @@ func TestBoot(t *testing.T) {
 	if !m.Exists("/etc/fedmesh/test") || m.Exists("/etc/fedmesh/other") {
 		t.Error("which files are there is told wrongly")
 	}
-	// The next machine does not see what this one writes.
+	// Another machine must not see files that this one writes.
 	if other := Boot(t, drop); other.Exists("/etc/fedmesh/test") {
 		t.Error("what a machine writes outlives it")
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestNATSService runs the shipped unit with what it closes off: three servers on a machine, whose systemd reloads one
-// of them, starts it again after a kill, and ends it. nats.conf differs in addresses and folders.
+// TestNATSService runs the shipped systemd unit of NATS with its sandboxing: three servers on one machine. systemd
+// reloads one server, restarts it after a kill, and stops it. nats.conf differs in addresses and folders only.
 func TestNATSService(t *testing.T) {
 	drop := t.TempDir()
 	program, err := os.ReadFile(brokers.NATSServer(t))

@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// release2 is the version of the newer packages, whose configuration files
-// have a line more.
+// release2 is the version of the newer packages, whose configuration files have an additional line.
 const release2 = "99.0.0-1"
 
-// debs makes a folder with the Debian packages of both programs, once: old/
-// has them as they are released, new/ with a higher version.
+// debs builds the Debian packages of both programs once and returns their folder. old/ contains them as released, new/
+// with a higher version.
 var debs = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
@@ -35,7 +34,7 @@ done`, "bash", string(programs), runtime.GOARCH).CombinedOutput()
 	return string(programs), nil
 })
 
-// TestPackage takes each program through the life of its Debian package.
+// TestPackage installs, starts, upgrades and removes each program by its Debian package.
 func TestPackage(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {
@@ -65,11 +64,11 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// packaged is a program that a package has installed.
+// packaged is a program that was installed by a Debian package.
 type packaged struct{ life }
 
-// dpkg installs a package of the drop, as unattended upgrades do: what the
-// administrator has edited is kept.
+// dpkg installs a package from the drop folder with the options of unattended upgrades: edited configuration files are
+// kept.
 func (p packaged) dpkg(file string) string {
 	p.t.Helper()
 	return p.Shell("dpkg --force-confdef --force-confold --install " + DropDir + "/" + file + " 2>&1")
@@ -90,7 +89,7 @@ func (p packaged) install(t *testing.T) {
 		t.Errorf("the configuration is %s, want %s", got, want)
 	}
 	p.Must("systemd-analyze", "verify", p.unit)
-	// whose package lets the broker beside it have more connections, from its next start on
+	// the package raises the limit of Mosquitto's connections from its next start
 	if p.program == "coordinator" {
 		p.Must("systemctl", "restart", "mosquitto")
 		if got := p.Must("sh", "-c", "grep 'Max open files' /proc/$(systemctl show --property MainPID --value "+
@@ -98,12 +97,12 @@ func (p packaged) install(t *testing.T) {
 			t.Errorf("Mosquitto has the limit %q, want 20000", got)
 		}
 	}
-	// minimal systems go without manuals
+	// minimal systems install no manual pages
 	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*")
 }
 
-// unitOfBoth holds the package's unit against the one that the program would
-// install, and wants it not to do so.
+// unitOfBoth checks that the package's unit equals the unit that "service install" would write, and that "service
+// install" refuses to replace it.
 func (p packaged) unitOfBoth(t *testing.T) {
 	if unit, printed := p.Must("cat", p.unit), p.Must(p.program, "service", "install", "--print"); unit != printed {
 		t.Errorf("the package's unit is\n%s\nand not, as %s service install would write it,\n%s", unit, p.program,
@@ -112,8 +111,7 @@ func (p packaged) unitOfBoth(t *testing.T) {
 	p.wantFailure(1, "installed by a package", p.program, "service", "install")
 }
 
-// firstStart tries the configuration that the package brings, which has lines
-// to fill in.
+// firstStart checks that the program does not start with the configuration of the package, which has lines to fill in.
 func (p packaged) firstStart(t *testing.T) {
 	p.wantFailure(1, "", "systemctl", "start", p.program)
 	if status, restarts := p.property(p.program, "ExecMainStatus"),
@@ -125,8 +123,8 @@ func (p packaged) firstStart(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release over one that runs, one that must not be
-// restarted, and one that stands still.
+// upgrade installs the next release while the service runs, while RESTART_ON_UPGRADE is false, and while the service is
+// stopped.
 func (p packaged) upgrade(t *testing.T) {
 	pid := func() string { return p.property(p.program, "MainPID") }
 	edited, first := p.Must("cat", p.config), pid()
@@ -156,7 +154,7 @@ func (p packaged) upgrade(t *testing.T) {
 
 	p.Must("systemctl", "stop", p.program)
 	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=false$/RESTART_ON_UPGRADE=true/", "/etc/default/"+p.program)
-	own := "/etc/systemd/system/" + p.program + ".service" // as "service install" wrote it before there was a package
+	own := "/etc/systemd/system/" + p.program + ".service" // written earlier by "service install"
 	p.Must("cp", p.unit, own)
 	if said := p.dpkg("new/" + p.program + "_new.deb"); !strings.Contains(said, own+" hides the unit") {
 		t.Errorf("the installation does not say that its unit is hidden:\n%s", said)
@@ -190,7 +188,7 @@ func (p packaged) remove(t *testing.T) {
 			t.Errorf("%s went before purge", kept)
 		}
 	}
-	// It comes back as it was, but does not start by itself.
+	// The service must be restored as it was, but not started.
 	edited := p.Must("cat", p.config)
 	p.dpkg("old/" + p.program + "_*.deb")
 	if got := p.Must("cat", p.config); got != edited {

@@ -16,8 +16,8 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }
 
-// site is a machine with a federation of one agent: keys, configurations and
-// data are where the packages would look for them, and Mosquitto is there.
+// site is a machine with Mosquitto and a federation of one agent. Keys, configurations and data are in the folders that
+// the packages use.
 type site struct{ *Machine }
 
 const (
@@ -52,8 +52,8 @@ log:
 `
 )
 
-// newSite boots a machine and lays everything out but the services. Keys are
-// root's alone, as systemd hands them over.
+// newSite boots a machine and prepares everything except the services. Only root can read the keys, as systemd passes
+// them to services.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	m := &site{Boot(t, string(programs))}
@@ -62,7 +62,7 @@ func newSite(t *testing.T) *site {
 	return m
 }
 
-// furnish lays out a federation.
+// furnish writes the keys, configurations and data of a federation.
 func (m *site) furnish() {
 	m.t.Helper()
 	m.Must("mkdir", "--parents", "/etc/agentd", "/etc/coordinator")
@@ -79,13 +79,12 @@ func (m *site) furnish() {
 	m.Write("/srv/data.csv", 0o644, rows.String())
 }
 
-// configure writes a program's configuration.
 func (m *site) configure(program, text string) {
 	m.t.Helper()
 	m.Write("/etc/"+program+"/"+program+".yaml", 0o644, text)
 }
 
-// addUser makes the user that the program runs as.
+// addUser creates the user under which the program runs.
 func (m *site) addUser(program string) {
 	m.t.Helper()
 	m.Must("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/var/lib/"+program, "--shell",
@@ -99,27 +98,26 @@ func (m *site) dropIn(program, lines string) {
 	m.Must("systemctl", "daemon-reload")
 }
 
-// property is what systemd says of a program's service.
+// property returns a systemd property of a program's service.
 func (m *site) property(program, name string) string {
 	m.t.Helper()
 	return m.Must("systemctl", "show", "--value", "--property="+name, program+".service")
 }
 
-// journal is what the program itself has written.
+// journal returns the lines that the program has written to the journal.
 func (m *site) journal(program string) string {
 	m.t.Helper()
 	return m.Must("journalctl", "--no-pager", "--output=cat", "_SYSTEMD_UNIT="+program+".service")
 }
 
-// metrics is what Prometheus would see.
+// metrics returns the metrics page of the program on this port.
 func (m *site) metrics(port int) string {
 	m.t.Helper()
 	return m.Must("bash", "-ec",
 		fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`, port))
 }
 
-// wantFailure runs a command that must fail with an exit code, and say
-// something.
+// wantFailure runs a command that must fail with this exit code and an output that contains says.
 func (m *site) wantFailure(code int, says string, command ...string) {
 	m.t.Helper()
 	got, output := m.Run(command...)

@@ -12,32 +12,32 @@ import (
 	"testing"
 )
 
-// repository is a repository of apt, below the folder that machines see, and the key that signs it.
+// repository is an apt repository in the folder that machines see, with its signing key.
 type repository struct {
 	t    *testing.T
-	dir  string // outside
-	home string // of gpg
+	dir  string // folder on the host
+	home string // home folder of gpg
 }
 
 const signer = "releases@example.org"
 
-// newRepository makes a key, which is thrown away, and an empty repository.
+// newRepository creates an empty repository and a temporary signing key.
 func newRepository(t *testing.T, drop string) *repository {
 	t.Helper()
 	dir, err := os.MkdirTemp(drop, "apt-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &repository{t: t, dir: dir, home: t.TempDir()} // 0700
+	r := &repository{t: t, dir: dir, home: t.TempDir()} // created with mode 0700
 	r.shell(`gpg --batch --quiet --passphrase '' --quick-generate-key "$1" ed25519 sign never`, signer)
 	t.Cleanup(func() {
-		_ = exec.Command("gpgconf", "--homedir", r.home, "--kill", "gpg-agent").Run() // its folder goes
+		_ = exec.Command("gpgconf", "--homedir", r.home, "--kill", "gpg-agent").Run() // stop gpg-agent
 		_ = os.RemoveAll(dir)
 	})
 	return r
 }
 
-// shell runs a line outside, with the key.
+// shell runs a shell script on the host with the signing key.
 func (r *repository) shell(script string, args ...string) {
 	r.t.Helper()
 	cmd := exec.Command("bash", append([]string{"-ec", script, "bash"}, args...)...)
@@ -47,7 +47,7 @@ func (r *repository) shell(script string, args ...string) {
 	}
 }
 
-// publish releases packages, and bills of materials, as tools/release.sh does.
+// publish releases packages and bills of materials with tools/release.sh.
 func (r *repository) publish(files ...string) {
 	r.t.Helper()
 	dist := r.t.TempDir()
@@ -63,8 +63,8 @@ func (r *repository) publish(files ...string) {
 	r.shell(`chmod a+rx "$1"`, r.dir)
 }
 
-// TestRepository installs both programs from a repository as a person does, upgrades them with their state and
-// configuration, and goes back. Whatever was not signed is refused.
+// TestRepository installs both programs from a repository, upgrades them with their state and configuration, and
+// downgrades them. It checks that apt refuses unsigned content.
 func TestRepository(t *testing.T) {
 	t.Parallel()
 	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
@@ -94,23 +94,23 @@ func TestRepository(t *testing.T) {
 	m.goBack(t, before)
 }
 
-// aptSite is a site whose apt knows one repository, /srv/apt.
+// aptSite is a site on which apt knows only the repository in /srv/apt.
 type aptSite struct {
 	*site
-	first string // the version that was installed first
+	first string // version that was installed first
 }
 
-// keep has apt and dpkg ask nothing: edited files stay.
+// keep is an apt-get command line that never prompts and keeps edited files.
 const keep = "DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Options::=--force-confdef " +
 	"-o Dpkg::Options::=--force-confold "
 
-// see makes /srv/apt what the repository is now.
+// see copies the current repository to /srv/apt.
 func (m *aptSite) see(r *repository) {
 	m.t.Helper()
 	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + DropDir + "/" + filepath.Base(r.dir) + " /srv/apt")
 }
 
-// sources does what docs/howto/install.md tells to do before the first installation.
+// sources configures apt as docs/howto/install.md describes it.
 func (m *aptSite) sources(r *repository) {
 	m.t.Helper()
 	m.see(r)
@@ -135,7 +135,7 @@ func (m *aptSite) install(t *testing.T) {
 	}
 }
 
-// bills holds the signed bills of materials against the installed programs, and changes one.
+// bills checks that the signed bills of materials match the installed programs, and that a changed bill is rejected.
 func (m *aptSite) bills(t *testing.T) {
 	const verify = "gpgv --quiet --keyring /etc/apt/keyrings/fedmesh.gpg "
 	for program := range services {
@@ -149,7 +149,7 @@ func (m *aptSite) bills(t *testing.T) {
 	}
 }
 
-// lead has both programs run to the end of the run, and returns its models.
+// lead starts both programs, waits for the end of the run, and returns the list of models.
 func (m *aptSite) lead(t *testing.T) (models string) {
 	m.furnish()
 	m.Must("systemctl", "start", "coordinator", "agentd")
@@ -166,7 +166,8 @@ func (m *aptSite) models() string {
 	return m.Must("coordinator", "model", "list", "--state-dir", "/var/lib/coordinator")
 }
 
-// running waits until both run in a version, on the state of before: the agent counts its starts.
+// running waits until both programs run in this version. It checks that their state is kept: the agent's number of
+// starts and the models.
 func (m *aptSite) running(t *testing.T, version string, start int, models string) {
 	t.Helper()
 	for program := range services {
@@ -197,7 +198,7 @@ func (m *aptSite) goBack(t *testing.T, models string) {
 	m.running(t, m.first, 3, models)
 }
 
-// tampered tries repositories that the key has not signed as they are.
+// tampered checks that apt refuses repositories that were changed after signing.
 func (m *aptSite) tampered(t *testing.T, r *repository) {
 	for name, change := range map[string]string{
 		"a list of packages": "for f in main/binary-*/Packages; do sed -i 's/^Version: 99/Version: 98/' $f; " +

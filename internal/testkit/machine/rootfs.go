@@ -13,14 +13,13 @@ import (
 	"testing"
 )
 
-// release and packages are what the machines run: the least Debian with
-// systemd, and a broker for the programs to meet at. Machines in containers have rpm, too.
+// release is the Debian release of the machines. packages lists the installed packages: systemd, a broker and a few
+// tools.
 const release = "bookworm"
 
 var packages = []string{"systemd-sysv", "dbus", "udev", "libpam-systemd", "adduser", "mosquitto"}
 
-// skipWithoutPrograms skips a test on a machine that cannot boot another one with these
-// programs, but never when CI is true.
+// skipWithoutPrograms skips the test if a required program is not installed. In CI it fails the test instead.
 func skipWithoutPrograms(t testing.TB, programs ...string) {
 	t.Helper()
 	var missing []string
@@ -41,14 +40,15 @@ func skipWithoutPrograms(t testing.TB, programs ...string) {
 	t.Skipf("no machine can be booted without %s", strings.Join(missing, ", "))
 }
 
-// rootfs returns the folder with Debian's file system, which nobody may write.
-// The first call on a machine builds it, which takes half a minute.
+// rootfs returns the folder with Debian's root file system, which callers must not modify. The first call on a host
+// builds the file system and takes about 30 seconds.
 func rootfs(t testing.TB) string {
 	t.Helper()
 	return debian(t, release, "--include=rpm")
 }
 
-// debian is rootfs for a Debian that differs, by more arguments of mmdebstrap.
+// debian builds or finds a cached Debian root file system called name and returns its folder. more contains additional
+// arguments of mmdebstrap.
 func debian(t testing.TB, name string, more ...string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -67,7 +67,7 @@ func debian(t testing.TB, name string, more ...string) string {
 		return dir
 	}
 	building := dir + ".new"
-	if err := os.RemoveAll(building); err != nil { // of a build that was cut short
+	if err := os.RemoveAll(building); err != nil { // Remove the remains of an interrupted build.
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mmdebstrap", append(args, release, building)...).CombinedOutput(); err != nil {
@@ -79,8 +79,8 @@ func debian(t testing.TB, name string, more ...string) string {
 	return dir
 }
 
-// lock waits for the file's lock, which also keeps the tests of other packages
-// from building at the same time.
+// lock blocks until it holds the lock on a file. The file lock prevents test processes of other packages from building
+// the same file system concurrently.
 func lock(t testing.TB, path string) (unlock func()) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -90,5 +90,5 @@ func lock(t testing.TB, path string) (unlock func()) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	return func() { _ = f.Close() } // which unlocks
+	return func() { _ = f.Close() } // Closing the file releases the lock.
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// rpms makes a folder with the packages of both programs for rpm, once: rpm1/ has a release, rpm2/ the next one. Only
-// agentd's in rpm2/ is as it is released: the others are compressed less, which saves seconds of processor each.
+// rpms builds the rpm packages of both programs once: rpm1/ contains a release, rpm2/ the next one. Only agentd in
+// rpm2/ is compressed as released; the others are compressed less to save processor time.
 var rpms = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
@@ -32,8 +32,8 @@ mv "$1"/agentd-rpm/*.rpm "$1/rpm2"`, "bash", string(programs), runtime.GOARCH).C
 	return string(programs), nil
 })
 
-// TestRPM takes each program through the life of its package for rpm. The machine is Debian's, so rpm knows nothing of
-// what is installed there, and must not ask.
+// TestRPM installs, starts, upgrades and removes each program by its rpm package. The machine runs Debian, so rpm must
+// not check dependencies.
 func TestRPM(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {
@@ -59,10 +59,10 @@ func TestRPM(t *testing.T) {
 	}
 }
 
-// byRPM is a program that rpm has installed.
+// byRPM is a program that was installed by rpm.
 type byRPM struct{ life }
 
-// rpm runs rpm, on the package of a release if there is one.
+// rpm runs rpm on the package of a release, or without a package if release is empty.
 func (p byRPM) rpm(release string, args ...string) string {
 	p.t.Helper()
 	if release != "" {
@@ -84,14 +84,14 @@ func (p byRPM) install(t *testing.T) {
 	if got, want := p.Must(p.program, "--version"), "0.98.1"; !strings.Contains(got, want) {
 		t.Errorf("%s is version %s, want %s", p.program, got, want)
 	}
-	p.wantFailure(1, "", "systemctl", "start", p.program) // the configuration has lines to fill in
+	p.wantFailure(1, "", "systemctl", "start", p.program) // the configuration still has lines to fill in
 	if status := p.property(p.program, "ExecMainStatus"); status != "78" {
 		t.Errorf("exit status %s of an empty configuration, want 78", status)
 	}
 }
 
-// upgrade installs the next release over one that runs, and then the first one again, over one that must not be
-// restarted.
+// upgrade installs the next release while the service runs, and then the first release again while RESTART_ON_UPGRADE
+// is false.
 func (p byRPM) upgrade(t *testing.T) {
 	edited, first := p.Must("cat", p.config), p.property(p.program, "MainPID")
 	p.rpm("rpm2", "--upgrade")

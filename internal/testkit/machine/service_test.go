@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// services are the programs with the ports of their metrics.
+// services maps the programs to the ports of their metrics.
 var services = map[string]int{"agentd": 9465, "coordinator": 9464}
 
-// TestService takes each program through the life of a service that it
-// installs itself.
+// TestService installs each program as a service with its own command, and tests starts, crashes and the removal.
 func TestService(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {
@@ -34,7 +33,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// life is a program that becomes a service.
+// life is a program on a machine that runs as a service.
 type life struct {
 	*site
 	program      string
@@ -46,7 +45,7 @@ func (l life) service(args ...string) []string {
 	return append([]string{l.program, "service"}, args...)
 }
 
-// refusals tries what must not be installed. Nothing may be left of it.
+// refusals checks installations that must be refused and must leave no files behind.
 func (l life) refusals(t *testing.T) {
 	text := l.Must("cat", l.config) + "\n"
 	l.wantFailure(4, "not installed", l.service("status")...)
@@ -73,7 +72,7 @@ func (l life) refusals(t *testing.T) {
 	l.wantFailure(1, "remove the package", l.service("uninstall")...)
 	l.Must("rm", packaged)
 
-	// A service manager that fails in the middle, here because of links that cannot be made.
+	// An installation that fails in the middle, because systemd cannot create links.
 	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > " +
 		"/etc/systemd/system/multi-user.target.wants")
 	l.wantFailure(1, "nothing was left behind", l.service("install")...)
@@ -84,7 +83,7 @@ func (l life) refusals(t *testing.T) {
 	}
 }
 
-// leftovers lists what there is of the service.
+// leftovers lists the remaining files of the service.
 func (l life) leftovers() string {
 	return l.Must("find", "/etc/systemd", "/run/systemd/system", "/etc/init.d", "-name", "*"+l.program+"*")
 }
@@ -155,20 +154,19 @@ func (l life) awaitJournal(line string) {
 	l.Await("the journal says "+line, func() bool { return strings.Contains(l.journal(l.program), line) })
 }
 
-// impatient has the next process watched by a watchdog that soon bites: earlier,
-// a busy machine could set it off.
+// impatient gives the next process a short watchdog timeout. A busy machine could trigger it in earlier steps.
 func (l life) impatient() {
 	l.dropIn(l.program, "[Service]\nRestartSec=100ms\nWatchdogSec=5s\nTimeoutAbortSec=1s\n")
 }
 
-// crash kills the process.
+// crash kills the service's process and waits for its restart.
 func (l life) crash(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
 	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=KILL", l.program)
 	l.awaitRestart(pid)
 }
 
-// hang stops the process, so that it can do nothing.
+// hang stops the process with SIGSTOP, so that the watchdog must restart it.
 func (l life) hang(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
 	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=STOP", l.program)
@@ -229,7 +227,7 @@ func (l life) remove(t *testing.T) {
 	}
 }
 
-// TestRounds lets both services train.
+// TestRounds runs both services and checks that they complete training rounds.
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	m := newSite(t)
@@ -242,7 +240,7 @@ func TestRounds(t *testing.T) {
 	})
 	m.Await("the agent has heard of it",
 		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
-	// A new device needs no restart of the coordinator.
+	// A new device does not require a restart of the coordinator.
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
 	m.Await("the list is taken", func() bool {

@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFirstContact founds a federation of five devices with files of their own as a person does, on six clean machines
-// that know our repository: it counts the commands, the edits and the time. docs/howto/enrol-devices.md has what it
-// logs.
+// TestFirstContact sets up a federation of five devices on six clean machines that know our repository. It counts the
+// commands, the edits and the time, which docs/howto/enrol-devices.md quotes.
 func TestFirstContact(t *testing.T) {
 	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
 	drop, err := debs()
@@ -36,7 +35,7 @@ func TestFirstContact(t *testing.T) {
 	devices := make([]*person, 5)
 	for i := range devices {
 		devices[i] = newPerson(t, r, drop)
-		devices[i].Must("systemctl", "disable", "--now", "mosquitto") // that the machines of other tests have
+		devices[i].Must("systemctl", "disable", "--now", "mosquitto") // installed on the machines of other tests
 		forward(t, devices[i].Machine, lead.Machine, 8883)
 		forward(t, devices[i].Machine, lead.Machine, 8884)
 		devices[i].Write("/srv/measured.csv", 0o644, measured(uint64(i)))
@@ -75,7 +74,7 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-// person is somebody at a clean machine whose apt knows the repository.
+// person represents a user at a clean machine whose apt knows the repository.
 type person struct {
 	*aptSite
 	commands, edited int
@@ -88,14 +87,14 @@ func newPerson(t *testing.T, r *repository, drop string) *person {
 	return p
 }
 
-// does counts a command.
+// does runs a command line and counts it.
 func (p *person) does(line string) string {
 	p.t.Helper()
 	p.commands++
 	return p.Shell("cd /root; export DEBIAN_FRONTEND=noninteractive; " + line)
 }
 
-// measured is a device's file.
+// measured returns a device's data as CSV.
 func measured(seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var b strings.Builder
@@ -107,7 +106,7 @@ func measured(seed uint64) string {
 	return b.String()
 }
 
-// forward has a port of one machine's loopback lead to that of another: machines have no other network.
+// forward forwards a loopback port of one machine to the same port of another, since machines have no other network.
 func forward(t *testing.T, from, to *Machine, port int) {
 	t.Helper()
 	address := fmt.Sprint("127.0.0.1:", port)
@@ -126,7 +125,7 @@ func forward(t *testing.T, from, to *Machine, port int) {
 				defer near.Close()
 				far, err := within(to, func() (net.Conn, error) { return net.Dial("tcp", address) })
 				if err != nil {
-					return // as if the broker were away
+					return // the client sees a broker that is unavailable
 				}
 				defer far.Close()
 				go func() {
@@ -139,7 +138,7 @@ func forward(t *testing.T, from, to *Machine, port int) {
 	}()
 }
 
-// within makes a socket in a machine's network. The thread that went there ends with its goroutine.
+// within opens a socket in a machine's network. It locks a thread to the goroutine, and the thread ends with it.
 func within[S any](m *Machine, open func() (S, error)) (s S, err error) {
 	done := make(chan struct{})
 	go func() {

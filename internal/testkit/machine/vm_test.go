@@ -22,10 +22,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
-// processor is one that qemu emulates.
+// processor is a processor that qemu emulates.
 type processor struct {
-	name string // as Debian and Go have it
-	user string // of binfmt, to build the file system; empty for what runs here anyway
+	name string // name of the architecture in Debian and Go
+	user string // qemu-user binary for building the file system; empty for the host's own architecture
 	qemu []string
 	tty  string
 }
@@ -36,8 +36,7 @@ var processors = []processor{
 		user: "qemu-aarch64"},
 }
 
-// TestVM gives an agent less memory than it would like, on kernels that mean
-// it: the agent trains a model of 4 MB over TLS within 40 MB.
+// TestVM checks memory limits on a real kernel: an agent trains a model of 4 MB over TLS within 40 MB.
 func TestVM(t *testing.T) {
 	for _, p := range processors {
 		t.Run(p.name, func(t *testing.T) {
@@ -74,13 +73,13 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// told returns the lines that the test in the machine wrote.
+// told returns the lines of the console that the test in the machine wrote.
 func told(console string) string {
 	return strings.Join(regexp.MustCompile(`TEST .*`).FindAllString(console, -1), "\n")
 }
 
-// boot boots a machine from memory, with files besides Debian's, and returns
-// what it wrote to its console until it was off.
+// boot boots a machine from memory with additional files. It returns the console output after the machine has powered
+// off.
 func (p processor) boot(t *testing.T, files string) string {
 	t.Helper()
 	root := p.rootfs(t)
@@ -89,7 +88,7 @@ func (p processor) boot(t *testing.T, files string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{root, files} { // the kernel unpacks one after the other
+	for _, dir := range []string{root, files} { // the kernel unpacks the archives one after the other
 		pack := exec.Command("sh", "-c", "find . | cpio --create --format=newc --quiet --owner=+0:+0")
 		if dir == root {
 			pack = exec.Command("sh", "-c",
@@ -115,7 +114,7 @@ func (p processor) boot(t *testing.T, files string) string {
 			"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
 	var console bytes.Buffer
 	qemu.Stdout, qemu.Stderr = &console, &console
-	if testing.Verbose() { // it takes minutes
+	if testing.Verbose() { // a run takes minutes
 		both := io.MultiWriter(&console, os.Stderr)
 		qemu.Stdout, qemu.Stderr = both, both
 	}
@@ -139,15 +138,14 @@ func (p processor) rootfs(t *testing.T) string {
 		}
 	}
 	kernel := "linux-image-cloud-" + p.name
-	// Unpacked, not installed: nobody makes an initrd, and there are no modules.
+	// The kernel package is only unpacked, not installed: an initrd and modules are not needed.
 	return debian(t, release+"-vm-"+p.name, "--arch="+p.name,
 		`--customize-hook=chroot "$1" sh -ec 'cd /tmp; apt-get download $(apt-cache depends `+kernel+` | sed -n "s/.*Depends: \(linux-image\)/\1/p")`+
 			`; dpkg-deb --fsys-tarfile linux-image-*.deb | tar --extract --directory=/ --wildcards "./boot/vmlinuz-*"; rm linux-image-*.deb'`)
 }
 
-// vmFiles returns a folder with what the machine finds besides Debian: the
-// programs, a broker with TLS, a federation with a model of 4 MB, and a test
-// that begins by itself.
+// vmFiles returns a folder with the additional files of the machine: the programs, a broker with TLS, a federation with
+// a model of 4 MB, and a test that starts at boot.
 func vmFiles(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -205,7 +203,7 @@ func vmFiles(t *testing.T, arch string) string {
 	return dir
 }
 
-// atBoot has a machine with the files of dir run a script of testdata, by itself.
+// atBoot makes a machine with the files of dir run a script of testdata at boot.
 func atBoot(t *testing.T, dir, script string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", script))
@@ -229,8 +227,8 @@ func atBoot(t *testing.T, dir, script string) {
 	}
 }
 
-// TestCage has trainers confined, by an agent that runs as root and by one that does not: in a service to which its
-// control group is delegated, on a kernel that means it.
+// TestCage checks the confinement of trainers by an agent that runs as root, and by an agent that runs in a service
+// with a delegated control group.
 func TestCage(t *testing.T) {
 	p := processors[0]
 	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")

@@ -12,46 +12,45 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Reasons in a Down event.
+// Errors that a Conn reports in mqtt.LinkDown events.
 var (
 	ErrCut       = errors.New("memory: the connection was cut")
 	ErrTakenOver = errors.New("memory: another connection took the client id")
 )
 
-// Options may be zero. The functions are called with the broker locked, once
-// for each message and subscriber, in the order of client ids; they may not
-// call the broker.
+// Options configures a Broker; the zero value is valid. The broker calls the functions while it holds its lock, so they
+// must not call methods of the broker. Calls happen in the order of client ids.
 type Options struct {
-	// Delay is how long a message is under way. A later message to the same
-	// subscriber never overtakes it.
+	// Delay returns the delivery delay of a message on the given topic. Messages to the same subscriber keep their
+	// order, whatever their delays are.
 	Delay func(topic string) time.Duration
-	// Drop says that a message is lost on its way to one subscriber.
+	// Drop reports whether the broker loses a message on the given topic instead of delivering it to a subscriber.
 	Drop func(topic string) bool
-	// Refuse says that the broker does not let a client read a filter. It is asked
-	// again when the connection is, as by a session over the network.
+	// Refuse reports whether the broker refuses a client's subscription to a filter. The connection retries refused
+	// filters, like mqtt.Session does.
 	Refuse func(clientID, filter string) bool
-	// ServeStaleRetained says that a client which subscribes gets what was retained before the newest message of a
-	// topic, as at a node of a cluster that is behind.
+	// ServeStaleRetained reports whether a new subscriber receives the previous retained message of a topic instead of
+	// the newest. It simulates a cluster node with outdated data.
 	ServeStaleRetained func(clientID, topic string) bool
-	// MailboxMessages and MailboxBytes bound what waits for the owner of each
-	// connection, 1024 and 8 MiB unless set.
+	// MailboxMessages and MailboxBytes limit the queue of undelivered events of each connection. Zero means the
+	// default: 1024 messages and 8 MiB.
 	MailboxMessages, MailboxBytes int
 }
 
-// Broker connects the Conns of one test.
+// Broker is an in-memory MQTT broker. All clients of a test connect to the same Broker.
 type Broker struct {
 	options Options
 	wake    chan struct{}
 
 	mu               sync.Mutex
-	conns            map[string]*Conn // the newest with each client id
+	conns            map[string]*Conn // newest connection by client id
 	retained         map[string]mqtt.Message
-	previousRetained map[string]mqtt.Message // what it replaced
+	previousRetained map[string]mqtt.Message // previous retained message by topic, for ServeStaleRetained
 	delayed          schedule
-	running          bool // a goroutine works through delayed
+	running          bool // true while a goroutine delivers delayed messages
 }
 
-// New returns a broker with nobody connected.
+// New returns a broker without clients and without retained messages.
 func New(options Options) *Broker {
 	if options.MailboxMessages == 0 {
 		options.MailboxMessages = 1024
@@ -68,9 +67,8 @@ func New(options Options) *Broker {
 	}
 }
 
-// Connect returns a connection that is up. An older one with the same client
-// id goes down for good. The will, if any, is published whenever the
-// connection is lost, not when it is closed.
+// Connect connects a client and returns the open connection. It permanently closes an older connection with the same
+// client id. The broker publishes the will if the connection is lost, but not after Close.
 func (b *Broker) Connect(clientID string, will *mqtt.Message) *Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,9 +78,8 @@ func (b *Broker) Connect(clientID string, will *mqtt.Message) *Conn {
 	return c
 }
 
-// Session returns a connection that is up, and that comes back by itself when
-// it was lost, after the time that back returns, as a session over the network
-// does: with a new will, and taking the client id from its present holder.
+// Session connects a client whose connection reconnects automatically. back returns the delay before each reconnect,
+// and will returns the will for the new link. Reconnecting disconnects any other connection with the same client id.
 func (b *Broker) Session(clientID string, will func() mqtt.Message, back func() time.Duration) *Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,8 +100,8 @@ func (b *Broker) newConn(clientID string) *Conn {
 	}
 }
 
-// bringUp gives a connection a link, and takes it from whoever has its client
-// id. Nothing happens if it is up.
+// bringUp establishes the link of connection c and disconnects any other connection with the same client id. It does
+// nothing if the link is already up.
 func (b *Broker) bringUp(c *Conn) {
 	if c.up {
 		return
@@ -124,8 +121,8 @@ func (b *Broker) bringUp(c *Conn) {
 	}
 }
 
-// Disconnect cuts the connection of a client: it gets Down, what is under way
-// to it is lost, and its will is published. Nothing happens if it is not up.
+// Disconnect simulates a lost connection of a client: the client receives LinkDown, undelivered messages are lost, and
+// the broker publishes the will. It does nothing if the client is not connected.
 func (b *Broker) Disconnect(clientID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +131,8 @@ func (b *Broker) Disconnect(clientID string) {
 	}
 }
 
-// Reconnect brings a client back that was cut: it gets Up, and retained
-// messages again. Nothing happens if it is up or closed.
+// Reconnect restores a link that was lost. The client receives LinkUp and then the retained messages that match its
+// subscriptions. It does nothing if the link is up or closed.
 func (b *Broker) Reconnect(clientID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,14 +154,15 @@ func (b *Broker) cut(c *Conn, reason error) {
 	}
 }
 
-// publish delivers to whoever is subscribed, in the order of client ids.
+// publish delivers a message to all subscribers of its topic, in the order of client ids.
 func (b *Broker) publish(m mqtt.Message) {
 	if m.Retained && len(m.Payload) == 0 {
 		delete(b.retained, m.Topic)
 	} else if m.Retained {
 		b.previousRetained[m.Topic], b.retained[m.Topic] = b.retained[m.Topic], m
 	}
-	m.Retained = false // true only for those who subscribe later (MQTT 3.1.1, 3.3.1.3)
+	// Subscribers that exist already receive the message without the retain flag (MQTT 3.1.1, section 3.3.1.3).
+	m.Retained = false
 	for _, id := range slices.Sorted(maps.Keys(b.conns)) {
 		c := b.conns[id]
 		if qos, ok := c.matchingQoS(m.Topic); ok {
@@ -173,7 +171,7 @@ func (b *Broker) publish(m mqtt.Message) {
 	}
 }
 
-// replay delivers what is retained under a filter, in the order of topics.
+// replay sends the retained messages that match filter to connection c, sorted by topic.
 func (b *Broker) replay(c *Conn, filter string) {
 	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
 		if !mqtt.FilterMatchesTopic(filter, topic) {
@@ -188,7 +186,7 @@ func (b *Broker) replay(c *Conn, filter string) {
 	}
 }
 
-// deliver gives each subscriber a copy, as a network would.
+// deliver sends a copy of the message to one subscriber, because a real network would also not share memory.
 func (b *Broker) deliver(c *Conn, m mqtt.Message, granted mqtt.QoS) {
 	if b.options.Drop != nil && b.options.Drop(m.Topic) {
 		return

@@ -8,37 +8,37 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Conn is one client of a Broker.
+// Conn is the connection of one client to a Broker. It implements mqtt.Conn.
 type Conn struct {
 	broker  *Broker
 	id      string
 	will    *mqtt.Message
 	mailbox *mqtt.EventMailbox
 
-	// The fields below belong to the broker's lock.
+	// The broker's lock protects the following fields.
 	filters          map[string]mqtt.QoS
-	order            []string // of filters
+	order            []string // subscription filters in the order in which they were added
 	refused          map[string]*refusal
 	rand             *rand.Rand
 	up               bool
 	closed           bool
-	cutCount         uint64 // counts cuts: what was sent before one is lost
-	messagesInFlight int    // messages, since the last cut
+	cutCount         uint64 // number of lost links; a message sent before the last loss is not delivered
+	messagesInFlight int    // number of messages sent but not yet delivered on the current link
 	lastDue          time.Time
 
-	nextWill       func() mqtt.Message  // the will of the next link, if the connection comes back by itself
-	reconnectDelay func() time.Duration // how long that takes
+	nextWill       func() mqtt.Message  // returns the will for the next link; nil disables automatic reconnects
+	reconnectDelay func() time.Duration // returns the delay before the next automatic reconnect
 }
 
 var _ mqtt.Conn = (*Conn)(nil)
 
-// refusal is a filter that the broker refuses now.
+// refusal records that the broker currently refuses a subscription filter.
 type refusal struct {
-	times      int // in a row, by this link
+	times      int // number of consecutive refusals of the filter on the current link
 	retryTimer *time.Timer
 }
 
-// Publish implements mqtt.Conn. It never returns ErrBusy.
+// Publish implements mqtt.Conn. It never returns ErrBusy, because the in-memory broker accepts messages at once.
 func (c *Conn) Publish(m mqtt.Message) error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -74,7 +74,8 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 	}
 }
 
-// requestFilter subscribes to a filter, which the broker grants or refuses.
+// requestFilter asks the broker to accept a subscription filter. If the broker refuses the filter, requestFilter
+// schedules a retry.
 func (c *Conn) requestFilter(filter string) {
 	before := c.refused[filter]
 	if refuse := c.broker.options.Refuse; refuse == nil || !refuse(c.id, filter) {
@@ -98,7 +99,8 @@ func (c *Conn) requestFilter(filter string) {
 	})
 }
 
-// clearRefusal ends the refusal of a filter, if it is refused.
+// clearRefusal removes the refusal of a filter and reports that the refusal has ended. It does nothing if the filter is
+// not refused.
 func (c *Conn) clearRefusal(filter string) {
 	if r := c.refused[filter]; r != nil {
 		r.retryTimer.Stop()
@@ -118,7 +120,7 @@ func (c *Conn) Unsubscribe(filters ...string) {
 	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
 }
 
-// DisconnectFor implements mqtt.Conn. It loses what is under way, as a cut does.
+// DisconnectFor implements mqtt.Conn. Undelivered messages are lost, as after a lost connection.
 func (c *Conn) DisconnectFor(d time.Duration) {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
@@ -128,12 +130,13 @@ func (c *Conn) DisconnectFor(d time.Duration) {
 	}
 }
 
-// goDown ends the link.
+// goDown marks the link as down and reports LinkDown with the given reason.
 func (c *Conn) goDown(reason error) {
 	c.up = false
 	c.forgetRefusals()
 	c.cutCount++
-	c.messagesInFlight, c.lastDue = 0, time.Time{} // what was under way is lost, and nothing waits for it
+	// Undelivered messages are lost. The delay of these messages must not delay messages on the next link.
+	c.messagesInFlight, c.lastDue = 0, time.Time{}
 	c.mailbox.Put(mqtt.LinkDown{Err: reason})
 }
 
@@ -144,7 +147,7 @@ func (c *Conn) forgetRefusals() {
 	clear(c.refused)
 }
 
-// comeBack makes a new link, if there is none.
+// comeBack establishes a new link unless the connection is closed or already up.
 func (c *Conn) comeBack() {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
@@ -156,7 +159,7 @@ func (c *Conn) comeBack() {
 // Events implements mqtt.Conn.
 func (c *Conn) Events() <-chan mqtt.Event { return c.mailbox.Events() }
 
-// Close implements mqtt.Conn. No will is published.
+// Close implements mqtt.Conn. The broker does not publish the client's will.
 func (c *Conn) Close() error {
 	c.broker.mu.Lock()
 	c.up = false
@@ -170,8 +173,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// matchingQoS reports the highest QoS of the filters that a topic falls under: one
-// message is delivered once, however many match.
+// matchingQoS returns the highest QoS of all subscribed filters that match the topic. The client receives the message
+// only once, even if several filters match.
 func (c *Conn) matchingQoS(topic string) (qos mqtt.QoS, ok bool) {
 	if !c.up {
 		return 0, false

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// A message that a cut lost keeps nothing waiting that is sent on the next link.
+// TestNextLinkDoesNotWaitForWhatWasLost checks that a lost message does not delay messages on the next link.
 func TestNextLinkDoesNotWaitForWhatWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delay := time.Hour

@@ -7,16 +7,16 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// delivery is a message under way to one connection.
+// delivery is a message that will be delivered to one connection at time due.
 type delivery struct {
 	due      time.Time
-	seq      uint64 // order among equal times
+	seq      uint64 // sequence number that orders deliveries with the same due time
 	conn     *Conn
-	cutCount uint64 // of the connection when it was sent
+	cutCount uint64 // value of conn.cutCount when the message was sent
 	message  mqtt.Message
 }
 
-// schedule is a heap of deliveries, the next one first.
+// schedule is a heap of deliveries, ordered by due time and sequence number. It implements heap.Interface.
 type schedule struct {
 	seq  uint64
 	heap []delivery
@@ -35,7 +35,8 @@ func (s *schedule) Pop() any {
 	return last
 }
 
-// scheduleDelivery schedules a delivery, not before the one ahead of it.
+// scheduleDelivery schedules the delivery of a message after the given delay. It keeps the order of messages to the
+// same connection.
 func (b *Broker) scheduleDelivery(c *Conn, m mqtt.Message, delay time.Duration) {
 	due := time.Now().Add(delay)
 	if due.Before(c.lastDue) {
@@ -56,7 +57,7 @@ func (b *Broker) scheduleDelivery(c *Conn, m mqtt.Message, delay time.Duration) 
 	}
 }
 
-// runDeliveries delivers what is due, and ends when nothing is under way.
+// runDeliveries delivers messages when they are due. It returns when no scheduled delivery is left.
 func (b *Broker) runDeliveries() {
 	for {
 		wait, ok := b.deliverDue()
@@ -66,7 +67,7 @@ func (b *Broker) runDeliveries() {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-b.wake: // something may be due earlier
+		case <-b.wake: // A new delivery was scheduled; it may be due earlier.
 			timer.Stop()
 		}
 	}

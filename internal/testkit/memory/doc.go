@@ -1,11 +1,10 @@
-// Package memory is an MQTT broker within the process, behind the same
-// interface as a session over the network. It is for tests, in a
-// testing/synctest bubble or not, and for simulations of hosts.
+// Package memory is an MQTT broker inside the test process. It has the same interface as a session over the network.
+// Tests, tests inside a testing/synctest bubble, and simulations use it.
 //
-// It keeps retained messages, matches wildcards, publishes wills, takes a
-// client id over from its older holder, and can lose and delay messages and
-// refuse subscriptions. Each subscriber receives in the order of publication.
-// The only goroutines are the mailboxes' and, while something is delayed, one for
-// the broker; they block on channels and timers only, so the time of a bubble
-// can pass.
+// The broker supports retained messages, wildcards and wills. It disconnects the older of two clients with the same
+// client id. It can lose or delay messages and refuse subscriptions. Each subscriber receives messages in the order of
+// publication.
+//
+// The package runs one goroutine per mailbox and, while messages are delayed, one goroutine for deliveries. The
+// goroutines block only on channels and timers, so that the clock of a synctest bubble can advance.
 package memory

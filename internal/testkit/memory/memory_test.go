@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// The duties of every Conn are tested in package mqtt (TestConformance).
+// TestConformance in package mqtt checks the requirements of every mqtt.Conn.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// wait lets a bubble's time go on.
+// wait lets the time of a synctest bubble advance.
 func wait(d time.Duration) { <-time.After(d) }
 
-// take returns the events that are there once all has come to rest, short.
+// take returns short descriptions of the events that have arrived when all goroutines are idle.
 func take(c mqtt.Conn) []string {
 	var all []string
 	for {
@@ -84,7 +84,7 @@ func TestDisconnectAndReconnect(t *testing.T) {
 		}
 		want(t, take(c), "kept=1")
 
-		for range 2 { // the will is there again after a reconnect
+		for range 2 { // the will exists again after a reconnect
 			b.Disconnect("c")
 			b.Disconnect("c")
 			want(t, take(c), "down: "+memory.ErrCut.Error())
@@ -98,7 +98,7 @@ func TestDisconnectAndReconnect(t *testing.T) {
 			publish(t, watcher, "x", "seen")
 			want(t, take(c), "mqtt.LinkUp", "kept=1", "x=seen")
 		}
-		_ = c.Close() // publishes no will
+		_ = c.Close() // closing does not publish the will
 		b.Disconnect("c")
 		b.Reconnect("c")
 		want(t, take(watcher))
@@ -116,18 +116,18 @@ func TestTakeover(t *testing.T) {
 		young := connect(t, b, "c", nil)
 		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
 		want(t, take(watcher), "will=old")
-		b.Reconnect("c") // means the young one, which is up
+		b.Reconnect("c") // refers to the younger connection, which is up
 		publish(t, watcher, "x", "1")
 		want(t, take(old))
 		want(t, take(young))
-		_ = old.Close() // leaves the young one alone
+		_ = old.Close() // does not affect the younger connection
 		young.Subscribe(mqtt.AtMostOnce, "x")
 		publish(t, watcher, "x", "2")
 		want(t, take(young), "x=2")
 	})
 }
 
-// A delayed message is never overtaken, also not by one without a delay.
+// TestDelay checks that a delayed message is never overtaken, even by a message without delay.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delays := map[string]time.Duration{"slow": 3 * time.Second, "slower": 5 * time.Second}
@@ -179,7 +179,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	})
 }
 
-// A receiver may overwrite what it got.
+// TestPayloadsAreCopies checks that a receiver may overwrite a received payload.
 func TestPayloadsAreCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -196,7 +196,7 @@ func TestPayloadsAreCopies(t *testing.T) {
 	})
 }
 
-// The same seed gives the same events, whatever the goroutines do.
+// TestDeterministic checks that the same seed gives the same events for any scheduling of goroutines.
 func TestDeterministic(t *testing.T) {
 	run := func() (transcript []string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,10 +230,10 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// A filter that is refused is asked for again, later and later, until it is granted.
+// TestRefuse checks that a refused filter is retried with growing delays until it is granted.
 func TestRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var grants atomic.Bool // "s/+"
+		var grants atomic.Bool // whether "s/+" is granted
 		b := memory.New(memory.Options{Refuse: func(id, filter string) bool {
 			return id == "c" && (filter == "given up" || filter == "s/+" && !grants.Load())
 		}})
@@ -246,7 +246,7 @@ func TestRefuse(t *testing.T) {
 		publish(t, from, "s/a", "missed")
 		publish(t, from, "x", "seen")
 		want(t, take(c), "x=seen")
-		wait(4 * time.Second) // 0.5 to 1 s, then 1 to 2 s
+		wait(4 * time.Second) // retries after 0.5 to 1 s, then after 1 to 2 s
 		want(t, take(c), "mqtt.SubscriptionRefused", "mqtt.SubscriptionRefused")
 		grants.Store(true)
 		wait(4 * time.Second)
@@ -271,7 +271,7 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// Two sessions with one client id take turns, each with a new will.
+// TestSession checks that two sessions with one client id alternate, each with a new will.
 func TestSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
@@ -298,7 +298,7 @@ func TestSession(t *testing.T) {
 		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
 
 		old.DisconnectFor(time.Hour)
-		old.DisconnectFor(time.Second) // is down already
+		old.DisconnectFor(time.Second) // no effect: the link is already down
 		want(t, take(old), "down: "+mqtt.ErrPlannedDisconnect.Error())
 		wait(3 * time.Second)
 		publish(t, watcher, "x", "2")

@@ -1,5 +1,5 @@
-// Package mqtttest has what tests of MQTT sessions need on any broker: a session that is up, its next event or message,
-// and the moment at which the broker has done what was asked of it.
+// Package mqtttest provides helpers for tests of MQTT sessions. The helpers open a session, receive the next event or
+// message, and wait until the broker has processed earlier requests.
 package mqtttest
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Patience bounds each wait for an event; no test waits that long.
+// Patience is the timeout of each wait for an event of a session.
 const Patience = time.Minute
 
-// Dial returns a session that is up. The test's end closes it.
+// Dial opens an MQTT session and waits until it is connected. The session is closed at the end of the test.
 func Dial(t testing.TB, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	s, err := mqtt.Dial(context.Background(), o)
@@ -26,7 +26,7 @@ func Dial(t testing.TB, o mqtt.Options) *mqtt.Session {
 	return s
 }
 
-// Event returns the next event.
+// Event returns the next event of the connection. It fails the test if no event arrives within Patience.
 func Event(t testing.TB, c mqtt.Conn) mqtt.Event {
 	t.Helper()
 	return within(t, c, Patience)
@@ -43,13 +43,14 @@ func within(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Event {
 	}
 }
 
-// Received returns the next event, which must be a message.
+// Received returns the next message. It fails the test if the next event is not a message.
 func Received(t testing.TB, c mqtt.Conn) mqtt.Message {
 	t.Helper()
 	return ReceivedWithin(t, c, Patience)
 }
 
-// ReceivedWithin returns the next event, which must be a message and come within limit.
+// ReceivedWithin returns the next message. It fails the test if the next event is not a message or does not arrive
+// within limit.
 func ReceivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message {
 	t.Helper()
 	e := within(t, c, limit)
@@ -60,7 +61,7 @@ func ReceivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message
 	return r.Message
 }
 
-// WantUp wants the next event to be Up.
+// WantUp fails the test if the next event of the connection is not LinkUp.
 func WantUp(t testing.TB, c mqtt.Conn) {
 	t.Helper()
 	if e := Event(t, c); e != (mqtt.LinkUp{}) {
@@ -68,7 +69,7 @@ func WantUp(t testing.TB, c mqtt.Conn) {
 	}
 }
 
-// WantDown wants the next event to be Down, with its cause.
+// WantDown fails the test if the next event of the connection is not LinkDown with a non-nil error.
 func WantDown(t testing.TB, c mqtt.Conn) {
 	t.Helper()
 	if e, ok := Event(t, c).(mqtt.LinkDown); !ok || e.Err == nil {
@@ -76,7 +77,7 @@ func WantDown(t testing.TB, c mqtt.Conn) {
 	}
 }
 
-// Publish fails the test if m is not taken.
+// Publish publishes the message m. It fails the test if the session rejects the message.
 func Publish(t testing.TB, c mqtt.Conn, m mqtt.Message) {
 	t.Helper()
 	if err := c.Publish(m); err != nil {
@@ -84,8 +85,8 @@ func Publish(t testing.TB, c mqtt.Conn, m mqtt.Message) {
 	}
 }
 
-// SyncWithBroker returns when the broker has done all that c asked for before: it works through the packets of a
-// connection in order.
+// SyncWithBroker waits until the broker has processed all packets that c has sent. It publishes a message to itself,
+// because a broker processes the packets of a connection in order.
 func SyncWithBroker(t testing.TB, c mqtt.Conn) {
 	t.Helper()
 	topic := fmt.Sprintf("settle/%p", c)
@@ -97,8 +98,9 @@ func SyncWithBroker(t testing.TB, c mqtt.Conn) {
 	c.Unsubscribe(topic)
 }
 
-// SettleRetained returns when reader's broker has all that writer has had retained before. Brokers that are several
-// machines retain some time later, and who subscribes in between gets neither the message nor what is retained.
+// SettleRetained waits until the reader's broker has stored all retained messages that writer has published so far. In
+// a cluster a retained message reaches the other brokers with a delay. A client that subscribes during this delay does
+// not receive the message.
 func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 	t.Helper()
 	topic := fmt.Sprintf("settle-retained/%p", reader)
@@ -111,11 +113,11 @@ func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 			if r, ok := e.(mqtt.MessageReceived); !ok || r.Topic != topic {
 				t.Fatalf("got %#v, want the test's own message", e)
 			} else if !r.Retained {
-				continue // it has come by itself meanwhile
+				continue // The broker delivered the message live, so it may not be stored yet.
 			}
 			reader.Unsubscribe(topic)
 			Publish(t, writer, mqtt.Message{Topic: topic, Retained: true})
-			SettleAgain(t, reader) // copies of it may be under way
+			SettleAgain(t, reader) // Further copies of the message may still arrive.
 			return
 		case <-time.After(100 * time.Millisecond):
 		case <-late:
@@ -124,13 +126,13 @@ func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 	}
 }
 
-// SettleAgain is Settle that passes over what comes meanwhile: messages, and the loss of a link to a broker that has
-// just begun.
+// SettleAgain waits like SyncWithBroker, but it ignores other messages and reconnects. Use it after a broker has just
+// started.
 func SettleAgain(t testing.TB, c mqtt.Conn) {
 	t.Helper()
 	topic := fmt.Sprintf("settle/%p", c)
 	c.Subscribe(mqtt.AtMostOnce, topic)
-	_ = c.Publish(mqtt.Message{Topic: topic}) // else it is lost with the link
+	_ = c.Publish(mqtt.Message{Topic: topic}) // If publishing fails, the LinkUp case below repeats it.
 	for {
 		switch e := Event(t, c).(type) {
 		case mqtt.LinkUp:

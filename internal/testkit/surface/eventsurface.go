@@ -1,4 +1,4 @@
-// Package surface compares what a daemon shows of its events with golden files.
+// Package surface compares the log lines, status pages and conditions that a daemon's events produce with golden files.
 package surface
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Page is a status page.
+// Page is a status page that can be drawn as text with a given width.
 type Page interface {
 	Draw(width int) string
 }
 
-// ComparePage compares the text and the JSON of a page with testdata/NAME.txt and testdata/NAME.json, and wants no line
-// of the text to be wider than the terminal.
+// ComparePage compares a status page with the golden files testdata/NAME.txt (text) and testdata/NAME.json (JSON). It
+// also fails if a line exceeds the width of a narrow terminal.
 func ComparePage(t *testing.T, update bool, name string, p Page) {
 	t.Helper()
 	object, err := json.MarshalIndent(p, "", "  ")
@@ -44,10 +44,10 @@ func ComparePage(t *testing.T, update bool, name string, p Page) {
 	}
 }
 
-// Clock is a clock that a test sets.
+// Clock is a manual clock: tests set and advance its time.
 type Clock struct{ time.Time }
 
-// NewClock returns a clock that shows noon of 2026-03-01.
+// NewClock returns a manual clock that is set to noon on 1 March 2026, local time.
 func NewClock() *Clock { return &Clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)} }
 
 // Now returns the clock's time.
@@ -56,13 +56,13 @@ func (c *Clock) Now() time.Time { return c.Time }
 // Advance moves the clock forward.
 func (c *Clock) Advance(d time.Duration) { c.Time = c.Add(d) }
 
-// DebugLogOptions returns options with everything logged and without times, as under systemd.
+// DebugLogOptions returns log options for level debug without timestamps, as used under systemd.
 func DebugLogOptions() logging.Options {
 	return logging.Options{Level: "debug", Format: "text", WritesToJournald: true}
 }
 
-// RecordOutputs passes each event to pass, and writes to out what was logged and what changed in the status line and
-// in readiness.
+// RecordOutputs calls pass for each event and writes the resulting log lines to out. It also writes each change of the
+// daemon's status line and readiness.
 func RecordOutputs(t *testing.T, out io.Writer, events []observe.Event, status fmt.Stringer, ready func() error,
 	pass func(log *slog.Logger, event observe.Event)) {
 	t.Helper()
@@ -89,7 +89,7 @@ func RecordOutputs(t *testing.T, out io.Writer, events []observe.Event, status f
 	}
 }
 
-// RecordConditions writes to out each condition that the events begin, and wants each to have a remedy.
+// RecordConditions writes each condition that the events start to out. It fails the test if a condition has no remedy.
 func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
 	t.Helper()
 	_, _ = io.WriteString(out, "\nconditions\n")
@@ -107,9 +107,8 @@ func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
 	}
 }
 
-// WantAllEvents fails for each event type of the packages, or of the packages below them, that is not in the list
-// events. An event type is an exported type with a method Describe. The machine of agents, round/agentround, does not
-// count as a package below round.
+// WantAllEvents fails the test unless events contains every event type of the given packages and their subpackages. An
+// event type is an exported type with a Describe method. The subpackage round/agentround is excluded.
 func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	t.Helper()
 	played := map[string]bool{}
@@ -143,7 +142,7 @@ func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	}
 }
 
-// EventTypes returns the names of the types of a folder that have a method Describe.
+// EventTypes returns the names of all types with a Describe method in the Go files of a folder.
 func EventTypes(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -171,7 +170,7 @@ func EventTypes(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// BoardObserver passes the descriptions of events to a board.
+// BoardObserver is an observer that reports each event to a condition board.
 type BoardObserver struct{ *status.ConditionBoard }
 
 // Observe implements observe.Observer.

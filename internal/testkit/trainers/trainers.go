@@ -1,4 +1,4 @@
-// Package trainers is the suite that every training.Trainer passes.
+// Package trainers is a conformance test suite for implementations of training.Trainer.
 package trainers
 
 import (
@@ -17,17 +17,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Traits are what trainers may differ in.
+// Traits describes how a trainer under test may differ from the built-in trainer.
 type Traits struct {
-	StepTime time.Duration // of a local step
-	// ReportsFalseNumbers says that the numbers that leave the device need not be those of its data.
+	StepTime time.Duration // time that one local step takes
+	// ReportsFalseNumbers is true if the trainer may report numbers that do not match its data, as a malicious trainer
+	// does.
 	ReportsFalseNumbers bool
 }
 
-// steps is how many local steps a test takes.
+// steps is the number of local steps that each test takes.
 const steps = 6
 
-// Suite tries a trainer, inside synctest.
+// Suite runs all conformance tests inside a synctest bubble. make returns a new trainer for each test.
 func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 	for name, of := range tasks() {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +53,8 @@ func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 	}
 }
 
-// tasks are of every way to exchange, with and without neighbours.
+// tasks returns the tasks of the test cases by name: one for each kind of exchange, and one with mixing between
+// neighbours.
 func tasks() map[string]wire.Task {
 	of := func(change func(t *wire.Task)) wire.Task {
 		t := wire.Task{
@@ -89,7 +91,7 @@ func compile(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 	return p
 }
 
-// trainerTest is a trainer under test.
+// trainerTest holds the state of one test: the trainer and the compiled task.
 type trainerTest struct {
 	*testing.T
 	Traits
@@ -101,10 +103,11 @@ func (s *trainerTest) rows() *learner.Samples[float32] {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0})
 }
 
-// maxLocalSteps is how many local steps the task takes.
+// maxLocalSteps returns the maximum number of local steps of the task.
 func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Training.MaxLocalSteps) }
 
-// beginBlock begins a block, whose parameters begin as base.
+// beginBlock starts a new block of local steps. It returns the block, the base model and a copy of the base model that
+// the steps will update.
 func (s *trainerTest) beginBlock(ctx context.Context) (b training.LocalStepBlock, base, x []float32) {
 	s.Helper()
 	base = s.problem.InitialParameters(3)
@@ -117,7 +120,8 @@ func (s *trainerTest) beginBlock(ctx context.Context) (b training.LocalStepBlock
 	return b, base, slices.Clone(base)
 }
 
-// takeLocalSteps takes local steps, and checks how long that takes.
+// takeLocalSteps takes the local steps first to last of block b on the parameters x. It reports an error if they do not
+// take exactly StepTime each.
 func (s *trainerTest) takeLocalSteps(b training.LocalStepBlock, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
@@ -129,7 +133,8 @@ func (s *trainerTest) takeLocalSteps(b training.LocalStepBlock, x []float32, fir
 	}
 }
 
-// checkedOutcome is that of a block, checked.
+// checkedOutcome returns the outcome of a block. It fails the test if the size of the update, the number of steps or a
+// risk is wrong.
 func (s *trainerTest) checkedOutcome(b training.LocalStepBlock, base, x []float32,
 	steps uint64) task.LocalOutcome[float32] {
 	s.Helper()
@@ -152,7 +157,8 @@ func (s *trainerTest) checkedOutcome(b training.LocalStepBlock, base, x []float3
 	return out
 }
 
-// testUpdateSize is the size of the model, of as many steps as were asked for.
+// testUpdateSize checks that the update has as many elements as the model and results from the requested number of
+// steps.
 func (s *trainerTest) testUpdateSize() {
 	b, base, x := s.beginBlock(s.Context())
 	s.takeLocalSteps(b, x, 1, s.maxLocalSteps())
@@ -160,13 +166,15 @@ func (s *trainerTest) testUpdateSize() {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
 	s.checkedOutcome(b, base, x, s.maxLocalSteps())
-	if s.problem.Task.Mixing.IntervalSteps > 0 { // it counts anew, as where blocks have no end
+	// In a block with neighbours the trainer must restart the step count after each outcome.
+	if s.problem.Task.Mixing.IntervalSteps > 0 {
 		s.takeLocalSteps(b, x, s.maxLocalSteps()+1, s.maxLocalSteps()+2)
 		s.checkedOutcome(b, x, x, 2)
 	}
 }
 
-// testStepByStep is the same as all at once; only blocks with neighbours are taken that way.
+// testStepByStep checks that taking local steps one at a time gives the same result as taking all steps at once. It is
+// skipped for tasks without mixing.
 func (s *trainerTest) testStepByStep() {
 	if s.problem.Task.Mixing.IntervalSteps == 0 {
 		return
@@ -181,8 +189,8 @@ func (s *trainerTest) testStepByStep() {
 		s.maxLocalSteps()))
 }
 
-// testRepeat ends in the same update: an attempt that is repeated sends what the first one did. It is the Learner's
-// unless it lies.
+// testRepeat checks that the trainer and the built-in trainer return the same update for the same block. A trainer that
+// reports false numbers is run twice and compared with itself.
 func (s *trainerTest) testRepeat() {
 	first, base, x := s.beginBlock(s.Context())
 	s.takeLocalSteps(first, x, 1, s.maxLocalSteps())
@@ -204,7 +212,7 @@ func (s *trainerTest) compareOutcomes(a, b task.LocalOutcome[float32]) {
 	}
 }
 
-// testEndBeforeStart takes no step and no time.
+// testEndBeforeStart checks that a block whose context is already cancelled takes no local step and returns at once.
 func (s *trainerTest) testEndBeforeStart() {
 	ctx, cancel := context.WithCancel(s.Context())
 	b, base, x := s.beginBlock(ctx)
@@ -217,7 +225,7 @@ func (s *trainerTest) testEndBeforeStart() {
 	s.checkStoppedBlock(b, base, x, err, 0)
 }
 
-// testEndWithinSteps takes no step that begins after the end.
+// testEndWithinSteps checks that the trainer starts no local step after the deadline of its context.
 func (s *trainerTest) testEndWithinSteps() {
 	within := 2*s.StepTime + s.StepTime/2
 	ctx, cancel := context.WithTimeout(s.Context(), max(within, 1))
@@ -238,8 +246,8 @@ func (s *trainerTest) testEndWithinSteps() {
 	s.checkStoppedBlock(b, base, x, err, s.maxLocalSteps())
 }
 
-// checkStoppedBlock checks the end of a block that was cut short: it says so, or has an update of at most so many
-// steps.
+// checkStoppedBlock checks the result of an interrupted block: either the error ErrStoppedMidBlock, or an update from
+// no more than `most` local steps.
 func (s *trainerTest) checkStoppedBlock(b training.LocalStepBlock, base, x []float32, err error, most uint64) {
 	s.Helper()
 	if errors.Is(err, task.ErrStoppedMidBlock) {
@@ -249,7 +257,7 @@ func (s *trainerTest) checkStoppedBlock(b training.LocalStepBlock, base, x []flo
 		s.Fatal(err)
 	}
 	if s.problem.Task.Training.ExchangeKind == spec.ExchangeGradient {
-		return // which is taken at once
+		return // A gradient is computed in one step, so it cannot be interrupted.
 	}
 	out, err := b.OutcomeFromBase(base, x)
 	if !errors.Is(err,
@@ -258,7 +266,8 @@ func (s *trainerTest) checkStoppedBlock(b training.LocalStepBlock, base, x []flo
 	}
 }
 
-// testMoments are of the right size, and those of the data unless it lies.
+// testMoments checks the size of the column moments that the trainer returns. It also compares the moments with the
+// data unless the trainer reports false numbers.
 func (s *trainerTest) testMoments() {
 	rows := s.rows()
 	v, err := s.trainer.Moments(s.problem, rows)

@@ -20,8 +20,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// BenchmarkNumpy takes slices of local steps in turn with numpy, on one core each, and prints the medians of a step, in
-// processor time, and of their ratios. NUMPY_PYTHON is a Python that has numpy.
+// BenchmarkNumpy compares local steps of fedmesh and of numpy, which run alternately on one core. It prints the median
+// CPU time of each step and the median ratio. The environment variable NUMPY_PYTHON names a Python interpreter with
+// numpy.
 func BenchmarkNumpy(b *testing.B) {
 	python := os.Getenv("NUMPY_PYTHON")
 	if python == "" {
@@ -36,7 +37,7 @@ func BenchmarkNumpy(b *testing.B) {
 	}
 }
 
-// slices a side, of about so long.
+// Number of measurements per contestant, and the approximate duration of one measurement.
 const (
 	turns = 21
 	slice = 100 * time.Millisecond
@@ -56,9 +57,9 @@ func race(b *testing.B, other *numpy, widths []int, batch int) {
 	fmt.Printf("| %s | %d | %.1f | %.1f | %.2f |\n", name, batch, median(took), median(numpys), median(ratios))
 }
 
-// sized is how many steps fill a slice.
+// sized returns the number of steps that take about as long as one measurement should.
 func sized(steps func(n int) time.Duration) int {
-	steps(2) // what is made once
+	steps(2) // Run two steps first, to exclude one-time initialisation from the measurement.
 	n := 4
 	for steps(n) < slice/4 {
 		n *= 2
@@ -75,7 +76,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// descent returns what takes local steps and how long they took.
+// descent returns a function that takes n local steps with fedmesh and returns the CPU time that they used.
 func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	b.Helper()
 	last := len(widths) - 1
@@ -109,7 +110,7 @@ func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	}
 }
 
-// used is the processor time of this process.
+// used returns the CPU time that this process has used so far.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -119,7 +120,7 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// numpy is steps.py at work.
+// numpy is a running Python process that takes local steps with numpy (script steps.py).
 type numpy struct {
 	b   *testing.B
 	in  io.WriteCloser
@@ -151,7 +152,7 @@ func start(b *testing.B, python string) *numpy {
 	return &numpy{b, in, bufio.NewScanner(out)}
 }
 
-// steps has numpy take local steps, and returns how long they took.
+// steps makes the Python process take local steps, and returns the CPU time that they used.
 func (n *numpy) steps(widths []int, batch, steps int) time.Duration {
 	n.b.Helper()
 	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(widths), "[]"), " ", ",")

@@ -1,5 +1,4 @@
-// Package mixing measures, in its benchmark, how fast neighbours mix over a
-// real broker: fifty agents with all that agentd does, against as many clients
-// of bare paho that pass the same bytes round the same graph. `make
-// bench-mixing` runs it; docs/BENCHMARKS.md has its table.
+// Package mixing measures the speed of mixing between neighbours over a real broker. It compares fifty complete agents
+// with fifty plain paho clients that exchange the same bytes on the same graph. Run it with `make bench-mixing`;
+// docs/BENCHMARKS.md contains the results.
 package mixing

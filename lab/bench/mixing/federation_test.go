@@ -27,9 +27,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mixed has agents mix over the broker and returns what that many steps took, after some in which they have all met.
-// Messages between them and the coordinator go through memory. The agents take one gradient in the block, so that
-// the steps are mixing and little else.
+// mixed runs agents that mix over the broker and returns the cost of the given number of steps after a warm-up.
+// Messages to and from the coordinator stay in memory. Agents compute only one gradient per block, so that the cost is
+// mostly that of mixing.
 func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost {
 	b.Helper()
 	uplink := memory.New(memory.Options{MailboxMessages: 1 << 16, MailboxBytes: 1 << 28})
@@ -40,8 +40,8 @@ func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost
 	}
 	g := hosts.NewGroup(b)
 	defer g.Stop()
-	// The round ends with the first upload: by then all agents, who are at most half the graph apart, have taken what
-	// is timed.
+	// The round ends with the first upload. Add as many steps as there are agents, so that all agents have taken the
+	// measured steps before the first upload.
 	g.RunCoordinator(f.lead(graph, size, warm+steps+agents, open), uplink.Connect("coordinator", nil))
 	for i := range agents {
 		g.RunAgent(f.agent(i),
@@ -56,35 +56,36 @@ func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost
 	}
 }
 
-// bench is a federation's.
+// bench is a federation whose mixing speed is measured.
 type bench struct {
 	b       *testing.B
 	site    *site
 	samples *learner.Samples[float32]
-	// The clock runs from when all have published the first number of messages until all have published the second.
+	// The measurement starts when every agent has published `begin` snapshots and ends when every agent has published
+	// `end` snapshots.
 	begin, end int
 	mu         sync.Mutex
 	began      cost
-	at         map[int]int // how many agents have come to the beginning, and to the end
+	at         map[int]int // number of agents that have published `begin` or `end` snapshots, by this count
 	took       chan cost
 }
 
-// watched counts the snapshots that an agent publishes.
+// watched is a connection that counts the snapshots that an agent publishes.
 type watched struct {
 	mqtt.Conn
 	of        *bench
-	published int // by the one goroutine of the block
+	published int // only used by the goroutine of the block
 }
 
 func (w *watched) Publish(m mqtt.Message) error {
-	if !strings.HasSuffix(m.Topic, "/0") { // a snapshot
+	if !strings.HasSuffix(m.Topic, "/0") { // The message is a snapshot.
 		w.published++
 		w.of.note(w.published)
 	}
 	return w.Conn.Publish(m)
 }
 
-// note keeps the time at which the last agent comes to the beginning, and to the end.
+// note starts or ends the measurement when the last agent has published the required number of snapshots.
 func (f *bench) note(published int) {
 	if published != f.begin && published != f.end {
 		return
@@ -100,17 +101,17 @@ func (f *bench) note(published int) {
 	}
 }
 
-// load gives all agents the same few rows.
+// load returns the same few rows for all agents.
 func (f *bench) load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
 
-// observe hears all programs.
+// observe handles the events of all agents and the coordinator.
 func (f *bench) observe(event observe.Event) {
 	if x, failed := event.(training.LocalTrainingFailed); failed {
 		f.b.Error(x.Err)
 	}
 }
 
-// featuresOf a model of this many bytes, which is linear if it is small.
+// featuresOf returns the feature names of a model with the given size in bytes. Small models are linear.
 func featuresOf(size int) []string {
 	n := size / 4
 	if h := hiddenOf(size); h != nil {
@@ -141,7 +142,7 @@ func samples(size int) *learner.Samples[float32] {
 	return s
 }
 
-// lead is the coordinator's configuration for one round.
+// lead returns the configuration of a coordinator that runs one round.
 func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config {
 	var ids []wire.AgentID
 	var all []round.MixingEdge

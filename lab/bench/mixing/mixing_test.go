@@ -27,13 +27,13 @@ const (
 
 func idOf(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%02d", i)) }
 
-// shape is a graph in which each agent is joined with the next few, around a circle.
+// shape is a graph whose agents are arranged on a circle. Each agent is connected to the next few agents.
 type shape struct {
 	name string
 	next int
 }
 
-// neighbours returns those of agent i, in id order.
+// neighbours returns the indices of agent i's neighbours, sorted by agent id.
 func (s shape) neighbours(i int) []int {
 	var all []int
 	for k := 1; k <= s.next; k++ {
@@ -43,19 +43,18 @@ func (s shape) neighbours(i int) []int {
 	return all
 }
 
-// broker is one with our access rules and a password for each agent of both federations.
+// broker is a broker with our access rules and a password for each agent of both federations.
 type broker struct {
 	name string
 	open func(b *testing.B) *site
 }
 
-// site is a broker that runs.
 type site struct {
 	address string
 	cpu     func() time.Duration
 }
 
-// cost is what something took: time, and the processor time of this process and the broker's.
+// cost is the elapsed time of some steps, and the CPU time that this process and the broker used for them.
 type cost struct{ wall, cpu time.Duration }
 
 var epoch = time.Now()
@@ -96,13 +95,13 @@ var subjects = []broker{
 
 func clientOf(federation string, i int) string { return federation + "-" + string(idOf(i)) }
 
-// login is how a client enters the broker.
+// login returns the options with which a client connects to the broker.
 func login(address, federation string, i int) mqtt.Options {
 	client := clientOf(federation, i)
 	return mqtt.Options{URL: "tcp://" + address, ClientID: client, Username: client, Password: "password of " + client}
 }
 
-// BenchmarkMixing has all contestants take turns at one broker. A figure is the median of the iterations.
+// BenchmarkMixing runs all contestants alternately on one broker and reports the medians over all iterations.
 func BenchmarkMixing(b *testing.B) {
 	for _, s := range subjects {
 		for _, graph := range []shape{{"ring", 1}, {"degree-6", 3}} {
@@ -136,7 +135,8 @@ func BenchmarkMixing(b *testing.B) {
 
 func partsOf(size int) int { return (size + wire.MaxSnapshotPart - 1) / wire.MaxSnapshotPart }
 
-// results are of one cell, by contestant: steps per second, and per second of processor time.
+// results contains the measurements of each contestant: steps per second of elapsed time, and steps per second of CPU
+// time.
 type results map[string]*[2][]float64
 
 func (r results) add(name string, c cost, steps int) {
@@ -148,8 +148,7 @@ func (r results) add(name string, c cost, steps int) {
 	}
 }
 
-// report tells medians: steps per second, messages per second through the broker, in and out, and our share of paho's,
-// in time and in processor time.
+// report reports the median number of steps and messages per second, and the speed of fedmesh relative to paho.
 func (r results) report(b *testing.B, messages float64) {
 	median := func(name string, i int) float64 {
 		slices.Sort(r[name][i])
@@ -163,5 +162,5 @@ func (r results) report(b *testing.B, messages float64) {
 		b.ReportMetric(median(name, 0)/median("paho", 0), name+"/paho")
 		b.ReportMetric(median(name, 1)/median("paho", 1), name+"/paho_cpu")
 	}
-	b.ReportMetric(0, "ns/op") // says nothing
+	b.ReportMetric(0, "ns/op") // Omit the time per operation, which has no meaning in this benchmark.
 }

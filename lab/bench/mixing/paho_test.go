@@ -11,18 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ponger is a client of bare paho that publishes as many bytes as an agent's
-// snapshot has, and again when it has got as much from each of its neighbours.
+// ponger is a plain paho client. In each step it publishes as many bytes as an agent's snapshot, and waits for equally
+// large messages from all neighbours.
 type ponger struct {
 	client   paho.Client
 	topic    string
 	messages [][]byte
-	came     chan int // from which neighbour
+	came     chan int // receives the index of a neighbour for each message from this neighbour
 	parts    int
 }
 
-// pinged takes steps of a ping-pong around the graph, each as many messages as
-// a step of mixing has, and returns what that took.
+// pinged runs pongers on the graph and returns the cost of the steps. Each step exchanges as many messages as mixing
+// does.
 func pinged(b *testing.B, at *site, graph shape, size, steps int) cost {
 	b.Helper()
 	all := make([]*ponger, agents)
@@ -64,7 +64,8 @@ func wait(b *testing.B, t paho.Token) {
 	}
 }
 
-// snapshotOf is as long as an agent's sealed snapshot on all its edges.
+// snapshotOf returns the messages of one step. They are as long as the sealed snapshot that an agent sends over all its
+// edges.
 func snapshotOf(graph shape, i, size int) (messages [][]byte) {
 	s := wire.SnapshotPartHeader{}
 	for _, j := range graph.neighbours(i) {

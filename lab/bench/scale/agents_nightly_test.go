@@ -21,8 +21,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// thin is an agent without data, disk and model: it says hello when it is drawn to answer, and sends its update when it
-// is named and has every part of the model.
+// thin simulates an agent without data, disk and model. It answers an announcement with a hello message if the
+// announcement selects it to respond. When it becomes a participant and has received the model, it sends a prepared
+// update.
 type thin struct {
 	of        *crowd
 	id        wire.AgentID
@@ -33,36 +34,36 @@ type thin struct {
 	rng       *rand.Rand
 
 	seals   wire.X25519PublicKey
-	to      *host.SealRecipient // the coordinator
-	down    wire.SealKey        // what it is told is sealed with
-	digest  wire.Digest         // of the newest announcement
+	to      *host.SealRecipient // seals (encrypts) messages to the coordinator
+	down    wire.SealKey        // key for messages from the coordinator
+	digest  wire.Digest         // hash of the newest announcement
 	order   wire.AnnouncementPosition
 	ann     wire.Announcement
-	hello   time.Time // when it is to be said; zero = not
+	hello   time.Time // time of the next hello; zero if none is scheduled
 	missing map[string]bool
 	sender  *transfer.UpdateSender
-	served  wire.RoundID // that has its update
+	served  wire.RoundID // round in which the coordinator accepted the agent's update
 }
 
-// crowd is the thin agents of a federation.
+// crowd is the set of simulated agents of one federation.
 type crowd struct {
 	t       *testing.T
 	topics  mqtt.Topics
 	lead    ed25519.PublicKey
 	once    sync.Once
-	payload []byte        // of each update: as long as the model
-	update  wire.Manifest // of it
+	payload []byte        // payload of every update; as long as the model
+	update  wire.Manifest // manifest that describes the payload
 	agents  []*thin
 	up      atomic.Int64
 
 	recipients, hellos, updates, received atomic.Int64
-	rounds                                atomic.Uint64 // that were announced as open
+	rounds                                atomic.Uint64 // number of announcements that opened a round
 	wg                                    sync.WaitGroup
 }
 
 func agentID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%05d", k)) }
 
-// newCrowd makes the keys of n agents, and returns their lines in the coordinator's list.
+// newCrowd creates n simulated agents and returns their lines for the coordinator's list of agents.
 func newCrowd(t *testing.T, lead string, n int) (*crowd, string) {
 	topics, err := mqtt.NewTopics("", "scale")
 	if err != nil {
@@ -88,10 +89,10 @@ func newCrowd(t *testing.T, lead string, n int) (*crowd, string) {
 	return c, list
 }
 
-// atOnce is how many agents connect at a time: a CONNECT that is not answered in time is another one.
+// atOnce is the number of agents that connect concurrently. With more agents, connections would time out and be
+// repeated.
 const atOnce = 100
 
-// connect connects all agents.
 func (c *crowd) connect(ctx context.Context, urls []string) {
 	for k, a := range c.agents {
 		for int64(k)-c.up.Load() >= atOnce {
@@ -113,7 +114,6 @@ func (c *crowd) connect(ctx context.Context, urls []string) {
 	}
 }
 
-// close ends all agents.
 func (c *crowd) close() {
 	var all sync.WaitGroup
 	for _, a := range c.agents {
@@ -131,7 +131,7 @@ func (a *thin) presence(state wire.PresenceState) mqtt.Message {
 		Retained: true}
 }
 
-// run is the agent's one goroutine.
+// run is the event loop of a simulated agent.
 func (a *thin) run() {
 	timer := time.NewTimer(time.Hour)
 	for {
@@ -186,7 +186,7 @@ func (a *thin) status(t wire.MessageType, body []byte) {
 
 func (a *thin) receive(m mqtt.Message) {
 	switch {
-	case len(m.Payload) == 0: // what was retained is deleted
+	case len(m.Payload) == 0: // The broker has deleted a retained message: ignore it.
 	case m.Topic == a.of.topics.Announcement():
 		a.of.recipients.Add(1)
 		a.announced(m.Payload)
@@ -202,7 +202,8 @@ func (a *thin) receive(m mqtt.Message) {
 	}
 }
 
-// announced obeys an announcement, whose signature is not looked at: this processor time is nobody's who is measured.
+// announced processes an announcement. It does not verify the signature, because the CPU time of agents is not
+// measured.
 func (a *thin) announced(p []byte) {
 	e, err := wire.ParseEnvelope(p)
 	if err != nil {
@@ -251,7 +252,7 @@ func (a *thin) sealTo(announced wire.X25519PublicKey) {
 	a.to, a.down = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgentKey}, pair.ToAgentKey
 }
 
-// work fetches the model, if it is not in the announcement.
+// work starts to fetch the model, unless the announcement contains the model.
 func (a *thin) work() {
 	base := &a.ann.BaseModel
 	if len(base.Inline) > 0 || len(base.SealedInline) > 0 {
@@ -270,7 +271,7 @@ func (a *thin) work() {
 	a.conn.Subscribe(mqtt.AtMostOnce, all...)
 }
 
-// offer begins to send the update, which all agents have alike.
+// offer starts to send the prepared update to the coordinator.
 func (a *thin) offer() {
 	c := a.of
 	c.once.Do(func() {
@@ -289,7 +290,7 @@ func (a *thin) offer() {
 	a.send(transfer.Start{})
 }
 
-// send gives the sender an event and does what it asks for.
+// send passes an event to the state machine that sends the update, and executes the resulting effects.
 func (a *thin) send(ev transfer.SendEvent) {
 	if a.sender == nil {
 		return
@@ -321,7 +322,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 	}
 }
 
-// told takes a word of the coordinator.
+// told processes a message from the coordinator to this agent.
 func (a *thin) told(p []byte) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && e.Type == wire.TypeSealed {

@@ -1,5 +1,7 @@
-// Package scale measures what a round costs the finished coordinator, a real Mosquitto and a cluster of NATS, with thin
-// agents: sessions that say what agents say, sealed and signed, and send updates that are ready, by the thousand in one
-// process. It fits the costs of a hello, an update, a megabyte and a recipient of an announcement, holds them against a
-// federation that the fit has not seen, and writes docs/SCALE.md from them: `make bench-scale`.
+// Package scale measures the cost of a round for the compiled coordinator with Mosquitto and with a NATS cluster. The
+// load comes from thousands of simulated agents in one process, which send real signed and sealed messages with
+// prepared updates.
+//
+// The package fits the CPU cost of each kind of work, such as a hello message, an update or a megabyte. It checks the
+// fit with a federation that was not used for fitting, and generates docs/SCALE.md. Run it with `make bench-scale`.
 package scale

@@ -8,11 +8,11 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// engine is a broker that is measured, all of its nodes together.
+// engine is a broker under measurement. The values of a cluster are totals over its nodes.
 type engine interface {
 	urls() []string
-	cpu(t *testing.T) float64    // s of processor time so far
-	memory(t *testing.T) float64 // bytes that are resident
+	cpu(t *testing.T) float64    // CPU time used so far in seconds
+	memory(t *testing.T) float64 // resident memory in bytes
 	kill()
 }
 
@@ -29,7 +29,7 @@ func (m mosquitto) cpu(*testing.T) float64      { return m.CPU().Seconds() }
 func (m mosquitto) memory(t *testing.T) float64 { return float64(m.Memory(t, "VmRSS")) }
 func (m mosquitto) kill()                       { m.Kill() }
 
-// nodes of a cluster of NATS.
+// nodes is the number of nodes of the NATS cluster.
 const nodes = 3
 
 type cluster struct{ *brokers.NATS }

@@ -7,49 +7,49 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Load is what goes on in some rounds of a federation.
+// Load is the work in some rounds of a federation.
 type Load struct {
 	Rounds     float64
-	Hellos     float64 // that came
-	Updates    float64 // that were accepted
-	Up, Down   float64 // MB of updates to the coordinator, of models to participants
-	Recipients float64 // of announcements, each time anew
+	Hellos     float64 // number of received hellos
+	Updates    float64 // number of accepted updates
+	Up, Down   float64 // MB of updates to the coordinator, and of models to participants
+	Recipients float64 // number of deliveries of announcements
 }
 
-// Sample is a measurement.
+// Sample is a measurement of some rounds.
 type Sample struct {
 	Agents, Drawn int
-	Model         int // bytes
+	Model         int // size of the model in bytes
 	Load          Load
-	Coordinator   float64 // processor time, s
+	Coordinator   float64 // processor time in s
 	Broker        float64
-	Seconds       float64 // that it took
+	Seconds       float64 // duration in s
 }
 
-// Units are costs in seconds of processor time.
+// Units are the processor times of each unit of load, in s.
 type Units struct {
 	Round, Hello, Update, MB, Recipient float64
 }
 
-// Cost is the processor time of a load, in s.
+// Cost returns the processor time of a load, in s.
 func (u *Units) Cost(l *Load) float64 {
 	return u.Round*l.Rounds + u.Hello*l.Hellos + u.Update*l.Updates + u.MB*(l.Up+l.Down) + u.Recipient*l.Recipients
 }
 
-// ofCoordinator leaves of a load what the coordinator bears: it publishes a model once, for all.
+// ofCoordinator returns the part of a load that the coordinator handles. It publishes a model once for all agents.
 func (l Load) ofCoordinator() Load {
 	l.Down, l.Recipients = 0, 0
 	return l
 }
 
-// ofBroker leaves what the broker bears.
+// ofBroker returns the part of a load that the broker handles.
 func (l Load) ofBroker() Load {
 	l.Rounds = 0
 	return l
 }
 
-// fit returns units of which none is below zero, by the least sum of squared relative errors: it leaves out the most
-// negative one, and solves again without it, until there is none.
+// fit returns non-negative units with the least sum of squared relative errors. It repeatedly removes the most negative
+// unit and solves again.
 func fit(loads []Load, took []float64) (Units, error) {
 	columns := func(l *Load) []float64 {
 		return []float64{l.Rounds, l.Hellos, l.Updates, l.Up + l.Down, l.Recipients}
@@ -93,7 +93,7 @@ func fit(loads []Load, took []float64) (Units, error) {
 	}
 }
 
-// leastSquares solves for the units of some columns, each measurement weighted by the reciprocal of its time.
+// leastSquares solves for the units of the columns in `in`. Each measurement is weighted by the reciprocal of its time.
 func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, in []int) ([]float64, error) {
 	a, b := mat.NewDense(len(loads), len(in), nil), mat.NewVecDense(len(loads), nil)
 	for i := range loads {
@@ -110,18 +110,18 @@ func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, i
 	return x.RawVector().Data, nil
 }
 
-// Fit is what was measured, and what comes of it.
+// Fit contains the measurements and the fitted units.
 type Fit struct {
 	Machine     string
 	Coordinator Units
-	Broker      Units // Mosquitto's
+	Broker      Units // fitted units of Mosquitto
 	Connection  Connection
 	Samples     []Sample
-	Held        Sample // that the units are held against
+	Held        Sample // measurement that checks the units
 	Cluster     Cluster
 }
 
-// Cluster is what was measured with a cluster of NATS for a broker, all of its nodes together.
+// Cluster contains the measurements with a cluster of NATS as the broker, for all of its nodes together.
 type Cluster struct {
 	Nodes      int
 	Broker     Units
@@ -130,21 +130,21 @@ type Cluster struct {
 	Held       Sample
 }
 
-// Connection is what an agent that is connected, and does nothing, costs the broker.
+// Connection is the cost of idle agents for the broker.
 type Connection struct {
-	Bytes   float64 // of resident memory
-	Seconds float64 // of processor time, once
-	Idle    float64 // cores in use while nobody says anything, whatever the number of connections
+	Bytes   float64 // resident memory per connection
+	Seconds float64 // processor time per connection, once
+	Idle    float64 // cores used without traffic, independent of the number of connections
 }
 
-// Cost is the processor time of a load that takes so many seconds.
+// Cost returns the processor time of a load within a duration in s.
 func (c *Cluster) Cost(l Load, seconds float64) float64 {
 	l = l.ofBroker()
 	return c.Broker.Cost(&l) + c.Connection.Idle*seconds
 }
 
-// solve finds the units of the samples, beside what the nodes do anyway. That each node stores what is retained is in
-// them: with a unit of its own for a round, those of recipients came out between 0 and 20 µs from run to run.
+// solve fits the units to the samples after subtracting the nodes' idle load. There is no unit per round: with one, the
+// unit of a recipient varied between 0 and 20 µs from run to run.
 func (c *Cluster) solve() (err error) {
 	var loads []Load
 	var took []float64
@@ -155,7 +155,7 @@ func (c *Cluster) solve() (err error) {
 	return err
 }
 
-// solve finds the units of the samples.
+// solve fits the units to the samples, for the coordinator and each broker.
 func (f *Fit) solve() (err error) {
 	var coordinators, brokers []Load
 	var ofCoordinator, ofBroker []float64
@@ -172,10 +172,10 @@ func (f *Fit) solve() (err error) {
 	return f.Cluster.solve()
 }
 
-// tolerance is how far the formula may be off what was measured.
+// tolerance is the largest allowed relative error of the formula.
 const tolerance = 0.3
 
-// errors are those of the formula on the federations that it was not fitted to, relative to what was measured.
+// errors returns the relative errors of the formula for the federations that were not used for the fit.
 func (f *Fit) errors() (coordinator, broker, cluster float64) {
 	c, b := f.Held.Load.ofCoordinator(), f.Held.Load.ofBroker()
 	held := &f.Cluster.Held
@@ -183,11 +183,11 @@ func (f *Fit) errors() (coordinator, broker, cluster float64) {
 		f.Cluster.Cost(held.Load, held.Seconds)/held.Broker - 1
 }
 
-// check says if the formula is off.
+// check returns an error if an error of the formula exceeds the tolerance.
 func (f *Fit) check() error {
 	c, b, n := f.errors()
 	for _, off := range []float64{c, b, n} {
-		if !(math.Abs(off) <= tolerance) { // also if it is not a number
+		if !(math.Abs(off) <= tolerance) { // also true for NaN
 			return fmt.Errorf("for %d agents, %d drawn, %d bytes the formula is off by %+.0f %% at the coordinator, "+
 				"%+.0f %% at Mosquitto and %+.0f %% at NATS, more than %.0f %%", f.Held.Agents, f.Held.Drawn,
 				f.Held.Model, 100*c, 100*b, 100*n, 100*tolerance)

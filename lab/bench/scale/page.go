@@ -11,59 +11,60 @@ import (
 //go:embed page.tmpl
 var pageText string
 
-// Plan is a federation that the page foretells.
+// Plan is a federation for which docs/SCALE.md predicts the required resources.
 type Plan struct {
 	Agents, Drawn float64
-	MB            float64 // of the model
-	Period        float64 // s, from round to round
-	Connected     float64 // share of the agents that are connected at a time
+	MB            float64 // size of the model in MB
+	Period        float64 // time between two rounds in seconds
+	Connected     float64 // fraction of the agents that are connected at the same time
 }
 
-// Page constants: what the measurements do not say.
+// Assumptions of the predictions in docs/SCALE.md that are not measured.
 const (
-	leastTarget  = 1000   // hellos that a round waits for, at least
-	surplus      = 1.3    // hellos that are asked for, in targets
-	announcement = 0.0006 // MB, of one without a model in it
-	asked        = 2      // announcements of a round: gathering, open
-	busy         = 0.5    // of a core that may be in use on average
-	gigabit      = 125.0  // MB/s
-	owner        = 1      // cores that the coordinator's goroutine has
+	leastTarget  = 1000   // minimum number of hello messages that a round waits for
+	surplus      = 1.3    // number of requested hello messages divided by the target number
+	announcement = 0.0006 // size in MB of an announcement without a model
+	asked        = 2      // number of announcements per round: one to gather agents, one to open the round
+	busy         = 0.5    // maximum average utilisation of a CPU core
+	gigabit      = 125.0  // capacity of a 1 Gb/s link in MB/s
+	owner        = 1      // number of CPU cores that the coordinator's event loop can use
 )
 
-// Load is that of one round: the target of hellos is twice the participants, and 1,000 at least.
+// Load returns the load of one round of the plan. A round waits for twice as many hello messages as it has
+// participants, and for at least 1,000.
 func (p Plan) Load() Load {
 	return Load{Rounds: 1, Hellos: math.Min(p.Agents, surplus*math.Max(2*p.Drawn, leastTarget)), Updates: p.Drawn,
 		Up: p.Drawn * p.MB, Down: p.Drawn * p.MB, Recipients: asked * p.Agents * p.Connected}
 }
 
-// Need is what a plan takes.
+// Need contains the predicted resources that a plan requires.
 type Need struct {
-	Coordinator float64 // processor time of a round, s
+	Coordinator float64 // CPU time of the coordinator per round in seconds
 	Broker      float64
-	Network     float64 // MB of a round over the broker's link, in and out together
-	Memory      float64 // MB of the broker's connections
-	Aggregators int     // of one core each, half of it in use; 0 = the coordinator alone
-	Brokers     int     // the same
-	OnNATS      Nodes   // instead of it
-	Links       float64 // Gb/s at the broker
-	Limit       string  // what is full first
+	Network     float64 // MB per round over the broker's network link, sum of both directions
+	Memory      float64 // memory of the broker's connections in MB
+	Aggregators int     // number of aggregators with one core each, at 50 % utilisation; 0 means none
+	Brokers     int     // number of CPU cores for the broker, at 50 % utilisation
+	OnNATS      Nodes   // resources of a NATS cluster that replaces Mosquitto
+	Links       float64 // number of 1 Gb/s links that the broker requires
+	Limit       string  // resource that is exhausted first if rounds become faster
 }
 
-// Nodes is what a cluster of NATS takes, all of its nodes together.
+// Nodes contains the resources that a NATS cluster requires, summed over all nodes.
 type Nodes struct {
-	Seconds float64 // processor time of a round
-	Memory  float64 // MB of its connections
-	Cores   int     // half in use
+	Seconds float64 // CPU time per round in seconds
+	Memory  float64 // memory of the connections in MB
+	Cores   int     // number of CPU cores at 50 % utilisation
 }
 
-// nodes is what a plan takes of a cluster.
+// nodes returns the resources that plan p requires from a NATS cluster.
 func (c *Cluster) nodes(p Plan) Nodes {
 	s := c.Cost(p.Load(), p.Period)
 	return Nodes{Seconds: s, Memory: p.Agents * p.Connected * c.Connection.Bytes / 1e6,
 		Cores: int(math.Ceil(s / (busy * p.Period)))}
 }
 
-// Need of a plan, by the fit.
+// Need predicts the resources that plan p requires.
 func (f *Fit) Need(p Plan) Need {
 	l := p.Load()
 	c, b := l.ofCoordinator(), l.ofBroker()
@@ -80,7 +81,8 @@ func (f *Fit) Need(p Plan) Need {
 	return n
 }
 
-// first is what is full first, if rounds came faster.
+// first returns the name of the resource that limits the speed of rounds, and the shortest possible time between
+// rounds.
 func (n *Need) first(p Plan) string {
 	most, what := n.Coordinator/busy, "the coordinator's core"
 	if t := n.Broker / busy; t > most {
@@ -92,7 +94,7 @@ func (n *Need) first(p Plan) string {
 	return fmt.Sprintf("%s: %s", what, period(most))
 }
 
-// period writes a time of a round.
+// period formats a duration of s seconds for the tables.
 func period(s float64) string {
 	if s < 1 {
 		return "under 1 s"
@@ -100,7 +102,7 @@ func period(s float64) string {
 	return figure(s) + " s"
 }
 
-// figure writes a number with two digits.
+// figure formats a number with two significant digits.
 func figure(x float64) string {
 	if x < 10 {
 		return fmt.Sprintf("%.2g", x)
@@ -109,7 +111,8 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.0f", math.Round(x/unit)*unit)
 }
 
-// plans are the page's: N up to 10⁶, L up to 10⁴, models up to 10 MB.
+// plans returns the plans in docs/SCALE.md: up to 10⁶ agents, up to 10⁴ participants per round, and models of up to 10
+// MB.
 func plans() (all []Plan) {
 	for _, p := range []Plan{{Agents: 1e3, Drawn: 100}, {Agents: 1e4, Drawn: 100}, {Agents: 1e4, Drawn: 1e3},
 		{Agents: 1e5, Drawn: 1e3}, {Agents: 1e5, Drawn: 1e4}, {Agents: 1e6, Drawn: 1e3}, {Agents: 1e6, Drawn: 1e4}} {
@@ -125,7 +128,7 @@ func plans() (all []Plan) {
 	return all
 }
 
-// Page writes docs/SCALE.md.
+// Page returns the complete Markdown text of docs/SCALE.md.
 func (f *Fit) Page() (string, error) {
 	c, b, n := f.errors()
 	functions := template.FuncMap{
@@ -149,7 +152,7 @@ func (f *Fit) Page() (string, error) {
 	return out.String(), err
 }
 
-// table has a line for each plan.
+// table returns a Markdown table of the predicted resources with one row per plan.
 func (f *Fit) table() string {
 	var out strings.Builder
 	for _, p := range plans() {
@@ -167,7 +170,8 @@ func (f *Fit) table() string {
 	return out.String()
 }
 
-// alone is how many participants the coordinator alone has time for, by the model's MB, at a round a minute.
+// alone returns the largest number of participants that the coordinator can serve without aggregators in one round per
+// minute. The text lists this number for several model sizes.
 func (f *Fit) alone() string {
 	var out strings.Builder
 	for _, mb := range []float64{0.01, 0.1, 1, 10} {
@@ -183,7 +187,7 @@ func (f *Fit) alone() string {
 	return out.String()
 }
 
-// measured has a line for each federation: what was measured of it, and what the formula says.
+// measured returns a Markdown table that compares the measured costs of each federation with the predicted costs.
 func (f *Fit) measured() string {
 	var out strings.Builder
 	for _, s := range append(f.Samples[:len(f.Samples):len(f.Samples)], f.Held) {
@@ -194,7 +198,7 @@ func (f *Fit) measured() string {
 	return out.String()
 }
 
-// measured has such lines, of the brokers.
+// measured returns a Markdown table that compares the measured costs of the NATS cluster with the predicted costs.
 func (c *Cluster) measured() string {
 	var out strings.Builder
 	for _, s := range append(c.Samples[:len(c.Samples):len(c.Samples)], c.Held) {
@@ -203,13 +207,13 @@ func (c *Cluster) measured() string {
 	return out.String()
 }
 
-// begin is the begin of a line: the federation.
+// begin returns the first cells of a table row, which describe the measured federation.
 func (s *Sample) begin() string {
 	return fmt.Sprintf("| %d | %d | %.0f kB | %.0f | %.0f |", s.Agents, s.Drawn, 1e3*s.Load.Up/s.Load.Updates,
 		s.Load.Rounds, s.Load.Hellos)
 }
 
-// many writes a number of agents.
+// many formats a number of agents for the tables.
 func many(n float64) string {
 	if n < 1e4 {
 		return fmt.Sprintf("%.0f", n)

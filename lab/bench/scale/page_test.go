@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "keep what was measured in fit.json, and write docs/SCALE.md")
 
-// fitFile is the newest measurement that was kept.
+// fitFile is the file of the newest stored measurement.
 const fitFile = "fit.json"
 
 func loadFit(t *testing.T) *Fit {
@@ -29,7 +29,7 @@ func loadFit(t *testing.T) *Fit {
 	return &f
 }
 
-// TestPage holds docs/SCALE.md against the measurement that was kept, and that against the formula.
+// TestPage compares docs/SCALE.md with the stored measurement, and checks the measurement's formula.
 func TestPage(t *testing.T) {
 	f, path := loadFit(t), filepath.Join("..", "..", "..", "docs", "SCALE.md")
 	kept := *f
@@ -61,7 +61,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestFit finds units again of which loads were made, with errors of 5 %, and none below zero.
+// TestFit checks that the fit recovers known units from loads with errors of 5 %, and that none is negative.
 func TestFit(t *testing.T) {
 	want, ofBroker := Units{Hello: 3e-4, Update: 1e-3, MB: 6e-3},
 		Units{Hello: 6e-5, Update: 1e-4, MB: 1e-3, Recipient: 2.5e-5}
@@ -100,7 +100,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestCheck has the check fail where the formula is off, and where it says nothing.
+// TestCheck checks that an inaccurate or undefined formula is reported.
 func TestCheck(t *testing.T) {
 	right := Fit{Coordinator: Units{Update: 1e-3}, Broker: Units{Update: 1e-4},
 		Held: Sample{Load: Load{Updates: 1000}, Coordinator: 1, Broker: 0.1},
@@ -112,7 +112,7 @@ func TestCheck(t *testing.T) {
 	for name, spoil := range map[string]func(*Fit){
 		"coordinator": func(f *Fit) { f.Held.Coordinator = 1.5 },
 		"broker":      func(f *Fit) { f.Held.Broker = 0.07 },
-		"NATS":        func(f *Fit) { f.Cluster.Held.Broker = 1 }, // as if it took nothing when nothing is said
+		"NATS":        func(f *Fit) { f.Cluster.Held.Broker = 1 }, // as if an idle cluster used no processor time
 		"nothing":     func(f *Fit) { f.Held = Sample{} },
 	} {
 		f := right

@@ -21,11 +21,12 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }
 
-// cell is a federation that is measured: agents, those drawn, hellos that a round waits for, bytes of the model.
+// cell describes a federation: number of agents, participants per round, hello messages that a round waits for, and
+// model size in bytes.
 type cell struct{ agents, drawn, target, model int }
 
-// The federations that are fitted differ in how many hellos and megabytes there are for each agent, and one in how many
-// updates, which else could not be told from recipients; the one that the fit is held against is none of them.
+// Federations to measure. The costs are fitted to all of them except held, which checks the predictions. Federations
+// with different ratios of hello messages, updates and megabytes are needed to separate the costs.
 var (
 	fitted = []cell{{500, 125, 150, 200_000}, {500, 125, 380, 4_000}, {1000, 250, 300, 4_000},
 		{1000, 250, 760, 100_000}, {2000, 500, 600, 100_000}, {2000, 500, 1500, 4_000}, {2000, 60, 100, 4_000}}
@@ -34,14 +35,14 @@ var (
 )
 
 const (
-	warmUp   = 2               // rounds of a federation that do not count
-	parts    = 3               // measurements of a federation
-	together = 4               // rounds of each
-	resting  = 5 * time.Second // in which a broker is measured that has nothing to do
+	warmUp   = 2               // number of rounds before the measurement
+	parts    = 3               // number of measurements per federation
+	together = 4               // number of rounds per measurement
+	resting  = 5 * time.Second // duration of the measurement while the broker is idle
 )
 
-// TestScale measures, fits, holds the fit against a federation that it has not seen, and with -update keeps it for the
-// page.
+// TestScale measures all federations, fits the costs and checks the predictions with another federation. With -update
+// it stores the measurement for docs/SCALE.md.
 func TestScale(t *testing.T) {
 	f := Fit{Machine: fmt.Sprintf("%d cores, %s/%s, broker and coordinator on one machine", runtime.NumCPU(),
 		runtime.GOOS, runtime.GOARCH)}
@@ -66,8 +67,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// measureAll runs the federations that are fitted on a broker of each one's own, and the one that is held against the
-// fit. A connection is that of the most agents, which come last.
+// measureAll measures each federation on a new broker. The last federation is not used for fitting. It measures the
+// cost of idle connections with the last fitted federation, which has the most agents.
 func measureAll(t *testing.T, open func(*testing.T) engine, cells []cell) (all []Sample, last Sample, one Connection) {
 	for _, c := range cells {
 		samples, connection := c.measure(t, open(t))
@@ -84,13 +85,12 @@ func measureAll(t *testing.T, open func(*testing.T) engine, cells []cell) (all [
 	return all, last, one
 }
 
-// plus adds two loads.
 func (l Load) plus(m Load) Load {
 	return Load{l.Rounds + m.Rounds, l.Hellos + m.Hellos, l.Updates + m.Updates, l.Up + m.Up, l.Down + m.Down,
 		l.Recipients + m.Recipients}
 }
 
-// measure runs a federation, and ends its broker.
+// measure measures a federation on a broker, and then stops the broker.
 func (c cell) measure(t *testing.T, broker engine) (samples []Sample, connection Connection) {
 	defer broker.kill()
 	urls := broker.urls()
@@ -131,7 +131,7 @@ func (c cell) measure(t *testing.T, broker engine) (samples []Sample, connection
 	return samples, connection
 }
 
-// load is what has gone on so far.
+// load returns the amount of work of the federation since its start.
 func (c *crowd) load() Load {
 	mb := func(n int64) float64 { return float64(n) / 1e6 }
 	return Load{Rounds: float64(c.rounds.Load()), Hellos: float64(c.hellos.Load()), Updates: float64(c.updates.Load()),
@@ -139,13 +139,12 @@ func (c *crowd) load() Load {
 		Recipients: float64(c.recipients.Load())}
 }
 
-// minus is what has gone on since.
 func (l Load) minus(m Load) Load {
 	return Load{l.Rounds - m.Rounds, l.Hellos - m.Hellos, l.Updates - m.Updates, l.Up - m.Up, l.Down - m.Down,
 		l.Recipients - m.Recipients}
 }
 
-// processorTime is what a process has used so far, in s, all of its threads together.
+// processorTime returns the CPU time of all threads of a process in seconds.
 func processorTime(t *testing.T, pid int) (s float64) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -155,7 +154,7 @@ func processorTime(t *testing.T, pid int) (s float64) {
 	for _, path := range threads {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // The thread has ended.
 		}
 		var nanoseconds float64
 		if _, err := fmt.Sscan(strings.Fields(string(text))[0], &nanoseconds); err != nil {

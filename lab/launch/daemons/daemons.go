@@ -1,4 +1,4 @@
-// Package daemons runs the coordinator and agents of a federation in this process.
+// Package daemons runs a coordinator and agents inside the current process, for simulations and benchmarks.
 package daemons
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Place gives all members of a federation their names, keys and state directories in a folder, and writes the list of
-// agents. connect sets how a member reaches the broker.
+// Place prepares a federation in folder f: it sets the id, key files and state directories of all members and writes
+// the list of agents. connect sets the broker settings of one member.
 func Place(f *launch.Folder, c *coordinatorsettings.ConfigFile, agents []settings.Agent,
 	connect func(b *settings.Broker, id wire.AgentID) error) error {
 	var list []byte
@@ -42,7 +42,7 @@ func Place(f *launch.Folder, c *coordinatorsettings.ConfigFile, agents []setting
 	return f.Put("agents.keys", list)
 }
 
-// PutSettings writes the configuration of an agent or a coordinator, and returns its path.
+// PutSettings writes the YAML configuration file of an agent or coordinator and returns the path of the file.
 func PutSettings(f *launch.Folder, id string, settings any) (path string, err error) {
 	var text bytes.Buffer
 	if err := config.WriteYAML(&text, settings); err != nil {
@@ -51,12 +51,12 @@ func PutSettings(f *launch.Folder, id string, settings any) (path string, err er
 	return f.ConfigFile(id), os.WriteFile(f.ConfigFile(id), text.Bytes(), 0o600)
 }
 
-// RunCoordinator adds a coordinator to a group.
+// RunCoordinator runs a coordinator as a member of group g.
 func RunCoordinator(g *launch.Group, s *coordinatorsettings.ConfigFile, o coordinatord.Options) {
 	g.Go("coordinator", func(ctx context.Context) error { return coordinatord.Run(ctx, s, o) })
 }
 
-// RunAgent adds an agent to a group.
+// RunAgent runs an agent as a member of group g.
 func RunAgent(g *launch.Group, s *settings.Agent, o agentd.Options) {
 	g.Go("agent "+s.ID, func(ctx context.Context) error { return agentd.Run(ctx, s, o) })
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Classes is two Gaussian classes, γ = ±1 with equal probability and h = γ m_k + N(0, σ²I), with the risk
-// E ln(1 + exp(−γz)) + (ρ/2)‖w‖² of a logistic regression, z = hᵀw (lecture (15)), or of the bilinear network,
-// z = w₁ᵀW₂h (2nd-order (40)–(41)); every local step draws fresh samples.
+// Classes describes data of two Gaussian classes: γ = ±1 with equal probability, and h = γ m_k + N(0, σ²I). The risk is
+// E ln(1 + exp(−γz)) + (ρ/2)‖w‖². For logistic regression z = hᵀw (lecture (15)), for the bilinear network z = w₁ᵀW₂h
+// (2nd-order (40)–(41)). Every local step draws fresh samples.
 type Classes struct {
-	Means    [][]float64 // m_k, one each
+	Means    [][]float64 // mean m_k of each agent
 	Variance float64     // σ²
 	Ridge    float64     // ρ
-	Hidden   int         // units of w₁ in the bilinear network; 0 = logistic regression
+	Hidden   int         // units of w₁ in the bilinear network; 0 means logistic regression
 }
 
-// SaddleMeans is m_k[j] = (0.5 + k/(K−1))/√M + 0.3 cos(2π(k+1)(j+1)/K), the means of the experiment `saddle`.
+// SaddleMeans returns the class means of the experiment `saddle`: m_k[j] = (0.5 + k/(K−1))/√M + 0.3
+// cos(2π(k+1)(j+1)/K).
 func SaddleMeans(agents, inputs int) [][]float64 {
 	means := make([][]float64, agents)
 	for k := range means {
@@ -35,7 +36,7 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 	return means
 }
 
-// NewClasses makes an instance with an agent for each mean, of weights p_k (in any scale; nil = equal).
+// NewClasses returns an instance with one agent per mean and weights p_k in any scale; nil means equal weights.
 func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
 	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.LossLogistic, Ridge: c.Ridge}
@@ -58,7 +59,7 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	}
 }
 
-// classStream draws γ, then h coordinate by coordinate.
+// classStream draws fresh samples: first γ, then h coordinate by coordinate.
 type classStream[T learner.Float] struct {
 	*normals
 	mean      []float64
@@ -77,7 +78,8 @@ func (s *classStream[T]) Sample(x []T) T {
 	return T(y)
 }
 
-// ridgeCurvature is the Curvature of a convex risk whose gradient without the ridge is bounded; nil of others.
+// ridgeCurvature returns the ridge as Objective.Curvature if the risk is convex and its gradient without the ridge is
+// bounded. Otherwise it returns nil.
 func ridgeCurvature(model learner.Architecture) func(k int) float64 {
 	bounded := model.Risk == spec.LossLogistic || model.Risk == spec.LossSoftmax
 	if !bounded || len(model.HiddenUnits) > 0 || model.Ridge == 0 {

@@ -7,17 +7,17 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// aggregateClasses evaluates J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network) the margin γuᵀh is
-// N(uᵀm_k, σ²‖u‖²) whatever γ, so that one quadrature an agent gives the expectation.
+// aggregateClasses evaluates the aggregate risk J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network)
+// the margin γuᵀh is N(uᵀm_k, σ²‖u‖²) for both values of γ. Therefore one quadrature per agent gives the expectation.
 type aggregateClasses struct {
 	Classes
 	share func(k int) float64 // p_k
 }
 
-// quadraturePoints leave an error below 1e-10 while the margin's deviation is below 2.
+// quadraturePoints gives an error below 1e-10 while the standard deviation of the margin is below 2.
 const quadraturePoints = 96
 
-// hermite is points z and weights of E f(z), z ~ N(0, 1).
+// hermite returns quadrature points and weights for E f(z), z ~ N(0, 1).
 func hermite() (at, weight []float64) {
 	at, weight = make([]float64, quadraturePoints), make([]float64, quadraturePoints)
 	quad.Hermite{}.FixedLocations(at, weight, math.Inf(-1), math.Inf(1))
@@ -27,7 +27,7 @@ func hermite() (at, weight []float64) {
 	return at, weight
 }
 
-// margin is E ℓ(t) and, into grad if it is not nil, its gradient by u, for ℓ(t) = ln(1 + exp(−t)).
+// margin returns E ℓ(t) for ℓ(t) = ln(1 + exp(−t)). If grad is not nil, margin also stores the gradient by u there.
 func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 	norm := 0.0
 	for _, v := range u {
@@ -61,14 +61,14 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 	return total
 }
 
-// objective has no closed minimum; that of the bilinear network is found by who needs it.
+// objective returns the aggregate risk without a minimiser, because none is known in closed form.
 func (a *aggregateClasses) objective() Objective {
 	at, weight := hermite()
 	ridge := func(w []float64) float64 {
 		return a.Ridge / 2 * mat.Dot(mat.NewVecDense(len(w), w), mat.NewVecDense(len(w), w))
 	}
 	inputs := len(a.Means[0])
-	// The flat vector of the network is W₂, row by row, then w₁ (learner.Architecture.Layout).
+	// The parameter vector of the network is W₂, row by row, then w₁ (learner.Architecture.Layout).
 	fold := func(w []float64) []float64 {
 		if a.Hidden == 0 {
 			return w
@@ -98,7 +98,7 @@ func (a *aggregateClasses) objective() Objective {
 	}
 }
 
-// unfold is the chain rule through u = W₂ᵀw₁.
+// unfold applies the chain rule through u = W₂ᵀw₁ to the gradient g.
 func (a *aggregateClasses) unfold(dst, w, g []float64) {
 	inputs := len(g)
 	for i := range a.Hidden {

@@ -1,6 +1,7 @@
-// Package data makes the problems that the simulator runs on: the synthetic models of the documents, and files.
+// Package data provides the learning problems of the simulator: the synthetic models of the documents, and data from
+// files.
 //
-// A [Problem] says what K agents learn from and what is known of the aggregate risk. [Spec] describes one in a
-// configuration file, and [Build] makes it; Go code may put one together itself. All of an instance follows from its
-// seed: an agent's data are made again whenever they are needed, and a million agents take no memory.
+// A [Problem] describes the data of K agents and the known properties of the aggregate risk. [Build] creates a Problem
+// from a [Spec] in a configuration file; Go code may also create one directly. The seed determines the whole instance.
+// An agent's data are regenerated whenever they are needed, so that a million agents need no memory.
 package data

@@ -14,21 +14,21 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// QuadraticFile is a file of quadratic risks, small enough to be followed by hand: F_k(w) = ½(w − b_k)ᵀA_k(w − b_k).
+// QuadraticFile is a file of quadratic risks F_k(w) = ½(w − b_k)ᵀA_k(w − b_k), small enough to verify by hand.
 type QuadraticFile struct {
 	Agents []AgentQuadratic `json:"agents"`
-	Start  []float64        `json:"start"` // w_0; nil = 0
+	Start  []float64        `json:"start"` // w_0; nil means 0
 }
 
-// AgentQuadratic is the risk of an agent, and what the agent brings with it.
+// AgentQuadratic describes the risk of an agent and its settings.
 type AgentQuadratic struct {
-	A          [][]float64 `json:"A"` // symmetric, without negative eigenvalues
+	A          [][]float64 `json:"A"` // symmetric and positive semidefinite
 	B          []float64   `json:"b"`
-	LocalSteps *int        `json:"local_steps"` // E_k; nil = 1
-	Weight     *float64    `json:"weight"`      // p_k in any scale; nil = 1
+	LocalSteps *int        `json:"local_steps"` // E_k; nil means 1
+	Weight     *float64    `json:"weight"`      // p_k in any scale; nil means 1
 }
 
-// ReadForms reads such a file and checks it.
+// ReadForms reads and validates a file of quadratic risks.
 func ReadForms(path string) (*QuadraticFile, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func ReadForms(path string) (*QuadraticFile, error) {
 	return &f, nil
 }
 
-// LocalSteps is E_k of each agent; nil if the file says nothing of it.
+// LocalSteps returns E_k of each agent, or nil if the file does not specify it.
 func (f *QuadraticFile) LocalSteps() []float64 {
 	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.LocalSteps == nil {
@@ -73,7 +73,7 @@ func (f *QuadraticFile) LocalSteps() []float64 {
 	})
 }
 
-// Weights is p_k of each agent, in some scale; nil if the file says nothing of it.
+// Weights returns p_k of each agent in any scale, or nil if the file does not specify it.
 func (f *QuadraticFile) Weights() []float64 {
 	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.Weight == nil {
@@ -83,7 +83,7 @@ func (f *QuadraticFile) Weights() []float64 {
 	})
 }
 
-// numberOfEachAgent is a number of each agent; nil if none says it.
+// numberOfEachAgent returns number(a) for each agent, or nil if no agent specifies it.
 func numberOfEachAgent(agents []AgentQuadratic, number func(a *AgentQuadratic) (v float64, said bool)) (all []float64) {
 	some := false
 	for k := range agents {
@@ -96,7 +96,7 @@ func numberOfEachAgent(agents []AgentQuadratic, number func(a *AgentQuadratic) (
 	return all
 }
 
-// root is R with RᵀR = A, d·d numbers.
+// root returns a d×d matrix R with RᵀR = A, row by row.
 func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
 	ragged := func(row []float64) bool { return len(row) != d }
@@ -137,9 +137,9 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	return root, nil
 }
 
-// NewForms makes the problem of forms that [ReadForms] has read. F_k is the squared risk of the d rows √d·R_k with
-// targets √d·R_k b_k, RᵀR = A: a local step over all of them has the gradient A_k(w − b_k), to rounding. Any step size
-// goes, also one that diverges.
+// NewForms returns the problem of a file read by [ReadForms]. F_k is the squared risk of the d rows √d·R_k with targets
+// √d·R_k b_k, RᵀR = A. A local step over all rows has the gradient A_k(w − b_k), up to rounding. Any step size is
+// allowed, even one that diverges.
 func NewForms[T learner.Float](f *QuadraticFile, weights []float64) (*Problem[T], error) {
 	d := len(f.Agents[0].B)
 	held := make([]*learner.Samples[T], len(f.Agents))

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// HoldOut parts each agent's rows: the last ones, a share of them and at least one, are held out, as an agent's
-// `evaluation.held_out` does. The error says that an agent has a single row.
+// HoldOut splits each agent's rows like an agent's `evaluation.held_out`. It holds out the last rows: the given share,
+// but at least one row. It returns an error if an agent has only one row.
 func HoldOut[T learner.Float](held []*learner.Samples[T], share float64) (trained, out []*learner.Samples[T],
 	err error) {
 	for k, s := range held {

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖² with the elements of X_i ~ N(0, Deviation²),
-// Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i, i = 1 … n (feddec section 4).
+// Regression describes the regression problem of feddec section 4: F_i(z) = (1/M)‖X_i z − Y_i‖². The elements of X_i
+// are N(0, Deviation²), Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i, i = 1 … n.
 type Regression struct {
 	Inputs    int     // d
 	Rows      int     // M
@@ -15,8 +15,8 @@ type Regression struct {
 	Base      float64 // 2 in feddec
 }
 
-// NewRegression makes an instance with n agents of equal weights. Rows are held as √2·x, √2·y, whose squared risk ½(√2y
-// − √2xᵀz)² is F_i and whose gradient for one row is 2x(xᵀz − y).
+// NewRegression returns an instance with n agents of equal weights. Rows are stored as √2·x, √2·y, so that the squared
+// risk ½(√2y − √2xᵀz)² equals F_i. The gradient of one row is 2x(xᵀz − y).
 func NewRegression[T learner.Float](r Regression, agents int, seed uint64) (*Problem[T], error) {
 	return NewSquares(regressionRows[T](r, agents, seed), 0, nil)
 }
@@ -40,15 +40,15 @@ func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*l
 	return held
 }
 
-// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of the experiment `bound`. Their
-// gradient is exact; noise is the algorithm's perturbation.
+// Quadratics describes the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i), A = diag(Eigenvalues), of the experiment `bound`.
+// Their gradient is exact; any noise is added by the algorithm.
 type Quadratics struct {
 	Eigenvalues []float64
-	Centres     [][]float64 // c_i, one each
-	Start       []float64   // x_0; nil = 0
+	Centres     [][]float64 // centre c_i of each client
+	Start       []float64   // x_0; nil means 0
 }
 
-// BoundCentres is c_i[j] = 2 sin(1.3(i+1)(j+1)), the centres of the experiment `bound`.
+// BoundCentres returns the centres c_i[j] = 2 sin(1.3(i+1)(j+1)) of the experiment `bound`.
 func BoundCentres(agents, inputs int) [][]float64 {
 	centres := make([][]float64, agents)
 	for i := range centres {
@@ -60,8 +60,8 @@ func BoundCentres(agents, inputs int) [][]float64 {
 	return centres
 }
 
-// NewQuadratics makes the instance. F_i is the squared risk of the d rows √(d·A_jj)·e_j with targets √(d·A_jj)·c_i[j]:
-// a local step over all of them has the gradient A(x − c_i).
+// NewQuadratics returns an instance of q. F_i is the squared risk of the d rows √(d·A_jj)·e_j with targets
+// √(d·A_jj)·c_i[j]. A local step over all rows has the gradient A(x − c_i).
 func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T], error) {
 	d := len(q.Eigenvalues)
 	held := make([]*learner.Samples[T], len(q.Centres))
@@ -81,17 +81,17 @@ func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T
 	return p, nil
 }
 
-// Toy is the classifier of notes 3.1: ŷ = wᵀx under the loss (ŷ − y)² for two Gaussian classes y = ±1 around ±Mean,
-// whose rows the agents hold.
+// Toy describes the classifier of notes 3.1: ŷ = wᵀx with the loss (ŷ − y)², for two Gaussian classes y = ±1 around
+// ±Mean. The agents store the rows.
 type Toy struct {
 	Mean     []float64
 	Variance float64
-	Rows     int     // of each agent
-	Skew     float64 // the share of y = +1 goes from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
+	Rows     int     // rows per agent
+	Skew     float64 // share of y = +1 rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
 }
 
-// NewToy makes an instance with K agents. Rows are held as √2·x, √2·y, as in [NewRegression]: a score's sign is that of
-// √2·wᵀx. Besides the usual metrics it has `accuracy`, over all agents' rows.
+// NewToy returns an instance with K agents. Rows are stored as √2·x, √2·y, as in [NewRegression]; this does not change
+// the sign of a score. The additional metric `accuracy` is computed over all agents' rows.
 func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) (*Problem[T], error) {
 	d := len(t.Mean)
 	held := make([]*learner.Samples[T], agents)
@@ -122,7 +122,7 @@ func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) 
 	return p, nil
 }
 
-// signAccuracy is the share of rows whose target has the sign of hᵀw.
+// signAccuracy returns the share of rows whose target has the sign of hᵀw.
 func signAccuracy[T learner.Float](held []*learner.Samples[T], w []float64) float64 {
 	hits, rows := 0, 0
 	for _, s := range held {

@@ -8,29 +8,29 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Linear is the model γ = hᵀw_k⁰ + v with h ~ N(0, R_k), v ~ N(0, σ_v,k²) and the risk ½E(γ − hᵀw)² (lecture (82)–(83),
-// ch5 (5.66)); every local step draws fresh samples. R_k is diagonal.
+// Linear describes the model γ = hᵀw_k⁰ + v with h ~ N(0, R_k), v ~ N(0, σ_v,k²) and the risk ½E(γ − hᵀw)² (lecture
+// (82)–(83), ch5 (5.66)). R_k is diagonal. Every local step draws fresh samples.
 type Linear struct {
 	Inputs     int         // M
-	Regressors [][]float64 // diagonals of R_k: one for all agents, or one each; M numbers, or one for all coordinates
-	Noise      []float64   // σ_v²: one for all agents, or one each
-	Optima     [][]float64 // w_k⁰, one each; nil = drawn from N(Centre, Spread·I)
+	Regressors [][]float64 // diagonals of R_k: one row, or one per agent; one number, or one per coordinate
+	Noise      []float64   // σ_v², one for all agents or one per agent
+	Optima     [][]float64 // w_k⁰ of each agent; nil draws them from N(Centre, Spread·I)
 	Centre     []float64   // M numbers, or one for all coordinates
 	Spread     float64     // σ_w²
 }
 
-// maxStoredOptima is the number of coordinates up to which drawn optima are kept; those of a million agents are made
-// when needed.
+// maxStoredOptima is the number of coordinates up to which drawn optima are stored. Larger sets are redrawn when
+// needed.
 const maxStoredOptima = 1 << 20
 
-// linear is one instance.
+// linear is an instance of Linear with a seed.
 type linear struct {
 	Linear
 	seed  uint64
-	table []float64 // the w_k⁰, row by row; nil = drawn when needed
+	table []float64 // the w_k⁰, row by row; nil if they are drawn when needed
 }
 
-// optimum writes w_k⁰ to dst.
+// optimum stores w_k⁰ in dst.
 func (l *linear) optimum(dst []float64, k int) {
 	switch {
 	case l.Optima != nil:
@@ -42,7 +42,7 @@ func (l *linear) optimum(dst []float64, k int) {
 	}
 }
 
-// drawn is the problem with all its optima.
+// drawn returns the problem with all its optima filled in.
 func (l *linear) drawn(agents int) Linear {
 	given := l.Linear
 	given.Optima = make([][]float64, agents)
@@ -79,7 +79,7 @@ func newLinear(given Linear, agents int, seed uint64) *linear {
 	return l
 }
 
-// elementOrOnly is element j of a list that may stand for all with one.
+// elementOrOnly returns list[j], or the only element if the list has one.
 func elementOrOnly(list []float64, j int) float64 {
 	if len(list) == 1 {
 		return list[0]
@@ -94,7 +94,7 @@ func (l *linear) regressors(k int) []float64 {
 	return l.Regressors[k]
 }
 
-// NewLinear makes an instance with K agents of weights p_k (in any scale; nil = equal).
+// NewLinear returns an instance with K agents of weights p_k in any scale; nil means equal weights.
 func NewLinear[T learner.Float](given Linear, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
@@ -111,7 +111,7 @@ func NewLinear[T learner.Float](given Linear, agents int, weights []float64, see
 		Loader: func(pcg *rand.PCG) Loader[T] {
 			s := &linearStream[T]{normals: newNormals(pcg), optimum: make([]float64, l.Inputs),
 				deviation: make([]float64, l.Inputs)}
-			// all agents are alike
+			// all agents have the same distribution
 			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1
 			return func(k int) Local[T] {
 				if !same || !s.set {
@@ -131,7 +131,8 @@ func largest(diagonal []float64) float64 {
 	return most
 }
 
-// aggregate is J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)): its minimiser weighs the w_k⁰ by p_k R_k.
+// aggregate returns J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)). Its minimiser is the mean of the w_k⁰ weighted by
+// p_k R_k.
 func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	n := l.Inputs
 	hessian, pulled, square := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -155,7 +156,7 @@ func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	return q
 }
 
-// shares is p_k, of weights in any scale or nil for equal ones.
+// shares returns a function that maps k to p_k, from weights in any scale or nil for equal weights.
 func shares(weights []float64, agents int) func(k int) float64 {
 	if weights == nil {
 		return func(int) float64 { return 1 / float64(agents) }
@@ -167,13 +168,13 @@ func shares(weights []float64, agents int) func(k int) float64 {
 	return func(k int) float64 { return weights[k] / total }
 }
 
-// linearStream draws h, coordinate by coordinate, then v.
+// linearStream draws fresh samples: first h, coordinate by coordinate, then v.
 type linearStream[T learner.Float] struct {
 	*normals
 	set       bool
 	optimum   []float64
-	deviation []float64 // of each regressor
-	noise     float64   // deviation of v
+	deviation []float64 // standard deviation of each regressor
+	noise     float64   // standard deviation of v
 }
 
 func (s *linearStream[T]) become(l *linear, k int) {
@@ -192,7 +193,7 @@ func (s *linearStream[T]) Sample(x []T) T {
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
 	for j := range x {
 		u := pcg.Uint64()
-		z, ok := quickNormal(u) // next written out: a call would cost half of the draw
+		z, ok := quickNormal(u) // next, inlined: a call would cost half of the draw
 		if !ok {
 			z = s.other(u)
 		}

@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 )
 
-// normals draws from N(0, 1): what the NormFloat64 of the same generator does, to the bit, without its calls through
-// interfaces. Of its ziggurat the two usual cases are here: a strip takes the number at once, 99 % of all, or a second
-// number tells that it is clearly below the curve or above it. The others are left to NormFloat64.
+// normals draws from N(0, 1) with the same bits as rand.NormFloat64, but without its interface calls. It implements the
+// two common cases of the ziggurat. In 99 % of the draws a strip accepts the number at once; otherwise a second number
+// often decides clearly. The remaining cases call NormFloat64.
 type normals struct {
 	pcg           *rand.PCG
-	drawn         [2]uint64 // of these the last ones are what NormFloat64 is to begin with,
-	repeatedDraws int       // as many as it has not had yet
+	drawn         [2]uint64 // draws that NormFloat64 must read again
+	repeatedDraws int       // number of draws in drawn still to be read
 	slow          *rand.Rand
 }
 
@@ -21,7 +21,7 @@ func newNormals(pcg *rand.PCG) *normals {
 	return n
 }
 
-// next is one number.
+// next returns the next number.
 func (n *normals) next() float64 {
 	u := n.pcg.Uint64()
 	if z, ok := quickNormal(u); ok {
@@ -30,7 +30,7 @@ func (n *normals) next() float64 {
 	return n.other(u)
 }
 
-// other is the number that begins with a draw that is not a quick one.
+// other returns the number for a first draw u that quickNormal does not accept.
 func (n *normals) other(u uint64) float64 {
 	for {
 		i := u >> 32 % uint64(len(strips))
@@ -53,7 +53,7 @@ func (n *normals) other(u uint64) float64 {
 	}
 }
 
-// repeated is the generator, with the last draws once more.
+// repeated is a source that first returns the saved draws again.
 type repeated normals
 
 // Uint64 implements rand.Source.
@@ -65,20 +65,20 @@ func (r *repeated) Uint64() uint64 {
 	return r.pcg.Uint64()
 }
 
-// strip is one of the ziggurat's: it takes j·width at once for |j| < least.
+// strip is a strip of the ziggurat. It accepts j·width at once if |j| < least.
 type strip struct {
 	width float64
 	least uint32
 }
 
-// quickNormal is the number that a draw of 64 bits gives, unless another draw is needed.
+// quickNormal returns the number for a 64-bit draw. It returns false if another draw is needed.
 func quickNormal(u uint64) (z float64, ok bool) {
 	j, s := int32(u), &strips[u>>32%uint64(len(strips))]
 	sign := j >> 31
 	return float64(j) * s.width, uint32((j^sign)-sign) < s.least
 }
 
-// strips is asked of NormFloat64 itself.
+// strips holds the strips of NormFloat64, found by calling it.
 var strips = func() (all [128]strip) {
 	for i := range all {
 		s := &all[i]
@@ -92,13 +92,13 @@ var strips = func() (all [128]strip) {
 	return all
 }()
 
-// wedge is the part of a strip in which the curve exp(−x²/2) runs, from the strip's upper edge to its lower one.
+// wedge is the part of a strip that contains the curve exp(−x²/2), between the strip's upper and lower edges.
 type wedge struct {
-	half      float64 // x²/2 where the curve meets the lower edge
-	low, rise float64 // the lower edge, and the height of the strip
+	half      float64 // x²/2 at the point where the curve meets the lower edge
+	low, rise float64 // lower edge, and height of the strip
 }
 
-// wedges is made of the strips' widths; wedges[0] is not used.
+// wedges is computed from the widths of the strips; wedges[0] is not used.
 var wedges = func() (all [len(strips)]wedge) {
 	above := 1.0
 	for i := 1; i < len(all); i++ {
@@ -110,25 +110,25 @@ var wedges = func() (all [len(strips)]wedge) {
 	return all
 }()
 
-// below reports whether the point that a second draw puts over x is below the curve. It is sure unless the point is so
-// near that rounding may decide: NormFloat64 compares in float32.
+// below reports whether the point at x, with the height given by a second draw, is below the curve. sure is false if
+// the point is so near the curve that rounding decides, because NormFloat64 compares in float32.
 func (w *wedge) below(x float64, second uint64) (below, sure bool) {
 	const near = 1e-6
 	y := w.low + w.rise*(float64(second<<11>>11)/(1<<53))
-	s := w.half - x*x/2                                // the curve is low·exp(s), and 0 ≤ s < 0.8:
-	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4))))   // without the terms from s⁵ on,
-	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5)) // which are less than e·s⁵/5!
+	s := w.half - x*x/2                                // the curve is low·exp(s), with 0 ≤ s < 0.8
+	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4))))   // lower bound: series without the terms from s⁵ on
+	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5)) // upper bound: these terms sum to less than e·s⁵/5!
 	return y < least-near, y < least-near || y > most+near
 }
 
-// trialNormFloat64 is what NormFloat64 makes of j in strip i, and whether that was all that it drew.
+// trialNormFloat64 returns NormFloat64's number for j in strip i, and whether it used only one draw.
 func trialNormFloat64(i int, j uint32) (float64, bool) {
 	t := trial{uint64(i)<<32 | uint64(j), 0}
 	z := rand.New(&t).NormFloat64()
 	return z, t.draws == 1
 }
 
-// trial is a generator whose first number is given, and whose others make an end.
+// trial is a source that returns first, and then numbers that end the loop of NormFloat64.
 type trial struct {
 	first uint64
 	draws int

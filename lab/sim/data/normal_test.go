@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNormals holds the draws against those of math/rand/v2, to the bit, and all that is drawn beside them.
+// TestNormals compares the draws with math/rand/v2, bit for bit, including subsequent draws.
 func TestNormals(t *testing.T) {
 	var a, b rand.PCG
 	for seed := range uint64(100) {
@@ -24,7 +24,7 @@ func TestNormals(t *testing.T) {
 	}
 }
 
-// TestStrips tries the first numbers of each strip that are not taken at once, and the last that are.
+// TestStrips checks the numbers at the limit of immediate acceptance of each strip.
 func TestStrips(t *testing.T) {
 	for i, s := range strips {
 		for _, j := range []int32{0, 1, -1, int32(s.least) - 1, int32(s.least), -int32(s.least), math.MinInt32,
@@ -56,7 +56,7 @@ func BenchmarkNormals(b *testing.B) {
 	})
 }
 
-// TestWedges tries points all over the wedges, many of them near the curve.
+// TestWedges checks points in all wedges, many of them near the curve.
 func TestWedges(t *testing.T) {
 	anywhere, sure := 0, 0
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -89,7 +89,7 @@ func TestWedges(t *testing.T) {
 	}
 }
 
-// scripted is a generator with these numbers, and then one that the middle of a strip takes.
+// scripted is a source that returns these numbers, then a number that is accepted at once.
 type scripted []uint64
 
 func (s *scripted) Uint64() uint64 {

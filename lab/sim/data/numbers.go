@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// Numbers is a list that may be written as the one number that it holds.
+// Numbers is a list of numbers. In a file, a list of one number may be written as that number.
 type Numbers []float64
 
-// Parse sets n from the texts of a list, or from one; it returns the place of what is not a finite number.
+// Parse sets n from the texts of a list or from one text. On error, bad is the index of the first text that is not a
+// finite number.
 func (n *Numbers) Parse(texts []string, _ bool) (bad int, err error) {
 	*n = make(Numbers, len(texts))
 	for i, text := range texts {
@@ -24,7 +25,7 @@ func (n *Numbers) Parse(texts []string, _ bool) (bad int, err error) {
 	return 0, nil
 }
 
-// String is n as it is written in a file.
+// String returns n in the form used in files.
 func (n Numbers) String() string {
 	texts := make([]string, len(n))
 	for i, v := range n {
@@ -36,7 +37,7 @@ func (n Numbers) String() string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// MarshalJSON writes the number, or the list.
+// MarshalJSON encodes n as a number if it has one element, otherwise as a list.
 func (n Numbers) MarshalJSON() ([]byte, error) {
 	if len(n) == 1 {
 		return json.Marshal(n[0])
@@ -44,7 +45,7 @@ func (n Numbers) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(n))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes a number or a list.
 func (n *Numbers) UnmarshalJSON(text []byte) error {
 	var one float64
 	if json.Unmarshal(text, &one) == nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Partition is how the rows of one table are dealt to the agents.
+// Partition is the way in which the rows of a table are distributed to the agents.
 type Partition string
 
-// The partitions.
+// Ways to distribute rows.
 const (
 	PartitionColumn  Partition = "column"  // a column names the agent of each row
-	PartitionUniform Partition = "uniform" // shuffled and dealt: agents are alike
-	// PartitionDirichlet: the shares of each class follow a Dirichlet distribution over the agents.
+	PartitionUniform Partition = "uniform" // shuffled; agents have the same distribution
+	// PartitionDirichlet draws the agents' shares of each class from a Dirichlet distribution.
 	PartitionDirichlet Partition = "dirichlet"
-	PartitionShards    Partition = "shards" // sorted by target and cut; each agent gets a few pieces
+	PartitionShards    Partition = "shards" // sorted by target and cut; each agent receives a few pieces
 )
 
-// deal is the row numbers of each of K agents, none without any. y holds the targets; classes is the number of labels
-// in it, or 0 for numbers.
+// deal returns the row numbers of each of K agents; each agent has at least one row. y holds the targets. classes is
+// the number of labels, or 0 for numeric targets.
 func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents {
 		return nil, &spec.FieldError{Key: "agents",
@@ -48,9 +48,9 @@ func cut(list []int, n int) [][]int {
 	return parts
 }
 
-// byTarget is the rows in the order of their targets.
+// byTarget returns the row numbers ordered by target.
 func byTarget(y []float64, rng *rand.Rand) []int {
-	rows := rng.Perm(len(y)) // equals in random order
+	rows := rng.Perm(len(y)) // rows with equal targets are in random order
 	slices.SortStableFunc(rows, func(a, b int) int {
 		switch {
 		case y[a] < y[b]:
@@ -77,11 +77,11 @@ func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error
 	return parts, nil
 }
 
-// bins is the number of classes that numbers are sorted into, equally many in each.
+// bins is the number of equally large classes into which numeric targets are sorted.
 const bins = 10
 
-// dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) (independent Gamma(α) over their sum)
-// until every agent has a row.
+// dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) as normalised Gamma(α) variables. It
+// repeats the draw until every agent has a row.
 func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Rand) ([][]int, error) {
 	const tries = 1000
 	members := cut(byTarget(y, rng), bins)
@@ -105,7 +105,7 @@ func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Ra
 				total += shares[k]
 			}
 			if total == 0 {
-				total = math.Inf(1) // all have underflown: the class goes nowhere, and this draw is none
+				total = math.Inf(1) // all shares underflowed: the class is not distributed and the draw is repeated
 			}
 			from, sum := 0, 0.0
 			for k, q := range shares {

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// newPooled is [NewLinear] with samples (h, v) that are drawn once, this many rows, and from which every agent then
-// draws uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the
-// rows. All agents have one R and one σ_v². The aggregate is that of the rows, exactly.
+// newPooled is like [NewLinear], but draws a fixed number of samples (h, v) once. Every agent draws uniformly from
+// these rows, with γ = hᵀw_k⁰ + v. This is faster, because drawing random numbers costs ten times a local step, and a
+// million agents share the rows. All agents have the same R and σ_v². The aggregate risk of the rows is exact.
 func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
@@ -39,13 +39,13 @@ func newPooled[T learner.Float](given Linear, rows, agents int, weights []float6
 	return problem
 }
 
-// pool is the rows that all agents share.
+// pool holds the rows that all agents share.
 type pool[T learner.Float] struct {
 	*linear
 	x, v []T
 }
 
-// shared is the samples of agents that are all alike.
+// shared returns the samples of the agents if all agents are identical.
 func (p *pool[T]) shared() *learner.Samples[T] {
 	optimum, y := make([]float64, p.Inputs), make([]T, len(p.v))
 	p.optimum(optimum, 0)
@@ -55,7 +55,7 @@ func (p *pool[T]) shared() *learner.Samples[T] {
 	return learner.NewSamples(p.Inputs, p.x, y)
 }
 
-// target is γ = hᵀw⁰ + v.
+// target returns γ = hᵀw⁰ + v.
 func target[T learner.Float](h []T, optimum []float64, v T) T {
 	sum := 0.0
 	for j, x := range h {
@@ -72,7 +72,7 @@ func (p *pool[T]) loader(pcg *rand.PCG) Loader[T] {
 	}
 }
 
-// poolStream is an agent's samples: one draw each.
+// poolStream draws an agent's samples from the pool.
 type poolStream[T learner.Float] struct {
 	*pool[T]
 	at  []float64 // w_k⁰
@@ -86,8 +86,8 @@ func (s *poolStream[T]) Sample(x []T) T {
 	return target(x, s.at, s.v[i])
 }
 
-// aggregate is J for the rows' own second moments H = mean hhᵀ, b = mean vh: J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w −
-// w_k⁰) + ½ mean v², so that w⁰ = Σp_k w_k⁰ + H⁻¹b.
+// aggregate returns J for the sample moments H = mean hhᵀ and b = mean vh: J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰)
+// + ½ mean v², hence w⁰ = Σp_k w_k⁰ + H⁻¹b.
 func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 	n := p.Inputs
 	h, b, square := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), 0.0
@@ -117,7 +117,7 @@ func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 		}
 	}
 	if err := pull.SolveVec(h, b); err != nil {
-		// Validate wants ten rows a coordinate
+		// Validate requires ten rows per coordinate
 		panic(fmt.Sprintf("data: the second moments of %d rows have no inverse: %v", len(p.v), err))
 	}
 	q := &quadratic{full: h, minimum: (square + spread - mat.Dot(b, &pull)) / 2}

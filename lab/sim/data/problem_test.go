@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// specs is an instance of every synthetic kind.
+// specs returns an instance of every synthetic kind.
 func specs() map[string]data.Spec {
 	all := map[string]data.Spec{}
 	for _, kind := range []data.Kind{data.KindLinear, data.KindLogistic, data.KindBilinear, data.KindRegression,
@@ -50,7 +50,7 @@ func build(t *testing.T, s data.Spec, agents int) *data.Problem[float64] {
 	return p
 }
 
-// TestObjective holds what a problem says of its aggregate risk against itself and against the agents' own data.
+// TestObjective checks the aggregate risk of each problem for consistency and against the agents' data.
 func TestObjective(t *testing.T) {
 	for name, s := range specs() {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestObjective(t *testing.T) {
 	}
 }
 
-// agree holds J and its gradient against the mean over the agents of their own, over all their rows or many fresh
+// agree compares J and its gradient with the mean over the agents' own, computed from all their rows or many fresh
 // samples.
 func agree(t *testing.T, p *data.Problem[float64]) {
 	t.Helper()
@@ -145,8 +145,7 @@ func drawn(s learner.SampleStream[float64], inputs, n int) *learner.Samples[floa
 	return learner.NewSamples(inputs, x, y)
 }
 
-// TestBilinearAgreesWithTheory holds the quadrature of the risk against the one of package theory, which shares no
-// code.
+// TestBilinearAgreesWithTheory compares the quadrature of the risk with the independent one of package theory.
 func TestBilinearAgreesWithTheory(t *testing.T) {
 	c := data.Classes{Means: data.SaddleMeans(100, 5), Variance: 1, Ridge: 0.1, Hidden: 3}
 	o := data.NewClasses[float64](c, nil).Objective
@@ -167,8 +166,8 @@ func TestBilinearAgreesWithTheory(t *testing.T) {
 	}
 }
 
-// TestAgentsAreMadeAgain: the same agent has the same data each time, in any order, and its w_k⁰ does not depend on
-// whether all of them are kept.
+// TestAgentsAreMadeAgain checks that an agent has the same data each time, in any order. Its w_k⁰ must not depend on
+// whether the optima are stored.
 func TestAgentsAreMadeAgain(t *testing.T) {
 	small := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0},
 		Centre: []float64{1}, Spread: 1}, 10, nil, 5)
@@ -185,8 +184,8 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestRowsOfFilters: filters without hidden layers and biases are no least squares: the risk and its gradient are those
-// of the model.
+// TestRowsOfFilters checks that a convolution without hidden layers and biases is not solved as least squares, and that
+// its risk and gradient are the model's.
 func TestRowsOfFilters(t *testing.T) {
 	model := learner.Architecture{Kind: spec.ModelConv1D, Inputs: 3, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk:        spec.LossSquared,
@@ -207,7 +206,7 @@ func TestRowsOfFilters(t *testing.T) {
 	}
 }
 
-// TestFullSquares holds what is known of (γ − hᵀw)² against the same rows, times √2, under ½(γ − hᵀw)².
+// TestFullSquares compares the loss (γ − hᵀw)² with ½(γ − hᵀw)² of the same rows scaled by √2.
 func TestFullSquares(t *testing.T) {
 	x, y := []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2, 0.5}
 	var twice [2][]float64

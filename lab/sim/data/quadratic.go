@@ -7,15 +7,15 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// quadratic is J(w) = J* + ½(w − w⁰)ᵀA(w − w⁰), from the diagonal of A or all of it.
+// quadratic is the function J(w) = J* + ½(w − w⁰)ᵀA(w − w⁰), with a diagonal or full matrix A.
 type quadratic struct {
 	diagonal  []float64     // nil if A is not diagonal
-	full      *mat.SymDense // nil if it is
+	full      *mat.SymDense // nil if A is diagonal
 	minimizer []float64
 	minimum   float64
 }
 
-// times is A(w − w⁰), added up with (w − w⁰).
+// times computes A(w − w⁰). It calls take with each element and the matching element of w − w⁰.
 func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
 	n := len(q.minimizer)
 	for j := range n {
@@ -26,7 +26,7 @@ func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
 		}
 		slope, row := 0.0, q.full.RawSymmetric()
 		for i := range n {
-			// The upper triangle holds all.
+			// only the upper triangle is stored
 			slope += row.Data[min(i, j)*row.Stride+max(i, j)] * (w[i] - q.minimizer[i])
 		}
 		take(j, slope, away)
@@ -43,7 +43,7 @@ func (q *quadratic) gradient(dst, w []float64) {
 	q.times(w, func(j int, slope, _ float64) { dst[j] = slope })
 }
 
-// hessian is A, row by row.
+// hessian returns A, row by row.
 func (q *quadratic) hessian() []float64 {
 	n := len(q.minimizer)
 	a := make([]float64, n*n)
@@ -59,7 +59,7 @@ func (q *quadratic) hessian() []float64 {
 	return a
 }
 
-// objective is J with the curvatures that it knows itself.
+// objective returns J with the constants that follow from A.
 func (q *quadratic) objective() Objective {
 	o := Objective{
 		Risk:   func(w []float64) float64 { return q.minimum + q.excess(w) },
@@ -70,13 +70,13 @@ func (q *quadratic) objective() Objective {
 		values = eigenvalues(q.full)
 	}
 	o.StrongConvexity, o.Steepest = slices.Min(values), slices.Max(values)
-	if o.StrongConvexity < 1e-12*o.Steepest { // 0 but for rounding: there are directions in which J is flat
+	if o.StrongConvexity < 1e-12*o.Steepest { // zero up to rounding: J is flat in some directions
 		o.StrongConvexity = 0
 	}
 	return o
 }
 
-// eigenvalues are those of a symmetric matrix, smallest first.
+// eigenvalues returns the eigenvalues of a symmetric matrix, smallest first.
 func eigenvalues(a *mat.SymDense) []float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(a, false) {

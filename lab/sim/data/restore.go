@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Restored is what is known of an instance that was made elsewhere. Everything but Model and Agents is optional.
+// Restored describes an instance that was created elsewhere. Only Model and Agents are required.
 type Restored[T learner.Float] struct {
 	Model   learner.Architecture
 	Agents  int
@@ -21,16 +21,16 @@ type Restored[T learner.Float] struct {
 
 	Start     []float64
 	Minimizer []float64
-	Hessian   []float64 // d·d numbers, of a quadratic J with this Minimum
+	Hessian   []float64 // Hessian of a quadratic J, d·d numbers; requires Minimizer
 	Minimum   float64
-	Means     [][]float64 // of Classes, with this Variance
+	Means     [][]float64 // class means m_k of Classes
 	Variance  float64
-	Linear    *Linear // with all its Optima
+	Linear    *Linear // linear problem with all its Optima
 	Held      []*learner.Samples[T]
 }
 
-// Restore makes a problem of it. Without Held, Linear and Means its agents have no data of their own: their draws come
-// from a tape. The error says what does not fit together.
+// Restore returns the problem described by r. Without Held, Linear and Means, the agents have no data and all draws
+// must be replayed. Restore returns an error if the fields are inconsistent.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	if r.Weights != nil && len(r.Weights) != r.Agents {
 		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)
@@ -63,7 +63,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 			return nil, errors.New("the Hessian is not finite")
 		}
 		q := &quadratic{full: mat.NewSymDense(len(r.Minimizer), r.Hessian), minimizer: r.Minimizer, minimum: r.Minimum}
-		known := p.Objective // of the agents' rows
+		known := p.Objective // computed from the agents' rows
 		p.Objective = q.objective()
 		p.Objective.Smoothness, p.Objective.Curvature = known.Smoothness, known.Curvature
 	case r.Means != nil:

@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// quadraticMost is the number of parameters up to which least squares are solved: eigenvalues of every agent cost its
-// cube.
+// quadraticMost is the largest number of parameters for which least squares are solved. The eigenvalues of every agent
+// take cubic time.
 const quadraticMost = 200
 
-// NewRows makes a problem of samples that agents hold, for any model, with weights p_k (in any scale; nil = equal).
-// Least squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows
-// are.
+// NewRows returns a problem of stored samples for any model, with weights p_k in any scale; nil means equal weights.
+// For small least-squares problems it returns the same properties as [NewSquares]. For all others, only the risk and
+// its gradient over all rows are known.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
 	linear := model.LayerCount() == 1 && !model.HasBias && model.ParameterCount() <= quadraticMost
@@ -35,9 +35,9 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 	}
 	share := shares(weights, len(held))
 	each := func(w []float64, take func(k int, m *learner.Model[T], w []T)) {
-		m, err := learner.NewModel[T](model) // one for each call: calls come from several goroutines
+		m, err := learner.NewModel[T](model) // one model per call: calls may be concurrent
 		if err != nil {
-			panic("data: " + err.Error()) // the simulator has made one before
+			panic("data: " + err.Error()) // the simulator has validated the model
 		}
 		at := make([]T, len(w))
 		for j, v := range w {
@@ -66,7 +66,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 	return p, nil
 }
 
-// scaled is the rows times c.
+// scaled returns a copy of the rows multiplied by c.
 func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.Samples[T] {
 	out := make([]*learner.Samples[T], len(held))
 	for k, s := range held {
@@ -83,7 +83,8 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// Scores returns the metric `accuracy`, or for a regression `r2`, on samples. A model without a target has neither.
+// Scores returns the metric `accuracy`, or `r2` for a regression, on test samples. A model without a target has
+// neither.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	if !model.HasTarget() {
 		return nil
@@ -95,7 +96,7 @@ func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T
 	return []Metric{{Name: name, Of: func(w []float64) float64 {
 		m, err := learner.NewModel[T](model)
 		if err != nil {
-			panic("data: " + err.Error()) // the simulator has made one before
+			panic("data: " + err.Error()) // the simulator has validated the model
 		}
 		at := make([]T, len(w))
 		for j, v := range w {

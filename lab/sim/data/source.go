@@ -2,8 +2,8 @@ package data
 
 import "math/rand/v2"
 
-// Mix turns two keys into one that looks random: neighbouring seeds, rounds and agents must not have related
-// generators. It is the finaliser of SplitMix64 on both in turn.
+// Mix hashes two keys into one, so that neighbouring seeds, rounds and agents have unrelated generators. It applies the
+// finaliser of SplitMix64 twice.
 func Mix(a, b uint64) uint64 { return finalise(finalise(a+golden) + b*golden + golden) }
 
 const golden = 0x9e3779b97f4a7c15
@@ -14,7 +14,7 @@ func finalise(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Purposes of a generator: each has its own, so that one more draw for the one changes nothing in the other.
+// Purposes of a generator. Each purpose has its own generator, so that an additional draw does not change others.
 const (
 	forOptima uint64 = iota + 1
 	forMeans
@@ -22,7 +22,7 @@ const (
 	forPartition
 )
 
-// source is the generator of an instance for a purpose, and an agent or 0.
+// source returns the generator for a purpose of an instance and an agent; k is 0 if no agent is involved.
 func source(seed, purpose uint64, k int) *rand.Rand {
 	return rand.New(rand.NewPCG(Mix(seed, purpose), Mix(purpose, uint64(k))))
 }

@@ -7,76 +7,77 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Kind is a kind of problem.
+// Kind names a kind of problem.
 type Kind string
 
-// The kinds.
+// Kinds of problems.
 const (
 	KindLinear     Kind = "linear"     // Linear
 	KindLogistic   Kind = "logistic"   // Classes with a logistic regression
 	KindBilinear   Kind = "bilinear"   // Classes with the bilinear network
-	KindRegression Kind = "regression" // Regression, feddec's
-	KindQuadratics Kind = "quadratics" // Quadratics, those of the notes' bound
-	KindToy        Kind = "toy"        // Toy, the notes' classifier
-	KindBlobs      Kind = "blobs"      // a table of Gaussian classes, dealt to the agents
-	KindCSV        Kind = "csv"        // a table in a file, dealt to the agents
+	KindRegression Kind = "regression" // Regression of feddec
+	KindQuadratics Kind = "quadratics" // Quadratics of the notes' bound
+	KindToy        Kind = "toy"        // Toy, the classifier of the notes
+	KindBlobs      Kind = "blobs"      // table of Gaussian classes, distributed to the agents
+	KindCSV        Kind = "csv"        // table in a file, distributed to the agents
 )
 
-// Spec describes a problem in a configuration file. A kind ignores the keys that it does not use.
+// Spec describes a problem in a configuration file. Keys that a kind does not use are ignored.
 type Spec struct {
 	Kind Kind `yaml:"kind" json:"kind"`
-	// Fresh draws a new instance for every run; else all runs share one.
+	// Fresh draws a new instance for every run; otherwise all runs share one instance.
 	Fresh  bool    `yaml:"fresh" json:"fresh"`
-	Inputs int     `yaml:"inputs" json:"inputs"` // M, d: features of a sample
-	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number = for all parameters; empty = the model's
+	Inputs int     `yaml:"inputs" json:"inputs"` // number of features: M, d
+	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number sets all elements; empty means the model's
 
 	RegressorVar Numbers `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
-	// linear: diagonals of R_k, one row an agent; empty = RegressorVar
+	// Regressors holds the diagonals of R_k for linear, one row per agent; empty means RegressorVar.
 	Regressors [][]float64 `yaml:"regressors" json:"regressors"`
-	NoiseVar   Numbers     `yaml:"noise_var" json:"noise_var"` // linear: σ_v², or one an agent
-	Optima     [][]float64 `yaml:"optima" json:"optima"`       // linear: w_k⁰, one row an agent; empty = drawn
-	Centre     Numbers     `yaml:"centre" json:"centre"`       // linear: mean of the w_k⁰; toy: mean of the class +1
-	Spread     float64     `yaml:"spread" json:"spread"`       // linear: σ_w²; toy: how uneven the classes are, 0 to 1
-	Pool       int         `yaml:"pool" json:"pool"`           // linear: rows that all agents share; 0 = fresh samples
+	NoiseVar   Numbers     `yaml:"noise_var" json:"noise_var"` // linear: σ_v², one for all agents or one per agent
+	Optima     [][]float64 `yaml:"optima" json:"optima"`       // linear: w_k⁰, one row per agent; empty draws them
+	Centre     Numbers     `yaml:"centre" json:"centre"`       // linear: mean of the w_k⁰; toy: mean of class +1
+	Spread     float64     `yaml:"spread" json:"spread"`       // linear: σ_w²; toy: imbalance of the classes, 0 to 1
+	Pool       int         `yaml:"pool" json:"pool"`           // linear: shared rows; 0 means fresh samples
 
-	// logistic, bilinear: m_k, one row an agent; empty = those of the experiment `saddle`
+	// Means holds m_k for logistic and bilinear, one row per agent; empty means the means of the experiment `saddle`.
 	Means    [][]float64 `yaml:"means" json:"means"`
-	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: of h around its mean
+	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: variance of h
 
-	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: of each agent; blobs: in all
-	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: of the elements of X_i
+	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: rows per agent; blobs: total rows
+	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: standard deviation of the elements of X_i
 	Base      float64 `yaml:"base" json:"base"`           // regression: c_i = base^i
 
-	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: of A
-	// quadratics: c_i, one row an agent; empty = those of the experiment `bound`
+	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: eigenvalues of A
+	// Centres holds c_i for quadratics, one row per agent; empty means the centres of the experiment `bound`.
 	Centres [][]float64 `yaml:"centres" json:"centres"`
 
-	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are
-	// what was read.
+	// Quadratics is the path of a file with general quadratics and the steps and weights of their agents. Its content
+	// is in [Forms].
 	Quadratics string         `yaml:"quadratics" json:"quadratics,omitempty"`
 	Forms      *QuadraticFile `yaml:"-" json:"-"`
 
-	File string `yaml:"file" json:"file"` // csv: plain or .gz, columns named in the first line
-	// csv: another file, to score the model on; empty = all agents' rows
+	File string `yaml:"file" json:"file"` // csv: plain or .gz; the first line names the columns
+	// HeldOut is the path of another CSV file with test rows for csv; empty means all agents' rows.
 	HeldOut string `yaml:"held_out" json:"held_out"`
-	// csv, blobs: the share of each agent's rows, the last ones, that it does not train on: its own model is scored on
-	// them
+	// OwnHeldOut is the share of each agent's last rows that are held out to score its personal model; csv and blobs
+	// only.
 	OwnHeldOut float64  `yaml:"own_held_out" json:"own_held_out"`
-	Features   []string `yaml:"features" json:"features"` // csv: columns
-	Target     string   `yaml:"target" json:"target"`     // csv: column
-	// csv, blobs: columns by their mean and deviation over all agents, also the target of a regression
+	Features   []string `yaml:"features" json:"features"` // csv: feature columns
+	Target     string   `yaml:"target" json:"target"`     // csv: target column
+	// Standardize scales the columns, and the target of a regression, by mean and standard deviation over all agents;
+	// csv and blobs only.
 	Standardize bool `yaml:"standardize" json:"standardize"`
-	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that
-	// and one number of hidden units, 3 if there is none.
+	// Model is the model for a table. Kinds with their own model read only some keys: logistic the ridge, bilinear the
+	// ridge and the number of hidden units (default 3).
 	Model spec.Model `yaml:"model" json:"model"`
 
 	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
-	Device    string    `yaml:"device" json:"device"`       // partition column: the column that names the agent
-	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small = uneven
-	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: pieces for each agent
+	Device    string    `yaml:"device" json:"device"`       // partition column: name of the agent column
+	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small values are uneven
+	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: number of pieces per agent
 }
 
-// DefaultSpec is the lecture's Lab #1, homogeneous.
+// DefaultSpec returns the homogeneous Lab #1 of the lecture.
 func DefaultSpec() Spec {
 	return Spec{
 		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1,
@@ -85,15 +86,15 @@ func DefaultSpec() Spec {
 	}
 }
 
-// Streams tells whether agents draw fresh samples, and hold no rows.
+// Streams reports whether agents draw fresh samples instead of storing rows.
 func (s *Spec) Streams() bool {
 	return s.Kind == KindLogistic || s.Kind == KindBilinear || s.Kind == KindLinear && s.Pool == 0
 }
 
-// Table tells whether the data are rows of a table, dealt to the agents.
+// Table reports whether the data are rows of a table that is distributed to the agents.
 func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 
-// architecture is the model of a table.
+// architecture returns the model architecture for a table.
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
@@ -103,7 +104,7 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 	}
 }
 
-// bilinearUnits is the number of units of w₁ in 2nd-order (40).
+// bilinearUnits returns the number of units of w₁ in 2nd-order (40).
 func (s *Spec) bilinearUnits() int {
 	if len(s.Model.HiddenUnits) == 0 {
 		return 3
@@ -111,9 +112,9 @@ func (s *Spec) bilinearUnits() int {
 	return s.Model.HiddenUnits[0]
 }
 
-// Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in
-// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*spec.FieldError]
-// where a key is to blame.
+// Build returns the instance for a seed and K agents of weights p_k in any scale; nil means equal weights. With byRows,
+// weights are proportional to the agents' rows. agents may be 0 if a table names the agents. The error is a
+// [*spec.FieldError] if it concerns a key.
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	if err := checkWeights(weights, agents); err != nil && agents > 0 {
 		return nil, err
@@ -133,7 +134,7 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 	return p, nil
 }
 
-// checkWeights wants a weight for each agent, or none at all.
+// checkWeights returns an error unless weights is nil or has one weight per agent.
 func checkWeights(weights []float64, agents int) error {
 	if weights != nil && len(weights) != agents {
 		return &spec.FieldError{Key: "weights",

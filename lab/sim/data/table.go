@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// table is rows that are dealt to agents.
+// table holds rows to be distributed to agents.
 type table[T learner.Float] struct {
 	samples *learner.Samples[T]
-	devices []string // of each row; nil without a column that names them
+	devices []string // device of each row; nil without a device column
 }
 
-// readTable reads a CSV file: the numbers by the daemons' reader, and the names of the devices.
+// readTable reads a CSV file with the daemons' reader, and the device names if requested.
 func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *table[T], err error) {
 	t = &table[T]{}
 	t.samples, err = sources.ReadCSVFile[T](path, s.Features, s.Target)
@@ -37,7 +37,7 @@ func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *tabl
 	return t, err
 }
 
-// column is the texts of one column. The file has been read once and is well formed.
+// column returns the texts of one column of a file that is known to be well formed.
 func column(r *csv.Reader, path, name string) ([]string, error) {
 	r.ReuseRecord = true
 	header, err := r.Read()
@@ -67,8 +67,8 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	}
 }
 
-// newBlobs draws rows of this many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance
-// 1 in each coordinate, and its rows spread around it.
+// newBlobs draws rows of Gaussian classes labelled 0, 1, … The centre of each class is N(0, I); its rows spread around
+// it.
 func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	centres := make([]float64, s.Model.Classes*s.Inputs)
 	for j := range centres {
@@ -85,7 +85,7 @@ func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	return &table[T]{samples: learner.NewSamples(s.Inputs, x, y)}
 }
 
-// newTable makes a problem of a table.
+// newTable returns the problem of a table.
 func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	var t *table[T]
 	var err error
@@ -148,7 +148,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	return p, nil
 }
 
-// split deals the rows; agents that a column names are in the order of their names.
+// split distributes the rows to the agents. Agents named by a column are sorted by name.
 func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *rand.Rand) ([]*learner.Samples[T],
 	[]string, error) {
 	var parts [][]int
@@ -191,7 +191,7 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 	return held, labels, nil
 }
 
-// pick copies rows.
+// pick returns a copy of the given rows.
 func pick[T learner.Float](s *learner.Samples[T], rows []int) *learner.Samples[T] {
 	slices.Sort(rows)
 	var x, y []T

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// tableSpec is a CSV file of 60 rows from three devices of different sizes.
+// tableSpec writes a CSV file of 60 rows from three devices of different sizes.
 func tableSpec(t *testing.T) data.Spec {
 	t.Helper()
 	var b strings.Builder
@@ -68,7 +68,8 @@ func TestTableByColumn(t *testing.T) {
 	}
 }
 
-// TestPartitions: each row goes to one agent; what they differ in is how alike the agents are.
+// TestPartitions checks that each row belongs to one agent and that the partitions differ in the similarity of the
+// agents.
 func TestPartitions(t *testing.T) {
 	s := tableSpec(t)
 	s.Model.Kind, s.Model.Classes = spec.ModelSoftmax, 4

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// validator collects what is wrong in the section `data`.
+// validator collects the problems of the section `data`.
 type validator struct {
 	spec.ProblemList
 	agents int
@@ -18,7 +18,7 @@ func (v *validator) need(ok bool, key, format string, args ...any) {
 	v.Require(ok, "data."+key, format, args...)
 }
 
-// numbers needs a list of one of these lengths.
+// numbers requires a list with one of the given lengths and finite elements.
 func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	v.need(slices.Contains(lengths, len(list)), key, "has %d numbers; want %s", len(list), or(lengths))
 	for _, x := range list {
@@ -26,7 +26,7 @@ func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	}
 }
 
-// positive needs numbers above 0, or not below it.
+// positive requires finite numbers > 0 if strict, otherwise ≥ 0.
 func (v *validator) positive(key string, strict bool, list ...float64) {
 	for _, x := range list {
 		if strict {
@@ -37,7 +37,7 @@ func (v *validator) positive(key string, strict bool, list ...float64) {
 	}
 }
 
-// rows needs no rows, or one for each agent, of some length.
+// rows requires no rows, or one row per agent with one of the given lengths.
 func (v *validator) rows(key string, rows [][]float64, lengths ...int) {
 	v.need(len(rows) == 0 || len(rows) == v.agents, key, "has %d rows; want one for each of the %d agents", len(rows),
 		v.agents)
@@ -50,7 +50,7 @@ func (v *validator) atLeast(key string, n, least int) {
 	v.need(n >= least, key, "is %d; want at least %d", n, least)
 }
 
-// or is "1 or 10".
+// or formats lengths like "1 or 10".
 func or(lengths []int) string {
 	slices.Sort(lengths)
 	lengths = slices.Compact(lengths)
@@ -61,10 +61,11 @@ func or(lengths []int) string {
 	return text
 }
 
-// maxModel bounds inputs, units and rows of a mistyped file.
+// maxModel limits the number of inputs, units and rows, in case of a mistyped value.
 const maxModel = 65536
 
-// Validate joins a [*spec.FieldError] for every value that cannot be, with its bound. agents is K, 0 if the data tell.
+// Validate returns an error that joins a [*spec.FieldError] for every invalid value. agents is K, or 0 if the data
+// determine it.
 func (s *Spec) Validate(agents int) error {
 	v := &validator{agents: agents}
 	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)
@@ -108,10 +109,10 @@ func (s *Spec) Validate(agents int) error {
 	return v.Err()
 }
 
-// maxHeld bounds the numbers that an instance keeps in memory: two gigabytes.
+// maxHeld is the largest number of values that an instance stores: two gigabytes.
 const maxHeld = 1 << 28
 
-// validateSize keeps a mistyped number from claiming the machine.
+// validateSize returns an error if a mistyped value would exhaust the memory.
 func (s *Spec) validateSize(v *validator) {
 	key, rows, width := "rows", float64(s.Rows), float64(s.Inputs)
 	agents := float64(v.agents)

@@ -2,7 +2,7 @@ package acl
 
 import "testing"
 
-// Rules of other shapes than those of today's table.
+// TestCovers checks rule patterns that do not occur in the current table.
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		rule, filter string

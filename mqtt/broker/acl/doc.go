@@ -1,5 +1,5 @@
-// Package acl says who may read and write which topic at a broker. It is the
-// table of docs/PROTOCOL.md, section 2, with the D2D topics beside it:
+// Package acl defines who may read and write which topic at a broker. It implements the table of docs/PROTOCOL.md,
+// section 2, with the D2D topics added:
 //
 //	topic under {prefix}/{fed}/           device {fed}-{id}   {fed}-coordinator
 //	round, m/+/+                          read                read, write
@@ -10,10 +10,9 @@
 //	x/{dev}/+/+, b/+/{dev}                write its own       read, write
 //	all others, such as the loop m/loop   nothing             read, write
 //
-// Nobody may do anything in another federation, even under the same names.
+// A user has no access to the topics of another federation, even under the same name.
 //
-// [RuleTable.Allowed] serves the embedded broker (its Options.Allow), and
-// [RuleTable.MosquittoACLFile] writes the same rules as Mosquitto's acl_file. [RuleTable.RetainedBytesQuota],
-// which Mosquitto has nothing for, bounds what a user may have retained. Package
-// acltest holds both against one table of cases.
+// [RuleTable.Allowed] implements Options.Allow of the embedded broker. [RuleTable.MosquittoACLFile] writes the same
+// rules as Mosquitto's acl_file. [RuleTable.RetainedBytesQuota] limits the retained messages of a user, for which
+// Mosquitto has no equivalent. Package acltest tests both brokers with one table of cases.
 package acl

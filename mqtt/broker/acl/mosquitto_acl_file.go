@@ -10,19 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MosquittoACLFile writes the rules for one federation as Mosquitto's acl_file: a
-// section for its coordinator and one for each agent, in the order of their
-// ids. Several federations at one broker are several such texts in one file.
+// MosquittoACLFile returns the rules for one federation as Mosquitto's acl_file, with a section for the coordinator and
+// one for each agent, sorted by id. The texts of several federations can be concatenated.
 //
-// The rules for neighbours are there if the devices mix. A broker without them reads the rules of 10,000 devices in two
-// thirds of the time, in which it stands still.
+// The rules for neighbours are included only if mix is true. Without them a broker reads the rules of 10,000 devices in
+// two thirds of the time, during which it serves no clients.
 //
-// Mosquitto has patterns, with %u for the user's name, that would need no list
-// of agents. They bind every user of the broker, and cannot look for a
-// federation inside a name: "pattern read fl/v1/air/m/+/+" would open the models
-// of air to the devices of all other federations, and "pattern write
-// fl/v1/air/p/%u" would let those devices fill air's topics with names of
-// their own. So each user is listed; one that is not may do nothing.
+// Mosquitto's patterns, with %u for the user name, would need no list of agents. But they apply to every user of the
+// broker and cannot match a federation within a name: "pattern read fl/v1/air/m/+/+" would open the models of
+// federation air to all other federations, and "pattern write fl/v1/air/p/%u" would let their devices publish in air's
+// topics. Therefore each user is listed; an unlisted user has no access.
 func (t RuleTable) MosquittoACLFile(federation wire.FederationName, agents []wire.AgentID, mix bool) ([]byte, error) {
 	if t.prefix == "" {
 		return nil, errors.New("acl: no topic prefix; make the table with New")

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// accessMode is what a rule grants, in Mosquitto's words.
+// accessMode is the access that a rule grants, as written in Mosquitto's configuration.
 type accessMode string
 
 const (
@@ -18,19 +18,18 @@ const (
 	readWrite accessMode = "readwrite"
 )
 
-// userPlaceholder is the level of a rule's filter that stands for the user's own name.
+// userPlaceholder is the filter level that represents the user's own name.
 const userPlaceholder = "%u"
 
-// rule grants access to what a filter matches. The filter begins after
-// {prefix}/{federation}/.
+// rule grants access to the topics that match a filter. The filter begins after {prefix}/{federation}/.
 type rule struct {
 	access accessMode
 	filter string
 }
 
 var (
-	// A device has the topics that package mqtt makes, and none beside or below them: it could retain messages there
-	// without end.
+	// deviceRules lists exactly the topics that package mqtt builds for a device. With access to any other topic a
+	// device could retain messages without limit.
 	deviceRules = []rule{
 		{read, "round"},
 		{read, "m/+/+"},
@@ -40,7 +39,7 @@ var (
 		{readWrite, "p/" + userPlaceholder},
 		{write, "u/0/" + userPlaceholder + "/+/+"},
 	}
-	// Where neighbours mix through this broker, too.
+	// mixingDeviceRules is used if neighbours mix through this broker.
 	mixingDeviceRules = slices.Concat(deviceRules, []rule{
 		{read, "x/+/+/+"},
 		{read, "b/+/+"},
@@ -50,7 +49,7 @@ var (
 	coordinatorRules = []rule{{readWrite, "#"}}
 )
 
-// rulesOfUser tells a coordinator from a device, and whether the device mixes.
+// rulesOfUser returns the rules for the coordinator or for a device.
 func rulesOfUser(id wire.AgentID, mixes bool) []rule {
 	switch {
 	case id == wire.CoordinatorID:
@@ -61,10 +60,10 @@ func rulesOfUser(id wire.AgentID, mixes bool) []rule {
 	return deviceRules
 }
 
-// RuleTable holds the rules for all federations under one topic prefix.
+// RuleTable holds the access rules for all federations under one topic prefix.
 type RuleTable struct{ prefix string }
 
-// NewRuleTable returns the rules under a prefix, which is mqtt.DefaultPrefix if empty.
+// NewRuleTable returns the rules under a prefix. If the prefix is empty, it is mqtt.DefaultPrefix.
 func NewRuleTable(prefix string) (RuleTable, error) {
 	if prefix == "" {
 		prefix = mqtt.DefaultPrefix
@@ -75,10 +74,9 @@ func NewRuleTable(prefix string) (RuleTable, error) {
 	return RuleTable{prefix}, nil
 }
 
-// Allowed decides whether a user may publish to a topic (toWrite), or
-// subscribe to a filter and receive what it matches. A filter is allowed if
-// one rule covers all of it. A user whose name is not {federation}-{id} may do
-// nothing, and neither the zero Table nor a shared subscription allows any.
+// Allowed reports whether a user may publish to a topic (toWrite), or subscribe to a filter and receive its messages. A
+// filter is allowed if a single rule covers all of it. A user whose name is not {federation}-{id} has no access. Shared
+// subscriptions are never allowed, and the zero RuleTable allows nothing.
 func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	federation, id, ok := strings.Cut(name, "-")
 	if !ok || wire.FederationName(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
@@ -99,11 +97,10 @@ func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	return false
 }
 
-// deviceRetainedBytesQuota is for a presence, beacons, and messages on the way from a place
-// to another.
+// deviceRetainedBytesQuota is sufficient for a presence message, beacons, and messages during a change of topics.
 const deviceRetainedBytesQuota = 256 << 10
 
-// RetainedBytesQuota is how many bytes a user may have retained at a time: little, but for
+// RetainedBytesQuota returns the maximum size in bytes of a user's retained messages. It is small except for
 // coordinators.
 func (t RuleTable) RetainedBytesQuota(name string) int {
 	if _, id, _ := strings.Cut(name, "-"); wire.AgentID(id) == wire.CoordinatorID {
@@ -116,7 +113,7 @@ func (r rule) grantsAccess(toWrite bool) bool {
 	return r.access == readWrite || (r.access == write) == toWrite
 }
 
-// cutLeadingLevels cuts levels off the beginning of a filter.
+// cutLeadingLevels removes the given levels from the beginning of a filter.
 func cutLeadingLevels(filter, levels string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, levels)
 	if !ok {
@@ -125,8 +122,7 @@ func cutLeadingLevels(filter, levels string) (string, bool) {
 	return strings.CutPrefix(rest, "/")
 }
 
-// filterCovers reports whether a rule's filter matches every topic that another
-// filter, or topic, matches.
+// filterCovers reports whether a rule's filter matches every topic that another filter or topic matches.
 func filterCovers(rule, name, filter string) bool {
 	for {
 		may, mayRest, mayMore := strings.Cut(rule, "/")
@@ -140,7 +136,7 @@ func filterCovers(rule, name, filter string) bool {
 			return false
 		case may != userPlaceholder && may != "+" && may != want:
 			return false
-		case !wantMore: // "a/#" covers "a" too
+		case !wantMore: // "a/#" also covers "a"
 			return !mayMore || mayRest == "#"
 		case !mayMore:
 			return false

@@ -40,7 +40,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A device may have little retained; a coordinator, whole models.
+// TestQuota checks that a device has a small quota and a coordinator has space for whole models.
 func TestQuota(t *testing.T) {
 	rules := table(t, "")
 	for name, least := range map[string]int{"air-press": 100 << 10, "air-coordinator": 1 << 30} {
@@ -55,7 +55,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// A filter is allowed if nothing that it matches is forbidden.
+// TestFilters checks that a filter is allowed only if every topic that it matches is allowed.
 func TestFilters(t *testing.T) {
 	rules := table(t, "")
 	for _, c := range []struct {
