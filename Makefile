@@ -1,9 +1,9 @@
-# Go is all that is needed to build. What else a target needs, `make deps` installs where it may.
+# Building requires only Go. `make deps` installs the dependencies of other targets if it has the permission.
 
-# The version is read from git by the go command itself; without a commit there is none to read.
+# The go command reads the version from git, which requires a commit.
 vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || echo false)
 
-# Debian keeps daemons such as mosquitto where only root looks for them.
+# Debian installs daemons such as mosquitto in folders that only root has in PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
@@ -12,29 +12,29 @@ export PATH := $(PATH):/usr/sbin:/sbin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-# tools/buildflags has the flags of every build for use: no HTTP/2 (it weighs 350 kB on every device and has no user), no
-# machine paths, no symbols (-s implies -w).
+# tools/buildflags contains the flags of released builds: no HTTP/2 (350 kB that no program uses), no machine paths, no
+# symbols (-s implies -w).
 build: ## build agentd, coordinator and fedlab into bin/
 	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 
-# Of what compiles first; without it nothing would be seen for minutes where Go's cache is empty.
+# compiles prints a message before a compilation, which takes minutes without output if Go's cache is empty.
 compiles = @echo "compiling fedlab: some minutes at the first time, then seconds"
 
-demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
+demo: ## run the demonstration: agents, a broker and a coordinator train a model on this machine
 	$(compiles)
 	go run ./cmd/fedlab demo
 
-demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, the agents make rows and publish forecasts; a minute, one JSON object a line
+demo-streams: ## run the demonstration with raw readings of twelve stations over Mosquitto; the agents make rows and publish forecasts (a minute, one JSON object per line)
 	$(compiles)
 	go run ./cmd/fedlab demo --streams --json
 
 testbed: build ## run a whole federation on this machine until Ctrl-C: a broker, a coordinator, AGENTS=20 agents, Prometheus (TLS=true for certificates)
 	bin/fedlab up --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
-testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none
+testbed-check: build ## run a testbed until every target, panel and alert has data; fail if one has none
 	bin/fedlab up check --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
-reproduce: ## run the documents' experiments, five minutes on two cores, and write reproduced/report.html
+reproduce: ## run the documents' experiments and write reproduced/report.html (five minutes on two cores)
 	$(compiles)
 	go run ./cmd/fedlab reproduce --out reproduced
 
@@ -42,12 +42,12 @@ attacks: deps ## try each attack of docs/SECURITY.md, and write its table
 	tools/deps.sh machine
 	go test -tags attacks -count=1 -timeout 1h -v -run TestAttacks ./internal/attacks
 
-chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
+chaos: deps ## inject every fault of docs/RELIABILITY.md into a federation and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
 
-# In memory, where there is such a folder: most of the time would be fsyncs. With one processor for each package: most
-# tests pass from goroutine to goroutine.
-quick: ## run the tests that start no broker and no process, in a minute
+# Use a folder in memory if one exists, since fsyncs would take most of the time. Use one processor per package, since
+# most tests switch between goroutines.
+quick: ## run the tests that start no broker and no process (a minute)
 	TMPDIR=$$(test -d /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}") go test -short -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -parallel 8 -cpu 1 ./...
 
 test: deps ## run the tests; with CI=true none may be skipped
@@ -59,31 +59,31 @@ test-install: ## install both programs on Debian in a container, with a real sys
 	tools/deps.sh machine
 	go test -tags machine -count=1 -timeout 10m -v ./internal/testkit/machine
 
-test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory; takes minutes each (needs root)
+test-install-vm: ## run both programs on emulated amd64 and arm64 with memory limits; takes minutes each (needs root)
 	tools/deps.sh vm
 	go test -tags vm -count=1 -timeout 40m -v -run 'TestVM|TestCage|TestClockJumps' ./internal/testkit/machine
 
 sim-soak: ## run SEEDS=10000 federations with faults in virtual time, from FIRST=0; a seed that fails is shrunk to a script
 	go test -count=1 -timeout 24h -v -run TestSeeds ./lab/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
 
-test-powercut: ## cut the power of real programs CUTS=10 times, on a file system that forgets what was not synced (needs /dev/fuse; SEED=1)
+test-powercut: ## cut the power of real programs CUTS=10 times, on a file system that loses unsynced data (needs /dev/fuse; SEED=1)
 	tools/deps.sh test
 	tools/deps.sh fuse
 	go -C tools/powercut test -count=1 -timeout 1h -v ./... -args -cuts $(or $(CUTS),10) -seed $(or $(SEED),1)
 
-deps: ## install what the tests need, where that is allowed; else name it
+deps: ## install the dependencies of the tests, or list them if that is not permitted
 	tools/deps.sh test
 	tools/grafana/deps.sh
 	tools/deps.sh machine
 
-gofmt: ## fail when a file is not formatted
+gofmt: ## fail if a file is not formatted
 	tools/gofmt.sh
 
 vet: ## run go vet, over all tests
 	go vet -tags nightly,machine,vm,chaos,pytorch ./...
 	go -C tools/powercut vet ./...
 
-tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
+tidy: ## fail if `go mod tidy` would change a go.mod or go.sum
 	go mod tidy -diff
 	go -C tools/lint mod tidy -diff
 	go -C tools/vuln mod tidy -diff
@@ -92,13 +92,13 @@ tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go -C tools/nats mod tidy -diff
 	go -C tools/prose mod tidy -diff
 
-lint: ## run golangci-lint, built from tools/lint, and Vale, from tools/prose, over pages and comments
+lint: ## run golangci-lint, built from tools/lint, and Vale, from tools/prose, over pages, comments and messages
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
 	cd tools/package && go tool -modfile=../lint/go.mod golangci-lint run ./...
 	cd tools/powercut && go tool -modfile=../lint/go.mod golangci-lint run ./...
 	tools/prose.sh
 
-vuln: ## look for known vulnerabilities in what is linked
+vuln: ## check the linked packages for known vulnerabilities
 	tools/vuln.sh
 
 race: deps ## run the tests under the race detector (needs a C compiler)
@@ -108,25 +108,25 @@ race: deps ## run the tests under the race detector (needs a C compiler)
 fuzz: ## fuzz every fuzz target for a few seconds
 	tools/fuzz.sh 3s
 
-cross: ## build for every system we support, into bin/cross/
+cross: ## build for every supported system, into bin/cross/
 	tools/cross.sh
 
-dist: ## make what is released, into dist/: packages, tarballs, bills of materials, the Python package (from PyPI: setuptools), checksums
+dist: ## build the release files into dist/: packages, tarballs, bills of materials, the Python package (needs PyPI), checksums
 	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
 
 release: ## make a release of the commit's tag, into dist/: built twice and compared, checksums signed (KEY=FINGERPRINT, of gpg)
 	tools/deps.sh release
 	tools/release.sh build "$(KEY)" "$(CURDIR)/dist"
 
-publish: ## put the packages of dist/ into a suite of a repository of apt (KEY=FINGERPRINT REPOSITORY=FOLDER SUITE=canary, then stable)
+publish: ## publish the packages of dist/ in a suite of an apt repository (KEY=FINGERPRINT REPOSITORY=FOLDER SUITE=canary, then stable)
 	tools/deps.sh release
 	tools/release.sh publish "$(KEY)" "$(CURDIR)/dist" "$(REPOSITORY)" "$(SUITE)"
 
-size: deps ## fail when agentd or coordinator is too large; print what agentd weighs, and what it holds in memory
+size: deps ## fail if agentd or coordinator is too large; print the sizes, and agentd's memory usage
 	tools/size.sh
 	@go test -count=1 -run '^TestResidentMemory$$' -v ./internal/e2e | sed -n 's/.*_test.go:[0-9]*: //p;/^FAIL/{p;q1}'
 
-test-package: ## make the packages of one processor, twice, and look at them (lintian, rpm)
+test-package: ## build the packages of one processor twice, and check them (lintian, rpm)
 	tools/deps.sh package
 	go -C tools/package vet ./...
 	go -C tools/package test -count=1 ./...
@@ -135,7 +135,7 @@ test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
 	tools/deps.sh arm
 	tools/arm.sh
 
-python: ## build the Python package, wheel and sdist, and test it in an environment of its own, from PyPI (WITH=all: with scikit-learn, PyTorch, Flower and mypy)
+python: ## build the Python package (wheel and sdist), and test it in a separate environment with packages from PyPI (WITH=all: with scikit-learn, PyTorch, Flower and mypy)
 	tools/python.sh $(WITH)
 
 site: ## build the documentation as a static site with search, into bin/site-out/ (from PyPI: Sphinx)
@@ -144,32 +144,32 @@ site: ## build the documentation as a static site with search, into bin/site-out
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-bench-sim: ## race the simulator against bare local steps, one core against two, and against numpy (docs/BENCHMARKS.md)
+bench-sim: ## compare the simulator's speed with plain local steps, one core with two, and with numpy (docs/BENCHMARKS.md)
 	go test ./lab/sim -run '^$$' -bench 'FedAvg|FedDec|Million' -benchtime 3s
 	test -x bin/numpy/bin/python || { python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy; }
 	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./lab/sim -run '^$$' -bench Numpy -benchtime 11x
 
-bench-learner: bin/numpy ## race local steps against numpy's (docs/BENCHMARKS.md); takes minutes
+bench-learner: bin/numpy ## compare the speed of local steps with numpy's (docs/BENCHMARKS.md); takes minutes
 	NUMPY_PYTHON=$(CURDIR)/bin/numpy/bin/python3 go test -run '^$$' -bench Numpy -benchtime 1x ./lab/bench/learner
 
 bin/numpy:
 	python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy==2.3.5 || { rm -rf bin/numpy; exit 1; }
 
-bench-transport: deps ## race rounds against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
+bench-transport: deps ## compare the speed of rounds with plain paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./cmd/fedlab bench
 
-bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the tables of docs/BENCHMARKS.md; takes half an hour
+bench-flower: deps build ## compare with Flower's gRPC clients (from PyPI) and write the tables of docs/BENCHMARKS.md; takes half an hour
 	bin/fedlab bench-flower --into docs/BENCHMARKS.md
 
-bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
+bench-mixing: deps ## compare the speed of mixing with plain paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./lab/bench/mixing
 
-bench-scale: deps ## measure coordinator, Mosquitto and NATS with up to 2,000 thin agents, and write docs/SCALE.md from it; takes minutes
+bench-scale: deps ## measure coordinator, Mosquitto and NATS with up to 2,000 thin agents, and generate docs/SCALE.md; takes minutes
 	go test -tags nightly -count=1 -timeout 1h -v -run 'TestScale$$' ./lab/bench/scale -update
 	go test -count=1 -run TestPage ./lab/bench/scale -update
 
-nightly: deps ## what is too long for each commit: all under the race detector, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package; two parts at a time, what they print in nightly/
+nightly: deps ## run the long tests, two parts at a time, with output in nightly/: all tests under the race detector, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package
 	tools/nightly.sh $(or $(FUZZ),10m)
 
-clean: ## remove what was built
+clean: ## remove build outputs
 	rm -rf bin dist reproduced simulated up nightly

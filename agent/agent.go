@@ -286,7 +286,7 @@ func (a *Agent) reportRefusedFilters() {
 
 func (a *Agent) publish(m mqtt.Message) {
 	if err := a.core.Conn.Publish(m); err != nil && a.core.IsConnected {
-		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
+		a.cfg.Logger.Debug("message not sent; important messages are sent again", "topic", m.Topic, "err", err)
 	}
 }
 

@@ -115,7 +115,8 @@ func TestAliveWhileTraining(t *testing.T) {
 			t.Errorf("just told to end: %v", err)
 		}
 		wait(2 * time.Minute)
-		if err := s.alive(); err == nil || !strings.Contains(err.Error(), "a training job was told to end 11m0s ago") {
+		if err := s.alive(); err == nil || !strings.Contains(err.Error(), "a training job is still running 11m0s "+
+			"after it was cancelled") {
 			t.Errorf("told to end long ago: %v", err)
 		}
 		close(hang.free)

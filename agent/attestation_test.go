@@ -102,10 +102,10 @@ func TestWord(t *testing.T) {
 			key  ed25519.PrivateKey
 			why  string
 		}{
-			{"not signed", wire.AgentKeyAttestation{}, nil, "not signed"},
-			{"the coordinator's word about another", wordBy(s.key, "press"), press, "has not given its word"},
-			{"another's word", wordBy(press, "other"), hosts.TestKey("other"), "has not given its word"},
-			{"another's signature", good, press, "has not signed for this cell"},
+			{"unsigned", wire.AgentKeyAttestation{}, nil, "unsigned"},
+			{"the coordinator's word about another", wordBy(s.key, "press"), press, "not attested by the coordinator"},
+			{"another's word", wordBy(press, "other"), hosts.TestKey("other"), "not attested by the coordinator"},
+			{"another's signature", good, press, "invalid signature"},
 			{"its own", good, hosts.TestKey("other"), ""},
 		} {
 			why := s.hears("other", uint64(10+i), c.word, c.key)
@@ -154,7 +154,7 @@ func TestWordOfAnotherRoot(t *testing.T) {
 			t.Error(why)
 		}
 		why := s.hears("thief", 3, wordBy(second, "thief"), hosts.TestKey("thief"))
-		if !strings.Contains(why, "revokes") {
+		if !strings.Contains(why, "revoked by the root document") {
 			t.Errorf("a revoked agent: %q", why)
 		}
 	})

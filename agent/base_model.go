@@ -60,7 +60,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
 	if of == nil || of.CompiledTask == nil {
-		a.deliverModelToParts(ref.Hash, nil, errors.New("the task is another one by now"))
+		a.deliverModelToParts(ref.Hash, nil, errors.New("the announced task has changed"))
 		return
 	}
 	want := of.CompiledTask.UpdateSchema(wire.KindTraining).ElementCount()
@@ -70,11 +70,11 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
 		})
 		if err == nil && len(w) != want {
-			err = errors.New("the model has another size than the task's")
+			err = errors.New("the model size does not match the task")
 		}
 		return func() {
 			if err != nil {
-				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.TopicLevel(), "err", err)
+				a.cfg.Logger.Warn("fetched model is unusable", "hash", ref.Hash.TopicLevel(), "err", err)
 			}
 			if ref.Hash == a.roundBaseModel.hash { // otherwise the model is not, or no longer, for this round
 				a.roundBaseModel.parameters = w

@@ -99,16 +99,17 @@ func (c *Config) validate() error {
 	}
 	errs = append(errs, c.Federation.Validate(), c.ID.ValidateNonCoordinator(), c.Identity.Validate(),
 		c.TaskData.Validate())
-	need(c.StateDir != "", "there is no state folder")
-	need(c.BootEpoch > 0, "the boot epoch counts from 1")
-	need(c.MaxBlobBytes > 0, "the largest model must have some bytes")
+	need(c.StateDir != "", "the state folder is not set")
+	need(c.BootEpoch > 0, "the boot epoch is 0, want 1 or more")
+	need(c.MaxBlobBytes > 0, "the maximum blob size is 0, want at least 1 byte")
 	errs = append(errs, c.Predict.Validate())
-	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
-	need(c.SelfTestTimeout >= 0, "the self-test's time must not be negative, is %v", c.SelfTestTimeout)
+	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "the traffic budget requires a "+
+		"monthly limit and a meter")
+	need(c.SelfTestTimeout >= 0, "the self-test timeout is %v, want 0 or more", c.SelfTestTimeout)
 	errs = append(errs, c.Presence.Validate())
 	if c.Mesh != nil {
 		errs = append(errs, c.Mesh.Validate())
 	}
-	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
+	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and random source must be set")
 	return errors.Join(errs...)
 }

@@ -19,11 +19,11 @@ func TestConfig(t *testing.T) {
 		{func(c *agent.Config) { c.ID = "coordinator" }, "coordinator"},
 		{func(c *agent.Config) { c.Identity.Key = nil }, "the agent's key has 0 bytes"},
 		{func(c *agent.Config) { c.Identity.Coordinator = c.Identity.Coordinator[1:] }, "public key has 31 bytes"},
-		{func(c *agent.Config) { c.TaskData.Source = nil }, "no source of data"},
-		{func(c *agent.Config) { c.StateDir = "" }, "no state folder"},
+		{func(c *agent.Config) { c.TaskData.Source = nil }, "the data source is not set"},
+		{func(c *agent.Config) { c.StateDir = "" }, "the state folder is not set"},
 		{func(c *agent.Config) { c.BootEpoch = 0 }, "boot epoch"},
-		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "largest model"},
-		{func(c *agent.Config) { c.Rand = nil }, "randomness"},
+		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "maximum blob size"},
+		{func(c *agent.Config) { c.Rand = nil }, "random source"},
 	} {
 		s := newScene(t)
 		s.cfg.BootEpoch, s.cfg.Rand = 1, rand.New(rand.NewPCG(1, 1))

@@ -129,7 +129,7 @@ func TestProgramPredicts(t *testing.T) {
 		events = eventsOf[predict.ForecastsMade](l.scene)
 		err = events[len(events)-1].Err
 		o.lock(func() {
-			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
+			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "do not match the device's task") {
 				t.Errorf("with tensors of another shape: error %v", err)
 			}
 		})

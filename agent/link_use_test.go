@@ -82,7 +82,7 @@ func TestStays(t *testing.T) {
 		{"neighbours over this link", func(c *agent.Config) {
 			c.Mesh = &mesh.Config{MaxNeighbors: 1, Cell: "hall"}
 		}, gathers, false},
-		{"models to predict with", func(c *agent.Config) {
+		{"models for predictions", func(c *agent.Config) {
 			c.Predict = &predict.Config{MaxKeptModels: 1, MinModelChangeInterval: time.Minute}
 		}, gathers, false},
 		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},

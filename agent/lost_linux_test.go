@@ -35,7 +35,8 @@ func TestRowsAreLost(t *testing.T) {
 		testkit.TruncateOpenFile(t, folder)
 		l.plays(2)
 		failed := eventsOf[training.LocalTrainingFailed](l.scene)
-		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
+		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(),
+			"cannot read the rows stored in ") {
 			t.Errorf("failed: %+v", failed)
 		}
 		l.plays(3)
@@ -44,7 +45,8 @@ func TestRowsAreLost(t *testing.T) {
 			t.Error(got)
 		}
 		loaded := eventsOf[taskdata.RowsLoaded](l.scene)
-		if last := loaded[len(loaded)-1]; !strings.Contains(last.ReplacementReason, "cannot be read") ||
+		if last := loaded[len(loaded)-1]; !strings.Contains(last.ReplacementReason,
+			"cannot read the rows stored in ") ||
 			last.Problem != nil {
 			t.Errorf("%+v", last)
 		}

@@ -21,7 +21,7 @@ func (a *Agent) receiveMessage(m mqtt.Message) {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.RouteMessage(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewMessageDropError(part.DropMisaddressed, "unexpected topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.fetch.ReceiveBlobPart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
@@ -35,7 +35,7 @@ func (a *Agent) receiveMessage(m mqtt.Message) {
 	case kind == mqtt.KindCoordinatorToAgent:
 		err = a.receiveDirectMessage(m.Payload)
 	default:
-		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewMessageDropError(part.DropMisaddressed, "unexpected topic %q", m.Topic)
 	}
 	if err != nil {
 		a.reportDroppedMessage(kind, err)
@@ -56,7 +56,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return host.NewMessageDropError(part.DropUnwanted, "%s on the round topic", e.Type)
+		return host.NewMessageDropError(part.DropUnwanted, "unexpected %s on the announcement topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -89,8 +89,9 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	}
 	if a.core.ObeyedPosition.SupersedesSenderOf(e.Header) {
 		return host.NewMessageDropError(part.DropOlderEpoch,
-			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
-				"its messages are replayed", e.Type, e.Root, e.Epoch, a.core.ObeyedPosition.Root,
+			"%s has root version %d and epoch %d, but the agent follows root version %d and epoch %d: an older "+
+				"coordinator is still running, or its messages are being replayed", e.Type, e.Root, e.Epoch,
+			a.core.ObeyedPosition.Root,
 			a.core.ObeyedPosition.Epoch)
 	}
 	switch {
@@ -99,7 +100,8 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 			return err
 		}
 	case e.Type.MustBeSealed():
-		return host.NewMessageDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it",
+		return host.NewMessageDropError(part.DropUnsealFailed, "received an unencrypted %s: the coordinator must "+
+			"encrypt it",
 			e.Type)
 	}
 	switch e.Type {
@@ -113,7 +115,7 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 			return p.ReceiveDirectMessage(&e)
 		}
 	}
-	return host.NewMessageDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
+	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s from the coordinator", e.Type)
 }
 
 // requestHelloForUpdateFate sends a separate hello to learn the fate of an update, if the agent would otherwise send
@@ -137,7 +139,7 @@ func (a *Agent) receiveInvitation(e *wire.Envelope) error {
 	}
 	a.announcements.RequestLostAnnouncement(m.Announcement)
 	if m.Agent != a.cfg.ID {
-		return host.NewMessageDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
+		return host.NewMessageDropError(part.DropMisaddressed, "invitation for a different agent, %s", m.Agent)
 	}
 	a.recordAcceptanceByCoordinator()
 	a.mesh.AdoptAttestation(m.KeyAttestation)

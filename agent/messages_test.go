@@ -73,7 +73,7 @@ func TestOtherVersions(t *testing.T) {
 			p[4] = version
 			s.send(s.topics.Announcement(), p)
 			all := eventsOf[agent.MessageDropped](s)
-			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
+			want := fmt.Sprintf("unsupported protocol version %d: this program supports version 2: update the %s",
 				version, update)
 			if f := all[len(all)-1]; f.Reason != part.DropVersion || f.Err.Error() != want {
 				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)

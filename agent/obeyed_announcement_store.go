@@ -19,7 +19,7 @@ type obeyedAnnouncementStore struct {
 }
 
 // positionWrite is the purpose of the write (state.RetriedWrite).
-const positionWrite = "save the announcement's place"
+const positionWrite = "save the position of the announcement"
 
 // savePosition saves a position in a background job. One write runs at a time; the newest position is written next.
 func (p *obeyedAnnouncementStore) savePosition(e agentround.SaveAnnouncementPosition) {
@@ -68,7 +68,7 @@ func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d
 func loadAnnouncementPosition(s *state.FileSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
 	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {
-			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
+			return fmt.Errorf("invalid length of %d bytes, want %d", len(b), 33+len(d))
 		}
 		o = wire.AnnouncementPosition{
 			Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),

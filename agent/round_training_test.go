@@ -86,7 +86,8 @@ func TestModelOverTheLimit(t *testing.T) {
 		s.invite(4, s.announce(4, ann))
 		wait(20 * time.Second)
 		s.stop()
-		if text := log.String(); !strings.Contains(text, "800 bytes are announced, 500 allowed: limits.max_model in") {
+		if text := log.String(); !strings.Contains(text, "announced length of 800 bytes exceeds the limit of 500: "+
+			"raise limits.max_model in") {
 			t.Errorf("the log says\n%s", text)
 		}
 	})

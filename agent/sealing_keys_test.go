@@ -170,7 +170,7 @@ func TestUnsealedMessages(t *testing.T) {
 			s.send(s.topics.CoordinatorToAgent("press"), s.sign(s.header(typ, 4), bodies[typ]))
 			dropped := eventsOf[agent.MessageDropped](s)[before:]
 			if len(dropped) != 1 || dropped[0].Reason != part.DropUnsealFailed ||
-				!strings.Contains(dropped[0].Err.Error(), "unsealed "+typ.String()) {
+				!strings.Contains(dropped[0].Err.Error(), "unencrypted "+typ.String()) {
 				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, part.DropUnsealFailed)
 			}
 		}

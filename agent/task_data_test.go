@@ -178,7 +178,7 @@ func TestFileThatChanges(t *testing.T) {
 		l.plays(9)
 		want("hello 0, update 3 of round 8, 0 loaded after 0, bad_data")
 		if f := eventsOf[taskdata.RowsLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
-			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows cannot be used`) {
+			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows are unusable`) {
 			t.Errorf("%v", f[len(f)-1].Problem)
 		}
 		n := len(eventsOf[taskdata.RowsLoaded](l.scene))

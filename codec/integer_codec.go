@@ -74,14 +74,15 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]
 		if x := float32(s * most); x-x != 0 || s < 0 {
-			return fmt.Errorf("the scale of the elements from %d on is %v, want a finite number of 0 or more: %w", at,
+			return fmt.Errorf("the scale of the elements starting at %d is %v, want a finite number of at least 0: %w",
+				at,
 				s, wire.ErrNotFinite)
 		}
 		unit := dst[at:min(at+elementsPerUnit, len(dst))]
 		p = c.unpackIntegers(q[:len(unit)], p)
 		for i := range unit {
 			x := float32(s * float32(q[i]))
-			if x-x != 0 { // −128 or −8, which no sender produces
+			if x-x != 0 { // The integer is −128 or −8, which no sender produces.
 				return notFiniteError(at+i, x)
 			}
 			unit[i] = T(x)

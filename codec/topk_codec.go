@@ -36,7 +36,7 @@ func (c topKCodec[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 	}
 	slices.Sort(sorted)
 	least := sorted[len(v)-k]
-	equal := k // number of elements to encode with the least magnitude
+	equal := k
 	for _, x := range sorted[len(v)-k:] {
 		if x > least {
 			equal--
@@ -65,7 +65,8 @@ func (c topKCodec[T]) Decode(dst []T, p []byte) error {
 		i, x := binary.LittleEndian.Uint32(p), math.Float32frombits(binary.LittleEndian.Uint32(p[4:]))
 		switch {
 		case i < next || int64(i) >= int64(len(dst)):
-			return fmt.Errorf("element %d of %d, want ascending ones from %d on", i, len(dst), next)
+			return fmt.Errorf("element index %d in a vector of %d elements is invalid, want ascending indices from %d",
+				i, len(dst), next)
 		case x-x != 0:
 			return notFiniteError(int(i), x)
 		}

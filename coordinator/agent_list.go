@@ -18,7 +18,7 @@ import (
 // not respond before ctx ends.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
 	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.replaceAgentList(list) }); err != nil {
-		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
+		return fmt.Errorf("coordinator: cannot replace the list of agents: %w", errors.Join(err, list.Close()))
 	}
 	return nil
 }
@@ -27,7 +27,7 @@ func (c *Coordinator) replaceAgentList(list *enrolled.List) {
 	before, gone := c.messageChecker.ReplaceList(list, c.agentsWithRunState())
 	c.keyring.HandleAgentListChange(list, before)
 	if err := before.Close(); err != nil {
-		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
+		c.cfg.Logger.Warn("cannot close the previous list of agents", "err", err)
 	}
 	c.messageChecker.RejectRemovedAgents(gone)
 	c.forgetAgents(gone)

@@ -70,8 +70,8 @@ func TestBackup(t *testing.T) {
 // outside the folder.
 func TestForeignBackup(t *testing.T) {
 	for name, says := range map[string]string{
-		"../escape": "does not belong", "/etc/passwd": "does not belong", "lock": "does not belong",
-		"models/../run.a": "does not belong", "models/7/../../x": "does not belong", "": "the backup is empty",
+		"../escape": "unexpected file", "/etc/passwd": "unexpected file", "lock": "unexpected file",
+		"models/../run.a": "unexpected file", "models/7/../../x": "unexpected file", "": "the backup is empty",
 	} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)

@@ -126,31 +126,31 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRootDocuments())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
-	need(c.Agents != nil, "the list of agents must be given") // may lack devices that will join later
-	need(c.StateDir != "", "there is no state folder")
-	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
-	need(c.Rand != nil && c.FillRandom != nil, "randomness must be given")
-	need(c.SelfTestTimeout >= 0, "the time of the self-test must not be negative, is %v", c.SelfTestTimeout)
+	need(c.Agents != nil, "the list of agents must be set") // may lack devices that will join later
+	need(c.StateDir != "", "the state folder is not set")
+	need(c.Observer != nil && c.Logger != nil, "observer and logger must be set")
+	need(c.Rand != nil && c.FillRandom != nil, "the random sources must be set")
+	need(c.SelfTestTimeout >= 0, "the self-test timeout is %v, want 0 or more", c.SelfTestTimeout)
 	need(c.Round.Algorithm != spec.FedDec || c.MakeEdges != nil && c.Task.Mixing.IntervalSteps > 0,
-		"feddec needs edges, and a task with mixing")
+		"the algorithm feddec requires edges and a task with mixing")
 	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.IntervalSteps == 0,
-		"a task with mixing needs the algorithm feddec")
+		"a task with mixing requires the algorithm feddec")
 	var pairs spec.ProblemList
 	c.Round.CheckConsistency(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
 	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.HasEndlessBlocks,
-		"columns are standardised again only where they are at all, and where blocks have an end")
+		"restandardisation requires standardised columns and mixing blocks that are not endless")
 	own := c.Task.Personal.UsesDitto || len(c.Task.Personal.PersonalTensors) > 0
 	need(len(c.RestandardizeVersions) == 0 || !own,
-		"columns are not standardised again where agents have models of their own, which are of the old columns")
+		"restandardisation is not supported with personal models, because they keep the old standardisation")
 	need(c.HeldOutSource == nil || len(c.Task.Personal.PersonalTensors) == 0,
-		"held-out data score no model of which agents have parts of their own")
+		"held-out data at the coordinator cannot be used with personal tensors")
 	need(!c.Round.Rollout.IsEnabled() || !own && c.Task.FinetuneSteps == 0,
-		"models that are agents' own are not rolled out")
-	need(c.FeatureClipDeviations >= 0, "clip must not be negative, is %v", c.FeatureClipDeviations)
-	need(c.MaxUpdateNorm >= 0, "the largest norm must not be negative, is %v", c.MaxUpdateNorm)
-	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)
-	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d",
+		"rollout is not supported with personal models or fine-tuning")
+	need(c.FeatureClipDeviations >= 0, "clip is %v, want 0 or more", c.FeatureClipDeviations)
+	need(c.MaxUpdateNorm >= 0, "the maximum update norm is %v, want 0 or more", c.MaxUpdateNorm)
+	need(c.KeepRuns >= 0, "the number of kept runs is %d, want 0 or more", c.KeepRuns)
+	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models is %d, want 0 (all) or at least 2",
 		c.KeepModels)
 	return errors.Join(errs...)
 }

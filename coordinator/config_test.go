@@ -17,7 +17,7 @@ func TestConfigPairs(t *testing.T) {
 		Task: wire.Task{Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeGradient}}}
 	cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", Tau: 1}
 	if err := cfg.validate(); !strings.Contains(fmt.Sprint(err),
-		"round.server_optimizer.name: fedavgm does not go with task.exchange gradient") {
+		"round.server_optimizer.name: fedavgm cannot be combined with task.exchange gradient") {
 		t.Errorf("error %v", err)
 	}
 }

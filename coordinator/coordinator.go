@@ -221,7 +221,7 @@ func (c *Coordinator) close() {
 		c.uploads.Close()
 	}
 	if err := c.messageChecker.AgentList().Close(); err != nil {
-		c.cfg.Logger.Warn("closing the list of agents", "err", err)
+		c.cfg.Logger.Warn("cannot close the list of agents", "err", err)
 	}
 	if err := c.stateFolder.Close(); err != nil {
 		c.cfg.Logger.Error("cannot close the history", "err", err)
@@ -343,7 +343,7 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.CoordinatorToAgent(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
 	if err != nil && c.linkMonitor.isUsable {
-		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
+		c.cfg.Logger.Debug("message not sent; important messages are sent again", "agent", agent, "type", t, "err", err)
 	}
 }
 

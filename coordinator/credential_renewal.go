@@ -21,7 +21,8 @@ func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope
 		return err
 	}
 	if c.cfg.RenewCredentials == nil {
-		return host.NewMessageDropError(devices.DropForeign, "a %s, but keys and certificates are made elsewhere",
+		return host.NewMessageDropError(devices.DropForeign,
+			"unexpected %s: this coordinator does not renew keys and certificates",
 			e.Type)
 	}
 	listed, signatures := wire.SigningPublicKey(c.messageChecker.AgentKey(agent)), c.cfg.Signatures
@@ -33,7 +34,7 @@ func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope
 		switch {
 		case err == nil && !vouched:
 			err = host.NewMessageDropError(devices.DropSignature,
-				"neither the key of a %s is in the list, nor does one vouch for it that is",
+				"the key in a %s is not listed, and the request is not signed with the listed key",
 				e.Type)
 		case err != nil:
 			err = host.NewMessageDropError(devices.DropSignature, "%w", err)

@@ -356,7 +356,7 @@ func TestNoOlderModel(t *testing.T) {
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
 		var state *runs.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
-			!strings.Contains(err.Error(), "no other model of that run is sound") ||
+			!strings.Contains(err.Error(), "no other model of that run is intact") ||
 			strings.Contains(state.Remedy, "--from") {
 			t.Errorf("without a sound model: %v", err)
 		}

@@ -28,7 +28,7 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 		line := runs.HistoryEntry{Time: e.EndedAt, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation,
 			Version:    e.Version,
 			Evaluation: &r}
-		c.folderWriter.enqueueWrite("write a line of the history",
+		c.folderWriter.enqueueWrite("append to the history",
 			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
 	}
 }
@@ -42,7 +42,7 @@ func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hell
 	}
 	m.Evaluation = wire.Evaluation{}
 	return host.NewMessageDropError(devices.DropMalformed,
-		"what %s says of a model is not of the task's kind, and is not counted",
+		"the evaluation from %s does not match the task's kind of model and is ignored",
 		agent)
 }
 
@@ -102,15 +102,15 @@ func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	r := &e.Result
 	switch {
 	case e.TooFewAgents:
-		d.Log(observe.Warn, "too few agents have evaluated a model", "version", e.Version,
+		d.Log(observe.Warn, "too few agents evaluated the model", "version", e.Version,
 			"agents", e.RespondingAgents, "present", e.PresentAgents)
-		d.RaiseCondition(condition, fmt.Sprintf("too few agents have evaluated model %d: %d of %d that are present",
+		d.RaiseCondition(condition, fmt.Sprintf("too few agents evaluated model %d: %d of %d present agents",
 			e.Version,
 			e.RespondingAgents, e.PresentAgents), "lower round.evaluation.min_agents")
 		return
 	case r.ReportingAgents == 0:
-		const problem = "no agent holds out enough rows to evaluate a model"
-		d.Log(observe.Warn, problem, "version", e.Version, "heard", e.RespondingAgents)
+		const problem = "no agent has enough held-out rows to evaluate a model"
+		d.Log(observe.Warn, problem, "version", e.Version, "responding_agents", e.RespondingAgents)
 		d.RaiseCondition(condition, problem,
 			"set evaluation.held_out in agentd.yaml, or lower round.evaluation.min_rows in coordinator.yaml")
 		return
@@ -126,9 +126,9 @@ func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 		}
 	}
 	if text := r.FormatExternalMetrics(); text != "" {
-		attributes = append(attributes, "figures", text)
+		attributes = append(attributes, "metrics", text)
 	}
-	d.Log(observe.Info, "agents have evaluated a model on the rows that they hold out", attributes...)
+	d.Log(observe.Info, "model evaluated on the held-out rows of agents", attributes...)
 	d.ResolveCondition(condition)
 }
 

@@ -192,7 +192,8 @@ func TestTurnTooLate(t *testing.T) {
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)
 		if len(told) < 2 || told[0].HolderFederation != "large" || told[1].Waited != 9*time.Minute ||
 			len(failed) == 0 ||
-			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
+			failed[0].Err.Error() != "the device is training for another federation: stopped before the first local "+
+				"step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}
 		if f := events[agentround.WorkEnded](small)[0]; f.Result != agentround.WorkDeclined ||

@@ -27,9 +27,9 @@ var formats = []struct {
 	says    string // expected error if the coordinator does not start
 }{
 	{"run.[ab]", raiseVersion, undecide,
-		"run has format version 4, this program reads version 3, so another version of the program wrote it"},
+		"run has format version 4, but this program reads version 3, so a different program version wrote it"},
 	{"task.[ab]", raiseVersion, undecide,
-		"task has format version 3, this program reads version 2, so another version of the program wrote it"},
+		"task has format version 3, but this program reads version 2, so a different program version wrote it"},
 	{"seals.[ab]", raiseVersion, goesOn, ""}, // new keys are generated
 	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is in the archive
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
@@ -37,8 +37,8 @@ var formats = []struct {
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
 	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is in its slot
 	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
-		"model-00000004.safetensors has format version 9, this program reads version 1, so another version of the " +
-			"program wrote it"},
+		"model-00000004.safetensors has format version 9, but this program reads version 1, so a different program " +
+			"version wrote it"},
 	// the agents are asked again
 	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""},
 	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) },

@@ -209,7 +209,7 @@ func TestOtherVersions(t *testing.T) {
 			p[4] = version
 			s.say(f.topics.AgentToCoordinator("old"), p)
 			all := events[coordinator.MessageDropped](f)
-			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
+			want := fmt.Sprintf("unsupported protocol version %d: this program supports version 2: update the %s",
 				version, update)
 			if len(all) == 0 {
 				t.Fatalf("version %d: nothing was dropped", version)

@@ -25,7 +25,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case c.duplicateGuard.AwaitsRetainedAnnouncement():
 		if !c.duplicateGuard.HoldMessage(m) {
 			err = host.NewMessageDropError(devices.DropOverflow,
-				"%d bytes wait already until the broker has returned the retained announcement",
+				"the limit of %d held bytes is reached while waiting for the retained announcement",
 				duplicate.MaxHeldBytes)
 		}
 	case c.retainedCleanup.HandleMessage(c.ownerLoop.Now(), m, kind, agent, transferID):
@@ -33,7 +33,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
 		return // deletion of a retained message
 	case err != nil:
-		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
+		err = host.NewMessageDropError(devices.DropForeign, "unexpected topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPartName:
 		c.signatureCheckPool.RunInOrder(nil, func() {
 			c.uploads.ReceiveChunk(transfer.ChunkReceived{Agent: agent, UploadID: transferID, Payload: m.Payload})
@@ -43,7 +43,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindAgentToCoordinator:
 		err = c.verifyAndHandleMessage(kind, agent, m)
 	default:
-		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
+		err = host.NewMessageDropError(devices.DropForeign, "unexpected topic %q", m.Topic)
 	}
 	c.reportDroppedMessage(kind, agent, err)
 }
@@ -65,7 +65,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 	switch {
 	case errors.As(err, &other):
 		if c.messageChecker.AgentKey(agent) == nil { // signatures of other versions cannot be verified
-			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent,
+			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents: %w", agent,
 				other)
 		}
 		return host.NewMessageDropError(devices.DropVersion, "%w: update the %s", other,
@@ -73,7 +73,8 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return host.NewMessageDropError(devices.DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type,
+		return host.NewMessageDropError(devices.DropForeign,
+			"unexpected %s from %s in federation %s on the topic of %s", e.Type,
 			e.Sender,
 			e.Federation,
 			agent)
@@ -81,7 +82,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 	list, key, signatures := c.messageChecker.AgentList(), c.messageChecker.AgentKey(agent), c.cfg.Signatures
 	if key == nil {
 		c.messageChecker.RejectMessage(agent, &e, m, wire.RejectedUnlistedAgent)
-		return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys", agent)
+		return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents", agent)
 	}
 	if kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeRenewalRequest {
 		return c.checkRenewalSignatures(agent, e)
@@ -100,12 +101,12 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 			c.handleMessage(m)
 		case list != c.messageChecker.AgentList() && !key.Equal(c.messageChecker.AgentKey(agent)):
 			c.reportDroppedMessage(kind, agent, host.NewMessageDropError(devices.DropUnknown,
-				"%s is no longer in the list of agents' keys",
+				"%s is no longer in the list of agents",
 				agent))
 		case errors.Is(err, wire.ErrSignature):
 			c.messageChecker.RejectMessage(agent, &e, m, wire.RejectedOtherKey)
 			c.reportDroppedMessage(kind, agent,
-				host.NewMessageDropError(devices.DropSignature, "%w: has it another key than the one in the list?",
+				host.NewMessageDropError(devices.DropSignature, "%w: the agent's key may differ from the listed key",
 					err))
 		case err != nil:
 			// The agent uses an outdated key, because it has missed the current announcement. It could not decrypt an
@@ -171,15 +172,15 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		}
 		if c.duplicateGuard.IsFromLaterPosition(e.Header) {
 			return host.NewMessageDropError(devices.DropLater,
-				"an update for run %d round %d, while this coordinator stands at run %d "+
-					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
+				"ignored an update for run %d, round %d, which is later than this coordinator's run %d, "+
+					"round %d", e.Run, e.Round, c.runID, c.currentRound())
 		}
 		c.stepMachine(round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: agent, Boot: e.Epoch, Run: e.Run,
 			Round:          e.Round,
 			Update:         m,
 			SignedManifest: e.Bytes(), BlobSealer: e.SealKey.BlobSealer(m.PayloadManifest.Hash)}})
 	default:
-		return host.NewMessageDropError(devices.DropForeign, "a %s where none belongs", e.Type)
+		return host.NewMessageDropError(devices.DropForeign, "unexpected %s on this topic", e.Type)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 		// The agent may have missed the current announcement. A replayed hello has no other effect.
 		c.sendPresentAnnouncementDigest(agent)
 		return host.NewMessageDropError(devices.DropOutdated,
-			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+			"hello for an outdated announcement of round %d", e.Round)
 	}
 	c.reportDroppedMessage(kind, agent, c.stripMismatchedEvaluation(agent, &m))
 	c.publisher.ResendParts(now, m.MissingParts)

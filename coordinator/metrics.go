@@ -57,7 +57,7 @@ func (e RoundMachineStarted) Describe(d *observe.EventDescription) {
 	d.SetGauge(coordinatorEpoch, float64(e.Epoch))
 	d.SelectGaugeState(aggregationRule, e.AggregationRule)
 	d.SelectGaugeState(serverOptimizer, e.ServerOptimizer)
-	d.Log(observe.Info, "rounds begin", "rule", e.AggregationRule, "server_optimizer", e.ServerOptimizer)
+	d.Log(observe.Info, "rounds started", "rule", e.AggregationRule, "server_optimizer", e.ServerOptimizer)
 	if e.EpochRaised {
 		d.Log(observe.Info, "epoch raised", "epoch", e.Epoch)
 	}

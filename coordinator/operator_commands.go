@@ -11,7 +11,7 @@ import (
 )
 
 // ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
-var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
+var ErrStoppedBetweenRounds = errors.New("stopped between two rounds")
 
 // SetOperatorCommand continues, pauses or stops the run. If now is true, an open round is abandoned; otherwise it
 // continues to its end. SetOperatorCommand returns an error if the owner goroutine does not respond before ctx ends.
@@ -50,7 +50,7 @@ func (c *Coordinator) runOnOwnerLoop(ctx context.Context, do func()) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("coordinator: the command was not carried out in time: %w", err)
+		return fmt.Errorf("coordinator: the command was not executed in time: %w", err)
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	case err != nil:
 		return 0, err
 	case !found:
-		return 0, fmt.Errorf("state folder %s: no run has been begun there", dir)
+		return 0, fmt.Errorf("state folder %s contains no run", dir)
 	case record.Plan.Kind == wire.KindStatistics:
-		return 0, fmt.Errorf("state folder %s: the run is still holding its statistics round", dir)
+		return 0, fmt.Errorf("state folder %s: the statistics round of the run is still in progress", dir)
 	}
 	body, err := json.Marshal(restandardizeRequest{record.Run})
 	if err != nil {
@@ -48,13 +48,14 @@ func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) b
 	}
 	switch {
 	case err != nil:
-		c.cfg.Logger.Error("the request for a new standardisation cannot be read; ask again with `coordinator "+
-			"restandardize`", "err", err)
+		c.cfg.Logger.Error(
+			"cannot read the request for restandardisation; repeat `coordinator restandardize`", "err", err)
 	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
 		// ignored: it was executed already, or another run has begun since
 	case !c.cfg.Standardize:
-		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
-			"remove the file", "file", c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
+		c.cfg.Logger.Error(
+			"restandardisation is requested, but task.standardize is false: set it to true, or remove the file",
+			"file", c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
 	default:
 		return true
 	}
@@ -68,8 +69,8 @@ func (c *Coordinator) originForRestandardizedRun(model string) (runs.RunOrigin, 
 	o, _, _, err := c.startModelReader().readNamedModel(model, 0)
 	var refused *runs.StateError
 	if errors.As(err, &refused) {
-		refused.Path = "a new standardisation of model " + model
-		refused.Remedy = fmt.Sprintf("remove %s to continue with the present one",
+		refused.Path = "restandardisation of model " + model
+		refused.Remedy = fmt.Sprintf("remove %s to continue with the current standardisation",
 			c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
 	}
 	o.GivenStartModel, o.Restandardized = given, true

@@ -34,7 +34,7 @@ func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 			return err
 		}
 		if lost != nil {
-			c.cfg.Logger.Error("a model that is rolled out cannot be had any more; a newer one takes its place",
+			c.cfg.Logger.Error("a rolled-out model is no longer available; a newer model will replace it",
 				"model", m.String(), "err", lost)
 			*m = rollout.Model{}
 			continue
@@ -70,10 +70,10 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	}
 	p := c.aggregator.Task()
 	if !of.IsComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
-		return publish.Blob{}, errors.New("it has other columns than the task, or another target"), nil
+		return publish.Blob{}, errors.New("its columns or its target do not match the task"), nil
 	}
 	if b = publish.NewBlob(file, wire.Digest{}); b.Ref.Hash != m.File.Hash {
-		return publish.Blob{}, errors.New("the file has changed"), nil
+		return publish.Blob{}, errors.New("the file has changed since its release"), nil
 	}
 	return b, nil, nil
 }

@@ -28,7 +28,7 @@ func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope,
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
 		return e, host.NewMessageDropError(devices.DropForeign,
-			"%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
+			"unexpected %s from %s in federation %s on the announcement topic", e.Type, e.Sender, e.Federation)
 	}
 	trusted := []ed25519.PublicKey{c.cfg.Key.Public().(ed25519.PublicKey)}
 	if n := len(c.cfg.RootDocuments); n > 0 {
@@ -42,7 +42,7 @@ func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope,
 		}
 	}
 	return e, host.NewMessageDropError(devices.DropSignature,
-		"%w: another key has signed an announcement in this federation",
+		"%w: the announcement is signed with an unknown key",
 		err)
 }
 
@@ -65,7 +65,7 @@ func (c *Coordinator) publishRootDocuments() {
 			continue
 		}
 		if err := c.conn.Publish(publish.RetainedMessage(c.cfg.Topics.RootDocument(d.Version), d.Bytes())); err != nil {
-			c.cfg.Logger.Debug("a root document is not sent; it is at the next connect", "version", d.Version,
+			c.cfg.Logger.Debug("root document not sent; it will be sent after the next connect", "version", d.Version,
 				"err", err)
 		}
 	}
@@ -76,7 +76,8 @@ func (c *Config) checkRootDocuments() error {
 	for i := range c.RootDocuments {
 		if d := &c.RootDocuments[i]; d.Federation != c.Federation || i > 0 &&
 			d.Version != c.RootDocuments[i-1].Version+1 {
-			return fmt.Errorf("version %d of the root document, of the federation %s, does not belong there", d.Version,
+			return fmt.Errorf("unexpected root document with version %d of federation %s: "+
+				"want consecutive versions of this federation", d.Version,
 				d.Federation)
 		}
 	}

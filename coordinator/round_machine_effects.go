@@ -19,7 +19,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.SaveJournalRecord:
 		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:
-		c.folderWriter.enqueueWrite("write a line of the history",
+		c.folderWriter.enqueueWrite("append to the history",
 			func() error { return c.stateFolder.AppendRoundToHistory(e) })
 	case round.PublishAnnouncement:
 		return c.publishAnnouncement(e)
@@ -88,7 +88,7 @@ func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 		}
 	}
 	if c.keyring.RenewSecretIfDue(c.runID, e.Round, c.cfg.rootDocumentVersion(), func(do func() error) error {
-		return c.folderWriter.writeBeforeContinuing("save the keys of seals", do)
+		return c.folderWriter.writeBeforeContinuing("save the encryption keys", do)
 	}) != nil {
 		return false
 	}
@@ -121,7 +121,7 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 	for _, d := range drawn {
 		key, err := c.keyring.SelectionKey(d.Agent)
 		if err != nil {
-			c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
+			c.cfg.Logger.Debug("agent omitted from the announcement", "agent", d.Agent, "err", err)
 			continue
 		}
 		selected = append(selected, wire.SelectedAgent{Key: key, StepSizeWeight: d.StepWeight})

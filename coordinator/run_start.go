@@ -14,7 +14,7 @@ import (
 
 // ErrRunContinues means that the run in the state folder began with Config.StartModel but has a different task from the
 // configured one. The run continues with its own task.
-var ErrRunContinues = errors.New("the run that began from this model goes on")
+var ErrRunContinues = errors.New("the run that started from this model continues")
 
 // resumeOrBeginRun returns the record of the run in the state folder, or of a new run. newRun is true if the operator
 // requested the run and it is not announced yet.
@@ -44,7 +44,7 @@ func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun boo
 	default:
 		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
 			return record, newRun, c.stateFolder.NewOperatorDecisionError(runs.Journal.Name,
-				"the journal is missing, but there are models of a run", nil)
+				"the journal is missing, but the folder contains models of a run", nil)
 		}
 		c.stateFolder.RunStartedFresh = true
 		record, err = c.planNewRun(round.JournalRecord{}, "")
@@ -65,7 +65,7 @@ func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bo
 			return true, err
 		}
 	}
-	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
+	c.cfg.Logger.Info("continuing the run that started from this model; to start another run, add --new-run to --from",
 		"model", is.Model, "run", record.Run)
 	return false, nil
 }
@@ -100,7 +100,7 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 		if err != nil {
 			return record, err
 		}
-		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", damage,
+		c.cfg.Logger.Error("cannot read the journal of the previous run; its models are kept", "err", damage,
 			"moved_to", aside)
 		record = round.JournalRecord{}
 	}
@@ -111,7 +111,7 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 // replans the next round.
 func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalRecord, error) {
 	if c.stateFolder.JournalDamage != nil {
-		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
+		c.cfg.Logger.Warn("the newest copy of the journal is incomplete; using the previous copy", "err",
 			c.stateFolder.JournalDamage)
 	}
 	if err := c.stateFolder.JournalSlots.MakeDurable(); err != nil {
@@ -138,13 +138,13 @@ func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalReco
 // open.
 func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
-		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
+		return r, fmt.Errorf("cannot switch to another task in phase %s", r.Phase)
 	}
 	r, err := c.aggregator.AdoptConfiguredTask(r)
 	if err != nil {
 		return r, err
 	}
-	c.cfg.Logger.Info("another task takes over", "version", c.cfg.TaskVersion, "run", r.Run, "model",
+	c.cfg.Logger.Info("switched to another task", "version", c.cfg.TaskVersion, "run", r.Run, "model",
 		r.Plan.BaseModelVersion)
 	return r, c.saveFirstRecord(r)
 }
@@ -182,7 +182,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 		return record, err
 	}
 	if from := c.stateFolder.Origin.Model; from != "" {
-		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,
+		c.cfg.Logger.Info("starting a run from a model", "model", from, "run", record.Run,
 			"new_statistics_round", again != "")
 	}
 	if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
@@ -240,7 +240,7 @@ func (c *Coordinator) removeModelsOfOldRuns(stored []wire.RunID, s *rollout.Stat
 		if err := c.stateFolder.RemoveRunModels(run); err != nil {
 			return err
 		}
-		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,
+		c.cfg.Logger.Info("models of an earlier run removed (policy.keep_runs)", "run", run,
 			"models", len(versions), "keep_runs", c.cfg.KeepRuns)
 	}
 	return nil

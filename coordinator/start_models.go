@@ -42,7 +42,7 @@ func (m startModelReader) readNamedModel(from string, newest wire.RunID) (runs.R
 		stored, err = m.folder.ReadModelFile(from)
 	}
 	return m.resolveStartModel(o, stored, err, runs.StateError{Path: "--from " + from,
-		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
+		Remedy: "list the models on disk with `coordinator task runs` and `coordinator model list`"})
 }
 
 // readInitialModel reads the model in Config.InitialModelPath. It returns the same values as readNamedModel.
@@ -51,8 +51,8 @@ func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task,
 	stored, err := m.folder.ReadModelFile(path)
 	return m.resolveStartModel(runs.RunOrigin{Model: path}, stored, err,
 		runs.StateError{Path: "task.model.initial: " + path,
-			Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model export` " +
-				"writes, or remove the key"})
+			Remedy: "specify a safetensors file that fits the task, for example from `coordinator model export`, " +
+				"or remove the key"})
 }
 
 // resolveStartModel converts a stored model to the results of readNamedModel. err is the error of reading the model. If
@@ -77,7 +77,7 @@ func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.Store
 		return refuse(err)
 	}
 	if err := task.Validate[float32](t); err != nil {
-		return refuse(fmt.Errorf("its metadata: %w", err))
+		return refuse(fmt.Errorf("invalid metadata: %w", err))
 	}
 	data, err := stored.VectorForNewRun(p.UpdateSchema(wire.KindTraining))
 	if err != nil {
@@ -106,7 +106,8 @@ func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
 		if has := m.Metadata[key]; has != "" && has != wants[key] { // absent in files of other programs
-			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
+			return none, fmt.Errorf("the model was made with %s %s, but the configured task has %s", key, has,
+				wants[key])
 		}
 	}
 	switch has := len(m.Standardization.Mean) > 0; {
@@ -134,7 +135,7 @@ func CheckStartModel(cfg Config) error {
 	newest, start := record.Run, cfg.StartModel
 	if start == StartFromCurrentModel {
 		if !found || !record.Plan.BaseModel.IsSet() {
-			return errors.New("the run has no model yet; begin one from an initial model")
+			return errors.New("the run has no model yet; start a run from an initial model")
 		}
 		models, err := d.OpenModelsOfRun(newest)
 		if err != nil {
@@ -143,7 +144,7 @@ func CheckStartModel(cfg Config) error {
 		// The current model may not be archived yet, but all models have the same shape.
 		versions, err := models.Versions()
 		if err != nil || len(versions) == 0 {
-			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
+			return errors.Join(err, errors.New("the run has no archived model yet; retry later"))
 		}
 		start = runs.ModelName(newest, versions[len(versions)-1])
 	}

@@ -201,16 +201,16 @@ func TestFromRefused(t *testing.T) {
 			change           func()
 		}{
 			{"no such version", "7", "no such model", func() {}},
-			{"no such run", "12/1", "no models of run 12", func() {}},
+			{"no such run", "12/1", "no models found for run 12", func() {}},
 			{"no such file", filepath.Join(dir, "none"), "no such file", func() {}},
 			{"torn file", torn, "safetensors", func() {}},
-			{"other tensors", fewer, "tensors are", func() {}},
+			{"other tensors", fewer, "the model has the tensors", func() {}},
 			{"later format", later, "this program reads version 1", func() {}},
 			{"other features", "1", `made with features ["warm","wet","wind"]`,
 				func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.TargetColumn = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.LossLogistic }},
-			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.HiddenUnits = []uint32{4} }},
+			{"other layout", "1", "the model has the tensors", func() { f.cfg.Task.Model.HiddenUnits = []uint32{4} }},
 			{"other pool", pooled, "made with pool 2", func() {
 				f.cfg.Task.Model.Kind, f.cfg.Task.Model.Convolution = spec.ModelConv1D,
 					wire.ConvolutionLayers{InputChannels: 1,

@@ -164,7 +164,7 @@ func TestDoesNotStart(t *testing.T) {
 	}{
 		{"full disk", func(t *testing.T, f *federation) { obstructSlots(t, f.coord.path("task")) }, "task"},
 		{"another task", func(_ *testing.T, f *federation) { f.cfg.Task.Training.BatchSize++ },
-			"differs from that of the run"},
+			"differs from the task of the run"},
 		{"no key", func(_ *testing.T, f *federation) { f.cfg.Key = nil }, "key has 0 bytes"},
 		{"data that do not fit", func(_ *testing.T, f *federation) { f.held("a,b\n1,2\n") },
 			"held-out data"},

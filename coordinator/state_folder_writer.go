@@ -148,7 +148,7 @@ func (j *stateFolderWriter) pruneModels(models *store.ModelFolder, version uint6
 				err = models.Prune(keep, version, append(hourly, spare...)...)
 			}
 			if err != nil {
-				log.Warn("old models are left behind; the next round removes them", "err", err)
+				log.Warn("cannot remove old models; retrying in the next round", "err", err)
 			}
 		})
 	})

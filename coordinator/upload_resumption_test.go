@@ -203,8 +203,8 @@ func TestDiskFullInTransfer(t *testing.T) {
 		file   string
 		says   string
 	}{
-		{"agent", 0, "model.part", "a blob on its way cannot be stored"},
-		{"coordinator", 1, "spool/1", "an update on its way cannot be stored"},
+		{"agent", 0, "model.part", "cannot store a received part of a blob"},
+		{"coordinator", 1, "spool/1", "cannot store a received part of an update"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,10 +19,10 @@ const maxNearRTT = 4 * time.Millisecond
 
 // candidateEdge is a possible edge, which both ends have measured.
 type candidateEdge struct {
-	i, j             int // indices in id order; i < j
-	rttClass         int // class of the round-trip time
+	i, j             int // indices of the two agents in ascending order of id; i < j
+	rttClass         int // class of the round-trip time: 0 below maxNearRTT, otherwise the power of two
 	locationDistance float64
-	tieBreak         uint64 // pseudo-random order of equal candidates
+	tieBreak         uint64 // pseudo-random order of otherwise equal candidates
 }
 
 // chooseNeighbors returns this agent's neighbours in the graph of the cell, in id order. All agents receive the same

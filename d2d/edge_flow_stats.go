@@ -16,8 +16,8 @@ type edgeFlowStats struct {
 	flowCount, clippedCount uint32
 	distanceSum             float64 // sum of ‖x_j − x_i‖
 	squaredDifferenceSum,
-	neighborResponseSum float64 // Σ‖d‖² and Σ⟨x_j' − x_j, d⟩ of the sampled parameters, where d = x_i − x_j
-	lastTheirSample, lastDifference []float64 // x_j and d at the last flow
+	neighborResponseSum float64
+	lastTheirSample, lastDifference []float64
 }
 
 // clippedWeight returns the clipped weight of the flow between the edge's two snapshots. If the edge has a bound, it
@@ -63,7 +63,7 @@ func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 		if w.squaredDifferenceSum > 0 {
 			s.MixingResponseRatio = w.neighborResponseSum / w.squaredDifferenceSum
 		}
-		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // NaN or infinity
+		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // true for NaN and infinities
 			s.MixingResponseRatio = 0
 		}
 		all = append(all, s)

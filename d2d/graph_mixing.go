@@ -8,7 +8,7 @@ import (
 
 // Adjacency lists, for each node, its neighbours in ascending order with the numbers of the connecting edges.
 type Adjacency struct {
-	entryOffsets []int32 // entries of node i are entryOffsets[i] to entryOffsets[i+1]
+	entryOffsets []int32 // node i has the entries from entryOffsets[i] to entryOffsets[i+1] (exclusive)
 	entries      []adjacencyEntry
 	edgeCount    int
 }
@@ -23,7 +23,8 @@ func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	last := [2]int{-1, -1}
 	for _, e := range edges {
 		if e[0] < 0 || e[0] >= e[1] || e[1] >= n || e[0] < last[0] || e[0] == last[0] && e[1] <= last[1] {
-			panic(fmt.Sprintf("d2d: edge %v of %d nodes after %v is out of order", e, n, last))
+			panic(fmt.Sprintf("d2d: NewAdjacency: edge %v in a graph of %d nodes is invalid or out of order after "+
+				"%v", e, n, last))
 		}
 		last = e
 		l.entryOffsets[e[0]+1]++
@@ -56,7 +57,8 @@ func (l *Adjacency) NodeCount() int { return len(l.entryOffsets) - 1 }
 func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
 	n := links.NodeCount()
 	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edgeCount {
-		panic(fmt.Sprintf("d2d: mix of %d rows into %d with %d weights; the graph has %d nodes and %d edges",
+		panic(fmt.Sprintf("d2d: MixAllNodes: %d input rows, %d output rows and %d weights for a graph of %d nodes "+
+			"and %d edges",
 			len(x), len(dst), len(weights), n, links.edgeCount))
 	}
 	for i := range dst {
@@ -67,7 +69,8 @@ func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []f
 // MixNode computes row i of [MixAllNodes]. Different rows may be computed concurrently.
 func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
 	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
-		panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(dst),
+		panic(fmt.Sprintf("d2d: MixNode: row %d has %d elements, the output has %d, row 0 has "+
+			"%d", i, len(x[i]), len(dst),
 			len(x[0])))
 	}
 	copy(dst, x[i])

@@ -18,7 +18,7 @@ import (
 type fate struct {
 	loss, dup float64
 	delay     time.Duration // maximum delay of a message; messages overtake each other
-	late      bool          // every message takes at least the wait of one step
+	late      bool          // whether each message takes longer than a step waits for it
 	compute   time.Duration // maximum duration of a local step
 	gradient  float64       // size of the random local steps
 	killAt    uint64        // step at which node 0 dies; 0 = never
@@ -26,11 +26,11 @@ type fate struct {
 	wait      time.Duration
 	steps     uint64
 	drain     time.Duration
-	open      bool // messages are not sealed
-	unproved  bool // sealed, but without sender proofs
+	open      bool // whether messages are not encrypted
+	unproved  bool // whether messages are encrypted but have no sender proofs
 	codec     spec.Codec
 	clip      float64 // clip bound of all edges
-	still     bool    // node 0 sends the same values at every step
+	still     bool    // whether node 0 sends the same values at every step
 }
 
 // links simulates exchanges with a common clock and the messages between them.
@@ -39,9 +39,9 @@ type links[T wire.Float] struct {
 	fate   fate
 	rng    *rand.Rand
 	now    time.Time
-	agenda []arrival // ascending; in insertion order for equal times
+	agenda []arrival // pending events in ascending order of time; equal times in insertion order
 	nodes  []*node[T]
-	seals  map[string][]byte // sealed texts by key and nonce
+	seals  map[string][]byte // encrypted texts by key and nonce, to detect reuse
 	keyed  byte              // number of keys created so far
 }
 
@@ -54,7 +54,7 @@ type node[T wire.Float] struct {
 	cfg      MessageExchangeConfig[T]
 	ex       *messageExchange[T]
 	x        []T
-	base     []float64 // x_0 − Σηg
+	base     []float64 // initial parameters minus the sum of all local steps: x_0 − Σηg
 	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
@@ -243,7 +243,7 @@ func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 				for k := range a.cfg.Neighbors {
 					a.cfg.Neighbors[k].Boot = 0
 				}
-				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // its old parameters are lost
+				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // the restarted agent has lost its parameters
 			})
 		}
 		return

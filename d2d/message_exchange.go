@@ -18,12 +18,12 @@ type MessageExchangeConfig[T wire.Float] struct {
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *SealingKeys // nil = messages are not sealed, as on a trusted test bench
+	Keys  *SealingKeys // keys for encrypting messages; nil = messages are not encrypted
 	// SenderProofs adds a proof of the sender to each message. All agents of a block must use the same value. It has no
 	// effect without Keys.
 	SenderProofs bool
-	Codec        spec.Codec // codec of snapshots; empty = raw
-	Rand         *rand.Rand // used by codecs with random rounding; otherwise it may be nil
+	Codec        spec.Codec // codec of snapshots; empty means spec.CodecRaw
+	Rand         *rand.Rand // random source for codecs with random rounding; may be nil for other codecs
 }
 
 // messageExchange combines a mixer with its messages. It seals and opens messages, splits large snapshots, joins their
@@ -38,14 +38,14 @@ type messageExchange[T wire.Float] struct {
 	cfg                MessageExchangeConfig[T]
 	headerTemplate     wire.PeerMessageHeader
 	mixer              *mixer[T]
-	peers              []*neighborPeer // in the order of Config.Neighbors
+	peers              []*neighborPeer // neighbours, in the order of MixingConfig.Neighbors
 	ownSealer          *senderSealer
 	addsProofs         bool
-	sealedPartsByStep  map[uint64][][]byte // sealed snapshots by step
-	sealedControlCount uint64              // number of sealed control messages
+	sealedPartsByStep  map[uint64][][]byte // encrypted messages of the own snapshots, by step
+	sealedControlCount uint64              // number of control messages sent so far, used in nonces
 	greetingAt         time.Time           // time of the next greeting; zero if none is scheduled
 	lastGreetingAt     time.Time
-	greetingInterval   time.Duration // minimum time between the last greeting and the next
+	greetingInterval   time.Duration // minimum time between two greetings; doubles with each greeting
 	codec              codec.Codec[T]
 	snapshotBytes      int    // size of an encoded snapshot in bytes
 	packedSnapshot     []byte // current snapshot after encoding
@@ -55,10 +55,10 @@ type messageExchange[T wire.Float] struct {
 // neighborPeer is the agent at the other end of an edge.
 type neighborPeer struct {
 	id               wire.AgentID
-	sharedSecret     []byte        // shared by the two devices
-	knownPeerBoot    wire.Epoch    // start of the neighbour's program to which theirSealer belongs
+	sharedSecret     []byte        // X25519 shared secret of the two devices
+	knownPeerBoot    wire.Epoch    // boot epoch of the neighbour to which theirSealer belongs
 	theirSealer      *senderSealer // nil until the neighbour's greeting has arrived
-	hasOurSenderKey  bool          // whether the neighbour has this agent's key
+	hasOurSenderKey  bool          // whether the neighbour has received this agent's key
 	senderProofKeys  proofKeys     // keys for sender proofs on this edge
 	partialSnapshots []*snapshotAssembly
 	spareBuffer      []byte // reusable buffer of the last complete snapshot
@@ -88,7 +88,7 @@ func (PublishMessage) effect() {}
 // neighbours or invalid keys.
 func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*messageExchange[T], error) {
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
-		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
+		return nil, fmt.Errorf("%d neighbours exceed the limit of %d", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
 	e := &messageExchange[T]{
 		cfg: cfg, codec: codec.ForName[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sealedPartsByStep: map[uint64][][]byte{},
@@ -152,7 +152,7 @@ func (e *messageExchange[T]) Step(now time.Time, ev Event) []Effect {
 	if _, ok := ev.(Start); ok {
 		e.scheduleGreeting(now)
 	}
-	e.sendDueGreeting(now) // before the messages that need its key
+	e.sendDueGreeting(now)
 	if ev != nil {
 		e.performMixerEffects(now, e.mixer.Step(now, ev))
 	}
@@ -182,7 +182,7 @@ func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect
 				IsEdgeDrained:  ef.IsEdgeDrained})
 		case sendGreeting:
 			e.scheduleGreeting(now)
-		default: // computeLocalStep and mixingEnded go to the host
+		default: // the host performs computeLocalStep and mixingEnded
 			e.effects = append(e.effects, ef)
 		}
 	}

@@ -14,7 +14,7 @@ func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
 		return e.countIgnoredMessage(IgnoreMalformed)
 	case h.Sender == e.cfg.Self && h.SenderBootEpoch == e.cfg.Boot:
-		return nil // own message returned by the broker
+		return nil
 	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
 		return e.countIgnoredMessage(IgnoreOtherRound)
 	}
@@ -100,7 +100,7 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 	}
 	i := slices.IndexFunc(s.Receivers, func(to wire.SnapshotReceiver) bool { return to.ID == e.cfg.Self })
 	if i < 0 {
-		return nil // the message contains no new snapshot for this edge
+		return nil
 	}
 	from, seq := messageSender{h.Sender, h.SenderBootEpoch, s.Receivers[i].BootEpoch}, s.Receivers[i].SnapshotSeq
 	switch {
@@ -147,7 +147,7 @@ func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHeader, part []byte, s
 	}
 	i := slices.IndexFunc(p.partialSnapshots, func(a *snapshotAssembly) bool { return a.step == s.Step })
 	if i < 0 {
-		if len(p.partialSnapshots) == 2 { // the older one is obsolete
+		if len(p.partialSnapshots) == 2 {
 			p.partialSnapshots = p.partialSnapshots[1:]
 		}
 		data := p.spareBuffer

@@ -22,8 +22,8 @@ import (
 // sender proof shows which of them has sealed a message.
 type SealingKeys struct {
 	DevicePrivateKey *ecdh.PrivateKey // X25519 private key of the device
-	SenderKey        [32]byte         // key for this agent's messages in this block
-	WrappingSalt     [16]byte         // salt of the keys that wrap SenderKey
+	SenderKey        [32]byte         // key that encrypts the messages of this agent in this block
+	WrappingSalt     [16]byte         // salt for deriving the keys that encrypt SenderKey for each neighbour
 }
 
 // DeriveDeviceKey derives a device's X25519 key from the seed of its Ed25519 key, so that the device stores one secret
@@ -98,7 +98,7 @@ func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInst
 	}
 	key, err := s.aead.Open(nil, sealNonce(wire.PeerGreeting, 0, 0), wrapped, nil)
 	if err != nil {
-		return nil, errors.New("the key in the greeting does not open")
+		return nil, errors.New("cannot decrypt the key in the greeting")
 	}
 	return newSenderSealer(key)
 }

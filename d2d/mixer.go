@@ -15,9 +15,9 @@ type mixer[T wire.Float] struct {
 	parameters  []T
 	edges       []*mixingEdge[T] // edges in ascending order of id
 	state       mixerState
-	step        uint64    // current local step, from 1
-	stateEndsAt time.Time // end of joining, waiting or draining
-	repeatAt    time.Time // time of the next requests (joining) or finish messages (draining)
+	step        uint64    // number of the current local step, counted from 1
+	stateEndsAt time.Time // deadline of the state joining, waiting or draining
+	repeatAt    time.Time // time at which requests (joining) or finish messages (draining) are sent again
 	freeBuffers [][]T
 	effects     []Effect
 	stats       MixingStats
@@ -27,10 +27,10 @@ type mixerState uint8
 
 const (
 	stateNotStarted mixerState = iota
-	stateJoining               // waits for neighbours' snapshots before the first step
-	stateComputing             // the host computes the local step
-	stateWaiting               // waits for snapshots from neighbours
-	stateDraining              // all steps are done, flows may still arrive
+	stateJoining               // waits for snapshots of neighbours, from which the first step starts
+	stateComputing             // waits for the host to compute the local step
+	stateWaiting               // waits for snapshots of neighbours after the local step
+	stateDraining              // all steps are done, but snapshots may still arrive and be applied
 	stateDone
 )
 
@@ -38,7 +38,7 @@ const (
 // from then until mixingEnded. newMixer panics if cfg is invalid.
 func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
-		panic("d2d: New: " + err.Error())
+		panic("d2d: newMixer: " + err.Error())
 	}
 	m := &mixer[T]{cfg: cfg, parameters: x}
 	for _, n := range cfg.Neighbors {
@@ -98,7 +98,7 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 		m.handleGreeting(ev)
 	case Tick:
 	default:
-		panic(fmt.Sprintf("d2d: event %T", ev))
+		panic(fmt.Sprintf("d2d: unexpected event %T", ev))
 	}
 	m.advanceState(now)
 	m.requestLateSnapshots(now)
@@ -219,7 +219,7 @@ func (m *mixer[T]) endLocalStep(now time.Time) {
 		e.seq++
 		e.theirParameters, e.theirNextParameters = e.theirNextParameters, nil
 		e.snapshotRequests, e.nextRequestAt = 0, now.Add(m.cfg.RepeatInterval)
-		if e.seq == 1 { // the first snapshot was probably sent before this agent had subscribed
+		if e.seq == 1 {
 			e.nextRequestAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
 		m.dropUnneededSnapshots(e)
@@ -250,7 +250,7 @@ func (m *mixer[T]) advanceState(now time.Time) {
 			return
 		}
 		m.state, m.stateEndsAt, m.repeatAt = stateDraining, now.Add(m.cfg.DrainTimeout), now.Add(m.cfg.RepeatInterval)
-		for _, e := range m.edges { // also on drained edges: the other end waits for the message
+		for _, e := range m.edges {
 			m.emitFinish(e)
 		}
 		m.advanceDraining(now)

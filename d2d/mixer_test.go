@@ -76,7 +76,7 @@ func TestConservation(t *testing.T) {
 		"int4":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt4 },
 	} {
 		if name == "kill" && testing.Short() {
-			continue // equal to "sealed", but with more steps
+			continue // this case equals "sealed", but takes more steps
 		}
 		t.Run(name, func(t *testing.T) {
 			f := f
@@ -91,7 +91,7 @@ func TestConservation(t *testing.T) {
 }
 
 func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
-	for range 50 { // also in the middle of a block
+	for range 50 { // check the sum in the middle of blocks too
 		w.run(4000)
 		if d := w.drift(); d > most {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
@@ -203,10 +203,10 @@ func TestSlowNeighbor(t *testing.T) {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}
 	}
-	if x[0] != 2.875 { // four flows ½(3 − x) from b
+	if x[0] != 2.875 { // x is the result of four flows ½(3 − x) from b
 		t.Errorf("x = %v", x)
 	}
-	step(snapshotReceived[float64]{from("c"), 1, []float64{5}}) // late: it belongs to x = 1
+	step(snapshotReceived[float64]{from("c"), 1, []float64{5}})
 	step(snapshotReceived[float64]{from("b"), 5, []float64{3}})
 	waits()
 	if want := 2.875 + 0.5*(3-2.875) + 0.25*(5-1); x[0] != want {
@@ -303,7 +303,7 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		{[]float64{1, 1.5, math.MaxFloat64, 2}, 1.75},
 		{[]float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}, math.MaxFloat64},
 		{[]float64{1, 1e30, 1.2, math.NaN()}, 1.2},
-		{[]float64{1, 1e30, math.NaN()}, 7}, // too few snapshots: it keeps its own parameters
+		{[]float64{1, 1e30, math.NaN()}, 7}, // too few snapshots have arrived, so the agent keeps its own parameters
 		{[]float64{1e30, 1e30}, 7},
 	} {
 		cfg := MixingConfig[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3,

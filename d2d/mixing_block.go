@@ -9,7 +9,7 @@ import (
 
 // MixingBlockConfig configures the local steps, answers and saving of a MixingBlock.
 type MixingBlockConfig struct {
-	StepsPerMixing uint64 // m, the local steps between two mixing steps
+	StepsPerMixing uint64 // number of local steps between two mixing steps (m)
 	// StepsUntilAnswer is H, the local steps from RoundAnswerRequested to AnswerRound in an endless block.
 	StepsUntilAnswer uint64
 	// SaveInterval is the time after which an endless block is saved again.
@@ -30,14 +30,14 @@ type MixingBlock[T wire.Float] struct {
 	exchange      *messageExchange[T]
 	endless       bool
 	answered      bool
-	issuedSteps   uint64 // number of local steps requested so far
+	issuedSteps   uint64 // number of local steps that the host was asked to compute so far
 	begun         bool
 	resting       bool
 	restRequested bool
 	answerPending bool
-	answerAtStep  uint64      // local step after which the pending answer is given
+	answerAtStep  uint64      // number of the local step after which the pending answer is sent
 	savedAt       time.Time   // time of the last SaveBlock
-	reportedStats MixingStats // counters included in earlier answers
+	reportedStats MixingStats // counters that earlier answers have already reported
 	effects       []Effect
 }
 
@@ -84,7 +84,7 @@ func (SaveBlock) effect()      {}
 func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeConfig[T], x []T) (*MixingBlock[T],
 	error) {
 	if cfg.StepsPerMixing == 0 {
-		panic("d2d: NewBlock: no local steps between two mixings")
+		panic("d2d: NewMixingBlock: StepsPerMixing is 0")
 	}
 	e, err := newMessageExchange(mixing, x)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
 	case Start, LocalStepTaken, MessageReceived:
 		b.performExchangeEffects(now, b.exchange.Step(now, ev))
 	default:
-		panic(fmt.Sprintf("d2d: event %T", ev))
+		panic(fmt.Sprintf("d2d: unexpected event %T", ev))
 	}
 	if b.resting && !b.mustRest() {
 		b.resting = false
@@ -148,9 +148,9 @@ func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect)
 		case computeLocalStep:
 			b.continueBetweenMixings(now)
 		case mixingEnded:
-			end = append(end, AnswerRound(e)) // answering takes time, so messages to neighbours go first
+			end = append(end, AnswerRound(e))
 			b.answered = len(b.exchange.peers) == 0
-		default: // PublishMessage goes to the host
+		default: // the host performs PublishMessage
 			b.emitEffect(e)
 		}
 	}

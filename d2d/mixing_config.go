@@ -12,8 +12,8 @@ import (
 // Neighbor describes an edge: the agent at its other end, and its weight.
 type Neighbor struct {
 	ID           wire.AgentID
-	MixingWeight float64 // edge weight w_ij, equal at both ends
-	ClipBound    float64 // clip bound τ_ij, equal at both ends: see ClippedFlowWeight; 0 = no bound
+	MixingWeight float64 // weight w_ij of the edge, equal at both ends
+	ClipBound    float64 // clip bound τ_ij of the edge, equal at both ends; 0 = no bound; see ClippedFlowWeight
 	// Boot is the start of the neighbour's program to which the edge leads. 0 means unknown: then the first message
 	// decides.
 	Boot wire.Epoch
@@ -68,29 +68,30 @@ func (c MixingConfig[T]) Validate() error {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for i, n := range c.Neighbors {
 		if i > 0 && c.Neighbors[i-1].ID >= n.ID {
-			fail("neighbour %q after %q: they must ascend", n.ID, c.Neighbors[i-1].ID)
+			fail("neighbour %q after %q: must be in ascending order", n.ID, c.Neighbors[i-1].ID)
 		}
 		if math.IsNaN(n.MixingWeight) || math.IsInf(n.MixingWeight, 0) {
-			fail("weight of the edge to %q is %v", n.ID, n.MixingWeight)
+			fail("weight of the edge to %q is %v: must be finite", n.ID, n.MixingWeight)
 		}
 		if !(n.ClipBound >= 0) || math.IsInf(n.ClipBound, 0) {
-			fail("bound of the edge to %q is %v", n.ID, n.ClipBound)
+			fail("clip bound of the edge to %q is %v: must be finite and not negative", n.ID, n.ClipBound)
 		}
 	}
 	if c.Boot == 0 {
-		fail("boot epoch 0")
+		fail("Boot is 0: must be at least 1")
 	}
 	if c.SnapshotTimeout < 0 || c.DrainTimeout < 0 || c.JoinTimeout < 0 {
-		fail("wait %v, drain %v and join %v must not be negative", c.SnapshotTimeout, c.DrainTimeout, c.JoinTimeout)
+		fail("SnapshotTimeout is %v, DrainTimeout is %v, JoinTimeout is %v: must not be "+
+			"negative", c.SnapshotTimeout, c.DrainTimeout, c.JoinTimeout)
 	}
 	if c.JoinTimeout > 0 && c.BlockSteps > 0 {
-		fail("a block with %d steps cannot be joined", c.BlockSteps)
+		fail("JoinTimeout is set but BlockSteps is %d: must be 0", c.BlockSteps)
 	}
 	if c.RepeatInterval <= 0 && len(c.Neighbors) > 0 {
-		fail("repeat %v must be positive", c.RepeatInterval)
+		fail("RepeatInterval is %v: must be positive", c.RepeatInterval)
 	}
 	if c.MaxSilentWaits < 1 {
-		fail("patience %d must be at least 1", c.MaxSilentWaits)
+		fail("MaxSilentWaits is %d: must be at least 1", c.MaxSilentWaits)
 	}
 	return errors.Join(errs...)
 }

@@ -12,24 +12,24 @@ import (
 type mixingEdge[T wire.Float] struct {
 	id           wire.AgentID
 	mixingWeight T
-	clipBound    float64    // τ; 0 = no bound
+	clipBound    float64    // clip bound τ; 0 = no bound
 	theirBoot    wire.Epoch // boot epoch of the other end; 0 = unknown
 
-	seq                 uint64                // q of the latest own snapshot; 0 = none yet
+	seq                 uint64                // sequence number q of the latest own snapshot; 0 = none yet
 	ownSnapshot         *parameterSnapshot[T] // own snapshot q
-	previousSnapshot    *parameterSnapshot[T] // own snapshot q−1, while the other end may need it
+	previousSnapshot    *parameterSnapshot[T] // own snapshot q−1; nil if the other end no longer needs it
 	theirParameters     []T                   // snapshot q of the other end
-	theirNextParameters []T                   // snapshot q+1 of the other end
-	appliedFlows        uint64                // last flow applied by this end, q−1 or q
-	theirAppliedFlows   uint64                // last flow known to be applied by the other end
+	theirNextParameters []T                   // snapshot q+1 of the other end; nil if missing
+	appliedFlows        uint64                // number of the last flow that this end has applied: q−1 or q
+	theirAppliedFlows   uint64                // number of the last flow that the other end is known to have applied
 
 	nextRequestAt    time.Time // time at which theirParameters is requested again
-	snapshotRequests int       // number of requests for theirParameters
+	snapshotRequests int       // number of requests for theirParameters so far
 	stepsWaitForIt   bool      // whether steps wait for this edge
-	silentWaits      int       // consecutive waits without a message from the other end
+	silentWaits      int       // number of consecutive waits without a message from the other end
 
 	hasNeighborFinished bool
-	theirLastSeq        uint64 // last snapshot of the other end, if it has finished
+	theirLastSeq        uint64 // sequence number of the last snapshot of the other end; valid if hasNeighborFinished
 
 	flowStats edgeFlowStats // statistics of clipped flows since the last answer
 }

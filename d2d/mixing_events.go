@@ -16,8 +16,8 @@ type LocalStepTaken struct{}
 // messageSender identifies the sender of a message and the start of the program that it is addressed to.
 type messageSender struct {
 	AgentID      wire.AgentID
-	SenderBoot   wire.Epoch // start of the sender's program
-	ReceiverBoot wire.Epoch // start of the receiver's program that the sender knows; 0 if none
+	SenderBoot   wire.Epoch // boot epoch of the sender
+	ReceiverBoot wire.Epoch // boot epoch of the receiver as known to the sender; 0 = unknown
 }
 
 // snapshotReceived is a snapshot from a neighbour. The mixer takes ownership of Parameters.
@@ -38,7 +38,7 @@ type snapshotRequested struct {
 type neighborFinished struct {
 	Sender                  messageSender
 	LastSeq, AppliedFlowSeq uint64
-	IsEdgeDrained           bool // whether no answer is needed
+	IsEdgeDrained           bool // whether the edge is drained at the sender, so that no answer is needed
 }
 
 // neighborGreeted reports that a neighbour has started or restarted.
@@ -66,7 +66,7 @@ type computeLocalStep struct{ Step uint64 }
 // edgeReceiver addresses a snapshot on one edge.
 type edgeReceiver struct {
 	NeighborID  wire.AgentID
-	Boot        wire.Epoch // 0 if unknown
+	Boot        wire.Epoch // boot epoch of the neighbour; 0 = unknown
 	SnapshotSeq uint64
 }
 
@@ -74,7 +74,7 @@ type edgeReceiver struct {
 // bytes under the step number until releaseSnapshot.
 type sendSnapshot[T wire.Float] struct {
 	Step       uint64
-	Parameters []T // borrowed; must not be kept
+	Parameters []T // valid only until the next call of Step
 	Receivers  []edgeReceiver
 }
 
@@ -89,9 +89,9 @@ type requestSnapshot struct{ Receiver edgeReceiver }
 
 // sendFinish reports the progress of this end of the edge to a neighbour.
 type sendFinish struct {
-	Receiver       edgeReceiver // SnapshotSeq is the last snapshot sent
+	Receiver       edgeReceiver // SnapshotSeq is the number of the last snapshot that was sent
 	AppliedFlowSeq uint64
-	IsEdgeDrained  bool // whether no answer is needed
+	IsEdgeDrained  bool // whether the edge is drained at the sender, so that no answer is needed
 }
 
 // sendGreeting informs a neighbour that this agent has started.
@@ -114,12 +114,15 @@ func (mixingEnded) effect()      {}
 
 // MixingStats holds the counters of a mixer for its block.
 type MixingStats struct {
-	LocalSteps       uint64
-	AppliedFlows     uint64
-	LateFlows        uint64 // flows applied after the step of their snapshot
-	SkippedSnapshots uint64 // snapshots not sent on an edge because the edge was behind
-	TimedOutWaits    uint64 // steps whose wait ended at the deadline
-	// UnreconciledEdges counts the edges on which one end may have applied a flow that the other end has not.
+	LocalSteps   uint64
+	AppliedFlows uint64
+	LateFlows    uint64 // number of flows that were applied after the step of their snapshots
+	// SkippedSnapshots is the number of snapshots that were not sent on an edge because its previous flow was not
+	// applied yet.
+	SkippedSnapshots uint64
+	TimedOutWaits    uint64 // number of steps that stopped waiting for neighbours at the deadline
+	// UnreconciledEdges is the number of edges on which one end may have applied a flow that the other end has not
+	// applied.
 	UnreconciledEdges uint64
 	// Whether the block began with the median of the neighbours' snapshots.
 	JoinedFromSnapshots bool
@@ -154,13 +157,13 @@ const (
 	IgnoreNotNeighbor    IgnoreReason = iota
 	IgnoreWrongDimension              // the vector has a different length
 	IgnoreNotFinite
-	IgnoreOtherBoot     // from or for another start of a program
+	IgnoreOtherBoot     // the message has another boot epoch of the sender or of the receiver
 	IgnoreDuplicate     // the snapshot was already received or applied
 	IgnoreSequenceAhead // the sequence number is too high for the edge
-	IgnoreOtherRound    // from another run or round
+	IgnoreOtherRound    // the message belongs to another run or round
 	IgnoreMalformed     // the message cannot be decoded
-	IgnoreUnsealFailed  // the seal does not open
-	IgnoreNoKey         // the key to open the message has not arrived yet
+	IgnoreUnsealFailed  // decryption or the sender proof has failed
+	IgnoreNoKey         // the key for decrypting the message has not arrived yet
 	lastIgnoreReason    = IgnoreNoKey
 )
 

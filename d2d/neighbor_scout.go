@@ -21,17 +21,17 @@ type ScoutConfig struct {
 	SignBeacon func(message []byte) []byte
 	// CheckBeaconProof returns an error if a beacon must be rejected. proof is nil for an unsigned beacon.
 	CheckBeaconProof func(from wire.AgentID, proof *wire.BeaconProof) error
-	Rand             *rand.Rand // randomises the delay of answers to newcomers
+	Rand             *rand.Rand // random source for the delay of answers to new agents
 }
 
 // Timing of beacons.
 const (
-	minBeaconInterval      = 10 * time.Second // interval in a small cell; it grows with the cell
-	beaconDoublingAgents   = 16               // number of other agents that doubles the interval
-	maxNewcomerAnswerDelay = time.Second      // maximum delay of the answer to a newcomer
-	maxMissedBeacons       = 3                // consecutive missed beacons after which the sender is considered gone
-	maxBeaconInterval      = 10 * time.Minute // maximum interval that a beacon may announce
-	maxChoicesPerBeacon    = 10               // maximum number of edge choices per beacon interval
+	minBeaconInterval      = 10 * time.Second
+	beaconDoublingAgents   = 16
+	maxNewcomerAnswerDelay = time.Second      // maximum delay of the beacon that answers a new agent
+	maxMissedBeacons       = 3                // number of missed beacons after which an agent is considered dead
+	maxBeaconInterval      = 10 * time.Minute // upper limit for the interval that a beacon announces
+	maxChoicesPerBeacon    = 10               // maximum number of times the edges are chosen per beacon interval
 )
 
 // NeighborScout finds an agent's neighbours. It announces the agent to its cell, measures the round-trip time to each
@@ -43,10 +43,10 @@ const (
 // alive.
 type NeighborScout struct {
 	cfg                 ScoutConfig
-	beaconClockStart    time.Time // time of timestamp 0 of this agent's beacons
+	beaconClockStart    time.Time // time at which the timestamps of this agent's beacons start
 	otherAgentByID      map[wire.AgentID]*otherAgent
-	nextBeaconAt        time.Time // time of the next own beacon; zero if disconnected
-	nextEdgeChoiceAt    time.Time // time of the next edge choice; zero without new beacons
+	nextBeaconAt        time.Time // time of the next own beacon; zero while disconnected
+	nextEdgeChoiceAt    time.Time // time of the next choice of edges; zero if no new beacon has arrived
 	lastOwnBeacon       wire.Beacon
 	lastChosenNeighbors []wire.AgentID
 	reportedNeighbors   []wire.AgentID
@@ -56,11 +56,11 @@ type NeighborScout struct {
 // otherAgent is another agent of the cell.
 type otherAgent struct {
 	boot             wire.Epoch
-	beaconReceivedAt time.Time // arrival time of the latest live beacon; zero if none
-	aliveUntil       time.Time // time at which the agent is considered gone
+	beaconReceivedAt time.Time // arrival time of the latest beacon that was not retained; zero = none
+	aliveUntil       time.Time // time at which the agent is considered dead unless another beacon arrives
 	lastBeacon       wire.Beacon
 	rtt              time.Duration // round-trip time; 0 = unknown
-	reportedRTT      time.Duration // rtt in own beacons; changes when rtt has doubled or halved
+	reportedRTT      time.Duration // value of rtt in own beacons; updated only when rtt has doubled or halved
 }
 
 // Events and effects of a NeighborScout, in addition to Tick.
@@ -72,7 +72,7 @@ type (
 	BeaconReceived struct {
 		TopicOwner wire.AgentID // agent to which the topic belongs
 		Payload    []byte
-		IsRetained bool // retained by the broker, with unknown age
+		IsRetained bool // whether the broker had retained the message, so that its age is unknown
 	}
 	// AttestationReceived reports that this agent can now sign its beacons.
 	AttestationReceived struct{}
@@ -101,8 +101,8 @@ func (BeaconRejected) effect()     {}
 func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	if cfg.Boot == 0 || cfg.MaxNeighbors < 1 || cfg.MaxNeighbors > wire.MaxNeighbors || cfg.Rand == nil ||
 		cfg.SignBeacon == nil || cfg.CheckBeaconProof == nil {
-		panic(fmt.Sprintf("d2d: NewScout: Boot is %d, want at least 1; MaxDegree is %d, want 1 to %d; Rand, Sign and "+
-			"Check must be there", cfg.Boot, cfg.MaxNeighbors, wire.MaxNeighbors))
+		panic(fmt.Sprintf("d2d: NewNeighborScout: Boot is %d, want at least 1; MaxNeighbors is %d, want 1 to %d; "+
+			"Rand, SignBeacon and CheckBeaconProof must be set", cfg.Boot, cfg.MaxNeighbors, wire.MaxNeighbors))
 	}
 	return &NeighborScout{cfg: cfg, otherAgentByID: map[wire.AgentID]*otherAgent{}}
 }
@@ -120,7 +120,7 @@ func (s *NeighborScout) Deadline() (time.Time, bool) {
 func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 	s.effects = nil
 	if s.beaconClockStart.IsZero() {
-		s.beaconClockStart = now.Add(-time.Second) // so that no timestamp is 0
+		s.beaconClockStart = now.Add(-time.Second)
 	}
 	switch ev := ev.(type) {
 	case BrokerLinkChanged:
@@ -138,7 +138,7 @@ func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 		}
 	case Tick:
 	default:
-		panic(fmt.Sprintf("d2d: event %T", ev))
+		panic(fmt.Sprintf("d2d: unexpected event %T", ev))
 	}
 	if !s.nextBeaconAt.IsZero() && !now.Before(s.nextBeaconAt) {
 		s.publishBeacon(now)
@@ -152,11 +152,11 @@ func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 // receiveBeacon processes another agent's beacon or its deletion.
 func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	if ev.TopicOwner == s.cfg.OwnID {
-		return nil // own beacon, from this or an earlier start
+		return nil
 	}
 	if len(ev.Payload) == 0 {
 		if o := s.otherAgentByID[ev.TopicOwner]; o != nil {
-			o.aliveUntil = now // the agent has left
+			o.aliveUntil = now
 		}
 		return nil
 	}
@@ -165,7 +165,7 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 		return err
 	}
 	if head.Sender != ev.TopicOwner {
-		return fmt.Errorf("a beacon of %q on the topic of %q", head.Sender, ev.TopicOwner)
+		return fmt.Errorf("beacon from %q on the topic of %q", head.Sender, ev.TopicOwner)
 	}
 	if err := s.cfg.CheckBeaconProof(ev.TopicOwner, proof); err != nil {
 		return err
@@ -176,12 +176,12 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	}
 	switch {
 	case head.SenderBootEpoch < o.boot:
-		return nil // from an earlier start
+		return nil
 	case head.SenderBootEpoch > o.boot:
 		*o = otherAgent{boot: head.SenderBootEpoch}
 	}
 	if ev.IsRetained || beacon.SentAtMicros <= o.lastBeacon.SentAtMicros {
-		return nil // of unknown age, or a duplicate
+		return nil
 	}
 	if !o.isAlive(now) {
 		s.bringNextBeaconForward(now)
@@ -216,7 +216,7 @@ func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*other
 		maps.DeleteFunc(s.otherAgentByID, func(_ wire.AgentID, o *otherAgent) bool { return !o.isAlive(now) })
 	}
 	if len(s.otherAgentByID) == wire.MaxPeerEchoes {
-		return nil, fmt.Errorf("there are more than %d other agents in the cell: split the cell", wire.MaxPeerEchoes)
+		return nil, fmt.Errorf("cell has more than %d other agents: split the cell", wire.MaxPeerEchoes)
 	}
 	o = &otherAgent{}
 	s.otherAgentByID[id] = o
@@ -244,11 +244,11 @@ func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	sent := s.beaconClockStart.Add(time.Duration(h.BeaconSentAtMicros) * time.Microsecond)
 	rtt := now.Sub(sent) - time.Duration(h.HoldMicros)*time.Microsecond
 	if h.BeaconSentAtMicros > uint64(now.Sub(s.beaconClockStart).Microseconds()) || rtt < 0 {
-		return // not a timestamp of this agent
+		return
 	}
 	rtt = max(rtt, time.Microsecond)
 	if o.rtt == 0 {
-		s.bringNextBeaconForward(now) // other agents need the new value for their choice
+		s.bringNextBeaconForward(now)
 	}
 	if o.rtt == 0 || rtt < o.rtt {
 		o.rtt = rtt
@@ -278,7 +278,7 @@ func (s *NeighborScout) publishBeacon(now time.Time) {
 		payload = wire.AppendBeacon(nil, head, &s.lastOwnBeacon)
 	}
 	s.effects = append(s.effects, PublishBeacon{payload})
-	s.scheduleEdgeChoice(now) // other agents may have become silent
+	s.scheduleEdgeChoice(now)
 }
 
 // chooseEdges chooses the edges from the latest beacons. A choice that is made twice in a row is stable and is

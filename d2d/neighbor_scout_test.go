@@ -279,7 +279,7 @@ func TestScoutsChooseByPlace(t *testing.T) {
 	c.run(time.Minute)
 	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
 	for e := range c.edges() {
-		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // the ends of the line may also be joined
+		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // an edge between the ends of the line is allowed too
 			t.Errorf("edge %v between places %d and %d", e, at(e[0]), at(e[1]))
 		}
 	}
@@ -315,12 +315,12 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	if c.parts() != 1 || len(c.found[late]) == 0 {
 		t.Errorf("%d parts, the newcomer has %v", c.parts(), c.found[late])
 	}
-	c.boot(dead, 2, nowhere(2)) // the agent restarts
+	c.boot(dead, 2, nowhere(2)) // the dead agent restarts
 	c.run(time.Minute)
 	if len(c.found[dead]) == 0 || c.parts() != 1 {
 		t.Errorf("after its restart %s has %v, %d parts", dead, c.found[dead], c.parts())
 	}
-	for _, id := range c.ids { // an agent that leaves is removed immediately
+	for _, id := range c.ids { // each agent that leaves the cell must be removed immediately
 		if id != dead {
 			c.step(id, BeaconReceived{TopicOwner: dead})
 		}
@@ -379,12 +379,12 @@ func TestScoutRefuses(t *testing.T) {
 		id := wire.AgentID(fmt.Sprint("z", i))
 		effects := s.Step(now.Add(2*time.Second), BeaconReceived{TopicOwner: id, Payload: beacon(id)})
 		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
-		if full != (i == wire.MaxPeerEchoes-1) { // "b" is already present
+		if full != (i == wire.MaxPeerEchoes-1) { // agent "b" is already in the cell
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
 	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{TopicOwner: "y", Payload: beacon("y")}) {
-		if u, ok := e.(BeaconRejected); ok { // all other agents are silent by now
+		if u, ok := e.(BeaconRejected); ok { // all other agents are dead by now, so there is room for a new one
 			t.Error(u.Err)
 		}
 	}

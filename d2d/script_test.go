@@ -61,7 +61,7 @@ func TestBlockTranscripts(t *testing.T) {
 
 func (s *blockScript) play(line string) {
 	if strings.HasPrefix(line, "    ") {
-		return // effects of the last command
+		return
 	}
 	fmt.Fprintln(&s.out, line)
 	words := strings.Fields(line)

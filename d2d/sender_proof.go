@@ -44,7 +44,7 @@ func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeRecei
 	return message
 }
 
-var errInvalidSenderProof = errors.New("it proves no sender")
+var errInvalidSenderProof = errors.New("invalid sender proof")
 
 // checkSenderProof verifies the i-th proof of a message. It returns the message and its sealed part without the proofs.
 func (e *messageExchange[T]) checkSenderProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,

@@ -19,7 +19,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		for _, from := range l.nodes {
 			from.ex.Step(now, Start{})
 		}
-		for range 2 { // repeat until all agents have greeted and have all keys
+		for range 2 { // repeat, so that all agents receive all keys
 			for _, from := range l.nodes {
 				from.ex.scheduleGreeting(now.Add(-time.Hour))
 				from.ex.greetingInterval = 0
@@ -39,7 +39,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 			make([]byte, 16),
 			forged)
 		forged = liar.appendSenderProofs(forged,
-			edgeReceiver{NeighborID: third.cfg.Self}) // the only key it shares with the third agent
+			edgeReceiver{NeighborID: third.cfg.Self}) // the attacker shares only this key with the third agent
 		before := third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed]
 		third.Step(now, MessageReceived{forged})
 		taken := third.mixer.edgeToNeighbor(a.cfg.Self).theirNextParameters != nil

@@ -149,7 +149,7 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 		}
 		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
 		if c.LastUnusedProblem != "" {
-			text += fmt.Sprintf("; the last: %s: %s", c.LastUnusedWhere, c.LastUnusedProblem)
+			text += fmt.Sprintf("; most recently: %s: %s", c.LastUnusedWhere, c.LastUnusedProblem)
 		}
 		r.Troubles = append(r.Troubles, SourceTrouble{TroubleUnusedValues, text})
 	}
@@ -230,9 +230,9 @@ var troubleKindInfos = []troubleKindInfo{
 	{TroubleBroker, false, "start the site's broker, or correct readings.broker"},
 	{TroubleCommand, false, "start the command, or correct data.command"},
 	{TroubleStorage, false, "free space on the disk of state_dir"},
-	{TroubleUnusedValues, true, "see the values with `agentd data check`"},
-	{TroubleOutlier, true, "see the values with `agentd data check`"},
-	{TroubleOversized, true, "write the topics in the section data without a wildcard"},
+	{TroubleUnusedValues, true, "list the values with `agentd data check`"},
+	{TroubleOutlier, true, "list the values with `agentd data check`"},
+	{TroubleOversized, true, "replace the wildcard topics in section data with individual topics"},
 }
 
 // TroubleKinds returns all kinds.

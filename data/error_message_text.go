@@ -40,17 +40,18 @@ func DescribeCellProblem(text string, why UnusedReason) string {
 	case why == grid.ReasonBadTime:
 		return QuoteForMessage(text) + " is not a time"
 	case why == grid.ReasonLate:
-		return QuoteForMessage(text) + " is before the time of a row above: sort the rows by time"
+		return QuoteForMessage(text) + " is earlier than the time of a previous row: sort the rows by time"
 	case why == grid.ReasonFutureTime:
-		return QuoteForMessage(text) + " is later than the lines that follow, or in the future: correct the time"
+		return QuoteForMessage(text) + " is later than the times of the following lines, or in the future: " +
+			"correct the time"
 	case why == grid.ReasonOutOfRange:
-		return QuoteForMessage(text) + " is out of the input's range"
+		return QuoteForMessage(text) + " is outside the range of the input"
 	case why == grid.ReasonUnknownClass:
 		return QuoteForMessage(text) + " is not one of the classes"
 	case text == "":
-		return "empty where a number is needed"
+		return "empty, but a number is required"
 	case why == grid.ReasonMissing:
-		return QuoteForMessage(text) + " is a missing value where a number is needed"
+		return QuoteForMessage(text) + " is a missing value, but a number is required"
 	case why == grid.ReasonNotFinite && strings.ContainsAny(text, "0123456789"):
 		return QuoteForMessage(text) + " is too large"
 	case why == grid.ReasonNotFinite:

@@ -37,7 +37,7 @@ func (e BrokerLinkChanged) Describe(d *observe.EventDescription) {
 		d.ShowStatusValue(observe.ConnectionStatus, "connected to the broker")
 	case !e.ReconnectAt.IsZero():
 		d.ShowStatusValue(observe.ConnectionStatus,
-			"disconnected by plan until "+e.ReconnectAt.Local().Format(time.DateTime))
+			"disconnected as planned until "+e.ReconnectAt.Local().Format(time.DateTime))
 	default:
 		d.ShowStatusValue(observe.ConnectionStatus, fmt.Sprintf("not connected to the broker: %v", e.Err))
 	}
@@ -113,7 +113,7 @@ func (e StorageFailing) Describe(d *observe.EventDescription) {
 	d.SetGauge(storageOK, 0)
 	d.Log(observe.Error, "cannot write to the state folder", "operation", e.Operation, "err", e.Err)
 	d.RaiseNotReadyCondition("storage", fmt.Sprintf("cannot %s: %v", e.Operation, e.Err),
-		"make state_dir writable, with free space: the write is tried again until it succeeds")
+		"make state_dir writable, and free some space; the write is retried until it succeeds")
 }
 
 // StorageRecovered reports that all failed writes have succeeded.

@@ -175,7 +175,7 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 		case taken:
 			return nil
 		case err != nil:
-			return fmt.Errorf("no sign of life: %w", err)
+			return fmt.Errorf("the event loop does not respond: %w", err)
 		}
 		w.callerWaiter.Wait(ctx, time.Time{}, nil)
 	}

@@ -37,19 +37,21 @@ type TensorSpec struct {
 // with W₂ before w₁ in its vector. At zero all its gradients are exactly zero, so that descent cannot leave that saddle
 // without noise. The printed (42) has the wrong sign of the ridge: its gradient is +ρw.
 type Architecture struct {
-	Kind   spec.ModelKind // empty means the kind that follows from the layers: see spec.ModelKindFromLayers
+	Kind   spec.ModelKind
 	Inputs int
 	// Convolution describes the filter layers of a conv1d, below the hidden layers; otherwise zero.
 	Convolution spec.Convolution
-	HiddenUnits []int           // number of units of each hidden layer, from the input on
-	Outputs     int             // number of classes for a softmax, otherwise 1; an autoencoder outputs its row error
-	Activation  spec.Activation // activation of hidden and filter layers; may be empty without such layers
-	Risk        spec.LossKind
-	HasBias     bool    // whether every layer has a bias
-	HuberDelta  float64 // δ of the Huber loss; otherwise 0
-	Ridge       float64 // ρ of (ρ/2)‖w‖² over all parameters, including biases (lecture (15)); its gradient is +ρw
-	// ExternalTensors are the tensors of an external model, which has no other layers, one output and the squared loss;
-	// otherwise nil.
+	HiddenUnits []int // number of units of each hidden layer, from the first to the last
+	Outputs     int   // number of outputs: the number of classes for a softmax, otherwise 1
+	// activation function of hidden and filter layers; may be empty without such layers
+	Activation spec.Activation
+	Risk       spec.LossKind
+	HasBias    bool    // whether every layer has a bias
+	HuberDelta float64 // threshold δ of the Huber loss; 0 for other losses
+	// factor ρ of the ridge penalty (ρ/2)‖w‖² on all parameters, including biases (lecture (15))
+	Ridge float64
+	// ExternalTensors are the tensors of an external model; nil for other kinds. An external model has no layers, one
+	// output and the squared loss.
 	ExternalTensors []TensorSpec
 }
 
@@ -62,7 +64,7 @@ func (a Architecture) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("architecture: "+format, args...)) }
 	width := func(field string, n int) {
 		if n < 1 || n > maxWidth {
-			bad("%s is %d; allowed are 1 to %d", field, n, maxWidth)
+			bad("%s is %d, want 1 to %d", field, n, maxWidth)
 		}
 	}
 	width("inputs", a.Inputs)
@@ -70,7 +72,7 @@ func (a Architecture) Validate() error {
 		bad("kind: %w", err)
 	}
 	if len(a.HiddenUnits) > maxHiddenLayers {
-		bad("hidden has %d layers; allowed are 0 to %d", len(a.HiddenUnits), maxHiddenLayers)
+		bad("hidden has %d layers, want 0 to %d", len(a.HiddenUnits), maxHiddenLayers)
 	}
 	for i, n := range a.HiddenUnits {
 		width(fmt.Sprintf("hidden[%d]", i), n)
@@ -85,20 +87,20 @@ func (a Architecture) Validate() error {
 	case a.Risk.Validate() != nil:
 		bad("risk: %w", a.Risk.Validate())
 	case a.Risk == spec.LossSoftmax && a.Outputs < 2:
-		bad("outputs is %d; the softmax risk needs one per class, at least 2", a.Outputs)
+		bad("outputs is %d, but the softmax risk requires one output per class and at least 2", a.Outputs)
 	case a.Risk != spec.LossSoftmax && a.Outputs != 1:
-		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
+		bad("outputs is %d, but the %v risk requires 1", a.Outputs, a.Risk)
 	}
 	if err := a.Activation.Validate(); err != nil && (a.LayerCount() > 1 || a.Activation != "") {
 		bad("activation: %w", err)
 	}
 	if isHuber := a.Risk == spec.LossHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
 		a.HuberDelta != a.HuberDelta {
-		bad("the δ of the huber risk is %v; it must be finite and above 0 with that risk, and 0 with others",
+		bad("the delta of the huber risk is %v, but must be finite and positive with the huber risk and 0 with others",
 			a.HuberDelta)
 	}
 	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {
-		bad("ridge is %v; it must be finite and not negative", a.Ridge)
+		bad("ridge is %v, but must be finite and not negative", a.Ridge)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
@@ -107,7 +109,7 @@ func (a Architecture) Validate() error {
 		return err
 	}
 	if n := a.parameterCountInt64(); n > maxParams {
-		return fmt.Errorf("architecture: %d parameters; allowed are at most %d", n, maxParams)
+		return fmt.Errorf("architecture: %d parameters exceed the limit of %d", n, maxParams)
 	}
 	return nil
 }

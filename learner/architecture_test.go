@@ -24,19 +24,19 @@ func TestValidateArchitecture(t *testing.T) {
 		Risk: spec.LossSquared}
 	for _, test := range []struct {
 		change func(*Architecture)
-		want   string // empty means valid
+		want   string // expected error; empty means that the input is valid
 	}{
 		{func(*Architecture) {}, ""},
 		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{4095} }, ""},
-		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0; allowed are 1 to 65536"},
-		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537; allowed are 1 to 65536"},
+		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0, want 1 to 65536"},
+		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537, want 1 to 65536"},
 		{func(a *Architecture) { a.HiddenUnits = []int{4, -1} },
-			"architecture: hidden[1] is -1; allowed are 1 to 65536"},
+			"architecture: hidden[1] is -1, want 1 to 65536"},
 		{func(a *Architecture) { a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} },
-			"architecture: hidden has 9 layers; allowed are 0 to 8"},
-		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2; the squared risk needs 1"},
+			"architecture: hidden has 9 layers, want 0 to 8"},
+		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2, but the squared risk requires 1"},
 		{func(a *Architecture) { a.Risk = spec.LossSoftmax },
-			"architecture: outputs is 1; the softmax risk needs one per class, at least 2"},
+			"architecture: outputs is 1, but the softmax risk requires one output per class and at least 2"},
 		{func(a *Architecture) { a.Risk = "cubic" },
 			"architecture: risk: want " + spec.JoinWithOr(spec.LossKinds()) + `, got "cubic"`},
 		{func(a *Architecture) { a.Activation = "step" },
@@ -46,14 +46,14 @@ func TestValidateArchitecture(t *testing.T) {
 			"architecture: kind: want " + spec.JoinWithOr(append(spec.ModelKinds(), spec.ModelExternal)) +
 				`, got "forest"`},
 		{func(a *Architecture) { a.Kind = spec.ModelLinear },
-			"architecture: kind is linear; 1 hidden layers with the risk squared are of the kind mlp"},
-		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},
+			"architecture: kind is linear, but 1 hidden layers with the risk squared require the kind mlp"},
+		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1, but must be finite and not negative"},
 		{func(a *Architecture) { a.Ridge = math.NaN() },
-			"architecture: ridge is NaN; it must be finite and not negative"},
+			"architecture: ridge is NaN, but must be finite and not negative"},
 		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{65536} },
-			"architecture: 4295032832 parameters; allowed are at most 268435456"},
+			"architecture: 4295032832 parameters exceed the limit of 268435456"},
 		{func(a *Architecture) { a.Inputs = 0; a.Ridge = -1 },
-			"architecture: inputs is 0; allowed are 1 to 65536\narchitecture: ridge is -1; it must be finite and not " +
+			"architecture: inputs is 0, want 1 to 65536\narchitecture: ridge is -1, but must be finite and not " +
 				"negative"},
 	} {
 		a := good
@@ -75,7 +75,7 @@ func TestNames(t *testing.T) {
 	got := strings.Join([]string{StepCountByBudget.String(), StepCountByMinimum.String(), StepCountByMaximum.String(),
 		StepTimeUnmeasured.String(),
 		StepCountReason(9).String()}, " ")
-	want := "budget minimum maximum unmeasured SizingReason(9)"
+	want := "budget minimum maximum unmeasured StepCountReason(9)"
 	if got != want {
 		t.Errorf("names %q, want %q", got, want)
 	}

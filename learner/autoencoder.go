@@ -12,12 +12,12 @@ import (
 // and the target 0. The targets of rows are ignored.
 type autoencoder[T Float] struct {
 	*network[T]
-	rowErrors []T // errors of the rows of a block
+	rowErrors []T // reconstruction error of each row in a block
 }
 
 func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 	if len(a.HiddenUnits) == 0 || a.Risk != spec.LossSquared {
-		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
+		return nil, errors.New("architecture: an autoencoder requires hidden layers and the squared risk")
 	}
 	return &autoencoder[T]{network: newNetworkOfLayers[T](a, layersOfArchitecture(a))}, nil
 }

@@ -82,7 +82,7 @@ func TestAutoencoderPredictsItsError(t *testing.T) {
 	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.LossSquared,
 		Activation: spec.ActivationIdentity}
 	st := Standardization{Mean: []float64{10, -1, 5}, Scale: []float64{2, 0.5, 7}}
-	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0}) // it reconstructs the first feature, and 0 for the second
+	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestAutoencoderWants(t *testing.T) {
 	} {
 		a := smallAutoencoder(true)
 		edit(&a)
-		if err := a.Validate(); err == nil || !strings.Contains(err.Error(), "an autoencoder has hidden layers") {
+		if err := a.Validate(); err == nil || !strings.Contains(err.Error(), "an autoencoder requires hidden layers") {
 			t.Errorf("%+v: error %v", a, err)
 		}
 	}

@@ -23,20 +23,21 @@ const minDeviatingSigmas = 100
 // DeviatingDevice is a device with a column far from those of the other devices, due to another unit, a broken sensor,
 // or manipulation.
 type DeviatingDevice struct {
-	DeviceIndex      int     // index in the order of the moments
-	ColumnIndex      int     // column with the largest distance
-	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
+	DeviceIndex      int // position of the device in the sequence of moments
+	ColumnIndex      int // column with the largest distance
+	DistanceInSigmas float64
 }
 
 // CheckPlausible returns an error if no n rows of float32 can have these moments. [ColumnMomentsFromVector] has already
 // checked general constraints.
 func (m *ColumnMoments) CheckPlausible(n uint64) error {
 	if m.RowCount != float64(n) {
-		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.RowCount, n)
+		return fmt.Errorf("moments: computed from %v rows, but the update reports %d rows", m.RowCount, n)
 	}
 	for j, mean := range m.Mean {
 		if square := m.SquaredDeviations[j]/m.RowCount + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
-			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, square)
+			return fmt.Errorf("moments: column %d has the mean square %v, which exceeds the range of float32", j,
+				square)
 		}
 	}
 	return nil
@@ -85,10 +86,10 @@ func (m *ColumnMoments) mergeMoments(o *ColumnMoments) {
 // deviceColumnBlock contains a block of columns of all devices. The values of each column are contiguous.
 type deviceColumnBlock struct {
 	devices, width         int
-	firstColumn, endColumn int // columns [firstColumn, endColumn) of the current block
+	firstColumn, endColumn int // current block: columns from firstColumn to endColumn − 1
 	addedDevices           int // number of devices added so far
 	mean, variance         []float64
-	isBinaryByColumn       []bool // whether all rows are 0 or 1, or all are −1 or 1
+	isBinaryByColumn       []bool // whether all values of the column are 0 or 1, or all are −1 or 1
 
 	meanSquares, sorted []float64 // buffers for the current column
 }

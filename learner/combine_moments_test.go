@@ -176,7 +176,7 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 // but not by the largest or the smallest of three or more.
 func TestColumnsThatFewDevicesVary(t *testing.T) {
 	still := []float64{7, 7, 7}
-	pressure := []float64{100_007, 99_993} // 7 ± 1e5 and similar
+	pressure := []float64{100_007, 99_993} // pressure far from 0, with a small spread
 	for _, tt := range []struct {
 		name  string
 		rows  [][]float64
@@ -275,8 +275,8 @@ func TestMomentsCheck(t *testing.T) {
 		want string
 	}{
 		{2, 10, ""},
-		{3, 10, "moments: they are of 2 rows; the update names 3"},
-		{2, 1e80, "moments: column 0 has the mean square 5e+79, beyond that of any float32"},
+		{3, 10, "moments: computed from 2 rows, but the update reports 3 rows"},
+		{2, 1e80, "moments: column 0 has the mean square 5e+79, which exceeds the range of float32"},
 	} {
 		m, err := ColumnMomentsFromVector([]float64{2, 2, 0, tt.q, 0})
 		if err != nil {

@@ -16,10 +16,10 @@ type conv1d[T Float] struct {
 	*network[T]
 	filters       []filterLayer
 	pooledOutputs [][]T     // pooled outputs of each filter layer [rows,out,steps]
-	argmaxSteps   [][]int32 // step of the largest sum, in the same shape
-	pooledDeltas  [][]T     // derivatives of a row's risk with respect to the kept sums, in the same shape
+	argmaxSteps   [][]int32 // step of the largest sum in each pool, in the same shape
+	pooledDeltas  [][]T
 
-	patches, patchSums []T // buffers for some steps of a row: filter inputs [steps,width] and sums [steps,out]
+	patches, patchSums []T
 }
 
 // filterLayer is a filter layer. layer contains the offsets of its weights [out,channels,kernel] and biases [out], with
@@ -156,7 +156,7 @@ func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int
 		for i := range n {
 			j, first := (t+i)/f.pool, (t+i)%f.pool == 0
 			for o, v := range sums[i*f.out:][:f.out] {
-				if at := o*f.outputSteps + j; first || v > out[at] || v != v { // a NaN must reach the risk
+				if at := o*f.outputSteps + j; first || v > out[at] || v != v {
 					out[at], from[at] = v, int32(t+i)
 				}
 			}
@@ -295,8 +295,9 @@ func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (mo
 				scales[ch], moves[ch] = scale, move
 			}
 			if !nearlyEqual(scale, scales[ch]) || !nearlyEqual(move, moves[ch]) {
-				return false, fmt.Errorf("feature %d, step %d of channel %d, would be rescaled by %v and moved by %v, "+
-					"and step 0 by %v and %v: the filters have one weight for all", j, t, ch, scale, move, scales[ch],
+				return false, fmt.Errorf("feature %d (step %d of channel %d) would be scaled by %v and shifted by "+
+					"%v, but step 0 by %v and %v: all steps of a channel must have the same standardization", j, t, ch,
+					scale, move, scales[ch],
 					moves[ch])
 			}
 		}

@@ -228,7 +228,7 @@ func TestConv1DRestandardize(t *testing.T) {
 		same := slices.Clone(w)
 		to.Scale[1] *= 1.001
 		if err := m.RestandardizeParameters(w, from, to); err == nil || !slices.Equal(w, same) ||
-			!strings.Contains(err.Error(), "feature 1, step 1 of channel 0") {
+			!strings.Contains(err.Error(), "feature 1 (step 1 of channel 0)") {
 			t.Errorf("another scale of one step: %v, model changed %t", err, !slices.Equal(w, same))
 		}
 	}
@@ -253,7 +253,7 @@ func TestPooled(t *testing.T) {
 			t.Fatal(err)
 		}
 		second, scale := 2./3, math.Sqrt(2./9) // standard deviation of 0 and 1
-		if devices > 1 {                       // many devices leave binary columns unscaled
+		if devices > 1 {                       // With many devices, columns of 0 and 1 are not scaled.
 			scale = 1
 		}
 		compare(t, "means", st.Mean, []float64{3, 3, 3, second, second, second, 20}, 1e-12)
@@ -278,28 +278,29 @@ func TestConv1DWants(t *testing.T) {
 		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.KernelSteps = -1 },
 		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.PoolSteps = 65537 },
 		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.FiltersPerLayer = []int{1, 0} },
-		"filters: has 2 layers, and hidden 7": func(a *Architecture, _ *spec.Convolution) {
+		"filters: has 2 layers and hidden has 7": func(a *Architecture, _ *spec.Convolution) {
 			a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1}
 		},
-		"channels: is 3, and there are 20 features": func(_ *Architecture, v *spec.Convolution) {
+		"channels: is 3, but 20 features cannot be divided": func(_ *Architecture, v *spec.Convolution) {
 			v.InputChannels = 3
 		},
-		"kernel: is 11, more than the 10 steps of a channel (20 features in 2 channels)": func(_ *Architecture,
+		"kernel: is 11, which exceeds the 10 steps of a channel (20 features in 2 channels)": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps = 11
 		},
-		"kernel: is 5, more than the 3 steps that filters[0] leaves": func(_ *Architecture, v *spec.Convolution) {
+		"kernel: is 5, which exceeds the 3 output steps of filters[0]": func(_ *Architecture, v *spec.Convolution) {
 			v.KernelSteps = 5
 		},
-		"pool: is 4, and a kernel of 1 leaves 2 of the 2 steps that filters[0] leaves": func(_ *Architecture,
+		"pool: is 4, but a kernel of 1 leaves only 2 of the 2 output steps of filters[0]": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps, v.PoolSteps = 1, 4
 		},
-		"filters[0]: is 16384, and each has 10 steps, 163840 units together: want at most 65536": func(_ *Architecture,
+		"filters[0]: is 16384 with 10 steps per filter, in total 163840 units; want at most " +
+			"65536": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps, v.PoolSteps, v.FiltersPerLayer = 1, 1, []int{16384}
 		},
-		"architecture.kernel: is 3; it goes with the kind conv1d, and with no other": func(a *Architecture,
+		"architecture.kernel: is 3, but only the kind conv1d supports this key": func(a *Architecture,
 			v *spec.Convolution) {
 			a.Kind, *v = spec.ModelMLP, spec.Convolution{KernelSteps: 3}
 		},

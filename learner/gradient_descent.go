@@ -7,7 +7,7 @@ import "fmt"
 type Descent[T Float] struct {
 	Model      *Model[T]
 	Draws      StepDrawSource[T]
-	Schedule   StepSizeSchedule // must be valid: see StepSizeSchedule.Validate
+	Schedule   StepSizeSchedule // step sizes; must be valid: see StepSizeSchedule.Validate
 	Correction StepCorrection[T]
 	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it the limit is that of ch5 problem 5.1.
 	NormalizesStepSize bool
@@ -15,12 +15,12 @@ type Descent[T Float] struct {
 
 // DivergenceError means that a risk or a parameter is no longer finite.
 type DivergenceError struct {
-	Step    int    // local step of this run, from 1, at which it was detected
+	Step    int    // local step at which the divergence was detected, counted from 1
 	Problem string // description, such as "the risk is NaN" or "parameter 17 is +Inf"
 }
 
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size, or check the scale of the data", e.Step,
+	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size or check the scale of the data", e.Step,
 		e.Problem)
 }
 
@@ -81,9 +81,9 @@ func (d *Descent[T]) GradientAt(grad, w []T) {
 func (d *Descent[T]) validate(steps int, weight float64) error {
 	switch {
 	case steps < 1:
-		return fmt.Errorf("%d local steps; at least 1", steps)
+		return fmt.Errorf("%d local steps, want at least 1", steps)
 	case !(weight >= 0) || !isFinite(weight):
-		return fmt.Errorf("agent weight %v; it must be finite and not negative", weight)
+		return fmt.Errorf("agent weight is %v, but must be finite and not negative", weight)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // within bounds.
 type StepCountPolicy struct {
 	MinSteps, MaxSteps int
-	TimeBudget         time.Duration // computing time per round
+	TimeBudget         time.Duration // time per round that the device may spend on local steps
 }
 
 // StepCountReason is the reason for the chosen number of local steps.
@@ -18,10 +18,10 @@ type StepCountReason uint8
 
 // Reasons for the chosen number of local steps.
 const (
-	StepCountByBudget  StepCountReason = iota // the budget divided by the time per step
-	StepCountByMinimum                        // the budget allows fewer than MinSteps
-	StepCountByMaximum                        // the budget allows more than MaxSteps
-	StepTimeUnmeasured                        // the speed is unknown; MinSteps are taken
+	StepCountByBudget  StepCountReason = iota // the number is the budget divided by the time per step
+	StepCountByMinimum                        // MinSteps are taken, since the budget allows fewer
+	StepCountByMaximum                        // MaxSteps are taken, since the budget allows more
+	StepTimeUnmeasured                        // MinSteps are taken, since the device's speed is unknown
 	StepCountReduced                          // the number was reduced to spare the device
 )
 
@@ -45,21 +45,21 @@ func (r StepCountReason) String() string {
 	case StepCountReduced:
 		return "eased"
 	}
-	return fmt.Sprintf("SizingReason(%d)", uint8(r))
+	return fmt.Sprintf("StepCountReason(%d)", uint8(r))
 }
 
 // Validate returns an error for every field that is out of bounds.
 func (s StepCountPolicy) Validate() error {
 	var errs []error
 	if s.MinSteps < 1 {
-		errs = append(errs, fmt.Errorf("sizing: minimum of %d local steps; at least 1", s.MinSteps))
+		errs = append(errs, fmt.Errorf("local steps: the minimum is %d, want at least 1", s.MinSteps))
 	}
 	if s.MaxSteps < s.MinSteps {
-		errs = append(errs, fmt.Errorf("sizing: maximum of %d local steps is less than the minimum of %d", s.MaxSteps,
+		errs = append(errs, fmt.Errorf("local steps: the maximum of %d is less than the minimum of %d", s.MaxSteps,
 			s.MinSteps))
 	}
 	if s.TimeBudget <= 0 {
-		errs = append(errs, fmt.Errorf("sizing: budget of %v; it must be positive", s.TimeBudget))
+		errs = append(errs, fmt.Errorf("local steps: the time budget is %v, but must be positive", s.TimeBudget))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +70,7 @@ func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reaso
 	if perStep <= 0 {
 		return s.MinSteps, StepTimeUnmeasured
 	}
-	switch n := int64(s.TimeBudget / perStep); { // 64 bits, since a long budget of short steps exceeds a 32-bit int
+	switch n := int64(s.TimeBudget / perStep); {
 	case n < int64(s.MinSteps):
 		return s.MinSteps, StepCountByMinimum
 	case n > int64(s.MaxSteps):

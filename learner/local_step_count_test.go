@@ -18,7 +18,7 @@ func TestLocalSteps(t *testing.T) {
 		{time.Nanosecond, 50, StepCountByMaximum},
 		{19 * time.Millisecond, 50, StepCountByMaximum},
 		{20 * time.Millisecond, 50, StepCountByBudget},
-		{30 * time.Millisecond, 33, StepCountByBudget}, // rounded down
+		{30 * time.Millisecond, 33, StepCountByBudget}, // The number of steps is rounded down.
 		{500 * time.Millisecond, 2, StepCountByBudget},
 		{501 * time.Millisecond, 2, StepCountByMinimum},
 		{time.Hour, 2, StepCountByMinimum},
@@ -39,9 +39,9 @@ func TestSizingValidate(t *testing.T) {
 		want string
 	}{
 		{StepCountPolicy{1, 1, 1}, ""},
-		{StepCountPolicy{0, 1, 1}, "sizing: minimum of 0 local steps; at least 1"},
-		{StepCountPolicy{3, 2, 1}, "sizing: maximum of 2 local steps is less than the minimum of 3"},
-		{StepCountPolicy{1, 2, 0}, "sizing: budget of 0s; it must be positive"},
+		{StepCountPolicy{0, 1, 1}, "local steps: the minimum is 0, want at least 1"},
+		{StepCountPolicy{3, 2, 1}, "local steps: the maximum of 2 is less than the minimum of 3"},
+		{StepCountPolicy{1, 2, 0}, "local steps: the time budget is 0s, but must be positive"},
 	} {
 		got := ""
 		if err := test.s.Validate(); err != nil {
@@ -60,10 +60,10 @@ func TestPace(t *testing.T) {
 		took  time.Duration
 		want  time.Duration
 	}{
-		{0, time.Second, 0}, // a measurement without steps or time is ignored
+		{0, time.Second, 0}, // A measurement without steps or time is ignored.
 		{5, 0, 0},
 		{5, -time.Second, 0},
-		{10, time.Second, 100 * time.Millisecond}, // the first measurement is the estimate
+		{10, time.Second, 100 * time.Millisecond}, // The first measurement is used as the estimate.
 		{10, 2 * time.Second, 125 * time.Millisecond},
 		{0, time.Hour, 125 * time.Millisecond},
 		{4, 100 * time.Millisecond, 100 * time.Millisecond},

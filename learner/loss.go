@@ -75,19 +75,19 @@ func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { re
 // LabelHistory describes the targets mapped so far, for mapping the following ones. The zero value describes no rows.
 type LabelHistory struct {
 	rowCount                     int
-	lastZeroRow, lastMinusOneRow int // last rows, from 1, with a 0 and with a −1; 0 means none
+	lastZeroRow, lastMinusOneRow int // last rows with the targets 0 and −1, counted from 1; 0 means none
 }
 
 // LabelSet is the set of valid targets of a loss. The zero value contains every number.
 type LabelSet struct {
-	ClassCount int  // if above 0, the targets are the integers from 0 to ClassCount − 1
+	ClassCount int  // number of classes, if the targets are the integers from 0 to ClassCount − 1; otherwise 0
 	IsBinary   bool // whether the targets are 0 and 1, or −1 and 1
 }
 
 // LabelSet returns the set of valid targets for the architecture's loss.
 func (a Architecture) LabelSet() LabelSet {
 	newLoss, known := lossConstructorByKind[float32]()[a.Risk]
-	if !known { // external model
+	if !known { // An external model accepts every target.
 		return LabelSet{}
 	}
 	return newLoss(a).LabelSet(a.Outputs)
@@ -121,7 +121,7 @@ func (s LabelSet) String() string {
 func (s *Samples[T]) MapLabels(a Architecture, seen LabelHistory) (LabelHistory, error) {
 	for i, y := range s.y {
 		if y-y != 0 {
-			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rowCount+i+1)
+			return seen, fmt.Errorf("label %v in row %d is not finite", float64(y), seen.rowCount+i+1)
 		}
 	}
 	all := seen

@@ -35,10 +35,12 @@ func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 			seen.lastMinusOneRow, other = row, seen.lastZeroRow
 		case 1:
 		default:
-			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), row)
+			return fmt.Errorf("label %v in row %d: the logistic risk requires the labels 0 and 1, or -1 and 1",
+				float64(v), row)
 		}
 		if other > 0 {
-			return fmt.Errorf("label %v in row %d and %v in row %d: the logistic risk takes 0 and 1, or -1 and 1",
+			return fmt.Errorf("label %v in row %d and %v in row %d: the logistic risk requires the labels 0 and 1, "+
+				"or -1 and 1",
 				-1-float64(v), other, float64(v), row)
 		}
 	}

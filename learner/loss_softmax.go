@@ -12,12 +12,12 @@ type softmaxLoss[T Float] struct{}
 func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 	// checked before the conversion, whose result for NaN depends on the processor
 	if known := y >= 0 && y < T(len(z)); !known {
-		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
+		panic(fmt.Sprintf("learner: label %v is invalid for %d classes: call Samples.MapLabels first", y, len(z)))
 	}
 	class := int(y)
 	top := float64(z[0])
 	for _, v := range z[1:] {
-		top = max(top, float64(v)) // the builtin max keeps a NaN, which must reach the risk
+		top = max(top, float64(v))
 	}
 	sum := 0.0
 	for _, v := range z {
@@ -40,7 +40,7 @@ func (softmaxLoss[T]) LabelSet(outputs int) LabelSet { return LabelSet{ClassCoun
 func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
-			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,
+			return fmt.Errorf("label %v in row %d: the softmax risk requires whole numbers from 0 to %d", v,
 				seen.rowCount+i+1, outputs-1)
 		}
 	}

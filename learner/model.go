@@ -13,10 +13,10 @@ type Model[T Float] struct {
 	arch               Architecture
 	parameterCount     int
 	objective          Objective[T]
-	reportedRiskFactor float64         // factor of reported risks
+	reportedRiskFactor float64         // factor by which reported risks are multiplied
 	rowStepper         *linearModel[T] // the objective, if it has a fast path for one short row: see takeShortRowStep
 	kernels            vectorKernels[T]
-	gradientScratch    []T // gradient buffer for steps on more rows than one block
+	gradientScratch    []T // buffer for the gradient of a step on more than one block of rows
 }
 
 // NewModel returns a model of the architecture. It returns the same errors as [Architecture.Validate].
@@ -113,14 +113,14 @@ func (m *Model[T]) checkBatchDimensions(w []T, b Batch[T]) {
 		return
 	}
 	if b.tableReader != nil || len(b.X) != len(b.Y)*m.arch.Inputs {
-		panic(fmt.Sprintf("learner: a batch of %d targets and %d features for a model with %d inputs",
+		panic(fmt.Sprintf("learner: batch has %d targets and %d features, but the model has %d inputs",
 			len(b.Y), len(b.X), m.arch.Inputs))
 	}
 }
 
 func (m *Model[T]) checkVectorLength(name string, v []T) {
 	if len(v) != m.parameterCount {
-		panic(fmt.Sprintf("learner: %s has length %d for a model with %d parameters", name, len(v), m.parameterCount))
+		panic(fmt.Sprintf("learner: %s has length %d, but the model has %d parameters", name, len(v), m.parameterCount))
 	}
 }
 

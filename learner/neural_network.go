@@ -17,8 +17,8 @@ type network[T Float] struct {
 	loss       Loss[T]
 	kernels    vectorKernels[T]
 
-	rowsPerOutputPass int   // number of rows per pass if only the outputs are needed: see [rowsPerForwardPass]
-	layerActivations  [][]T // activations of each layer [rows,out]; raw outputs of the last layer
+	rowsPerOutputPass int
+	layerActivations  [][]T // outputs of each layer [rows,out], after the activation except for the last layer
 	layerDeltas       [][]T // derivatives of a row's risk with respect to each layer's sums [rows,out]
 }
 
@@ -53,7 +53,7 @@ func cacheableRows(params, units int) int {
 // checkLayers returns an error if the layers or the loss do not match the kind.
 func checkLayers(a Architecture) error {
 	if of := spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
-		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
+		return fmt.Errorf("architecture: kind is %s, but %d hidden layers with the risk %s require the kind %s", a.Kind,
 			len(a.HiddenUnits), a.Risk, of)
 	}
 	return nil
@@ -62,7 +62,7 @@ func checkLayers(a Architecture) error {
 // layer contains the offsets of a layer in the flat vector: weights [out,in], then optional biases [out].
 type layer struct {
 	in, out                  int
-	weightOffset, biasOffset int // biasOffset is −1 without a bias
+	weightOffset, biasOffset int
 }
 
 // layersOfArchitecture returns the layers of an architecture, laid out consecutively.
@@ -178,7 +178,7 @@ func (n *network[T]) backpropagateLayers(w []T, rows int) {
 func (n *network[T]) computeInputDerivatives(dst, w []T, i, rows int) {
 	l, above := n.layers[i], n.layerDeltas[i]
 	clear(dst[:rows*l.in])
-	for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
+	for o := 0; o < l.out; o += 4 {
 		w := w[l.weightOffset+o*l.in:][:min(4, l.out-o)*l.in]
 		for s := range rows {
 			n.kernels.addNonzeroRows(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)

@@ -17,7 +17,7 @@ type Predictor[T Float] struct {
 	model              *Model[T]
 	loss               Loss[T]
 	w, x               []T
-	dummyTarget        [1]T // placeholder target, since objectives count rows by their targets
+	dummyTarget        [1]T
 	classProbabilities []float64
 	standardization    Standardization
 }
@@ -30,14 +30,15 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 		return nil, err
 	}
 	if len(w) != m.parameterCount {
-		return nil, fmt.Errorf("%d parameters for a model of %d", len(w), m.parameterCount)
+		return nil, fmt.Errorf("got %d parameters, but the model has %d", len(w), m.parameterCount)
 	}
 	if len(st.Mean) > 0 || len(st.Scale) > 0 {
 		if err := st.Validate(); err != nil {
 			return nil, err
 		}
 		if len(st.Mean) != a.Inputs+1 {
-			return nil, fmt.Errorf("standardization of %d features for a model of %d inputs", len(st.Mean)-1, a.Inputs)
+			return nil, fmt.Errorf("standardization has %d features, but the model has %d inputs", len(st.Mean)-1,
+				a.Inputs)
 		}
 	}
 	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), standardization: st}, nil
@@ -47,7 +48,7 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 // exactly as in training.
 func (p *Predictor[T]) Predict(row []T) Prediction {
 	if copy(p.x, row); len(row) != len(p.x) {
-		panic(fmt.Sprintf("learner: a row of %d features for a model of %d inputs", len(row), len(p.x)))
+		panic(fmt.Sprintf("learner: row has %d features, but the model has %d inputs", len(row), len(p.x)))
 	}
 	if len(p.standardization.Mean) > 0 {
 		standardizeRowFeatures(p.standardization, p.x)

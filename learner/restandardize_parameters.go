@@ -9,7 +9,7 @@ import (
 )
 
 // ErrNoBias means that the means have changed but the model has no biases to absorb the change.
-var ErrNoBias = errors.New("a model without biases cannot take up other means")
+var ErrNoBias = errors.New("a model without biases cannot adapt to different means")
 
 // RestandardizeParameters converts w, of length d, from samples standardised by from to samples standardised by to. On
 // the same raw data the predictions do not change, except where a feature is clipped.
@@ -21,7 +21,7 @@ var ErrNoBias = errors.New("a model without biases cannot take up other means")
 // Without biases the means are not converted, and the error is ErrNoBias. After any other error w is unchanged.
 func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) error {
 	if len(from.Mean) != m.arch.Inputs+1 || len(to.Mean) != len(from.Mean) {
-		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean),
+		return fmt.Errorf("standardizations have %d and %d columns, but the model has %d inputs", len(from.Mean),
 			len(to.Mean), m.arch.Inputs)
 	}
 	before := slices.Clone(w)
@@ -33,7 +33,7 @@ func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) erro
 	for i, x := range w {
 		if x-x != 0 {
 			copy(w, before)
-			return fmt.Errorf("parameter %d would be %v", i, x)
+			return fmt.Errorf("parameter %d would become %v", i, x)
 		}
 	}
 	if moved && !m.arch.HasBias {

@@ -46,7 +46,7 @@ func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 type Samples[T Float] struct {
 	featureCount, sampleCount int
 	x, y                      []T
-	table                     StoredTable[T] // table with the rows, from firstTableRow on; nil if they are in memory
+	table                     StoredTable[T]
 	firstTableRow             int
 }
 
@@ -54,7 +54,7 @@ type Samples[T Float] struct {
 // lengths are inconsistent.
 func NewSamples[T Float](inputs int, x, y []T) *Samples[T] {
 	if inputs < 1 || len(x) != len(y)*inputs {
-		panic(fmt.Sprintf("learner: %d features for %d samples of %d inputs", len(x), len(y), inputs))
+		panic(fmt.Sprintf("learner: got %d feature values for %d samples with %d inputs", len(x), len(y), inputs))
 	}
 	return &Samples[T]{featureCount: inputs, sampleCount: len(y), x: x, y: y}
 }

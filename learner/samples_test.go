@@ -70,19 +70,23 @@ func TestMapLabels(t *testing.T) {
 		err    string
 	}{
 		{spec.LossSquared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
-		{spec.LossSquared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
+		{spec.LossSquared, []float64{3.5, nan}, nil, "label NaN in row 2 is not finite"},
 		{spec.LossLogistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
 		{spec.LossLogistic, []float64{-1, 1}, []float64{-1, 1}, ""},
 		{spec.LossLogistic, []float64{1, 1}, []float64{1, 1}, ""},
-		{spec.LossLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.LossLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk requires the labels 0 and " +
+			"1, or -1 and 1"},
 		{spec.LossLogistic, []float64{1, 0, -1}, nil,
-			"label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+			"label 0 in row 2 and -1 in row 3: the logistic risk requires the labels 0 and 1, or -1 and 1"},
 		{spec.LossLogistic, []float64{-1, 0}, nil,
-			"label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
+			"label -1 in row 1 and 0 in row 2: the logistic risk requires the labels 0 and 1, or -1 and 1"},
 		{spec.LossSoftmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
-		{spec.LossSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
-		{spec.LossSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
-		{spec.LossSoftmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.LossSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk requires whole numbers from 0 " +
+			"to 2"},
+		{spec.LossSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk requires whole numbers from 0 to " +
+			"2"},
+		{spec.LossSoftmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk requires whole numbers from 0 " +
+			"to 2"},
 	} {
 		given := append([]float64(nil), test.labels...)
 		s := NewSamples(1, make([]float64, len(given)), given)

@@ -13,7 +13,7 @@ import (
 // features+1; the last element is the target's.
 type Standardization struct {
 	Mean, Scale []float64
-	Clip        float64 // 0 means no clipping
+	Clip        float64 // largest magnitude of a standardised feature; 0 means no clipping
 }
 
 // Standardization returns the standardisation by the mean and standard deviation of each column. A constant column has
@@ -54,22 +54,23 @@ func (st Standardization) Validate() error {
 	var errs []error
 	if len(st.Mean) < 2 || len(st.Mean) != len(st.Scale) {
 		errs = append(errs,
-			fmt.Errorf("standardization: %d means and %d scales; one of each per feature and the target",
+			fmt.Errorf("standardization: %d means and %d scales, want one of each per feature and for the target",
 				len(st.Mean), len(st.Scale)))
 	}
 	for j, v := range st.Mean {
 		if !isFinite(v) {
-			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v", j, v))
+			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v, want a finite number", j, v))
 		}
 	}
 	for j, v := range st.Scale {
 		if !(v > 0) || !isFinite(v) {
-			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v; it must be positive and finite",
+			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v, but must be positive and "+
+				"finite",
 				j, v))
 		}
 	}
 	if !(st.Clip >= 0) || !isFinite(st.Clip) {
-		errs = append(errs, fmt.Errorf("standardization: clip is %v; it must be finite and not negative", st.Clip))
+		errs = append(errs, fmt.Errorf("standardization: clip is %v, but must be finite and not negative", st.Clip))
 	}
 	return errors.Join(errs...)
 }
@@ -78,7 +79,7 @@ func (st Standardization) Validate() error {
 // features differ.
 func (s *Samples[T]) Standardize(st Standardization) error {
 	if len(st.Mean) != s.featureCount+1 {
-		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.featureCount)
+		return fmt.Errorf("standardization has %d features, but the samples have %d", len(st.Mean)-1, s.featureCount)
 	}
 	standardizeRows(st, s.featureCount, s.x, s.y)
 	return nil
@@ -94,7 +95,7 @@ func standardizeRows[T Float](st Standardization, inputs int, x, y []T) {
 // MapAndStandardizeAgain repeats [Samples.MapLabels] and [Samples.Standardize] in place for rows that have passed them
 // before. An empty st means no standardisation. It is safe for concurrent use.
 func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
-	_ = m.objective.MapLabels(y, &LabelHistory{}) // the labels were valid in the first pass
+	_ = m.objective.MapLabels(y, &LabelHistory{})
 	if len(st.Mean) > 0 {
 		standardizeRows(st, m.arch.Inputs, x, y)
 	}

@@ -11,10 +11,10 @@ import (
 // GradientConfig configures an agent's stochastic gradient: any combination of the constructions of 2nd-order. The zero
 // value means the exact gradient.
 type GradientConfig struct {
-	BatchSize int // B_k samples, drawn for every step (2nd-order (7)); 0 means all stored rows
-	// LocalStepProbability is δ_k, the probability that the agent responds at a local step; 0 and 1 mean always. As in
-	// 2nd-order (9), which is indexed by e, it applies per local step, and the step is scaled by 1/δ_k. An agent that
-	// misses whole rounds is handled by the selection of participants, without scaling.
+	// number of samples drawn for every step (2nd-order (7)); 0 means that each step uses all stored rows
+	BatchSize int
+	// LocalStepProbability is the probability δ_k with which the agent computes a local step; otherwise it skips the
+	// step (2nd-order (9)). Computed steps are scaled by 1/δ_k. 0 and 1 mean that all steps are computed.
 	LocalStepProbability float64
 	Noise                spec.GradientNoise
 }
@@ -26,10 +26,10 @@ const maxBatch = 65536
 func (c GradientConfig) Validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > maxBatch {
-		errs = append(errs, fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
+		errs = append(errs, fmt.Errorf("batch size is %d, want 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
 	}
 	if !(c.LocalStepProbability >= 0 && c.LocalStepProbability <= 1) {
-		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always",
+		errs = append(errs, fmt.Errorf("step probability is %v, want above 0 and at most 1, or 0 for always",
 			c.LocalStepProbability))
 	}
 	var noise spec.ProblemList
@@ -51,9 +51,9 @@ func (c GradientConfig) Validate() error {
 // same samples and noise.
 type StepSampler[T Float] struct {
 	GradientConfig
-	Data   *Samples[T]     // stored rows, drawn uniformly with replacement; nil with Stream
-	Stream SampleStream[T] // source of new samples; nil with Data
-	Rand   *rand.Rand      // may be nil if no random numbers are needed
+	Data   *Samples[T]     // stored rows from which samples are drawn uniformly; nil if Stream is set
+	Stream SampleStream[T] // source of new samples; nil if Data is set
+	Rand   *rand.Rand      // random generator; may be nil if no random numbers are needed
 
 	draw  StepDraw[T]
 	batch Batch[T]
@@ -65,13 +65,13 @@ type StepSampler[T Float] struct {
 func (s *StepSampler[T]) Validate(m *Model[T]) error {
 	switch {
 	case (s.Data == nil) == (s.Stream == nil):
-		return errors.New("a sampler takes either stored samples or a stream")
+		return errors.New("a sampler requires either stored samples or a stream")
 	case s.Data != nil && s.Data.Len() == 0:
-		return errors.New("no samples to learn from")
+		return errors.New("no samples to train on")
 	case s.Data != nil && s.Data.FeatureCount() != m.arch.Inputs:
-		return fmt.Errorf("samples with %d features for a model with %d inputs", s.Data.FeatureCount(), m.arch.Inputs)
+		return fmt.Errorf("samples have %d features, but the model has %d inputs", s.Data.FeatureCount(), m.arch.Inputs)
 	case s.BatchSize == 0 && s.Stream != nil:
-		return fmt.Errorf("batch size 0 with a stream, which has no end; 1 to %d", maxBatch)
+		return fmt.Errorf("batch size is 0, want 1 to %d with a stream", maxBatch)
 	}
 	return s.GradientConfig.Validate()
 }
@@ -110,7 +110,7 @@ func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 // (85) has no index of the step.
 func (s *StepSampler[T]) nextBatch() Batch[T] {
 	if s.BatchSize == 0 {
-		if p := s.batch.tableReader; p == nil || p.samples != s.Data { // otherwise the buffer is reused
+		if p := s.batch.tableReader; p == nil || p.samples != s.Data {
 			s.batch = s.Data.All()
 		}
 		return s.batch

@@ -16,7 +16,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 	w := randomVector[float64](3, 1, newRNG(61))
 	exact, one := make([]float64, 3), make([]float64, 3)
 	m.Gradient(exact, w, data.All())
-	spread := make([]float64, 3) // variance of one row's gradient
+	spread := make([]float64, 3) // variance of the gradient of a single row, per coordinate
 	for i := range data.Len() {
 		x, y := data.Row(i)
 		m.Gradient(one, w, Batch[float64]{X: x, Y: []float64{y}})
@@ -138,7 +138,7 @@ func TestValidateSampler(t *testing.T) {
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
 	for _, test := range []struct {
 		change func(*StepSampler[float64])
-		want   string // empty means valid
+		want   string // expected error; empty means that the input is valid
 	}{
 		{func(*StepSampler[float64]) {}, ""},
 		{func(s *StepSampler[float64]) {
@@ -146,19 +146,21 @@ func TestValidateSampler(t *testing.T) {
 				Variance: 1}
 		}, ""},
 		{func(s *StepSampler[float64]) { s.Data, s.Stream, s.BatchSize = nil, &counting{}, 1 }, ""},
-		{func(s *StepSampler[float64]) { s.Data = nil }, "a sampler takes either stored samples or a stream"},
-		{func(s *StepSampler[float64]) { s.Stream = &counting{} }, "a sampler takes either stored samples or a stream"},
+		{func(s *StepSampler[float64]) { s.Data = nil }, "a sampler requires either stored samples or a stream"},
+		{func(s *StepSampler[float64]) { s.Stream = &counting{} },
+			"a sampler requires either stored samples or a stream"},
 		{func(s *StepSampler[float64]) { s.Data, s.Stream = nil, &counting{} },
-			"batch size 0 with a stream, which has no end; 1 to 65536"},
-		{func(s *StepSampler[float64]) { s.Data = NewSamples[float64](1, nil, nil) }, "no samples to learn from"},
+			"batch size is 0, want 1 to 65536 with a stream"},
+		{func(s *StepSampler[float64]) { s.Data = NewSamples[float64](1, nil, nil) }, "no samples to train on"},
 		{func(s *StepSampler[float64]) { s.Data = NewSamples(2, []float64{1, 2}, []float64{1}) },
-			"samples with 2 features for a model with 1 inputs"},
-		{func(s *StepSampler[float64]) { s.BatchSize = -1 }, "batch size -1; 1 to 65536, or 0 for all rows"},
-		{func(s *StepSampler[float64]) { s.BatchSize = 65537 }, "batch size 65537; 1 to 65536, or 0 for all rows"},
+			"samples have 2 features, but the model has 1 inputs"},
+		{func(s *StepSampler[float64]) { s.BatchSize = -1 }, "batch size is -1, want 1 to 65536, or 0 for all rows"},
+		{func(s *StepSampler[float64]) { s.BatchSize = 65537 },
+			"batch size is 65537, want 1 to 65536, or 0 for all rows"},
 		{func(s *StepSampler[float64]) { s.LocalStepProbability = 1.5 },
-			"response probability 1.5; above 0 and at most 1, or 0 for always"},
+			"step probability is 1.5, want above 0 and at most 1, or 0 for always"},
 		{func(s *StepSampler[float64]) { s.LocalStepProbability = math.NaN() },
-			"response probability NaN; above 0 and at most 1, or 0 for always"},
+			"step probability is NaN, want above 0 and at most 1, or 0 for always"},
 		{func(s *StepSampler[float64]) { s.Noise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1} },
 			"gradient_noise.variance: is -1; want a positive number with the law gaussian"},
 		{func(s *StepSampler[float64]) {

@@ -36,7 +36,7 @@ func (s StepSizeSchedule) Validate() error {
 	var errs []error
 	positive := func(field string, v float64) {
 		if !(v > 0) || !isFinite(v) {
-			errs = append(errs, fmt.Errorf("schedule: %s is %v; it must be positive and finite", field, v))
+			errs = append(errs, fmt.Errorf("schedule: %s is %v, but must be positive and finite", field, v))
 		}
 	}
 	if s.StrongConvexity == 0 && s.DecayOffset == 0 {
@@ -44,8 +44,8 @@ func (s StepSizeSchedule) Validate() error {
 		return errors.Join(errs...)
 	}
 	if s.ConstantStepSize != 0 {
-		errs = append(errs, fmt.Errorf("schedule: step size %v and a strong convexity or gamma: "+
-			"give either the constant step size or the other two", s.ConstantStepSize))
+		errs = append(errs, fmt.Errorf("schedule: step size is %v but strong convexity or gamma is also set: set "+
+			"either the constant step size or the other two", s.ConstantStepSize))
 	}
 	positive("strong convexity", s.StrongConvexity)
 	positive("gamma", s.DecayOffset)

@@ -37,16 +37,16 @@ func TestScheduleValidate(t *testing.T) {
 	}{
 		{StepSizeSchedule{ConstantStepSize: 0.1}, ""},
 		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 1), ""},
-		{StepSizeSchedule{ConstantStepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
-		{StepSizeSchedule{ConstantStepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
+		{StepSizeSchedule{ConstantStepSize: -1}, "schedule: step size is -1, but must be positive and finite"},
+		{StepSizeSchedule{ConstantStepSize: math.NaN()}, "schedule: step size is NaN, but must be positive and finite"},
 		{StepSizeSchedule{ConstantStepSize: math.Inf(1)},
-			"schedule: step size is +Inf; it must be positive and finite"},
+			"schedule: step size is +Inf, but must be positive and finite"},
 		{StepSizeSchedule{ConstantStepSize: 0.1, StrongConvexity: 0.5, DecayOffset: 1},
-			"schedule: step size 0.1 and a strong convexity or gamma: " +
-				"give either the constant step size or the other two"},
-		{StepSizeSchedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},
+			"schedule: step size is 0.1 but strong convexity or gamma is also set: " +
+				"set either the constant step size or the other two"},
+		{StepSizeSchedule{StrongConvexity: 1}, "schedule: gamma is 0, but must be positive and finite"},
 		{StepSizeSchedule{StrongConvexity: math.NaN(), DecayOffset: 1},
-			"schedule: strong convexity is NaN; it must be positive and finite"},
+			"schedule: strong convexity is NaN, but must be positive and finite"},
 	} {
 		got := ""
 		if err := test.s.Validate(); err != nil {

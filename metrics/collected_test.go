@@ -28,7 +28,7 @@ func TestCollected(t *testing.T) {
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
 			{Kind: data.TroubleOutlier}}}
 	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first})
-	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first}) // values of another agent
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first})
 	apply(a.Events, taskdata.SourceReportReceived{QualityReport: second, PreviousReport: first})
 	text := exposition(t, reg)
 	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,

@@ -29,9 +29,9 @@ type registeredMetric struct {
 	unlabeledGauge     prometheus.Gauge
 	unlabeledHistogram prometheus.Observer
 
-	mu                   sync.Mutex      // protects the fields below, and the series of a state set
-	isFirstSampleSkipped bool            // used if the metric has SkipsFirstAdd
-	keptLabelValues      map[string]bool // used if the metric has MaxLabelValues
+	mu                   sync.Mutex // protects the fields below, and makes SelectOperation atomic
+	isFirstSampleSkipped bool
+	keptLabelValues      map[string]bool // label values that have their own series, if the metric has MaxLabelValues
 }
 
 // NewEventMetrics registers metrics and creates their initial series. now is the clock for timestamps.

@@ -193,7 +193,7 @@ func TestListsAreComplete(t *testing.T) {
 	for _, tt := range []struct{ list, next, nameless string }{
 		{"wire.RoundKinds", (kinds[len(kinds)-1] + 1).String(), "unknown("},
 		{"mqtt.TopicKinds", (topics[len(topics)-1] + 1).String(), "unknown"},
-		{"learner.StepCountReasons", (reasons[len(reasons)-1] + 1).String(), "SizingReason("},
+		{"learner.StepCountReasons", (reasons[len(reasons)-1] + 1).String(), "StepCountReason("},
 		{"the states of presence", (wire.PresenceLost + 1).String(), "unknown("},
 	} {
 		if !strings.HasPrefix(tt.next, tt.nameless) {
@@ -248,7 +248,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 	for _, id := range ids {
 		o.tell(round.AgentLeft{Agent: id, Reason: round.LeftConnectionLost})
 	}
-	for _, event := range coordinatorScript { // so that every metric has its series
+	for _, event := range coordinatorScript { // apply the whole script first, so that every metric has its series
 		o.tell(event)
 	}
 	return len(seriesOf(t, reg))

@@ -17,7 +17,7 @@ func SanitizeLabelValue(name string) string {
 	shortened := len(name) > mostLabelBytes
 	if shortened {
 		cut := mostLabelBytes
-		for i := range utf8.UTFMax { // do not cut within a character
+		for i := range utf8.UTFMax {
 			if utf8.RuneStart(name[mostLabelBytes-i]) {
 				cut -= i
 				break

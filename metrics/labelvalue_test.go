@@ -20,7 +20,7 @@ var externalNames = []struct{ name, want string }{
 	{"", ""},
 	{" ", " "},
 	{"Temp (\xb0C)", `Temp (\xb0C)`}, // Latin-1
-	{`Temp (\xb0C)`, `Temp (\xb0C)`}, // a valid name with the same label value
+	{`Temp (\xb0C)`, `Temp (\xb0C)`}, // a valid name that gives the same label value as the line above
 	{"Temp (°C) 温度", "Temp (°C) 温度"},   // UTF-8
 	{"\xff\xfet\x00", `\xff\xfet\x00`}, // UTF-16
 	{"a\x00b", `a\x00b`},

@@ -13,7 +13,7 @@ import (
 func NewRegistry(program string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
+	info, _ := debug.ReadBuildInfo()
 	version, revision := buildVersionOf(info)
 	Registrar{Reg: reg, Namespace: program}.
 		NewGaugeVec("build_info",

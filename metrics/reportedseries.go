@@ -15,7 +15,7 @@ import (
 type ReportedSeries struct {
 	ID        uint8
 	Metric    string
-	Labels    string // labels in the exposition format; empty = all series
+	Labels    string // labels in the Prometheus text format; empty = all series of the metric
 	IsCounter bool
 }
 
@@ -98,13 +98,13 @@ func ReportedSeriesID(metric, labels string) uint8 {
 			return r.ID
 		}
 	}
-	panic("metrics: no reading of " + metric + "{" + labels + "}")
+	panic("metrics: unknown series " + metric + "{" + labels + "}")
 }
 
 // GatherReportMetrics returns the metrics that an agent reports, from the metrics of its process. Values that are
 // unknown or not finite are omitted.
 func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
-	families, _ := g.Gather() // after an error the gathered part is reported
+	families, _ := g.Gather() // if gathering fails for some metrics, report the others
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

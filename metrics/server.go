@@ -74,7 +74,7 @@ type Server struct {
 	http     *http.Server
 	listener net.Listener
 	stopped  chan struct{} // closed when serving has ended
-	err      error         // reason for the end; read after stopped is closed
+	err      error         // error that ended serving; valid after stopped is closed
 }
 
 // StartServer serves h at host:port. Without a host it listens only on loopback; 0.0.0.0 and [::] mean all interfaces.
@@ -89,7 +89,8 @@ func StartServer(addr string, h http.Handler) (*Server, error) {
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, fmt.Errorf("metrics: cannot listen on %q; is the port taken, or the address not this machine's? %w",
+		return nil, fmt.Errorf("metrics: cannot listen on %q: the port may be in use, or the address may belong to "+
+			"another machine: %w",
 			addr, err)
 	}
 	s := &Server{
@@ -103,7 +104,7 @@ func StartServer(addr string, h http.Handler) (*Server, error) {
 	go func() {
 		defer close(s.stopped)
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.err = fmt.Errorf("metrics: stopped serving before it was closed: %w", err)
+			s.err = fmt.Errorf("metrics: server stopped unexpectedly: %w", err)
 		}
 	}()
 	return s, nil
@@ -139,7 +140,7 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {
-		err = errors.Join(fmt.Errorf("metrics: requests were cut off: %w", err), s.http.Close())
+		err = errors.Join(fmt.Errorf("metrics: active requests were aborted: %w", err), s.http.Close())
 	}
 	<-s.stopped
 	return errors.Join(err, s.err)

@@ -140,7 +140,7 @@ func TestListen(t *testing.T) {
 	taken := start(t, "127.0.0.1:0", http.NotFoundHandler()).Addr().String()
 	for addr, want := range map[string]string{
 		"9464": "is not host:port", "": "is not host:port",
-		"127.0.0.1:many": "cannot listen", taken: "is the port taken",
+		"127.0.0.1:many": "cannot listen", taken: "the port may be in use",
 	} {
 		if _, err := StartServer(addr, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("%q", addr)) {
@@ -171,7 +171,8 @@ func TestClose(t *testing.T) {
 	<-entered
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.Close(done); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "cut off") {
+	if err := s.Close(done); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "active requests were aborted") {
 		t.Errorf("closing with a request under way: %v", err)
 	}
 	if err := <-asked; err == nil {
@@ -193,7 +194,8 @@ func TestCloseTellsAnEarlierFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.stopped
-	if err := s.Close(context.Background()); err == nil || !strings.Contains(err.Error(), "stopped serving before") {
+	if err := s.Close(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "server stopped unexpectedly") {
 		t.Errorf("close after the listener died: %v", err)
 	}
 }

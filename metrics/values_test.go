@@ -65,7 +65,7 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 	o.tell(acceptedUpdate("a", 2, 9, 5, 4, 1))
 	end(2, 1, "5", "4", "1")
 	o.tell(acceptedUpdate("a", 3, 9, 7, 6, 1))
-	end(3, 2, "", "", "") // one update was accepted before the restart
+	end(3, 2, "", "", "")
 	end(4, 1, "", "", "")
 	o.tell(acceptedUpdate("a", 5, 9, 8, 7, 1))
 	o.tell(round.UpdateAccepted{Agent: "b", Round: 5, Norm: 1e9, Update: wire.Update{Kind: wire.KindStatistics}})

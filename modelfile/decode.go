@@ -23,18 +23,19 @@ func Decode(file []byte) (*Model, error) {
 		return nil, err
 	}
 	if meta["format"] != "fedmesh" {
-		return nil, errors.New("its metadata have no format=fedmesh: `coordinator model export` writes a model's file")
+		return nil, errors.New(
+			"the metadata does not contain format=fedmesh: use a file written by `coordinator model export`")
 	}
 	if v := meta["format_version"]; v != strconv.Itoa(FormatVersion) {
-		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
-			"later one", v, FormatVersion)
+		return nil, fmt.Errorf("format_version is %q, but this program reads version %d: "+
+			"use the program that wrote the file, or a later version", v, FormatVersion)
 	}
 	m := &Model{TaskName: meta["task"], Target: meta["target"], ParentModel: meta["from"]}
 	if err := m.decodeMetadata(meta); err != nil {
 		return nil, err
 	}
 	if names := meta["personal"]; names != "" {
-		return nil, fmt.Errorf("its tensors %s are each device's own, and not in the file: take the model of a device",
+		return nil, fmt.Errorf("the personal tensors %s are not in the file: use a model file of a device",
 			names)
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
@@ -48,7 +49,7 @@ func Decode(file []byte) (*Model, error) {
 	}
 	m.ParameterDigest = wire.BlobDigest(m.ParameterBytes)
 	if text := meta["hash"]; text != "" && text != hex.EncodeToString(m.ParameterDigest[:]) {
-		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged",
+		return nil, fmt.Errorf("the tensors have hash %x, but the metadata specifies hash %s: the file is damaged",
 			m.ParameterDigest,
 			text)
 	}
@@ -75,7 +76,7 @@ func (m *Model) decodeMetadata(meta map[string]string) error {
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
 	if (len(m.Features) == 0) != external || (m.Target != "") != spec.ModelKind(meta["kind"]).HasTarget() {
-		return fmt.Errorf("metadata: %d features and the target %q do not go with the kind %q", len(m.Features),
+		return fmt.Errorf("metadata: %d features and the target %q are not valid for the kind %q", len(m.Features),
 			m.Target, meta["kind"])
 	}
 	return m.decodeRecipe(meta)
@@ -100,13 +101,13 @@ func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]st
 		return fmt.Errorf("metadata: tensors is %q: %w", meta["tensors"], err)
 	}
 	if len(names) != len(tensors) {
-		return fmt.Errorf("%d tensors, its metadata name %d", len(tensors), len(names))
+		return fmt.Errorf("the file has %d tensors, but its metadata lists %d", len(tensors), len(names))
 	}
 	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared}
 	for _, name := range names {
 		i := slices.IndexFunc(tensors, func(t store.Tensor) bool { return t.Name == name })
 		if i < 0 || tensors[i].DType != "F32" {
-			return fmt.Errorf("tensor %q is not there, or not F32", name)
+			return fmt.Errorf("tensor %q is missing or is not of type F32", name)
 		}
 		a.ExternalTensors = append(a.ExternalTensors, learner.TensorSpec{Name: name, Shape: tensors[i].Shape})
 		m.ParameterBytes = append(m.ParameterBytes, tensors[i].Data...)
@@ -134,9 +135,9 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits),
 		a.Risk))) {
 		if spec.ModelKind(kind).Validate() != nil {
-			return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
+			return fmt.Errorf("unknown model kind %q: use a later program version", kind)
 		}
-		return fmt.Errorf("its kind is %q, which its tensors and its risk %q do not make", kind, a.Risk)
+		return fmt.Errorf("the model kind %q does not match its tensors and its risk %q", kind, a.Risk)
 	}
 	layout := a.Layout()
 	for _, want := range layout {
@@ -150,7 +151,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 		m.ParameterBytes = append(m.ParameterBytes, t.Data...)
 	}
 	if len(by) != len(layout) {
-		return fmt.Errorf("%d tensors, the model has %d", len(by), len(layout))
+		return fmt.Errorf("the file has %d tensors, want %d", len(by), len(layout))
 	}
 	m.Architecture = a
 	return nil
@@ -176,7 +177,7 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 			break
 		}
 		if len(t.Shape) != 2 {
-			return a, fmt.Errorf("tensor %s has the shape %v, want two numbers", t.Name, t.Shape)
+			return a, fmt.Errorf("tensor %s has shape %v, want two dimensions", t.Name, t.Shape)
 		}
 		if i > first {
 			a.HiddenUnits = append(a.HiddenUnits, a.Outputs)
@@ -185,7 +186,8 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 	}
 	if meta["kind"] == string(spec.ModelAutoencoder) {
 		if a.Kind = spec.ModelAutoencoder; a.Outputs != a.Inputs {
-			return a, fmt.Errorf("its last layer has %d units for %d features; those of an autoencoder are as many",
+			return a, fmt.Errorf(
+				"the last layer has %d units for %d features: in an autoencoder both numbers must be equal",
 				a.Outputs, a.Inputs)
 		}
 		a.Outputs = 1

@@ -33,7 +33,8 @@ func TestExternal(t *testing.T) {
 			m.ParameterBytes) {
 		t.Fatalf("%+v, error %v", got, err)
 	}
-	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {
+	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "only the program that trained the "+
+		"model") {
 		t.Errorf("it predicts: %v", err)
 	}
 	got.Architecture.ExternalTensors = slices.Clone(got.Architecture.ExternalTensors)

@@ -47,7 +47,7 @@ type KeptModel struct {
 func (k *KeptModel) Name() string { return k.Metadata["run"] + "/" + k.Metadata["version"] }
 
 // ErrNoEarlierModel is returned by Rollback if no model is older than the active one.
-var ErrNoEarlierModel = errors.New("there is no earlier model")
+var ErrNoEarlierModel = errors.New("no earlier model is available")
 
 // OpenKeptModels opens the models in a state folder. It creates their folder if necessary.
 func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {

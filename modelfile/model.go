@@ -111,7 +111,7 @@ func (m *Model) EncodePieces() ([][]byte, error) {
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
-			return nil, fmt.Errorf("a model's %s: %w", key, err)
+			return nil, fmt.Errorf("cannot encode %s of the model: %w", key, err)
 		}
 		meta[key] = string(text)
 	}
@@ -152,7 +152,8 @@ func (m *Model) IsExternal() bool { return m.Architecture.Kind == spec.ModelExte
 // Predictor returns a predictor for the model. It returns an error for an external model.
 func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 	if m.IsExternal() {
-		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
+		return nil, errors.New(
+			"the model kind is external: only the program that trained the model can predict with it")
 	}
 	w, err := m.Parameters()
 	if err != nil {

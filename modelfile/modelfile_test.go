@@ -192,7 +192,7 @@ func TestPersonal(t *testing.T) {
 	if want := []string{"layer0.bias", "layer0.weight", "layer2.bias", "layer2.weight"}; !slices.Equal(names, want) {
 		t.Errorf("tensors %v, want %v", names, want)
 	}
-	if _, err := modelfile.Decode(file); err == nil || !strings.Contains(err.Error(), "each device's own") {
+	if _, err := modelfile.Decode(file); err == nil || !strings.Contains(err.Error(), "personal tensors") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestDamage(t *testing.T) {
 		"a kind of the future": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["kind"] = "forest"
 			return all
-		}, `kind is "forest"`},
+		}, `unknown model kind "forest"`},
 		"no pool of a conv1d": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			delete(meta, "pool")
 			return all
@@ -261,7 +261,7 @@ func TestDamage(t *testing.T) {
 		"too few means": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["mean"], meta["scale"] = "[1,2]", "[1,2]"
 			return all
-		}, "standardization of 1 features"},
+		}, "standardization has 1 features"},
 		"a column less": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["features"] = `["a","b"]`
 			return all

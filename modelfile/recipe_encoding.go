@@ -47,7 +47,7 @@ func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
-			return fmt.Errorf("a model's %s: %w", key, err)
+			return fmt.Errorf("cannot encode %s of the model: %w", key, err)
 		}
 		meta[key] = string(text)
 	}

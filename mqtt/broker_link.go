@@ -27,20 +27,20 @@ type brokerLink struct {
 	client   paho.Client
 	mailbox  *EventMailbox
 	outbox   *outbox
-	onSuback func(l *brokerLink, asked []subscription, codes map[string]byte) // called after each SUBACK
+	onSuback func(l *brokerLink, asked []subscription, codes map[string]byte)
 	// onOversizedMessage is called for each oversized message.
 	onOversizedMessage func(ObservedMessage)
 
 	unconfirmedSends unconfirmedSends
 
-	conn    atomic.Pointer[linkConn] // network connection; nil until dialled
-	dialErr error                    // reason why conn is nil; read after connecting
+	conn    atomic.Pointer[linkConn] // network connection; nil until it has been opened
+	dialErr error                    // error that prevented opening conn; nil if conn is open
 
-	pendingAcks chan pendingAck // sent packets that await an acknowledgement
+	pendingAcks chan pendingAck // sent packets that the broker has not acknowledged yet
 	flushed     chan struct{}   // closed when all packets are sent and acknowledged
 	ended       chan struct{}   // closed when the link has ended
 	endOnce     sync.Once
-	endErr      error // reason for the end; valid after ended is closed
+	endErr      error // error that ended the link; valid after ended is closed
 }
 
 // pendingAck describes a packet that awaits the broker's acknowledgement.
@@ -72,7 +72,7 @@ func (l *brokerLink) unsubscribe(filters []string) {
 
 func (l *brokerLink) queueSubscriptionChange(c outboxCommand) {
 	if !l.outbox.queueSubscriptionChange(c) {
-		l.abort(errors.New("too many changes of subscriptions wait to be sent"))
+		l.abort(errors.New("too many queued subscription changes"))
 	}
 }
 
@@ -223,7 +223,7 @@ func (l *brokerLink) awaitAcks() {
 			case <-p.token.Done():
 			case <-timer.C:
 				if waiting = conn.discardProgress.Load() != progress; !waiting {
-					l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
+					l.abort(fmt.Errorf("no acknowledgement from the broker for %v", l.options.KeepAlive))
 				}
 			case <-l.ended:
 			}

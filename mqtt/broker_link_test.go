@@ -92,7 +92,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000,
 		ObserveMessage: counts.observe})
 	s.Subscribe(mqtt.AtMostOnce, "x")
-	for range 2 { // the second ping shows that the first was answered
+	for range 2 { // a second ping shows that the first one was answered
 		select {
 		case <-pings:
 		case <-time.After(patience):
@@ -118,7 +118,7 @@ func TestNoAcknowledgement(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: time.Second})
 	mqtttest.Publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
 	e, ok := mqtttest.Event(t, s).(mqtt.LinkDown)
-	if !ok || !strings.Contains(e.Err.Error(), "acknowledged nothing for 1s") {
+	if !ok || !strings.Contains(e.Err.Error(), "no acknowledgement from the broker for 1s") {
 		t.Errorf("got %#v", e)
 	}
 	mqtttest.WantUp(t, s)
@@ -143,7 +143,7 @@ func TestNoPoisonLoop(t *testing.T) {
 	mqtttest.WantUp(t, s)
 	eventually(t, "its loss is told", func() bool { return counts.get(outgoingDropped) == 1 })
 	mqtttest.Publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
-	if err := s.Close(); err != nil { // after the PUBACK for x
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if n := poison.Load(); n != 1 {
@@ -160,7 +160,7 @@ func TestBusy(t *testing.T) {
 	stop := make(chan struct{})
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
-			<-stop // do not read further
+			<-stop // the broker stops reading
 		}
 		return usual(p)
 	})
@@ -177,10 +177,10 @@ func TestBusy(t *testing.T) {
 			accepted++
 		}
 	}
-	if !errors.Is(err, mqtt.ErrOutboxFull) { // if Publish had waited for the network, the link would be down
+	if !errors.Is(err, mqtt.ErrOutboxFull) {
 		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
-	mqtttest.WantDown(t, s) // after the write timeout
+	mqtttest.WantDown(t, s) // the link goes down after the write timeout
 	// Each accepted message is reported as sent or dropped, except those still held by a sender.
 	eventually(t, "all messages are accounted for", func() bool { return counts.get(outgoing) == accepted })
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
@@ -198,7 +198,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "tcp://" + listener.Addr().String()
-	_ = listener.Close() // so that the port is closed
+	_ = listener.Close() // close the listener, so that connections to the port are refused
 	logger, lines := logged()
 	attempts := make(chan struct{}, 1000)
 	s := dialing(t, mqtt.Options{URL: url, ClientID: "s", Logger: logger, Will: func() mqtt.Message {
@@ -206,7 +206,7 @@ func TestUnreachable(t *testing.T) {
 		return mqtt.Message{Topic: "will"}
 	}})
 	if l := line(t, lines); !strings.Contains(l,
-		`"cannot reach the broker at `+url+`: connection refused; next try in `) {
+		`"cannot reach the broker at `+url+`: connection refused; retry in `) {
 		t.Errorf("logged %s", l)
 	}
 	for range 4 {
@@ -258,7 +258,7 @@ func TestCloseInterrupts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, err := conn.Read(make([]byte, 1)); err != nil { // send no answer
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // the server reads the request but sends no answer
 				t.Fatal(err)
 			}
 			wantQuickClose(t, s)
@@ -280,7 +280,7 @@ func TestRefusedConnect(t *testing.T) {
 	logger, lines := logged()
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "fed-a", Username: "u", Password: "hush", Logger: logger})
 	l := line(t, lines)
-	if !strings.Contains(l, "the broker at "+f.url()+" refuses client id fed-a: not Authorized; next try in ") ||
+	if !strings.Contains(l, "the broker at "+f.url()+" refused client id fed-a: not Authorized; retry in ") ||
 		strings.Contains(l, "hush") {
 		t.Errorf("logged %s", l)
 	}
@@ -301,7 +301,7 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Millisecond})
 	eventually(t, "the last link is up",
 		func() bool { return connects.Load() >= 20 && s.Publish(mqtt.Message{Topic: "x"}) == nil })
-	s.Subscribe(mqtt.AtMostOnce, "#/last") // its refusal arrives after all others
+	s.Subscribe(mqtt.AtMostOnce, "#/last") // the refusal of this filter arrives after all other refusals
 	var told []mqtt.Event
 	for {
 		e := mqtttest.Event(t, s)

@@ -31,8 +31,9 @@ const (
 )
 
 // AccessRulesRemedy is the remedy for access rules that withhold messages from a user of the federation.
-const AccessRulesRemedy = "load the federation's access rules (Mosquitto: copy the file of the coordinator's key " +
-	"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`)"
+const AccessRulesRemedy = "load the federation's access rules into the broker (Mosquitto: copy the file set in the " +
+	"coordinator's enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload " +
+	"mosquitto`)"
 
 // SelfTestResult is the result of a self-test. It is a metric label.
 type SelfTestResult string
@@ -62,13 +63,14 @@ type SelfTestReport struct {
 func (r SelfTestReport) Problem() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("the broker's access rules withhold messages from this user: a test message to %s did not "+
-			"come back", r.Topic)
+		return fmt.Sprintf("the broker's access rules block messages to this user: a test message to %s did not "+
+			"return", r.Topic)
 	case SelfTestSwallowed:
-		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update arrives",
+		return fmt.Sprintf("the broker silently drops messages of %d bytes, so large models and updates do not arrive",
 			r.LargeMessageBytes)
 	case SelfTestDisconnected:
-		return fmt.Sprintf("the broker disconnects on messages of %d bytes, so no larger model or update arrives",
+		return fmt.Sprintf("the broker closes the connection on messages of %d bytes, so large models and updates do "+
+			"not arrive",
 			r.LargeMessageBytes)
 	}
 	return ""
@@ -78,12 +80,12 @@ func (r SelfTestReport) Problem() string {
 func (r SelfTestReport) Remedy() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("%s; they must have `topic readwrite %s` for this user", AccessRulesRemedy, r.Topic)
+		return fmt.Sprintf("%s; they must contain `topic readwrite %s` for this user", AccessRulesRemedy, r.Topic)
 	case SelfTestSwallowed:
-		return "let it accept messages of 131072 bytes (Mosquitto: remove message_size_limit, and set " +
-			"max_packet_size 131072)"
+		return "configure the broker to accept messages of 131072 bytes (Mosquitto: remove message_size_limit and " +
+			"set max_packet_size 131072)"
 	case SelfTestDisconnected:
-		return "let it accept messages of 131072 bytes (Mosquitto: set max_packet_size 131072)"
+		return "configure the broker to accept messages of 131072 bytes (Mosquitto: set max_packet_size 131072)"
 	}
 	return ""
 }
@@ -108,14 +110,14 @@ type BrokerSelfTest struct {
 	nonce                   []byte // random prefix of the test messages on this link
 	hasPassed               bool
 	sendAttempts            int
-	subscribeDenials        int // number of refusals of the test topic on this link
+	subscribeDenials        int // number of times the broker refused to subscribe to the test topic on this link
 	linksLostOnLargeMessage int // consecutive links lost soon after the large message
 	messageSentAt           time.Time
 	nextActionAt            time.Time // time of the next Tick; zero if none is needed
 	nextTestAt              time.Time
 
 	hasOtherMessageArrived bool          // whether a message on another topic has arrived on this link
-	deniedRetryDelay       time.Duration // last retry delay after a denial; 0 = no denial yet
+	deniedRetryDelay       time.Duration // previous retry delay after the small message was lost; 0 = not lost yet
 }
 
 type selfTestStage uint8
@@ -227,7 +229,7 @@ func (t *BrokerSelfTest) Tick(now time.Time) (ended *SelfTestReport) {
 		return nil
 	case t.stage == selfTestSendingSmall && t.hasOtherMessageArrived &&
 		now.Sub(t.messageSentAt) < t.messageReturnTimeout:
-		t.nextActionAt = t.messageSentAt.Add(t.messageReturnTimeout) // it may still be queued behind other messages
+		t.nextActionAt = t.messageSentAt.Add(t.messageReturnTimeout)
 		return nil
 	case t.stage == selfTestSendingSmall:
 		ended = t.endTest(now, SelfTestDenied)
@@ -247,7 +249,7 @@ func (t *BrokerSelfTest) sendTestMessage(now time.Time) {
 		copy(payload, t.nonce)
 	}
 	if err := t.conn.Publish(Message{Topic: t.testTopic, Payload: payload, QoS: AtMostOnce}); err != nil {
-		t.nextActionAt = now.Add(outboxFullRetryDelay) // outbox full, or link down and LinkDown follows
+		t.nextActionAt = now.Add(outboxFullRetryDelay)
 		return
 	}
 	t.sendAttempts++
@@ -263,7 +265,7 @@ func (t *BrokerSelfTest) handleReturnedMessage(now time.Time, payload []byte) (e
 		return nil
 	}
 	switch {
-	case !bytes.HasPrefix(payload, t.nonce): // from another link, or from a device with the same name
+	case !bytes.HasPrefix(payload, t.nonce):
 	case len(payload) == largeTestMessageBytes:
 		return t.endTest(now, SelfTestPassed)
 	case t.stage == selfTestSendingSmall:

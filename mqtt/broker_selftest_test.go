@@ -56,7 +56,7 @@ func TestR12SelfTest(t *testing.T) {
 		"embedded": {long, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) },
 			mqtt.SelfTestPassed, ""},
 		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) },
-			mqtt.SelfTestDisconnected, "disconnects on messages of 61504 bytes"},
+			mqtt.SelfTestDisconnected, "closes the connection on messages of 61504 bytes"},
 		"embedded that denies": {long, func(*testing.T) testBroker {
 			return &embedded{options: broker.Options{
 				Listen: "127.0.0.1:0", Allow: func(string, string, bool) bool { return false },
@@ -170,7 +170,7 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	s.step(nil, "", few)
 	began := s.now
 	s.step(s.back(), "")
-	s.step(s.back(), "") // received twice, as QoS 1 allows
+	s.step(s.back(), "") // the message arrives twice, which QoS 1 allows
 	s.conn.err = mqtt.ErrOutboxFull
 	s.step(nil, "")
 	s.conn.err = nil
@@ -182,7 +182,7 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	s.step(mqtt.MessageReceived{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "")
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 	s.step(mqtt.LinkDown{}, "")
-	s.step(mqtt.LinkUp{}, "") // not repeated after success
+	s.step(mqtt.LinkUp{}, "") // the test is not repeated after it has passed
 	if _, ok := s.test.Deadline(); ok {
 		t.Error("it goes on")
 	}
@@ -213,7 +213,7 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
-	s.step(mqtt.LinkDown{}, "") // immediately, but not twice in a row
+	s.step(mqtt.LinkDown{}, "") // the link is lost right after the large message, but not twice in a row
 	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(s.back(), "")

@@ -39,7 +39,7 @@ func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBro
 type embedded struct {
 	options     broker.Options
 	server      *broker.Server
-	addressUsed bool // whether url was called
+	addressUsed bool // whether a test has already used the address
 }
 
 // newEmbedded returns an embedded broker at a port that stays free while the broker is stopped.
@@ -56,7 +56,7 @@ func (b *embedded) url() string {
 func (b *embedded) start(t *testing.T) {
 	t.Helper()
 	if b.server == nil && !b.addressUsed {
-		b.options.Listen = "127.0.0.1:0" // the port may have been taken in the meantime
+		b.options.Listen = "127.0.0.1:0" // another process may have taken the port in the meantime
 	}
 	server, err := broker.Start(b.options)
 	if err != nil {

@@ -19,7 +19,7 @@ func TestTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	certificate, pool := selfSigned(t) // valid from an hour ago until an hour from now
+	certificate, pool := selfSigned(t) // the certificate is valid from an hour ago until an hour from now
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
 	plain := strings.Replace(startProxy(t, server.URL(), config).url(), "tcp://", "mqtts://", 1)
 	web := strings.Replace(startProxy(t, startWebsocket(t), config).url(), "tcp://", "wss://", 1)

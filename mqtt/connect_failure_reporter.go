@@ -23,9 +23,9 @@ func (r *connectFailureReporter) report(logger *slog.Logger, err error, delay ti
 		r.suppressedRepeats++
 		return
 	}
-	line := fmt.Sprintf("%s; next try in %v%s", text, delay.Round(100*time.Millisecond), where)
+	line := fmt.Sprintf("%s; retry in %v%s", text, delay.Round(100*time.Millisecond), where)
 	if text == r.lastFailureText && r.suppressedRepeats > 0 {
-		line += fmt.Sprintf(" (and %d more like it)", r.suppressedRepeats)
+		line += fmt.Sprintf(" (%d repeats not logged)", r.suppressedRepeats)
 	}
 	logger.Warn(line)
 	r.lastFailureText, r.lastLoggedAt, r.suppressedRepeats = text, time.Now(), 0

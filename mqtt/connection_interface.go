@@ -21,12 +21,12 @@ const SubackFailure = 0x80
 // Errors that Publish returns if it does not accept a message.
 var (
 	ErrDown       = errors.New("mqtt: not connected to the broker")
-	ErrOutboxFull = errors.New("mqtt: too many messages wait to be sent")
-	ErrClosed     = errors.New("mqtt: closed")
+	ErrOutboxFull = errors.New("mqtt: outbox is full")
+	ErrClosed     = errors.New("mqtt: session is closed")
 )
 
 // ErrPlannedDisconnect is the error in the LinkDown event that follows DisconnectFor.
-var ErrPlannedDisconnect = errors.New("mqtt: paused")
+var ErrPlannedDisconnect = errors.New("mqtt: planned disconnect")
 
 // Message is one application message. In an outgoing message, Retained asks the broker to keep it for later
 // subscribers; an empty payload deletes the retained message. In an incoming message, Retained reports that the broker

@@ -112,11 +112,11 @@ func openWebsocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error
 func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			conn, err = nil, fmt.Errorf("the answer cannot be understood: %v", r)
+			conn, err = nil, fmt.Errorf("invalid response: %v", r)
 		}
 	}()
 	proxy := o.Proxy
-	if proxy != nil && proxy.User != nil { // without a password, paho would not send the user name
+	if proxy != nil && proxy.User != nil {
 		password, _ := proxy.User.Password()
 		named := *proxy
 		named.User = url.UserPassword(proxy.User.Username(), password)
@@ -148,12 +148,12 @@ func describeNetError(err error) string {
 	var dnsErr *net.DNSError
 	var netErr net.Error
 	switch {
-	case errors.As(err, &dnsErr): // a DNS error is clearer than its cause
+	case errors.As(err, &dnsErr): // The text of a DNS error is clearer than the text of its cause.
 		return dnsErr.Error()
 	case errors.As(err, &syscallErr):
 		return syscallErr.Err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		return "no answer in time"
+		return "timeout"
 	}
 	return err.Error()
 }

@@ -34,7 +34,7 @@ func TestMailboxIsBoundedInMessages(t *testing.T) {
 			if got := m.Put(message("x", 1)); got != want {
 				t.Errorf("Put %d: %v", i, got)
 			}
-			synctest.Wait() // one message may already be offered to the owner; it is counted
+			synctest.Wait() // one message may already be offered to the owner; it counts towards the limit
 		}
 		if !m.Put(mqtt.SubscriptionRefused{Filter: "x"}) {
 			t.Error("a refusal was dropped")
@@ -90,7 +90,7 @@ func TestMailboxTellsStatesInBrief(t *testing.T) {
 				for i, e := range c.put {
 					m.Put(e)
 					if i == 0 {
-						synctest.Wait() // the first event is offered and cannot be merged any more
+						synctest.Wait() // the first event is already offered to the owner and cannot be merged any more
 					}
 				}
 				got := drain(m)

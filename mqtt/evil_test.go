@@ -47,26 +47,26 @@ func TestR14EvilBroker(t *testing.T) {
 		answer, want string
 	}{
 		"256 MiB of SUBACK": {packets.Subscribe, "\x90\xff\xff\xff\x7f",
-			"SUBACK of 268435460 bytes, more than 131072 (MaxPacket)"},
+			"SUBACK of 268435460 bytes exceeds the limit of 131072 (MaxPacket)"},
 		"256 MiB of CONNACK":   {packets.Connect, "\x20\xff\xff\xff\x7f", "CONNACK of 268435460 bytes"},
 		"one byte more":        {packets.Subscribe, "\x90\xfd\xff\x07", "SUBACK of 131073 bytes"},
 		"length without end":   {packets.Subscribe, "\x30\xff\xff\xff\xff\xff", "more than four bytes"},
 		"code too many":        {packets.Subscribe, "\x90\x05ID\x00\x00\x00", "SUBACK with 3 codes for 2 filters"},
 		"code too few":         {packets.Subscribe, "\x90\x03ID\x00", "SUBACK with 1 codes for 2 filters"},
-		"SUBACK for another":   {packets.Subscribe, "\x90\x04\xff\xff\x00\x00", "SUBACK for no SUBSCRIBE"},
-		"PUBACK for SUBSCRIBE": {packets.Subscribe, "\x40\x02ID", "PUBACK for a SUBSCRIBE"},
+		"SUBACK for another":   {packets.Subscribe, "\x90\x04\xff\xff\x00\x00", "SUBACK without a matching SUBSCRIBE"},
+		"PUBACK for SUBSCRIBE": {packets.Subscribe, "\x40\x02ID", "PUBACK in response to SUBSCRIBE"},
 		"not for clients":      {packets.Subscribe, "\x82\x06ID\x00\x01x\x00", "type 8 (SUBSCRIBE)"},
 		"wrong flags":          {packets.Subscribe, "\x93\x04ID\x00\x00", "SUBACK with flags 0x3"},
-		"PUBACK cut":           {packets.Subscribe, "\x40\x01\x00", "PUBACK with 1 bytes"},
-		"topic too long":       {packets.Subscribe, "\x30\x05\xff\xffabc", "PUBLISH with 65535 bytes"},
+		"PUBACK cut":           {packets.Subscribe, "\x40\x01\x00", "PUBACK with invalid remaining length 1"},
+		"topic too long":       {packets.Subscribe, "\x30\x05\xff\xffabc", "PUBLISH needs 65535 bytes"},
 		"QoS 2":                {packets.Subscribe, "\x34\x05\x00\x01x\x00\x01", "PUBLISH with QoS 2"},
 		"QoS 3":                {packets.Subscribe, "\x36\x05\x00\x01x\x00\x01", "PUBLISH with QoS 3"},
-		"CONNACK again":        {packets.Subscribe, "\x20\x02\x00\x00", "a second CONNACK"},
+		"CONNACK again":        {packets.Subscribe, "\x20\x02\x00\x00", "duplicate CONNACK"},
 		"PUBLISH first":        {packets.Connect, "\x30\x03\x00\x01x", "PUBLISH before CONNACK"},
-		"unknown code":         {packets.Connect, "\x20\x02\x00\x87", "CONNACK with the unknown code 135"},
+		"unknown code":         {packets.Connect, "\x20\x02\x00\x87", "CONNACK with unknown code 135"},
 		"a web server": {packets.Connect, "HTTP/1.1 400 Bad Request\r\n\r\n",
-			"did not answer CONNECT: bad packet"},
-		"hangs up":         {packets.Subscribe, "", "lost the broker at "},
+			"did not answer CONNECT: invalid packet"},
+		"hangs up":         {packets.Subscribe, "", "lost the connection to the broker at "},
 		"hangs up at once": {packets.Connect, "", "did not answer CONNECT: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestR14EvilBroker(t *testing.T) {
 			mqtttest.WantUp(t, s)
 			runtime.ReadMemStats(&after)
 			if l := line(t, lines); !strings.Contains(l, c.want) || !strings.Contains(l, "level=WARN") ||
-				!strings.Contains(l, "; next try in ") {
+				!strings.Contains(l, "; retry in ") {
 				t.Errorf("logged %s, want %q", l, c.want)
 			}
 			if l := line(t, lines); !strings.Contains(l, "connected to the broker") {
@@ -125,7 +125,7 @@ func TestR14LargestPacket(t *testing.T) {
 		{Topic: "x", Payload: make([]byte, len(largest.Payload)+1)},
 		{Topic: "x", Payload: make([]byte, len(largest.Payload)-1), QoS: mqtt.AtLeastOnce},
 	} {
-		if err := s.Publish(m); err == nil || !strings.Contains(err.Error(), "make a packet of 13107") {
+		if err := s.Publish(m); err == nil || !strings.Contains(err.Error(), "makes a packet of 13107") {
 			t.Errorf("QoS %d: %v", m.QoS, err)
 		}
 	}

@@ -73,7 +73,7 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 // nextTry returns the delay in a log line, minus the maximum rounding error.
 func nextTry(t *testing.T, line string) time.Duration {
 	t.Helper()
-	_, text, _ := strings.Cut(strings.TrimSpace(line), "next try in ")
+	_, text, _ := strings.Cut(strings.TrimSpace(line), "retry in ")
 	d, err := time.ParseDuration(strings.TrimSuffix(text, `"`))
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)

@@ -26,7 +26,7 @@ func openProxyTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address
 	})
 	err := requestProxyTunnel(conn, proxy, address)
 	if !stop() {
-		<-interrupted // otherwise the deadline could be set on an open tunnel
+		<-interrupted // Wait for the AfterFunc, so that it cannot set the deadline on a tunnel that is already in use.
 		return ctx.Err()
 	}
 	return err
@@ -48,15 +48,15 @@ func requestProxyTunnel(conn net.Conn, proxy *url.URL, address string) error {
 	response, err := http.ReadResponse(reader, request)
 	switch {
 	case err != nil && limited.N == 0:
-		return fmt.Errorf("the proxy's answer has more than %d bytes", maxProxyAnswer)
+		return fmt.Errorf("proxy response exceeds the limit of %d bytes", maxProxyAnswer)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the proxy hung up")
+		return errors.New("proxy closed the connection")
 	case err != nil:
-		return fmt.Errorf("the proxy does not answer in HTTP: %w", err)
+		return fmt.Errorf("invalid HTTP response from the proxy: %w", err)
 	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("the proxy answers %.100q", response.Status)
-	case reader.Buffered() > 0: // the client speaks first, with and without TLS
-		return errors.New("the proxy sends more than its answer")
+		return fmt.Errorf("proxy returned %.100q", response.Status)
+	case reader.Buffered() > 0: // In MQTT and TLS the client sends first, so the proxy must not have sent any data yet.
+		return errors.New("proxy sent unexpected data after its response")
 	}
 	return nil
 }
@@ -67,10 +67,10 @@ func checkProxyURL(proxy *url.URL) error {
 	case proxy == nil:
 		return nil
 	case proxy.Scheme != "http":
-		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by "+
-			"the broker's URL", proxy.Redacted())
+		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported: for encryption, use a tls:// or "+
+			"wss:// broker URL", proxy.Redacted())
 	case proxy.Hostname() == "" || proxy.Port() == "" || !hasValidPort(proxy):
-		return fmt.Errorf("mqtt: proxy %q is not http://host:port; usual ports are 3128 and 8080", proxy.Redacted())
+		return fmt.Errorf("mqtt: proxy %q is not http://host:port (common ports are 3128 and 8080)", proxy.Redacted())
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func TestProxyUser(t *testing.T) {
 				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					select {
 					case asked <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization"):
-					default: // another attempt
+					default: // further attempts are not examined
 					}
 					w.WriteHeader(http.StatusProxyAuthRequired)
 				}))
@@ -173,7 +173,7 @@ func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 			// same host.
 			s := dialing(t, mqtt.Options{URL: scheme + "://0.0.0.0:1", ClientID: "s", Logger: logger,
 				ConnectTimeout: 100 * time.Millisecond})
-			line(t, lines) // an attempt has failed
+			line(t, lines) // wait until a connection attempt has failed
 			wantQuickClose(t, s)
 		}
 		return
@@ -200,17 +200,17 @@ func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 // TestBadProxy checks that an invalid, oversized or missing answer of a proxy is a normal error.
 func TestBadProxy(t *testing.T) {
 	for name, c := range map[string]struct{ answer, tcp, ws string }{
-		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "the proxy does not answer in HTTP", "malformed HTTP"},
-		"without a text": {"HTTP/1.1 407\r\n\r\n", `the proxy answers \"407\"`, "the answer cannot be understood"},
-		"hangs up":       {"", "the proxy hung up", "EOF"},
-		"no end": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 20_000), "answer has more than 16384 bytes",
+		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "invalid HTTP response from the proxy", "malformed HTTP"},
+		"without a text": {"HTTP/1.1 407\r\n\r\n", `proxy returned \"407\"`, "invalid response"},
+		"hangs up":       {"", "proxy closed the connection", "EOF"},
+		"no end": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 20_000), "response exceeds the limit of 16384 bytes",
 			""},
-		"too eager": {"HTTP/1.1 200 OK\r\n\r\n\x20\x02\x00\x00", "the proxy sends more than its answer", ""},
+		"too eager": {"HTTP/1.1 200 OK\r\n\r\n\x20\x02\x00\x00", "proxy sent unexpected data after its response", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for scheme, want := range map[string]string{"tcp": c.tcp, "ws": c.ws} {
 				if want == "" {
-					continue // the WebSocket dialer does not check this
+					continue
 				}
 				listener, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -265,7 +265,7 @@ func TestCloseInterruptsAProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, err := io.ReadFull(conn, make([]byte, len("CONNECT "))); err != nil { // send no answer
+			if _, err := io.ReadFull(conn, make([]byte, len("CONNECT "))); err != nil {
 				t.Fatal(err)
 			}
 			wantQuickClose(t, s)

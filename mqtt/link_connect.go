@@ -28,8 +28,8 @@ func (s *Session) attemptConnect(ctx context.Context, options *Options, u *url.U
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
 	defer stop()
 	token := l.client.Connect()
-	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) { // dialling and CONNECT each have their own timeout
-		err := fmt.Errorf("the broker at %s: the attempt to connect hangs", u.Redacted())
+	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) {
+		err := fmt.Errorf("connecting to the broker at %s timed out", u.Redacted())
 		l.abort(err)
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.Cl
 		SetClientID(l.options.ClientID).
 		SetUsername(l.options.Username).
 		SetPassword(l.options.Password).
-		SetProtocolVersion(4). // without a version, paho retries each refusal as MQTT 3.1
+		SetProtocolVersion(4). // If no version is set, paho repeats each refused CONNECT with MQTT 3.1.
 		SetCleanSession(true).
 		SetAutoReconnect(false).
 		SetConnectRetry(false).
@@ -68,7 +68,7 @@ func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.Cl
 		}
 		wrapped := newLinkConn(conn, l.options, l.queueReceivedMessage, l.onOversizedMessage)
 		l.conn.Store(wrapped)
-		if ctx.Err() != nil { // ctx ended before there was a connection to abort
+		if ctx.Err() != nil {
 			wrapped.abort(ErrClosed)
 		}
 		return wrapped, nil
@@ -92,13 +92,13 @@ func (l *brokerLink) explainConnectError(err error, u *url.URL) error {
 	case l.dialErr != nil:
 		return fmt.Errorf("cannot reach the broker at %s: %s", where, describeNetError(l.dialErr))
 	case !errors.Is(err, packets.ErrorNetworkError):
-		return connectRefusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
+		return connectRefusal{fmt.Errorf("the broker at %s refused client id %s: %w", where, l.options.ClientID, err)}
 	}
 	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
 }
 
 // ErrRefused matches the error of an attempt if the broker refused the user, the password or the client id in CONNACK.
-var ErrRefused = errors.New("the broker refuses the connection")
+var ErrRefused = errors.New("the broker refused the connection")
 
 // connectRefusal is an error that matches ErrRefused and wraps the broker's reason.
 type connectRefusal struct{ error }

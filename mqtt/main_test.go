@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	// After a link has ended, paho keeps a pending write until its write timeout.
 	leak := goleak.Find()
 	for until := time.Now().Add(time.Minute); leak != nil && time.Now().Before(until); {
-		leak = goleak.Find() // goleak itself retries for half a second
+		leak = goleak.Find() // goleak.Find itself retries for half a second
 	}
 	if leak != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, leak)

@@ -46,7 +46,7 @@ func TestSilentNodeIsLeft(t *testing.T) {
 	silent := make(chan int, 1)
 	urls, connects := nodes(t, 2, func(node int) bool {
 		select {
-		case silent <- node: // the node that is tried first
+		case silent <- node: // the session tries this node first
 			return false
 		default:
 			return true
@@ -67,7 +67,7 @@ func TestOrderOfNodes(t *testing.T) {
 	orders := map[[n]int]bool{}
 	for seed := range uint64(8) {
 		var seen [3][n]int
-		for i := range 2 { // two sessions; the second one tries each URL twice
+		for i := range 2 {
 			// Separate nodes, because a closed session may still send a CONNECT.
 			urls, connects := nodes(t, n, func(int) bool { return true })
 			s := dialing(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Rand: newRand(seed)})
@@ -119,7 +119,8 @@ func TestKilledNodeIsLeft(t *testing.T) {
 	nodes[before].Kill()
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
-	if l := line(t, lines); !strings.Contains(l, "lost the broker at "+before) || !strings.Contains(l, ", at tcp://") {
+	if l := line(t, lines); !strings.Contains(l, "lost the connection to the broker at "+before) ||
+		!strings.Contains(l, " at tcp://") {
 		t.Errorf("logged %s", l)
 	}
 	if now := inUse(); now == before || nodes[now] == nil {

@@ -114,7 +114,7 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rand == nil {
 		var seed [32]byte
-		_, _ = cryptorand.Read(seed[:]) // never fails: it would end the process
+		_, _ = cryptorand.Read(seed[:])
 		o.Rand = rand.New(rand.NewChaCha8(seed))
 	}
 	if o.Logger == nil {
@@ -130,7 +130,7 @@ func (o *Options) renewCredentials() {
 	}
 	password, encryption, err := o.RenewCredentials()
 	if err != nil {
-		o.Logger.Warn("password and certificates for the broker cannot be read again; the earlier ones are used",
+		o.Logger.Warn("cannot reload the broker credentials; the previous ones stay in use",
 			"err", err)
 		return
 	}
@@ -138,7 +138,7 @@ func (o *Options) renewCredentials() {
 }
 
 func (o *Options) tlsConfig() *tls.Config {
-	config := o.TLS.Clone() // nil stays nil
+	config := o.TLS.Clone()
 	if config == nil {
 		config = defaultTLSConfig.Clone()
 	}
@@ -174,26 +174,26 @@ func (o Options) validatedURLs() ([]*url.URL, error) {
 	}
 	switch {
 	case o.TLS != nil && !usesTLS(urls[0]):
-		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://",
+		err = fmt.Errorf("mqtt: TLS is configured but %s:// is not encrypted: use tls:// or wss://",
 			urls[0].Scheme)
 	case o.ClientID == "":
-		err = errors.New("mqtt: no client id; give each session one of its own")
+		err = errors.New("mqtt: client id is empty: set a unique client id")
 	case checkMQTTString(o.ClientID) != nil:
 		err = fmt.Errorf("mqtt: client id %.64q: %w", o.ClientID, checkMQTTString(o.ClientID))
 	case o.Username == "" && o.Password != "":
-		err = errors.New("mqtt: a password without a user name is not sent; set both")
+		err = errors.New("mqtt: password is set without a user name: set both")
 	case o.KeepAlive%time.Second != 0 || o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second:
-		err = fmt.Errorf("mqtt: keepalive %v: must be whole seconds from 1s to 65535s", o.KeepAlive)
+		err = fmt.Errorf("mqtt: keepalive is %v: must be whole seconds from 1s to 65535s", o.KeepAlive)
 	case o.ConnectTimeout < 0 || o.WriteTimeout < 0 || o.MaxReconnectDelay < 0:
-		err = errors.New("mqtt: connect timeout, write timeout and longest reconnect delay must not be negative")
+		err = errors.New("mqtt: connect timeout, write timeout and maximum reconnect delay must not be negative")
 	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
-		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
+		err = errors.New("mqtt: the limits of mailbox and outbox must not be negative")
 	case o.MinLinkRate < 0:
-		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinLinkRate)
+		err = fmt.Errorf("mqtt: minimum link rate is %d bytes per second: must not be negative", o.MinLinkRate)
 	case o.MinQoS > AtLeastOnce:
-		err = fmt.Errorf("mqtt: QoS %d: must be 0 or 1", o.MinQoS)
+		err = fmt.Errorf("mqtt: minimum QoS is %d: must be 0 or 1", o.MinQoS)
 	case o.MaxPacket < 0:
-		err = fmt.Errorf("mqtt: largest packet %d bytes: must not be negative", o.MaxPacket)
+		err = fmt.Errorf("mqtt: maximum packet size is %d bytes: must not be negative", o.MaxPacket)
 	default:
 		err = checkProxyURL(o.Proxy)
 	}
@@ -210,10 +210,10 @@ func parseBrokerURLs(list []string) ([]*url.URL, error) {
 		}
 		switch {
 		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
-			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
-		case len(urls) > 0 && usesTLS(u) != usesTLS(urls[0]): // blocking the TLS URL would expose all traffic
-			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// "+
-				"for all, or for none", u.Redacted())
+			return nil, fmt.Errorf("mqtt: duplicate broker URL %q: remove one", u.Redacted())
+		case len(urls) > 0 && usesTLS(u) != usesTLS(urls[0]):
+			return nil, fmt.Errorf("mqtt: broker URL %q: cannot mix encrypted and unencrypted URLs: use tls:// or "+
+				"wss:// for all or for none", u.Redacted())
 		}
 		urls = append(urls, u)
 	}
@@ -227,21 +227,21 @@ func parseBrokerURL(s string) (*url.URL, error) {
 			redactedURL(u, s))
 	}
 	if !hasValidPort(u) {
-		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redactedURL(u, s), u.Port())
+		return nil, fmt.Errorf("mqtt: broker URL %q: port is %s: must be 1 to 65535", redactedURL(u, s), u.Port())
 	}
 	switch u.Scheme {
 	case "tcp", "mqtt", "tls", "ssl", "mqtts":
 		if u.Port() == "" {
-			return nil, fmt.Errorf("mqtt: broker URL %q has no port; add one: usually 1883, or 8883 for TLS",
+			return nil, fmt.Errorf("mqtt: broker URL %q has no port: add one, usually 1883, or 8883 for TLS",
 				redactedURL(u, s))
 		}
 	case "ws", "wss":
 	default:
-		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss",
+		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q: use tcp, mqtt, tls, ssl, mqtts, ws or wss",
 			redactedURL(u, s), u.Scheme)
 	}
-	if u.User != nil { // the URL is logged, so it must not contain credentials
-		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password",
+	if u.User != nil {
+		return nil, fmt.Errorf("mqtt: broker URL %q contains credentials: set user name and password separately",
 			u.Redacted())
 	}
 	return u, nil

@@ -72,7 +72,7 @@ func arrivedIn(chunks ...[]byte) (a arrived) {
 		}
 		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.PayloadBytes, t.OversizedPacketSize))
 	})
-	paho, err := io.ReadAll(iotest.OneByteReader(c)) // paho never reads bytes of two packets at once
+	paho, err := io.ReadAll(iotest.OneByteReader(c)) // like paho, never read bytes of two packets with one call
 	a.paho, a.written, a.err = string(paho), conn.written.String(), err
 	return a
 }
@@ -228,7 +228,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 			t.Errorf("the link has ended %v after the last byte", took)
 		}
 		if reason := c.abortReason.Load(); reason == nil || !strings.Contains((*reason).Error(),
-			"acknowledged nothing") {
+			"no acknowledgement") {
 			t.Errorf("reason %v", reason)
 		}
 		<-l.flushed

@@ -17,12 +17,12 @@ import (
 type packetValidator struct {
 	maxPacketBytes int // maximum length of a packet in bytes
 
-	packetCount       int  // number of packets begun
+	packetCount       int  // number of packets whose first byte was read
 	hasConnack        bool // whether CONNACK has been received
 	parseStage        packetParseStage
 	typeAndFlags      byte
-	headerBytesRead   int // bytes of the packet read so far, while its length is unknown
-	packetBytes       int // length of the packet in bytes, once known
+	headerBytesRead   int // number of header bytes read so far
+	packetBytes       int // length of the packet in bytes; 0 while it is unknown
 	packetBytesLeft   int // bytes of the packet that have not arrived yet
 	bodyHead          [2]byte
 	bodyHeadBytesLeft int
@@ -37,7 +37,7 @@ type packetParseStage uint8
 const (
 	stagePacketType      packetParseStage = iota // one byte with the type and flags
 	stageRemainingLength                         // one to four bytes with the length of the rest
-	stageBodyHead                                // two bytes by which the length is checked
+	stageBodyHead                                // first two bytes of the body, against which the length is checked
 	stageBodyRest
 )
 
@@ -63,7 +63,7 @@ func (g *packetValidator) checkIncomingBytes(p []byte) error {
 			g.packetBytesLeft -= n
 		}
 		if err != nil {
-			return fmt.Errorf("bad packet from the broker: %w", err)
+			return fmt.Errorf("invalid packet from the broker: %w", err)
 		}
 		p = p[n:]
 		if g.parseStage == stageBodyRest && g.packetBytesLeft == 0 {
@@ -84,17 +84,17 @@ func (g *packetValidator) beginPacket(b byte) error {
 	switch kind := g.packetType(); kind {
 	case packets.Connack:
 		if g.hasConnack {
-			return fmt.Errorf("a second CONNACK")
+			return fmt.Errorf("duplicate CONNACK")
 		}
 		g.hasConnack = true
 	case packets.Publish:
 		if qos := flags >> 1 & 3; qos > 1 {
-			return fmt.Errorf("PUBLISH with QoS %d, where at most 1 was asked for", qos)
+			return fmt.Errorf("PUBLISH with QoS %d, but at most 1 was requested", qos)
 		}
-		flags = 0 // all other flags of PUBLISH are valid
+		flags = 0
 	case packets.Puback, packets.Suback, packets.Unsuback, packets.Pingresp:
 	default:
-		return fmt.Errorf("type %d (%s) is not for clients here", kind, packets.PacketNames[kind])
+		return fmt.Errorf("unexpected packet type %d (%s)", kind, packets.PacketNames[kind])
 	}
 	switch {
 	case !g.hasConnack:
@@ -112,15 +112,15 @@ func (g *packetValidator) addLengthByte(b byte) error {
 	name := packets.PacketNames[g.packetType()]
 	if b&0x80 != 0 {
 		if g.headerBytesRead == 5 {
-			return fmt.Errorf("%s with a length of more than four bytes", name)
+			return fmt.Errorf("%s with a length field of more than four bytes", name)
 		}
 		return nil
 	}
 	if g.packetBytes = g.headerBytesRead + g.packetBytesLeft; g.isOversized() && g.packetType() != packets.Publish {
-		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, g.packetBytes, g.maxPacketBytes)
+		return fmt.Errorf("%s of %d bytes exceeds the limit of %d (MaxPacket)", name, g.packetBytes, g.maxPacketBytes)
 	}
 	if least, most := bodySizeRange(g.packetType()); g.packetBytesLeft < least || g.packetBytesLeft > most {
-		return fmt.Errorf("%s with %d bytes after its length", name, g.packetBytesLeft)
+		return fmt.Errorf("%s with invalid remaining length %d", name, g.packetBytesLeft)
 	}
 	if g.parseStage = stageBodyHead; g.packetBytesLeft == 0 {
 		g.parseStage = stageBodyRest
@@ -136,7 +136,7 @@ func (g *packetValidator) isOversized() bool { return g.packetBytes > g.maxPacke
 func bodySizeRange(kind byte) (least, most int) {
 	const unbounded = 1 << 28
 	switch kind {
-	case packets.Publish, packets.Suback: // two bytes, then a one-byte topic or a return code
+	case packets.Publish, packets.Suback:
 		return 3, unbounded
 	case packets.Pingresp:
 		return 0, 0
@@ -158,7 +158,7 @@ func (g *packetValidator) checkBodyHead(b byte) error {
 		return g.checkTopicLength(int(number))
 	case packets.Connack:
 		if code := g.bodyHead[1]; code > packets.ErrRefusedNotAuthorised {
-			return fmt.Errorf("CONNACK with the unknown code %d", code)
+			return fmt.Errorf("CONNACK with unknown code %d", code)
 		}
 		return nil
 	default:
@@ -167,12 +167,12 @@ func (g *packetValidator) checkBodyHead(b byte) error {
 }
 
 func (g *packetValidator) checkTopicLength(length int) error {
-	need := length + 2*int(g.typeAndFlags>>1&3) // two bytes of packet id, unless QoS is 0
+	need := length + 2*int(g.typeAndFlags>>1&3)
 	switch {
 	case length == 0:
 		return fmt.Errorf("PUBLISH without a topic")
 	case need > g.packetBytesLeft:
-		return fmt.Errorf("PUBLISH with %d bytes of topic and packet id, but %d left", need, g.packetBytesLeft)
+		return fmt.Errorf("PUBLISH needs %d bytes for topic and packet id but has only %d", need, g.packetBytesLeft)
 	}
 	return nil
 }
@@ -184,11 +184,11 @@ func (g *packetValidator) checkAckPacket(kind byte, id uint16) error {
 	asked, subscribing := g.filterCountByPacketID[id]
 	switch {
 	case kind != packets.Suback && subscribing:
-		return fmt.Errorf("%s for a SUBSCRIBE", packets.PacketNames[kind])
+		return fmt.Errorf("%s in response to SUBSCRIBE", packets.PacketNames[kind])
 	case kind != packets.Suback:
 		return nil
 	case !subscribing:
-		return fmt.Errorf("SUBACK for no SUBSCRIBE")
+		return fmt.Errorf("SUBACK without a matching SUBSCRIBE")
 	case g.packetBytesLeft != asked:
 		return fmt.Errorf("SUBACK with %d codes for %d filters", g.packetBytesLeft, asked)
 	}

@@ -24,7 +24,7 @@ type reconnectBackoff struct {
 	rand                      *rand.Rand
 	maxDelay                  time.Duration
 	brokerURLCount            int
-	consecutiveFailedAttempts int // failed attempts since the last link
+	consecutiveFailedAttempts int // number of failed attempts since the last open link
 }
 
 func (b *reconnectBackoff) delayAfterLinkLoss() time.Duration {

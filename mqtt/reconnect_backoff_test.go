@@ -24,9 +24,9 @@ func TestWaits(t *testing.T) {
 				t.Errorf("%d URLs: waits %v, want %v to %v", urls, d, least, most)
 			}
 		}
-		for range 2 { // a loss resets the backoff
+		for range 2 { // repeat, because the loss of a link resets the backoff
 			within(b.delayAfterLinkLoss(), 0, maxDelayAfterLoss/n)
-			for range urls - 1 { // the other URLs have not been tried
+			for range urls - 1 { // the other URLs have not been tried yet
 				within(b.delayAfterFailedAttempt(20*time.Second), 0, maxFirstRetryDelay)
 			}
 			for range 100 {
@@ -51,7 +51,7 @@ func TestHerd(t *testing.T) {
 			for i := range clients {
 				b := newBackoff(uint64(i), 1)
 				at := b.delayAfterLinkLoss()
-				for at < away { // refused immediately
+				for at < away { // each attempt is refused immediately
 					at += b.delayAfterFailedAttempt(at)
 				}
 				latest = max(latest, at-away)
@@ -110,8 +110,8 @@ func TestReporterRepeatsOncePerMinute(t *testing.T) {
 			t.Errorf("%d lines for one failure", lines())
 		}
 		<-time.After(time.Minute)
-		r.report(logger, refused, 3210*time.Millisecond, ", at tcp://b:1")
-		if want := "refused; next try in 3.2s, at tcp://b:1 (and 9 more like it)"; lines() != 2 ||
+		r.report(logger, refused, 3210*time.Millisecond, " at tcp://b:1")
+		if want := "refused; retry in 3.2s at tcp://b:1 (9 repeats not logged)"; lines() != 2 ||
 			!strings.Contains(out.String(), want) {
 			t.Errorf("logged %s, want %q in it", out.String(), want)
 		}

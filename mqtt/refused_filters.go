@@ -37,13 +37,13 @@ func maxRefusalsPerLink(moves, urls int) int {
 func (s *Session) handleSuback(l *brokerLink, asked []subscription, codes map[string]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link != l { // the link was lost in the meantime
+	if s.link != l {
 		return
 	}
 	for _, a := range asked {
 		e := s.subscriptions.find(a.filter)
 		switch code := codes[a.filter]; {
-		case e == nil: // unsubscribed in the meantime
+		case e == nil:
 		case code > 2:
 			s.handleFilterRefusal(l, e, code)
 		default:
@@ -64,10 +64,11 @@ func (s *Session) handleFilterRefusal(l *brokerLink, e *subscriptionState, code 
 	if len(s.brokerURLs) > 1 && e.consecutiveRefusals >= maxRefusalsPerLink(e.consecutiveRefusingLinks,
 		len(s.brokerURLs)) {
 		e.consecutiveRefusingLinks++
-		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.consecutiveRefusals, RefusalRemedy))
+		l.abort(fmt.Errorf("subscription to %s refused %d times in a row: "+
+			"%s", e.filter, e.consecutiveRefusals, RefusalRemedy))
 		return
 	}
-	if e.retryTimer != nil { // the owner has requested the filter again in the meantime
+	if e.retryTimer != nil {
 		e.retryTimer.Stop()
 	}
 	e.retryTimer = time.AfterFunc(RefusedFilterRetryDelay(e.consecutiveRefusals, s.options.Rand),
@@ -83,8 +84,8 @@ func (s *Session) retrySubscription(l *brokerLink, e *subscriptionState) {
 }
 
 // RefusalRemedy is the advice for an operator whose broker refuses a subscription.
-const RefusalRemedy = "let its access rules permit the topic (`coordinator acl` writes the rules for Mosquitto); if " +
-	"the broker is a node of a cluster that has lost its peers, list all nodes in broker.url"
+const RefusalRemedy = "permit the topic in the broker's access rules (`coordinator acl` prints the rules for " +
+	"Mosquitto); if the broker is a node of a cluster that has lost its peers, list all nodes in broker.url"
 
 // RefusedFilters is the set of filters that the broker currently refuses. It is derived from the events of a
 // connection.

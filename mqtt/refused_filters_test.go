@@ -83,7 +83,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	node := func(name string) *fakeBroker {
 		return refusing(t, func(string) bool {
 			select {
-			case bad <- name: // the node that is tried first
+			case bad <- name: // the session tries this node first
 				return true
 			case first := <-bad:
 				bad <- first
@@ -103,7 +103,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	if !ok {
 		t.Fatalf("got %#v, want Down", d)
 	}
-	for _, want := range []string{"s/+ 3 times in a row", "access rules",
+	for _, want := range []string{"s/+ refused 3 times in a row", "access rules",
 		"a node of a cluster that has lost its peers"} {
 		if !strings.Contains(d.Err.Error(), want) {
 			t.Errorf("the link ended with %q, want %q in it", d.Err, want)

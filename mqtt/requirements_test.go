@@ -73,7 +73,7 @@ func TestR1FloodIsBounded(t *testing.T) {
 		}})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
-	if more := int(most.Load()) - before; more > n/500 { // goroutines of other tests may start and end
+	if more := int(most.Load()) - before; more > n/500 { // allow for goroutines of other tests, which may start and end
 		t.Errorf("%d goroutines more", more)
 	}
 	if kept := counts.get(incoming) - counts.get(incomingDropped); kept == 0 || kept*payload > bound {
@@ -91,7 +91,7 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	seen := make(map[string]int)
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if m, ok := p.(*packets.PublishPacket); ok {
-			once.Do(func() { <-resume }) // stops reading at the first message
+			once.Do(func() { <-resume }) // the broker stops reading at the first message
 			mu.Lock()
 			seen[m.TopicName]++
 			mu.Unlock()
@@ -143,7 +143,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	})
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	early := false
-	for range 2 { // LinkUp is the other event, before or after
+	for range 2 { // receive two events: the message and LinkUp, in either order
 		if r, ok := mqtttest.Event(t, s).(mqtt.MessageReceived); ok {
 			early = r.Topic == "early"
 		}
@@ -165,7 +165,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 // other messages fill the outbox, not an unbounded store (R10).
 func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 8 + 2 // the window, and one message each in the two goroutines
+	const most = 8 + 2 // the window of unacknowledged messages, and one message in each of the two goroutines
 	var sent atomic.Int64
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
@@ -202,12 +202,12 @@ func TestR11RefusedMessage(t *testing.T) {
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
 				mqtttest.WantDown(t, s)
 				mqtttest.WantUp(t, s)
-				for range 3 { // mqtttest regards other events in between as failures
+				for range 3 { // mqtttest reports other events in between as failures
 					mqtttest.SyncWithBroker(t, s)
 				}
 				line(t, lines) // the "connected" line
-				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") ||
-					!strings.Contains(l, "unconfirmed: 61440 bytes to too/large") {
+				if l := line(t, lines); !strings.Contains(l, "lost the connection to the broker at ") ||
+					!strings.Contains(l, "unconfirmed: message of 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)
 				}
 				if qos == mqtt.AtLeastOnce {

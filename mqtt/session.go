@@ -61,11 +61,13 @@ func (s *Session) Publish(m Message) error {
 		return err
 	}
 	if size := m.packetSize(); size > s.options.MaxPacket {
-		return fmt.Errorf("mqtt: topic %s: %d bytes of payload make a packet of %d, more than %d (MaxPacket)", m.Topic,
+		return fmt.Errorf("mqtt: topic %s: payload of %d bytes makes a packet of %d bytes, which exceeds the limit "+
+			"of %d (MaxPacket)", m.Topic,
 			len(m.Payload), size, s.options.MaxPacket)
 	}
 	if m.queuedBytes() > s.options.OutboxBytes {
-		return fmt.Errorf("mqtt: topic %s: %d bytes of payload never fit in an outbox of %d", m.Topic, len(m.Payload),
+		return fmt.Errorf("mqtt: topic %s: payload of %d bytes exceeds the outbox size of %d "+
+			"bytes", m.Topic, len(m.Payload),
 			s.options.OutboxBytes)
 	}
 	s.mu.Lock()
@@ -124,7 +126,7 @@ func (s *Session) DisconnectFor(d time.Duration) {
 	}
 	select {
 	case s.disconnectRequests <- d:
-	default: // another disconnect is already requested
+	default:
 	}
 }
 
@@ -164,7 +166,7 @@ func (s *Session) keepConnected(ctx context.Context) {
 			var pause time.Duration
 			pause, err = s.runLink(ctx, l, s.brokerURLs[at])
 			if delay = wait.delayAfterLinkLoss(); pause > 0 {
-				delay, err = pause, nil // the owner requested the disconnect
+				delay, err = pause, nil
 			}
 			away = time.Now().Add(pause)
 		} else {
@@ -178,7 +180,7 @@ func (s *Session) keepConnected(ctx context.Context) {
 			report := &reports[at]
 			where := ""
 			if at = (at + 1) % len(s.brokerURLs); len(s.brokerURLs) > 1 {
-				where = ", at " + s.brokerURLs[at].Redacted()
+				where = " at " + s.brokerURLs[at].Redacted()
 			}
 			report.report(s.options.Logger, err, delay, where)
 		}
@@ -214,7 +216,7 @@ func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause
 	s.link = nil
 	s.subscriptions.clearRefusals()
 	select {
-	case <-s.disconnectRequests: // remove a request for a link that was lost in the meantime
+	case <-s.disconnectRequests:
 	default:
 	}
 	s.mu.Unlock()
@@ -225,6 +227,6 @@ func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause
 		return 0, ErrClosed
 	}
 	s.mailbox.Put(LinkDown{l.endErr})
-	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.endErr),
+	return pause, fmt.Errorf("lost the connection to the broker at %s: %s%v", u.Redacted(), describeNetError(l.endErr),
 		&l.unconfirmedSends)
 }

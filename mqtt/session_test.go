@@ -164,13 +164,13 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
 			ObserveMessage: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
-		mqtttest.SyncWithBroker(t, blocked) // its events are not read from here on
+		mqtttest.SyncWithBroker(t, blocked) // the events of this session are not read from here on
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
 		healthy.Subscribe(mqtt.AtMostOnce, "flood")
 		mqtttest.SyncWithBroker(t, healthy)
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		const step = 50
-		for range n / step { // in step with the healthy session, so that the broker drops no messages
+		for range n / step {
 			for range step {
 				mqtttest.Publish(t, writer, mqtt.Message{Topic: "flood", Payload: make([]byte, 100)})
 			}
@@ -201,14 +201,14 @@ func TestPause(t *testing.T) {
 		s.Subscribe(mqtt.AtLeastOnce, "x")
 		mqtttest.SyncWithBroker(t, s)
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
-		const pause = 300 * time.Millisecond // much longer than a normal reconnect
+		const pause = 300 * time.Millisecond // the pause is much longer than a normal reconnect
 		began := time.Now()
 		s.DisconnectFor(pause)
-		s.DisconnectFor(time.Hour) // a pause is already in progress
+		s.DisconnectFor(time.Hour) // has no effect, because a pause is already in progress
 		if d, ok := mqtttest.Event(t, s).(mqtt.LinkDown); !ok || !errors.Is(d.Err, mqtt.ErrPlannedDisconnect) {
 			t.Fatalf("got %v, want Down with ErrPaused", d)
 		}
-		s.DisconnectFor(time.Hour) // already disconnected
+		s.DisconnectFor(time.Hour) // has no effect, because the session is already disconnected
 		mqtttest.WantUp(t, s)
 		if d := time.Since(began); d < pause {
 			t.Errorf("back after %v", d)
@@ -244,7 +244,7 @@ func TestPauseIsNoLoss(t *testing.T) {
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
 	line(t, lines) // the "connected" line
-	_, text, found := strings.Cut(line(t, lines), "next try in ")
+	_, text, found := strings.Cut(line(t, lines), "retry in ")
 	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)
 	if d, err := time.ParseDuration(text); !found || err != nil || d > time.Second {
 		t.Errorf("waits %q after the first failure, want at most 1s", text)

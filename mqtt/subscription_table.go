@@ -16,9 +16,9 @@ type subscription struct {
 // subscriptionState is a subscription with its refusals.
 type subscriptionState struct {
 	subscription
-	consecutiveRefusals      int         // consecutive refusals on the current link
-	consecutiveRefusingLinks int         // consecutive links closed because they refused the filter
-	retryTimer               *time.Timer // timer of the next request; nil unless refused
+	consecutiveRefusals      int // consecutive refusals on the current link
+	consecutiveRefusingLinks int // consecutive links closed because they refused the filter
+	retryTimer               *time.Timer
 }
 
 // clearRefusals resets the refusals after the filter was granted or the link was lost.

@@ -37,7 +37,7 @@ func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 			t.Fatalf("message %d has %d bytes", got, len(m.Payload))
 		}
 	}
-	mqtttest.SyncWithBroker(t, from) // no LinkDown before the own message
+	mqtttest.SyncWithBroker(t, from) // SyncWithBroker fails if a LinkDown arrives before its own message
 }
 
 // slow returns the URL of a slow proxy to a broker.
@@ -86,7 +86,7 @@ func TestR13SlowOversized(t *testing.T) {
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	thin.Subscribe(mqtt.AtLeastOnce, "camera")
-	mqtttest.SyncWithBroker(t, thin) // no LinkDown before the own message
+	mqtttest.SyncWithBroker(t, thin) // SyncWithBroker fails if a LinkDown arrives before its own message
 }
 
 // TestR13ShortQueue checks that a broker that stops reading leaves only seconds of data in the kernel, even for a slow

@@ -16,10 +16,10 @@ func (m Message) Validate() error {
 		return fmt.Errorf("mqtt: topic %.64q: %w", m.Topic, err)
 	}
 	if strings.ContainsAny(m.Topic, "+#") {
-		return fmt.Errorf("mqtt: topic %.64q: '+' and '#' are for filters only", m.Topic)
+		return fmt.Errorf("mqtt: topic %.64q: wildcards '+' and '#' are only allowed in filters", m.Topic)
 	}
 	if m.QoS > AtLeastOnce {
-		return fmt.Errorf("mqtt: topic %.64q: QoS %d is not used here; take 0 or 1", m.Topic, m.QoS)
+		return fmt.Errorf("mqtt: topic %.64q: unsupported QoS %d: use 0 or 1", m.Topic, m.QoS)
 	}
 	return nil
 }
@@ -30,7 +30,7 @@ func CheckSubscriptionFilter(qos QoS, filter string) error {
 		return fmt.Errorf("mqtt: filter %.64q: %w", filter, err)
 	}
 	if qos > AtLeastOnce {
-		return fmt.Errorf("mqtt: filter %.64q: QoS %d is not used here; take 0 or 1", filter, qos)
+		return fmt.Errorf("mqtt: filter %.64q: unsupported QoS %d: use 0 or 1", filter, qos)
 	}
 	levels := strings.Split(filter, "/")
 	for i, level := range levels {
@@ -58,7 +58,7 @@ func FilterMatchesTopic(filter, topic string) bool {
 			return true
 		case want != "+" && want != have:
 			return false
-		case !topicMore: // "a/#" also matches "a"
+		case !topicMore:
 			return !filterMore || filterRest == "#"
 		case !filterMore:
 			return false
@@ -72,11 +72,11 @@ func checkMQTTString(s string) error {
 	case s == "":
 		return errors.New("is empty")
 	case len(s) > maxMQTTStringBytes:
-		return fmt.Errorf("has %d bytes, more than %d", len(s), maxMQTTStringBytes)
+		return fmt.Errorf("has %d bytes, which exceeds the limit of %d", len(s), maxMQTTStringBytes)
 	case !utf8.ValidString(s):
 		return errors.New("is not valid UTF-8")
 	case strings.ContainsRune(s, 0):
-		return errors.New("has a NUL character")
+		return errors.New("contains a NUL character")
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ type TopicKind uint8
 // The kinds of topics.
 const (
 	KindUnknown      TopicKind = iota
-	KindAnnouncement           // announcements to all agents
+	KindAnnouncement           // announcement of the coordinator to all agents
 	KindCoordinatorToAgent
 	KindBlob     // part of a model, task or evaluation set
 	KindUpdate   // part of an agent's update

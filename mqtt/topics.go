@@ -23,10 +23,10 @@ const selfTestLevel = "loop"
 const rootDocumentLevel = "root"
 
 const (
-	maxPrefix            = 64 // bytes of the topic prefix
-	maxTransferNameBytes = 64 // bytes of the name of a transfer or blob
-	maxPartDigits        = 6  // digits of a part number
-	maxCellNameBytes     = 48 // bytes of the name of a cell
+	maxPrefix            = 64 // maximum length in bytes of the topic prefix
+	maxTransferNameBytes = 64 // maximum length in bytes of the name of a transfer or blob
+	maxPartDigits        = 6  // maximum number of digits of a part number
+	maxCellNameBytes     = 48 // maximum length in bytes of the name of a cell
 )
 
 // Topics builds the topics of one federation. The topic level of an agent is its client id, {federation}-{agent}, so
@@ -34,7 +34,7 @@ const (
 // which every Conn rejects.
 type Topics struct {
 	Federation            string
-	federationTopicPrefix string // prefix/federation/
+	federationTopicPrefix string // prefix and federation name, with a trailing slash
 }
 
 // NewTopics returns the topics of a federation under a prefix. If the prefix is empty, it is DefaultPrefix. Some
@@ -47,13 +47,14 @@ func NewTopics(prefix, federation string) (Topics, error) {
 		return Topics{}, fmt.Errorf("mqtt: %w", err)
 	}
 	if len(prefix) > maxPrefix {
-		return Topics{}, fmt.Errorf("mqtt: topic prefix %.64q has %d bytes, more than %d", prefix, len(prefix),
+		return Topics{}, fmt.Errorf("mqtt: topic prefix %.64q has %d bytes, which exceeds the limit of "+
+			"%d", prefix, len(prefix),
 			maxPrefix)
 	}
 	for level := range strings.SplitSeq(prefix, "/") {
 		if !isTopicLevelName(level, maxPrefix) {
-			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: each level between slashes must have letters, "+
-				"digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
+			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: levels may only contain letters, digits, '.', '_' "+
+				"and '-', as in %s", prefix, DefaultPrefix)
 		}
 	}
 	return Topics{Federation: federation, federationTopicPrefix: prefix + "/" + federation + "/"}, nil
@@ -169,7 +170,8 @@ func (t Topics) CellBeaconsFilter(cell string) string {
 // CheckCellName returns an error if a cell name cannot be used in a topic.
 func CheckCellName(cell string) error {
 	if !isTopicLevelName(cell, maxCellNameBytes) {
-		return fmt.Errorf("mqtt: cell %.64q must have 1 to %d letters, digits, '.', '_' or '-'", cell, maxCellNameBytes)
+		return fmt.Errorf("mqtt: cell %.64q must consist of 1 to %d letters, digits, '.', '_' or "+
+			"'-'", cell, maxCellNameBytes)
 	}
 	return nil
 }
@@ -223,7 +225,7 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 	}
 	rest, ok := strings.CutPrefix(topic, t.federationTopicPrefix)
 	if !ok || t.federationTopicPrefix == "" {
-		return unknown(fmt.Errorf("is not of federation %s", t.Federation))
+		return unknown(fmt.Errorf("does not belong to federation %s", t.Federation))
 	}
 	switch levels := strings.Split(rest, "/"); {
 	case rest == "round":
@@ -235,24 +237,24 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 		agent, err = t.parseClientID(levels[1])
 	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootDocumentLevel:
 		if n, err := strconv.ParseUint(levels[2], 10, 32); err != nil || strconv.FormatUint(n, 10) != levels[2] {
-			return unknown(errors.New("names no version of a root document"))
+			return unknown(errors.New("has an invalid root document version"))
 		}
 		return KindRoot, "", "", levels[2], nil
 	case levels[0] == "m" && len(levels) == 3:
 		if !isHexHash(levels[1]) || !isPartName(levels[2]) {
-			return unknown(errors.New("names no part of a blob"))
+			return unknown(errors.New("has an invalid blob hash or part"))
 		}
 		return KindBlob, "", levels[1], levels[2], nil
 	case levels[0] == "u" && len(levels) == 5 && levels[1] == "0":
 		if !isTopicLevelName(levels[3], maxTransferNameBytes) || !isPartName(levels[4]) {
-			return unknown(errors.New("names no part of an update"))
+			return unknown(errors.New("has an invalid transfer or part"))
 		}
 		kind, id, part = KindUpdate, levels[3], levels[4]
 		agent, err = t.parseClientID(levels[2])
 	case levels[0] == "x" && len(levels) == 4:
 		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] ||
 			!isPartName(levels[3]) || levels[3] == ManifestPartName {
-			return unknown(errors.New("names no part of a round between neighbours"))
+			return unknown(errors.New("has an invalid round or part"))
 		}
 		kind, id, part = KindPeer, levels[2], levels[3]
 		agent, err = t.parseClientID(levels[1])
@@ -266,7 +268,7 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 		kind = topicKindOfLevel(levels[0])
 		agent, err = t.parseClientID(levels[1])
 	default:
-		return unknown(errors.New("is not a topic of the protocol"))
+		return unknown(errors.New("is not a protocol topic"))
 	}
 	if err != nil {
 		return unknown(err)

@@ -7,7 +7,7 @@ import "sync/atomic"
 // opened and closed, and a TLS handshake sends a certificate chain in each direction.
 const (
 	packetOverheadBytes     = 130
-	segmentOverheadDivisor  = 16 // one extra byte for each 16 bytes
+	segmentOverheadDivisor  = 16 // one byte of overhead for each 16 bytes
 	connectionOverheadBytes = 600
 	tlsHandshakeBytes       = 8 << 10
 	httpUpgradeBytes        = 1 << 10 // upgrade to WebSocket, or CONNECT to a proxy

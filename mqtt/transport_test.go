@@ -161,7 +161,7 @@ func TestEndOfContextCloses(t *testing.T) {
 	}
 	mqtttest.WantUp(t, s)
 	cancel()
-	for range s.Events() { // until the channel is closed
+	for range s.Events() { // read until the channel is closed
 	}
 }
 
@@ -173,23 +173,23 @@ func TestDialRefusesBadOptions(t *testing.T) {
 		"nothing":      {mqtt.Options{}, "is not scheme://host:port"},
 		"no scheme":    {mqtt.Options{URL: "broker:1883", ClientID: "s"}, "is not scheme://host:port"},
 		"no port":      {mqtt.Options{URL: "tcp://broker", ClientID: "s"}, "has no port"},
-		"port 0":       {mqtt.Options{URL: "wss://broker:0", ClientID: "s"}, "port 0: must be 1 to 65535"},
-		"port 65536":   {mqtt.Options{URL: "tcp://broker:65536", ClientID: "s"}, "port 65536: must be"},
+		"port 0":       {mqtt.Options{URL: "wss://broker:0", ClientID: "s"}, "port is 0: must be 1 to 65535"},
+		"port 65536":   {mqtt.Options{URL: "tcp://broker:65536", ClientID: "s"}, "port is 65536: must be"},
 		"http":         {mqtt.Options{URL: "http://broker:80", ClientID: "s"}, `unknown scheme "http"`},
-		"credentials":  {mqtt.Options{URL: "tcp://u:hush@broker:1883", ClientID: "s"}, "carries credentials"},
+		"credentials":  {mqtt.Options{URL: "tcp://u:hush@broker:1883", ClientID: "s"}, "contains credentials"},
 		"not a URL":    {mqtt.Options{URL: "tcp://u:hush@broker:port", ClientID: "s"}, "is not scheme://host:port"},
-		"no client id": {mqtt.Options{URL: "tcp://broker:1883"}, "no client id"},
+		"no client id": {mqtt.Options{URL: "tcp://broker:1883"}, "client id is empty"},
 		"NUL":          {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s\x00"}, "NUL"},
 		"no user": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", Password: "hush"},
 			"without a user name"},
 		"TLS unused": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s",
-			TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "does not encrypt"},
+			TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "is not encrypted"},
 		"bad node": {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b"}, ClientID: "s"},
 			`"tcp://b" has no port`},
 		"node twice": {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b:1883", "tcp://a:1883"},
-			ClientID: "s"}, `"tcp://a:1883" is there twice`},
+			ClientID: "s"}, `duplicate broker URL "tcp://a:1883"`},
 		"mixed nodes": {mqtt.Options{URL: "tls://a:8883", MoreURLs: []string{"tcp://a:1883"}, ClientID: "s"},
-			"some URLs encrypt and some do not"},
+			"cannot mix encrypted and unencrypted URLs"},
 		"keepalive": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", KeepAlive: 1500 * time.Millisecond},
 			"whole seconds"},
 		"delay": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MaxReconnectDelay: -1},

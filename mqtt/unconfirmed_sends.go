@@ -68,7 +68,8 @@ func (u *unconfirmedSends) String() string {
 	case others < 0:
 		return ""
 	case others == 0:
-		return fmt.Sprintf("; unconfirmed: %d bytes to %s", largest.payloadBytes, largest.topic)
+		return fmt.Sprintf("; unconfirmed: message of %d bytes to %s", largest.payloadBytes, largest.topic)
 	}
-	return fmt.Sprintf("; unconfirmed: %d bytes to %s, and %d more", largest.payloadBytes, largest.topic, others)
+	return fmt.Sprintf("; unconfirmed: message of %d bytes to %s and %d "+
+		"more", largest.payloadBytes, largest.topic, others)
 }

@@ -19,7 +19,7 @@ import (
 // Config is the configuration of the coordinator's state machine. Numbers of participants are numbers of agents.
 type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
-	Participants int            `yaml:"participants"` // L, the number of draws per round
+	Participants int            `yaml:"participants"` // number L of agents drawn per round
 	// minimum number of draws with an update for closing a round at its deadline
 	Quorum int `yaml:"quorum"`
 	// agents invited beyond L; biases uniform sampling towards fast agents
@@ -41,11 +41,11 @@ type Config struct {
 	PauseBetweenRounds time.Duration     `yaml:"pause"`
 	ReinviteInterval   time.Duration     `yaml:"invite_every"`
 	MixingClipBound    float64           `yaml:"-"` // clipping bound τ of mixing edges; 0 means no bound
-	Rollout            rollout.Config    `yaml:"-"` // staged release of models for predictions
+	Rollout            rollout.Config    `yaml:"-"`
 	Stop               stop.Config       `yaml:"stop"`
 	Evaluation         evaluation.Config `yaml:"evaluation"`
 	Schedule           schedule.Config   `yaml:"schedule"`
-	OperatorCommand    OperatorCommand   `yaml:"-"` // command in force at the start; empty means CommandContinue
+	OperatorCommand    OperatorCommand   `yaml:"-"`
 }
 
 // GatherConfig configures which agents a round waits for before participants are drawn.
@@ -137,13 +137,13 @@ func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.AddError("algorithm", c.Algorithm.Validate())
 	check.Require(c.Participants >= 1 && c.Participants <= maxDrawsPerRound, "participants",
-		"must be 1 to %d, is %d", maxDrawsPerRound, c.Participants)
+		"must be between 1 and %d, but is %d", maxDrawsPerRound, c.Participants)
 	check.Require(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
-		"must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
+		"must be between 1 and participants (%d), but is %d", c.Participants, c.Quorum)
 	check.Require(c.ExtraParticipants >= 0 && c.ExtraParticipants <= maxDrawsPerRound, "over_select",
-		"must be 0 to %d, is %d", maxDrawsPerRound, c.ExtraParticipants)
+		"must be between 0 and %d, but is %d", maxDrawsPerRound, c.ExtraParticipants)
 	check.Require(c.ExtraParticipants == 0 || c.Sampling == spec.SamplingWithoutReplacement, "over_select",
-		"goes with sampling without_replacement only")
+		"requires sampling without_replacement")
 	check.AddError("sampling", c.Sampling.Validate())
 	check.AddError("weights", c.AgentWeightRule.Validate())
 	check.AddError("weighting", c.WeightPlacement.Validate())
@@ -153,35 +153,35 @@ func (c *Config) Validate() error {
 		c.Aggregation.CheckDraws(&check, c.Participants)
 	}
 	check.AddSectionErrors("server_optimizer", c.ServerOptimizer.Validate())
-	check.Require(c.MaxAggregations >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.MaxAggregations)
-	check.Require(c.Gather.MinAgents >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.MinAgents)
+	check.Require(c.MaxAggregations >= 0, "rounds", "must not be negative (0 = no limit), but is %d", c.MaxAggregations)
+	check.Require(c.Gather.MinAgents >= 1, "gather.minimum", "must be at least 1, but is %d", c.Gather.MinAgents)
 	check.Require(c.Gather.MinAgents >= c.Quorum || c.Sampling != spec.SamplingWithoutReplacement, "gather.minimum",
-		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,
+		"must be at least the quorum (%d), but is %d: a round with fewer agents cannot reach the quorum", c.Quorum,
 		c.Gather.MinAgents)
 	check.Require(c.Gather.TargetAgents == 0 || c.Gather.TargetAgents >= c.Gather.MinAgents, "gather.target",
-		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.MinAgents, c.Gather.TargetAgents)
-	check.Require(c.Gather.FirstRoundMinAgents >= 0, "gather.first", "must not be negative, is %d",
+		"must be 0 or at least gather.minimum (%d), but is %d", c.Gather.MinAgents, c.Gather.TargetAgents)
+	check.Require(c.Gather.FirstRoundMinAgents >= 0, "gather.first", "must not be negative, but is %d",
 		c.Gather.FirstRoundMinAgents)
 	check.Require(c.Gather.FirstRoundMinAgents == 0 || c.Gather.TargetAgents == 0 ||
 		c.Gather.FirstRoundMinAgents <= c.Gather.TargetAgents,
-		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.TargetAgents,
+		"gather.first", "must be at most gather.target (%d), but is %d", c.Gather.TargetAgents,
 		c.Gather.FirstRoundMinAgents)
 	check.Require(c.Gather.WindowLength > 0 && c.Gather.WindowLength <= maxConfiguredDuration, "gather.within",
-		"must be longer than 0 and at most %s, is %s", maxConfiguredDuration, c.Gather.WindowLength)
+		"must be longer than 0 and at most %s, but is %s", maxConfiguredDuration, c.Gather.WindowLength)
 	check.Require(c.Gather.HelloSpread >= 0 && c.Gather.HelloSpread < max(c.Gather.WindowLength, 1), "gather.spread",
-		"must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.WindowLength, c.Gather.HelloSpread)
+		"must be 0 or more and shorter than gather.within (%s), but is %s", c.Gather.WindowLength, c.Gather.HelloSpread)
 	c.validateResponse(&check)
 	check.Require(c.RoundTimeout >= time.Millisecond && c.RoundTimeout <= maxConfiguredDuration, "deadline",
-		"must be 1ms to %s, is %s", maxConfiguredDuration, c.RoundTimeout)
-	check.Require(c.PauseBetweenRounds >= 0, "pause", "must not be negative, is %s", c.PauseBetweenRounds)
+		"must be between 1ms and %s, but is %s", maxConfiguredDuration, c.RoundTimeout)
+	check.Require(c.PauseBetweenRounds >= 0, "pause", "must not be negative, but is %s", c.PauseBetweenRounds)
 	check.Require(c.MixingClipBound >= 0 && !math.IsInf(c.MixingClipBound, 1), "clip",
-		"must be a finite number of 0 or more, is %v", c.MixingClipBound)
+		"must be finite and not negative, but is %v", c.MixingClipBound)
 	check.AddSectionErrors("rollout", c.Rollout.Validate())
 	check.AddSectionErrors("stop", c.Stop.Validate())
 	check.AddSectionErrors("evaluation", c.Evaluation.Validate())
 	check.AddSectionErrors("schedule", c.Schedule.Validate())
 	check.Require(!c.Schedule.NewRows.IsEnabled() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
-		"goes with algorithm fedavg only: where agents mix, all rows are used in each round")
-	check.Require(c.ReinviteInterval > 0, "invite_every", "must be longer than 0, is %s", c.ReinviteInterval)
+		"requires algorithm fedavg: with mixing, each round uses all rows")
+	check.Require(c.ReinviteInterval > 0, "invite_every", "must be longer than 0, but is %s", c.ReinviteInterval)
 	return check.Err()
 }

@@ -16,7 +16,7 @@ type Contribution struct {
 	UpdateDigest wire.Digest
 	Codec        spec.Codec
 	ReportedRisk float64 // the agent's local risk at the base model
-	Weight       float64 // weight K·p_k
+	Weight       float64
 	rule.UpdateMetadata
 }
 
@@ -84,7 +84,7 @@ func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float6
 // result is not finite. It panics if the three slices differ in length.
 func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	if len(dst) != len(base) || len(dst) != len(step) {
-		panic(fmt.Sprintf("round: ApplyStep of %d elements from a base of %d by a step of %d", len(dst), len(base),
+		panic(fmt.Sprintf("round: ApplyStep: dst has %d elements, base has %d, step has %d", len(dst), len(base),
 			len(step)))
 	}
 	for i := range dst {

@@ -99,7 +99,7 @@ func (e RowCountsTooLarge) Describe(d *observe.EventDescription) {
 		return
 	}
 	d.RaiseCondition(condition,
-		fmt.Sprintf("agents report more than five times the median number of rows, and so decide the "+
-			"model: %s", observe.JoinNames(e.Agents)),
-		"if their numbers are wrong, set round.robust, or revoke the agents with `coordinator devices revoke ID`")
+		fmt.Sprintf("some agents report more than five times the median number of rows and dominate the model: %s",
+			observe.JoinNames(e.Agents)),
+		"if the row counts are wrong, set round.robust or revoke the agents with `coordinator devices revoke ID`")
 }

@@ -38,7 +38,7 @@ func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
 		}
 	case (target > 0 && there >= target || due && there >= c.requiredAgentCount()) && c.scheduleAllowsRound(now):
 		c.openRound(now)
-	case due && c.announcement.publishedAt.IsZero(): // the window begins when agents can answer
+	case due && c.announcement.publishedAt.IsZero():
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	case due && c.startScheduleWaitIfNeeded(now):
 	case due:
@@ -197,7 +197,7 @@ type AgentEligible struct {
 func (e AgentEligible) Describe(d *observe.EventDescription) {
 	d.IncCounter(eligibleHellosMetric)
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
-	d.Log(observe.Info, "agent present", "agent", e.Agent, "rows", e.RowCount, "agents", e.EligibleAgents)
+	d.Log(observe.Info, "agent available", "agent", e.Agent, "rows", e.RowCount, "agents", e.EligibleAgents)
 }
 
 var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
@@ -223,12 +223,13 @@ func (e AgentUnfit) Describe(d *observe.EventDescription) {
 		}
 	}
 	text("column", e.DataProblem.Column)
-	text("why", e.DataProblem.Reason)
+	text("problem", e.DataProblem.Reason)
 	if e.DataProblem.TotalValues > 0 {
-		attributes = append(attributes, "bad", e.DataProblem.UnusableValues, "of", e.DataProblem.TotalValues)
+		attributes = append(attributes, "unusable_values", e.DataProblem.UnusableValues, "values",
+			e.DataProblem.TotalValues)
 	}
-	text("where", e.DataProblem.ExampleLocation)
-	d.Log(observe.Warn, "agent cannot do the task", attributes...)
+	text("example", e.DataProblem.ExampleLocation)
+	d.Log(observe.Warn, "agent cannot perform the task", attributes...)
 }
 
 var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
@@ -260,7 +261,7 @@ type GatheringExtended struct{ PresentAgents, MinAgents int }
 func (e GatheringExtended) Describe(d *observe.EventDescription) {
 	d.IncCounter(extendedGatheringsMetric)
 	d.SetGauge(eligibleAgentsMetric, float64(e.PresentAgents))
-	d.Log(observe.Warn, "too few agents to begin a round", "agents", e.PresentAgents, "minimum", e.MinAgents)
+	d.Log(observe.Warn, "too few agents to start a round", "agents", e.PresentAgents, "minimum", e.MinAgents)
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("waiting for agents: %d of %d are present", e.PresentAgents,
 		e.MinAgents))
 }

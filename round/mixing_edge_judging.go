@@ -284,11 +284,14 @@ type EdgeEnded struct {
 func (e EdgeEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(endedEdgesMetric, e.Edge.Reason.String())
 	attributes := []any{"round", e.MixingBlockRound, "agent", e.Edge.A, "neighbour", e.Edge.B, "reason", e.Edge.Reason,
-		"distance", observe.RoundToFourDigits(e.MeanDistance), "usual", observe.RoundToFourDigits(e.MedianDistance),
+		"distance", observe.RoundToFourDigits(e.MeanDistance), "median_distance",
+		observe.RoundToFourDigits(e.MedianDistance),
 		"until_round", e.Edge.ExcludedThroughRound}
 	if e.Edge.Reason == wire.EdgeEndNotMixing {
-		d.Log(observe.Warn, "edge left out: one end does not move as an agent that mixes", attributes...)
+		d.Log(observe.Warn, "edge excluded from mixing: an agent does not change its parameters as mixing requires",
+			attributes...)
 	} else {
-		d.Log(observe.Warn, "edge left out: the parameters of its ends are too far apart", attributes...)
+		d.Log(observe.Warn, "edge excluded from mixing: the parameters of the two agents differ too much",
+			attributes...)
 	}
 }

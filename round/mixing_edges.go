@@ -278,6 +278,6 @@ type UploaderReplaced struct {
 // Describe implements observe.Event.
 func (e UploaderReplaced) Describe(d *observe.EventDescription) {
 	d.IncCounter(replacedUploadersMetric)
-	d.Log(observe.Info, "agent replaced as a sender", "round", e.Round, "agent", e.ReplacedAgent, "by",
+	d.Log(observe.Info, "uploading agent replaced", "round", e.Round, "agent", e.ReplacedAgent, "replacement",
 		e.ReplacementAgent)
 }

@@ -45,43 +45,47 @@ const helloSurplusFactor = 1.3
 // the hello of every agent.
 func (c *Config) validateResponse(check *spec.ProblemList) {
 	r := &c.Gather.ResponseLottery
-	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
+	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative (0 = every agent sends a "+
+		"hello), but is %d",
 		r.TargetHellos)
 	for key, d := range map[string]time.Duration{"return_after": r.DisconnectDuration,
 		"return_within": r.DisconnectSpread} {
-		check.Require(d >= 0 && d <= maxConfiguredDuration, "gather.respond."+key, "must be 0 to %s, is %s",
+		check.Require(d >= 0 && d <= maxConfiguredDuration, "gather.respond."+key,
+			"must be between 0 and %s, but is %s",
 			maxConfiguredDuration, d)
 		check.Require(d == 0 || r.IsEnabled(), "gather.respond."+key,
-			"is %s, but gather.respond.target is 0: an agent leaves only where not all are heard", d)
+			"is %s but gather.respond.target is 0: set the target or remove this key", d)
 	}
 	check.Require(r.Presence == PresenceOfAllAgents || r.Presence == PresenceInRoundOnly || r.Presence == "" &&
 		!r.IsEnabled(),
-		"gather.respond.presence", "must be all or round, is %q", r.Presence)
+		"gather.respond.presence", "must be all or round, but is %q", r.Presence)
 	check.Require(r.Presence != PresenceInRoundOnly || r.IsEnabled(), "gather.respond.presence",
-		"is round, but gather.respond.target is 0: all agents have a part in rounds")
+		"is round but gather.respond.target is 0: set the target or use all")
 	if !r.IsEnabled() {
 		return
 	}
 	check.Require(r.TargetHellos >= c.Gather.MinAgents && r.TargetHellos >= c.Participants+c.ExtraParticipants,
 		"gather.respond.target",
-		"must be at least gather.minimum (%d), and participants and over_select (%d), is %d", c.Gather.MinAgents,
+		"must be at least gather.minimum (%d) and at least participants plus over_select (%d), but is %d",
+		c.Gather.MinAgents,
 		c.Participants+c.ExtraParticipants, r.TargetHellos)
 	check.Require(c.Gather.TargetAgents == 0, "gather.target",
-		"does not go with gather.respond.target, which it would replace")
+		"cannot be combined with gather.respond.target: remove one of them")
 	check.Require(c.Algorithm == spec.FedAvg, "gather.respond.target",
-		"goes with algorithm fedavg only: agents that mix are all heard")
+		"requires algorithm fedavg: with mixing, every agent must send a hello")
 	check.Require(c.Sampling != spec.SamplingImportance, "gather.respond.target",
-		"does not go with sampling importance, which needs the last update of each agent")
+		"cannot be combined with sampling importance, which requires the last update of each agent")
 	check.Require(!c.Schedule.NewRows.IsEnabled(), "gather.respond.target",
-		"does not go with schedule.new_rows, which counts the rows of all agents")
+		"cannot be combined with schedule.new_rows, which requires the row counts of all agents")
 	check.Require(!c.Rollout.IsEnabled(), "gather.respond.target",
-		"does not go with rollout, which needs word of all agents")
+		"cannot be combined with rollout, which requires reports from all agents")
 }
 
 // ResponseLottery is the coordinator's state of the response lottery.
 type ResponseLottery struct {
-	AnswerThreshold uint32 `json:"Of,omitempty"` // announced threshold p·2³²; 0 means all agents answer
-	// estimate N̂ of the agents that would answer if all were asked; 0 means unknown
+	// announced answer probability p, multiplied by 2³²; 0 means that all agents answer
+	AnswerThreshold uint32 `json:"Of,omitempty"`
+	// estimated number N̂ of agents that would answer if all were asked; 0 means unknown
 	EstimatedAgents float64 `json:"Agents,omitempty"`
 }
 
@@ -96,8 +100,8 @@ func (r *ResponseLottery) AnswerProbability() float64 {
 // helloWindow counts the hellos since the last request to all agents.
 type helloWindow struct {
 	number          uint32
-	openedAt        time.Time // time at which the announcement was published; zero before, and after a lost connection
-	estimatedAgents float64   // Σ 1/p over the received hellos
+	openedAt        time.Time
+	estimatedAgents float64 // sum of 1/p over the received hellos, where p is the answer probability
 }
 
 // startResponseLottery sets p for a new round and clears the roster, since other agents may answer this time.

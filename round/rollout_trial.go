@@ -113,8 +113,8 @@ var (
 
 // The names of conditions.
 const (
-	rolloutCondition      = "rollout"       // the last candidate was withdrawn
-	rolloutShareCondition = "rollout share" // too few agents predict with the candidate
+	rolloutCondition      = "rollout"       // raised when the last candidate was withdrawn
+	rolloutShareCondition = "rollout share" // raised when too few agents predict with the candidate
 )
 
 // The names of the status values of type *RolloutStatus.
@@ -162,15 +162,15 @@ func (e RolloutBegan) Describe(d *observe.EventDescription) {
 	d.SetGauge(trialAgentsMetric, float64(e.TrialAgents))
 	attributes := []any{"model", e.Candidate.String(), "released", e.Released.String(), "agents", e.TrialAgents}
 	if e.TrialAgents >= e.MinDecidingAgents {
-		d.Log(observe.Info, "rollout began", attributes...)
+		d.Log(observe.Info, "rollout started", attributes...)
 		d.ResolveCondition(rolloutShareCondition)
 		return
 	}
-	const remedy = "raise predict.rollout"
-	d.Log(observe.Warn, "rollout began with too few agents", append(attributes,
+	const remedy = "increase predict.rollout"
+	d.Log(observe.Warn, "rollout started with too few agents", append(attributes,
 		"predict.devices", e.MinDecidingAgents)...)
-	d.RaiseCondition(rolloutShareCondition, fmt.Sprintf("model %s is rolled out to %d agents, and is withdrawn unless "+
-		"predict.devices (%d) judge it", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
+	d.RaiseCondition(rolloutShareCondition, fmt.Sprintf("model %s is rolled out to %d agents, but its release "+
+		"requires reports from %d agents (predict.devices)", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
 }
 
 // RolloutEnded: the candidate is released to all agents, or withdrawn.
@@ -202,18 +202,18 @@ func (e RolloutEnded) Describe(d *observe.EventDescription) {
 		d.ResolveCondition(rolloutCondition)
 	case rollout.CandidateWorse:
 		d.Log(observe.Error,
-			"model withdrawn: its residuals are larger than those of the released model, or most "+
-				"agents refuse it", append(attributes, "released", e.Released.String())...)
+			"model withdrawn: its residuals exceed the residuals of the released model, or most agents refused it",
+			append(attributes, "released", e.Released.String())...)
 		d.RaiseCondition(rolloutCondition,
-			fmt.Sprintf("model %s was withdrawn: its residuals are larger than those of the "+
-				"released model %s, or most agents refuse it", e.Candidate, e.Released),
-			"agents predict with the released model until a newer one is better; `coordinator run --from MODEL` "+
-				"releases a model to all agents at once")
+			fmt.Sprintf("model %s was withdrawn: it has larger residuals than the released model %s, or most agents "+
+				"refused it", e.Candidate, e.Released),
+			"no action is required: agents continue to predict with the released model; to release a model to all "+
+				"agents immediately, use `coordinator run --from MODEL`")
 	case rollout.TooFewReports:
-		const problem = "too few agents judged it in time"
+		const problem = "too few agents reported residuals in time"
 		d.Log(observe.Warn, "model withdrawn: "+problem, append(attributes, "released",
 			e.Released.String())...)
 		d.RaiseCondition(rolloutCondition, fmt.Sprintf("model %s was withdrawn: %s", e.Candidate, problem),
-			"raise predict.rollout or predict.within, or lower predict.residuals")
+			"increase predict.rollout or predict.within, or reduce predict.residuals")
 	}
 }

@@ -360,7 +360,8 @@ func (e RoundClosed) Describe(d *observe.EventDescription) {
 		attributes = append(attributes, "missing", e.MissingAgents)
 	}
 	d.Log(observe.Info, "round closed", attributes...)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d closed with %d of %d", e.Round, e.AcceptedUpdates,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d closed with %d of %d updates", e.Round,
+		e.AcceptedUpdates,
 		e.SelectedAgents))
 }
 
@@ -391,7 +392,7 @@ func (e RoundAbandoned) Describe(d *observe.EventDescription) {
 		attributes = append(attributes, "err", e.Err)
 	}
 	d.Log(observe.Warn, "round abandoned", attributes...)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d abandoned with %d of %d", e.Round,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d abandoned with %d of %d updates", e.Round,
 		e.AcceptedUpdates, e.SelectedAgents))
 }
 

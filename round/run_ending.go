@@ -166,6 +166,6 @@ func (e RunFinished) Describe(d *observe.EventDescription) {
 	d.SetGauge(ModelVersion, float64(e.ModelVersion))
 	d.Log(observe.Info, "run finished", "version", e.ModelVersion, "reason", e.Reason,
 		"to_continue", "coordinator task set KEY=VALUE")
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("the run is finished (%s), with version %d", e.Reason,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("run finished (%s) with model version %d", e.Reason,
 		e.ModelVersion))
 }

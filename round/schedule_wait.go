@@ -151,9 +151,9 @@ func (e ScheduleWait) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(ScheduleWaitValue, &e)
 	d.SelectGaugeState(scheduleWaitingMetric, string(e.Reason))
 	if e.Reason == WaitForWindow {
-		d.Log(observe.Info, "rounds rest until the next window of round.schedule",
+		d.Log(observe.Info, "rounds paused until the next window of round.schedule",
 			"opens", e.WindowOpensAt.Format(time.RFC3339))
-		d.ShowStatusValue(observe.ActivityStatus, "rounds rest until "+e.WindowOpensAt.Format("Mon 15:04"))
+		d.ShowStatusValue(observe.ActivityStatus, "rounds paused until "+e.WindowOpensAt.Format("Mon 15:04"))
 		return
 	}
 	if e.Reason == WaitForNewRows {
@@ -163,7 +163,7 @@ func (e ScheduleWait) Describe(d *observe.EventDescription) {
 	if e.IsRepeated {
 		d.Log(observe.Debug, "waiting for new rows", attributes...)
 	} else {
-		d.Log(observe.Info, "the next round waits until enough agents have new rows",
+		d.Log(observe.Info, "waiting for enough agents with new rows",
 			append(attributes, "agents_without_row_count", e.AgentsWithoutRowCount)...)
 	}
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows,

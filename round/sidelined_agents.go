@@ -147,8 +147,8 @@ func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list [
 }
 
 var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
-	"Times that an agent was excluded from the next draws. Silent: sent no update by the deadline; fold: spoiled the "+
-		"model.",
+	"Times that an agent was excluded from the next draws, by reason: silent (no update by the deadline) or fold "+
+		"(its update spoiled the model).",
 	"reason", observe.NamesAsStrings(SidelineReasons()))
 
 // AgentSidelined: an agent failed in a round. For some rounds it is neither drawn nor counted in K.
@@ -165,7 +165,7 @@ type AgentSidelined struct {
 func (e AgentSidelined) Describe(d *observe.EventDescription) {
 	d.IncCounter(sidelineCountMetric, string(e.Reason))
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
-	d.Log(observe.Warn, "agent failed in the round and sits out the next draws", "agent", e.Agent, "round",
+	d.Log(observe.Warn, "agent failed in the round and is excluded from the next draws", "agent", e.Agent, "round",
 		e.Round,
 		"reason", e.Reason, "draws", e.DrawsSatOut, "until_round", e.LastSidelinedRound, "agents", e.EligibleAgents)
 }
@@ -186,11 +186,11 @@ func (e AgentReadmitted) Describe(d *observe.EventDescription) {
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
 	if e.ReadmittedEarly {
 		d.IncCounter(earlyReadmissionsMetric)
-		d.Log(observe.Warn, "agent may be drawn again early, because too few others are present", "agent",
+		d.Log(observe.Warn, "agent readmitted early because too few other agents are present", "agent",
 			e.Agent,
 			"round", e.Round, "agents", e.EligibleAgents)
 		return
 	}
-	d.Log(observe.Info, "agent may be drawn again", "agent", e.Agent, "round", e.Round, "agents",
+	d.Log(observe.Info, "agent readmitted", "agent", e.Agent, "round", e.Round, "agents",
 		e.EligibleAgents)
 }

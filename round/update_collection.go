@@ -355,7 +355,7 @@ type AgentDeclined struct {
 // Describe implements observe.Event.
 func (e AgentDeclined) Describe(d *observe.EventDescription) {
 	d.IncCounter(declinedParticipantsMetric, e.Reason.String())
-	d.Log(observe.Warn, "agent declined", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
+	d.Log(observe.Warn, "agent declined the round", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
 }
 
 // The norm of an update depends on the model, so its buckets span six decades. The number of local steps E_k is a

@@ -42,11 +42,11 @@ func ParseByteSize(text string) (ByteSize, error) {
 			return 0, err
 		}
 		if n > math.MaxInt64/uint64(u.size) {
-			return 0, fmt.Errorf("%s is too large", text)
+			return 0, fmt.Errorf("byte size %s is too large", text)
 		}
 		return ByteSize(n) * u.size, nil
 	}
-	return 0, fmt.Errorf("%s has no unit", text)
+	return 0, fmt.Errorf("byte size %s has no unit: add a unit such as kB, MB or GB", text)
 }
 
 // cutSuffixFold is strings.CutSuffix ignoring case, since KB, kb and kB are all common.

@@ -19,7 +19,7 @@ import (
 //
 // All values are resampled and transformed values at grid points.
 type ColumnExpression struct {
-	InputName   string          // name of an input, or hour or weekday
+	InputName   string          // name of an input series, or one of the calendar columns hour and weekday
 	Operation   ColumnOperation // operation on the input; empty for the value itself
 	LagOrWindow time.Duration
 	Class       string
@@ -91,11 +91,11 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	input, rest, more := strings.Cut(name, " ")
 	c := ColumnExpression{InputName: input}
 	if !c.IsCalendar() && !isValidInputName(input) {
-		return ColumnExpression{}, fmt.Errorf("%q begins with no input", name)
+		return ColumnExpression{}, fmt.Errorf("%q does not start with the name of an input", name)
 	}
 	if !more {
 		if c.IsCalendar() {
-			return ColumnExpression{}, fmt.Errorf("%q is two columns: %s sin and %s cos", name, name, name)
+			return ColumnExpression{}, fmt.Errorf("%q has two columns: use %s sin or %s cos", name, name, name)
 		}
 		return c, nil
 	}
@@ -111,7 +111,7 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	case slices.Contains(durationOperations, c.Operation) && more:
 		span, err := time.ParseDuration(rest)
 		if err != nil || span <= 0 {
-			return ColumnExpression{}, fmt.Errorf("%q: want a duration above 0 as 30m or 6h, got %q", name, rest)
+			return ColumnExpression{}, fmt.Errorf("%q: want a positive duration such as 30m or 6h, got %q", name, rest)
 		}
 		c.LagOrWindow = span
 	default:
@@ -146,7 +146,7 @@ func (r *RowRecipe) ExpandFeatures(features []string) []string {
 func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal ColumnExpression
 	var err error
-	if target != "" { // some models have no target
+	if target != "" { // Check the target only if the model has one.
 		if goal, err = r.parseKnownColumn(target); err == nil {
 			err = r.checkTarget(goal)
 		}
@@ -165,9 +165,9 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 				err = r.checkTargetLeak(col, goal)
 			}
 			if c.AddError(at, err); err != nil {
-				break // all columns of a short form have the same problem
+				break // Report only the first column of a short form, since all have the same error.
 			}
-			c.Require(!seen[col], at, "is %q, which is there already", name)
+			c.Require(!seen[col], at, "is %q, which is a duplicate column", name)
 			seen[col] = true
 		}
 	}
@@ -181,16 +181,16 @@ func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
 	}
 	i := r.InputIndex(c.InputName)
 	if i < 0 {
-		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.InputName, r.inputNames())
+		return c, fmt.Errorf("%q: unknown input %s; available inputs: %s", name, c.InputName, r.inputNames())
 	}
 	classes := r.Inputs[i].Classes
 	switch {
 	case c.Operation == OperationIsClass && !slices.Contains(classes, c.Class):
 		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.InputName, c.Class)
 	case len(classes) > 0 && c.Operation != OperationIsClass && c.Operation != "" && c.Operation != OperationHorizon:
-		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.InputName, c.Operation)
+		return c, fmt.Errorf("%q: the input %s has classes and does not support %s", name, c.InputName, c.Operation)
 	case c.LagOrWindow%r.Grid.Step != 0 || c.LagOrWindow/r.Grid.Step > MaxSpanPoints:
-		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
+		return c, fmt.Errorf("%q: the duration must be a multiple of the grid step (%s) and at most %d steps", name,
 			formatShortDuration(r.Grid.Step), MaxSpanPoints)
 	}
 	return c, nil
@@ -198,17 +198,17 @@ func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
 
 func (r *RowRecipe) checkFeature(c ColumnExpression) error {
 	if c.Operation == OperationHorizon {
-		return fmt.Errorf("%q: a feature sees no later time than its row's", c)
+		return fmt.Errorf("%q: a feature must not use values from after the time of its row", c)
 	}
 	return nil
 }
 
 func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	if c.IsCalendar() || c.Operation != "" && c.Operation != OperationHorizon {
-		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
+		return fmt.Errorf("%q: want INPUT or INPUT in DURATION as the target", c)
 	}
 	if in := r.Inputs[r.InputIndex(c.InputName)]; c.Operation == OperationHorizon && in.LabelLateness > 0 {
-		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c,
+		return fmt.Errorf("%q: the input %s has wait, so its readings belong to the time of the row: use %q", c,
 			c.InputName,
 			c.InputName)
 	}
@@ -219,9 +219,9 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:
-		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.InputName)
+		return fmt.Errorf("%q: the input %s has wait and can only be used as the target", c, c.InputName)
 	case target.Operation == "" && c.InputName == target.InputName && c.Operation != OperationLag:
-		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)
+		return fmt.Errorf("%q contains the target %q: use a lag, or a target at a later time", c, target)
 	}
 	return nil
 }

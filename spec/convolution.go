@@ -21,7 +21,7 @@ const maxLayers = 8
 // whether the model's kind is conv1d; hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
-		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
+		const other = "is %v, but only the kind conv1d supports this key: remove it"
 		c.Require(v.InputChannels == 0, key+".channels", other, v.InputChannels)
 		c.Require(v.KernelSteps == 0, key+".kernel", other, v.KernelSteps)
 		c.Require(len(v.FiltersPerLayer) == 0, key+".filters", other, v.FiltersPerLayer)
@@ -29,10 +29,10 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 		return
 	}
 	c.Require(len(v.FiltersPerLayer) >= 1, key+".filters",
-		"is %v; the kind conv1d needs it: filters of each layer, such as [16]",
+		"is %v, but the kind conv1d requires the number of filters per layer, such as [16]",
 		v.FiltersPerLayer)
 	c.Require(len(v.FiltersPerLayer)+hidden <= maxLayers, key+".filters",
-		"has %d layers, and hidden %d; want at most %d together",
+		"has %d layers and hidden has %d; want at most %d in total",
 		len(v.FiltersPerLayer), hidden, maxLayers)
 	for i, n := range v.FiltersPerLayer {
 		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
@@ -52,26 +52,27 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 // field.
 func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	if features < 1 || features%v.InputChannels != 0 {
-		return nil, &FieldError{"channels", fmt.Sprintf("is %d, and there are %d features, which are not as many "+
-			"channels of one length: add or remove features, or change it", v.InputChannels, features)}
+		return nil, &FieldError{"channels", fmt.Sprintf("is %d, but %d features cannot be divided into equal "+
+			"channels: add or remove features, or change channels", v.InputChannels, features)}
 	}
 	n := features / v.InputChannels
 	for i, filters := range v.FiltersPerLayer {
-		of := fmt.Sprintf("the %d steps that filters[%d] leaves", n, max(i-1, 0))
+		of := fmt.Sprintf("the %d output steps of filters[%d]", n, max(i-1, 0))
 		if i == 0 {
 			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.InputChannels)
 		}
 		if v.KernelSteps > n {
-			return nil, &FieldError{"kernel", fmt.Sprintf("is %d, more than %s: want at most %d, or more features, "+
-				"or fewer layers of filters", v.KernelSteps, of, n)}
+			return nil, &FieldError{"kernel", fmt.Sprintf("is %d, which exceeds %s: want at most %d, more features "+
+				"or fewer filter layers", v.KernelSteps, of, n)}
 		}
 		if n += 1 - v.KernelSteps; v.PoolSteps > n {
-			return nil, &FieldError{"pool", fmt.Sprintf("is %d, and a kernel of %d leaves %d of %s: want at most %d, "+
-				"or more features, or fewer layers of filters", v.PoolSteps, v.KernelSteps, n, of, n)}
+			return nil, &FieldError{"pool", fmt.Sprintf("is %d, but a kernel of %d leaves only %d of %s: want at "+
+				"most %d, more features or fewer filter layers", v.PoolSteps, v.KernelSteps, n, of, n)}
 		}
 		if n /= v.PoolSteps; int64(n)*int64(filters) > maxUnits {
-			return nil, &FieldError{fmt.Sprintf("filters[%d]", i), fmt.Sprintf("is %d, and each has %d steps, "+
-				"%d units together: want at most %d, by fewer filters or a larger pool", filters, n,
+			return nil, &FieldError{fmt.Sprintf("filters[%d]", i), fmt.Sprintf(
+				"is %d with %d steps per filter, in total %d units; want at most %d: use fewer filters or a larger "+
+					"pool", filters, n,
 				int64(n)*int64(filters), maxUnits)}
 		}
 		steps = append(steps, n)
@@ -87,7 +88,7 @@ func (m *Model) CheckFeatureCount(c *ProblemList, key string, features int) {
 		return
 	}
 	if m.Convolution.Check(&found, key, true, len(m.HiddenUnits)); found.ProblemCount() > 0 {
-		return // Check reports the error
+		return // Check has already reported the error.
 	}
 	if _, err := m.StepsByLayer(features); err != nil {
 		c.AddSectionErrors(key, err)

@@ -14,7 +14,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("nothing is wrong, and yet: %v", inner.Err())
 	}
 	inner.Require(true, "rounds", "never said")
-	inner.Require(false, "rounds", "must be at least 1, is %d", 0)
+	inner.Require(false, "rounds", "must be at least 1, but is %d", 0)
 	inner.AddError("weights", nil)
 	inner.AddError("weights", spec.AgentWeightRule("both").Validate())
 	var c spec.ProblemList
@@ -22,7 +22,7 @@ func TestCheck(t *testing.T) {
 	c.AddSectionErrors("round", errors.Join(inner.Err(),
 		fmt.Errorf("folder: %w", &spec.FieldError{Key: "seed", Problem: "is gone"}), errors.New("no key")))
 	c.AddSectionErrors("", &spec.FieldError{Key: "broker.url", Problem: "is empty"})
-	const want = `round.rounds: must be at least 1, is 0
+	const want = `round.rounds: must be at least 1, but is 0
 round.weights: want equal or samples, got "both"
 round.seed: is gone
 no key

@@ -88,7 +88,7 @@ var incompatibilities = []Incompatibility{
 	{optionIs(OptionAlgorithm, string(FedDec)), optionIs(OptionAgentWeights, string(WeightsSamples)), InCoordinatorFile,
 		"mixing averages all agents with equal weight"},
 	{optionIs(OptionAlgorithm, string(FedDec)), optionIs(OptionNormalize, "true"), InCoordinatorFile,
-		"its step size is per local step (feddec Alg. 1)"},
+		"feddec applies the step size to each local step (feddec Alg. 1)"},
 	{optionIs(OptionAlgorithm, string(FedDec)), optionIs(OptionWeightPlacement, string(WeightInServerMean)),
 		InExperimentFile,
 		"feddec applies the weights in the local step"},
@@ -144,7 +144,8 @@ func (c ChosenOptions) Matches(p OptionCondition) bool {
 func (c ChosenOptions) CheckIncompatibilities(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
 	key := func(o OptionName) string { return cmp.Or(keys[o], string(o)) }
 	for _, p := range Incompatibilities(in) {
-		k.Require(!c.Matches(p.A) || !c.Matches(p.B), key(p.A.Option), "%s does not go with %s %s: %s", c[p.A.Option],
+		k.Require(!c.Matches(p.A) || !c.Matches(p.B), key(p.A.Option), "%s cannot be combined with %s %s: %s",
+			c[p.A.Option],
 			key(p.B.Option), c[p.B.Option], p.Reason)
 	}
 }

@@ -38,8 +38,8 @@ func TestChoice(t *testing.T) {
 	var k spec.ProblemList
 	c.CheckIncompatibilities(&k, spec.InCoordinatorFile,
 		map[spec.OptionName]string{spec.OptionExchange: "task.exchange"})
-	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: the gradient exchange has its " +
-		"own step size"
+	want := "server_optimizer.name: fedavgm cannot be combined with task.exchange gradient: " +
+		"the gradient exchange has its own step size"
 	if got := fmt.Sprint(k.Err()); got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}

@@ -11,9 +11,9 @@ type LossKind string
 
 // Kinds of loss.
 const (
-	LossSquared  LossKind = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
-	LossLogistic LossKind = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
-	LossSoftmax  LossKind = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+	LossSquared  LossKind = "squared"  // squared loss ½(γ − z)² with gradient −h(γ − z): lecture (36)–(37)
+	LossLogistic LossKind = "logistic" // logistic loss ln(1 + exp(−γ z)) for targets γ = ±1: lecture (15)
+	LossSoftmax  LossKind = "softmax"  // cross-entropy ln Σ_c exp(z_c) − z_γ of class γ = 0 … C−1
 	// LossHuber is ½r² for |r| ≤ δ and δ(|r| − δ/2) beyond, with r = z − γ. Outliers have at most the gradient of rows
 	// at δ.
 	LossHuber LossKind = "huber"
@@ -56,9 +56,9 @@ type Activation string
 
 // Activation functions.
 const (
-	ActivationTanh     Activation = "tanh"     // tanh(s)
-	ActivationReLU     Activation = "relu"     // max(s, 0), with slope 0 at 0
-	ActivationIdentity Activation = "identity" // s; yields products of matrices, such as w₁ᵀW₂h of 2nd-order (40)
+	ActivationTanh     Activation = "tanh" // hyperbolic tangent tanh(s) of the unit's sum s
+	ActivationReLU     Activation = "relu"
+	ActivationIdentity Activation = "identity"
 )
 
 var activations = []Activation{ActivationTanh, ActivationReLU, ActivationIdentity}
@@ -136,13 +136,14 @@ type Model struct {
 	// HiddenUnits contains the number of units of each hidden layer, from the input on, of an mlp, an autoencoder, or a
 	// conv1d above its filters.
 	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
-	Activation  Activation `yaml:"activation" json:"activation"` // activation of hidden layers
+	Activation  Activation `yaml:"activation" json:"activation"` // activation function of the hidden layers
 	// Risk is the loss of an mlp or a conv1d. For a linear model it is squared or huber.
 	Risk       LossKind `yaml:"risk" json:"risk"`
 	HuberDelta float64  `yaml:"huber_delta" json:"huber_delta"`
 	HasBias    bool     `yaml:"bias" json:"bias"`
-	Ridge      float64  `yaml:"ridge" json:"ridge"` // ridge factor ρ of (ρ/2)‖w‖²
-	// FrozenTensors names the layers ("layer0") or tensors ("layer0.weight") that training does not change.
+	// factor ρ of the ridge penalty (ρ/2)‖w‖² on the parameters w
+	Ridge float64 `yaml:"ridge" json:"ridge"`
+	// FrozenTensors lists the layers ("layer0") or tensors ("layer0.weight") that training does not change.
 	FrozenTensors []string `yaml:"frozen" json:"frozen"`
 	// TrainerName is the name under which devices configure the program of an external model.
 	TrainerName string `yaml:"trainer" json:"trainer,omitempty"`
@@ -177,30 +178,32 @@ func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
 	c.Require(external == (m.TrainerName != ""), key+".trainer",
-		"is %q; the kind external needs it, and no other has it",
+		"is %q, but this key is required for the kind external and invalid for all others",
 		m.TrainerName)
 	c.Require(!external || m.InitialModelFile != "", key+".initial",
-		"is empty; the kind external needs a file with the model's tensors")
+		"is empty, but the kind external requires a file with the model's tensors")
 	c.Require(!external || len(m.FrozenTensors) == 0, key+".frozen",
-		"does not go with the kind external: its program trains it")
+		"cannot be combined with the kind external: the program trains the whole model")
 	c.AddError(key+".risk", m.Risk.Validate())
 	c.AddError(key+".activation", m.Activation.Validate())
 	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
 	c.Require(layers == (len(m.HiddenUnits) > 0) || m.Kind == ModelConv1D, key+".hidden",
-		"is %v; it goes with the kinds mlp, autoencoder and conv1d, and with no other", m.HiddenUnits)
+		"is %v, but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid for all "+
+			"other kinds", m.HiddenUnits)
 	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.HiddenUnits))
 	for i, n := range m.HiddenUnits {
 		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	if m.EffectiveLossKind() == LossSoftmax {
-		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax",
+		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with the risk softmax",
 			m.Classes,
 			maxUnits)
 	} else {
-		c.Require(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
+		c.Require(m.Classes == 0, key+".classes", "is %d, but only the risk softmax uses this key: remove it",
+			m.Classes)
 	}
 	c.Require((m.EffectiveLossKind() == LossHuber) == (m.HuberDelta != 0), key+".huber_delta",
-		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
+		"is %v, but this key is required for the risk huber and invalid for all others", m.HuberDelta)
 	c.Require(m.HuberDelta == 0 || isPositiveFinite(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
 	if !external {

@@ -16,26 +16,30 @@ func TestModel(t *testing.T) {
 		"m.kind: " + spec.ModelKind("cubic").Validate().Error(): func(m *spec.Model) { m.Kind = "cubic" },
 		"m.risk: " + spec.LossKind("").Validate().Error():       func(m *spec.Model) { m.Risk = "" },
 		`m.activation: want tanh, relu or identity, got "step"`: func(m *spec.Model) { m.Activation = "step" },
-		"m.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other": func(m *spec.Model) {
+		"m.hidden: is [3], but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid " +
+			"for all other kinds": func(m *spec.Model) {
 			m.HiddenUnits = []int{3}
 		},
-		"m.hidden: is []; it goes with the kinds mlp, autoencoder and conv1d, and with no other": func(m *spec.Model) {
+		"m.hidden: is [], but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid " +
+			"for all other kinds": func(m *spec.Model) {
 			m.Kind = spec.ModelMLP
 		},
 		"m.hidden[1]: is 0; want 1 to 65536": func(m *spec.Model) {
 			m.Kind, m.HiddenUnits = spec.ModelMLP, []int{3, 0}
 		},
-		"m.classes: is 1; want 2 to 65536 with a softmax": func(m *spec.Model) {
+		"m.classes: is 1; want 2 to 65536 with the risk softmax": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelSoftmax, 1
 		},
-		"m.classes: is 65537; want 2 to 65536 with a softmax": func(m *spec.Model) {
+		"m.classes: is 65537; want 2 to 65536 with the risk softmax": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelSoftmax, 65537
 		},
-		"m.classes: is 2; it goes with a softmax, and with no other": func(m *spec.Model) {
+		"m.classes: is 2, but only the risk softmax uses this key: remove it": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelLogistic, 2
 		},
-		"m.huber_delta: is 1; it goes with the risk huber, and with no other": func(m *spec.Model) { m.HuberDelta = 1 },
-		"m.huber_delta: is 0; it goes with the risk huber, and with no other": func(m *spec.Model) {
+		"m.huber_delta: is 1, but this key is required for the risk huber and invalid for all " +
+			"others": func(m *spec.Model) { m.HuberDelta = 1 },
+		"m.huber_delta: is 0, but this key is required for the risk huber and invalid for all " +
+			"others": func(m *spec.Model) {
 			m.Risk = spec.LossHuber
 		},
 		"m.huber_delta: is -1; want a positive number": func(m *spec.Model) {

@@ -27,7 +27,7 @@ func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) 
 type PersonalOptions struct {
 	Method      PersonalMethod `yaml:"method" json:"method"`
 	Layers      []string       `yaml:"layers" json:"layers"` // names of tensors or layers, or "last"
-	DittoLambda float64        `yaml:"lambda" json:"lambda"` // factor λ of Ditto's proximal term
+	DittoLambda float64        `yaml:"lambda" json:"lambda"`
 }
 
 // DefaultPersonalOptions returns options without a personal part.
@@ -54,9 +54,9 @@ func (p *PersonalOptions) MethodOrNone() string {
 func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 	c.AddError(key+".method", p.Method.Validate())
 	c.Require(!p.UsesDitto() || len(p.Layers) == 0, key+".layers",
-		"is %v with the method ditto, whose whole model is the agent's own: remove one of them", p.Layers)
+		"is %v, but the method ditto personalizes the whole model: remove one of them", p.Layers)
 	c.Require(p.DittoLambda >= 0 && !math.IsInf(p.DittoLambda, 1), key+".lambda",
-		"is %v; want a finite number of 0 or more",
+		"is %v; want a finite number of at least 0",
 		p.DittoLambda)
 }
 

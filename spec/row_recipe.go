@@ -27,13 +27,14 @@ type TimeGrid struct {
 // InputSeries is a quantity that devices measure: an entry of the key inputs of a task.
 type InputSeries struct {
 	Name string `yaml:"name"`
-	Unit string `yaml:"unit"` // unit for display
-	// ValidRange contains the minimum and the maximum valid value. Readings outside are ignored. Empty means any finite
-	// value.
-	ValidRange []float64      `yaml:"range"`
-	Resampling Resampling     `yaml:"join"`  // resampling method; empty means mean, or last with classes
-	Transform  ValueTransform `yaml:"scale"` // transform of values; empty means none
-	// Classes are the texts of a non-numeric input. Its values are their indices.
+	Unit string `yaml:"unit"` // unit of the values, for display
+	// ValidRange contains the minimum and the maximum valid value. Readings outside this range are ignored. If it is
+	// empty, all finite values are valid.
+	ValidRange []float64 `yaml:"range"`
+	// method that computes the value of a grid point; empty means mean, or last with classes
+	Resampling Resampling     `yaml:"join"`
+	Transform  ValueTransform `yaml:"scale"` // function that is applied to the values; empty means none
+	// Classes are the possible texts of a non-numeric input. The value of a reading is the index of its text.
 	Classes []string `yaml:"classes"`
 	// LabelLateness is the additional lateness of an input that is only the target, for labels that arrive late.
 	LabelLateness time.Duration `yaml:"wait"`
@@ -51,7 +52,7 @@ type Resampling string
 // input.
 const (
 	ResampleMean  Resampling = "mean"
-	ResampleLast  Resampling = "last" // newest reading
+	ResampleLast  Resampling = "last" // value of the newest reading
 	ResampleMax   Resampling = "max"
 	ResampleMin   Resampling = "min"
 	ResampleSum   Resampling = "sum"
@@ -72,7 +73,7 @@ type ValueTransform string
 // Transforms of values.
 const (
 	TransformNone  ValueTransform = "none"
-	TransformLog1p ValueTransform = "log1p" // ln(1 + x), for values above −1
+	TransformLog1p ValueTransform = "log1p" // natural logarithm ln(1 + x), for values x above −1
 )
 
 var valueTransforms = []ValueTransform{TransformNone, TransformLog1p}
@@ -94,7 +95,7 @@ const (
 	// MaxGridDuration bounds the durations of a grid and its inputs, which messages encode as 32-bit milliseconds.
 	MaxGridDuration time.Duration = math.MaxUint32 * time.Millisecond
 
-	maxTextBytes = 64 // maximum size of a name, a unit, a class or a zone
+	maxTextBytes = 64 // maximum size in bytes of a name, a unit, a class or a time zone
 )
 
 // WithDefaults returns the recipe with defaults for empty values.
@@ -133,7 +134,7 @@ func (r *RowRecipe) InputIndex(name string) int {
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
-		c.Require(r.Grid == TimeGrid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
+		c.Require(r.Grid == TimeGrid{}, g, "is set but %s.inputs is empty: add inputs or remove this key", key)
 		return
 	}
 	step := r.Grid.Step
@@ -141,14 +142,14 @@ func (r *RowRecipe) Check(c *ProblemList, key string) {
 		"is %s; want 1ms to %s, in whole milliseconds", step, formatShortDuration(MaxGridDuration))
 	r.checkGridDuration(c, g+".lateness", r.Grid.Lateness)
 	c.Require(len(r.Grid.TimeZone) <= maxTextBytes && r.Grid.TimeZone != "Local", g+".zone",
-		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.TimeZone)
+		"is %q; want a time zone such as Europe/Berlin, which is the same on every device", r.Grid.TimeZone)
 	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
 	for i := range r.Inputs {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
 		r.checkGridDuration(c, at+".wait", in.LabelLateness)
 		r.checkGridDuration(c, at+".stuck", in.StuckAfter)
-		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
+		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, which is the name of an earlier input", in.Name)
 	}
 }
 
@@ -164,36 +165,40 @@ func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duratio
 
 func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(isValidInputName(in.Name), key+".name",
-		"is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
+		"is %q; want 1 to %d letters, digits, _ - or ., but not hour or weekday",
 		in.Name, maxTextBytes)
-	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit,
+	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d printable bytes", in.Unit,
 		maxTextBytes)
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2
 	c.Require(len(in.ValidRange) == 0 || two && isFinite(in.ValidRange[0]) && isFinite(in.ValidRange[1]) &&
 		in.ValidRange[0] < in.ValidRange[1],
-		key+".range", "is %v; want [LEAST, LARGEST]", in.ValidRange)
+		key+".range", "is %v; want [MINIMUM, MAXIMUM]", in.ValidRange)
 	c.Require(in.Transform != TransformLog1p || !two || in.ValidRange[0] > -1, key+".range",
-		"begins at %v with the scale log1p; want above -1", in.ValidRange)
-	c.Require(in.MaxJump >= 0 && isFinite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
+		"is %v; want a minimum above -1 with the scale log1p", in.ValidRange)
+	c.Require(in.MaxJump >= 0 && isFinite(in.MaxJump), key+".jump", "is %v; want a positive change, or 0 for no limit",
 		in.MaxJump)
 	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
-		"is %s, and a label has no stuck or jump",
+		"is %s, but an input with wait does not support stuck or jump",
 		in.LabelLateness)
 	if n == 0 {
 		return
 	}
-	c.Require(in.MaxJump == 0, key+".jump", "is %v; an input with classes has none", in.MaxJump)
-	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
-	c.Require(in.Resampling == ResampleLast, key+".join", "is %s; an input with classes has last", in.Resampling)
-	c.Require(in.Transform == TransformNone, key+".scale", "is %s; an input with classes has none", in.Transform)
-	c.Require(len(in.ValidRange) == 0, key+".range", "is %v; an input with classes has none", in.ValidRange)
+	c.Require(in.MaxJump == 0, key+".jump", "is %v, but an input with classes does not support this key: remove it",
+		in.MaxJump)
+	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d classes; want 2 to %d", n, MaxClasses)
+	c.Require(in.Resampling == ResampleLast, key+".join", "is %s, but an input with classes requires last",
+		in.Resampling)
+	c.Require(in.Transform == TransformNone, key+".scale", "is %s, but an input with classes requires none",
+		in.Transform)
+	c.Require(len(in.ValidRange) == 0, key+".range", "is %v, but an input with classes does not support this key: "+
+		"remove it", in.ValidRange)
 	seen := make(map[string]bool, n)
 	for i, class := range in.Classes {
 		c.Require(class != "" && class == strings.TrimSpace(class) && isPrintableText(class) && !seen[class],
 			fmt.Sprintf("%s.classes[%d]", key, i),
-			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
+			"is %q; want a unique text of 1 to %d printable bytes without surrounding space", class,
 			maxTextBytes)
 		seen[class] = true
 	}

@@ -8,16 +8,17 @@ import "math"
 //
 // (feddec Thm 1), where t counts local steps across rounds and H is the number of local steps between server rounds.
 type StepSize struct {
-	Constant float64 `yaml:"constant" json:"constant"` // constant μ; unused with IsDiminishing
+	Constant float64 `yaml:"constant" json:"constant"` // constant step size μ; unused with IsDiminishing
 	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it, the limit is that of ch5 problem 5.1.
 	// FedDec does not normalise.
 	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
 	IsDiminishing      bool `yaml:"diminishing" json:"diminishing"`
 	// StrongConvexity is μ_sc; 0 in an experiment means the value of its problem.
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
-	// L_s; 0 in an experiment means the value of its problem
-	Smoothness  float64 `yaml:"smoothness" json:"smoothness"`
-	DecayOffset float64 `yaml:"gamma" json:"gamma"` // γ; 0 means the maximum in the formula
+	// smoothness constant L_s; in an experiment, 0 means the value of the problem
+	Smoothness float64 `yaml:"smoothness" json:"smoothness"`
+	// offset γ of the decreasing step size; 0 means the value of the formula
+	DecayOffset float64 `yaml:"gamma" json:"gamma"`
 }
 
 // Check validates the step size and reports errors under its key.
@@ -32,7 +33,7 @@ func (s StepSize) Check(c *ProblemList, key string) {
 		c.Require(f.value == 0 || isPositiveFinite(f.value), key+"."+f.name, "is %v; want a positive number, or 0",
 			f.value)
 		c.Require(f.value == 0 || s.IsDiminishing, key+"."+f.name,
-			"is %v without %s.diminishing: set that to true, or remove this", f.value, key)
+			"is %v but %s.diminishing is not set: set it to true or remove this key", f.value, key)
 	}
 }
 
@@ -40,7 +41,7 @@ func (s StepSize) Check(c *ProblemList, key string) {
 // gradient (2nd-order (8)). Its zero value adds none.
 type GradientNoise struct {
 	Law      NoiseLaw `yaml:"law" json:"law"`
-	Variance float64  `yaml:"variance" json:"variance"` // variance σ² per coordinate, for either law; 0 without noise
+	Variance float64  `yaml:"variance" json:"variance"`
 }
 
 // Check validates the noise and reports errors under its key.
@@ -48,7 +49,7 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 	c.AddError(key+".law", n.Law.Validate())
 	switch n.Law {
 	case NoiseNone:
-		c.Require(n.Variance == 0, key+".variance", "is %v without a law: set %s.law to gaussian or laplace",
+		c.Require(n.Variance == 0, key+".variance", "is %v but no noise law is set: set %s.law to gaussian or laplace",
 			n.Variance,
 			key)
 	case NoiseGaussian, NoiseLaplace:

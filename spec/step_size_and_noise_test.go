@@ -20,7 +20,7 @@ func TestStepSize(t *testing.T) {
 			Smoothness: math.NaN()},
 		"s.gamma: is +Inf; want a positive number, or 0": {IsDiminishing: true,
 			DecayOffset: math.Inf(1)},
-		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, DecayOffset: 3},
+		"s.gamma: is 3 but s.diminishing is not set: set it to true or remove this key": {Constant: 1, DecayOffset: 3},
 	} {
 		var c spec.ProblemList
 		s.Check(&c, "s")
@@ -32,11 +32,13 @@ func TestGradientNoise(t *testing.T) {
 	for want, n := range map[string]spec.GradientNoise{
 		"":   {Law: spec.NoiseNone},
 		"\n": {Law: spec.NoiseLaplace, Variance: 0.1},
-		`n.law: want none, gaussian or laplace, got "white"`:               {Law: "white", Variance: 1},
-		`n.law: want none, gaussian or laplace, got ""`:                    {},
-		"n.variance: is 1 without a law: set n.law to gaussian or laplace": {Law: spec.NoiseNone, Variance: 1},
-		"n.variance: is 0; want a positive number with the law gaussian":   {Law: spec.NoiseGaussian},
-		"n.variance: is -1; want a positive number with the law laplace":   {Law: spec.NoiseLaplace, Variance: -1},
+		`n.law: want none, gaussian or laplace, got "white"`: {Law: "white", Variance: 1},
+		`n.law: want none, gaussian or laplace, got ""`:      {},
+		"n.variance: is 1 but no noise law is set: set n.law to gaussian or laplace": {Law: spec.NoiseNone,
+			Variance: 1},
+		"n.variance: is 0; want a positive number with the law gaussian": {Law: spec.NoiseGaussian},
+		"n.variance: is -1; want a positive number with the law laplace": {Law: spec.NoiseLaplace,
+			Variance: -1},
 		"n.variance: is +Inf; want a positive number with the law gaussian": {Law: spec.NoiseGaussian,
 			Variance: math.Inf(1)},
 	} {

@@ -10,8 +10,8 @@ import (
 // TimeWindow is a time window on some days of the week, in local time. It spans midnight if To is not later than From;
 // it then belongs to the day on which it begins.
 type TimeWindow struct {
-	Days     [7]bool       // whether the window applies, by time.Weekday
-	From, To time.Duration // local time since midnight
+	Days     [7]bool       // whether the window begins on this day, by time.Weekday
+	From, To time.Duration // beginning and end in local time, since midnight
 }
 
 // TimeWindows is a list of time windows. An empty list covers the whole week.
@@ -42,11 +42,12 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 	n, err := fmt.Sscanf(part+"\n", "%d:%d-%d:%d\n", &h, &m, &h2, &m2)
 	w := TimeWindow{From: timeOfDay(h, m), To: timeOfDay(h2, m2)}
 	if n != 4 || err != nil || len(part) != len("22:00-06:30") || w.From < 0 || w.To < 0 {
-		return TimeWindow{}, fmt.Errorf("%q is no part of the day; want one such as 22:00-06:30 or Sat-Sun 00:00-24:00",
+		return TimeWindow{}, fmt.Errorf("invalid time window %q; want a window such as 22:00-06:30 or Sat-Sun "+
+			"00:00-24:00",
 			text)
 	}
 	if w.From == w.To {
-		return TimeWindow{}, errors.New("is empty: it ends when it begins")
+		return TimeWindow{}, errors.New("the time window is empty: its end equals its start")
 	}
 	first, last := 0, 6
 	if some {
@@ -55,7 +56,8 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 			to = from
 		}
 		if first, last = weekdayIndex(from), weekdayIndex(to); first < 0 || last < 0 {
-			return TimeWindow{}, fmt.Errorf("%q is on no day; want %s, or two of them as Sat-Sun", text,
+			return TimeWindow{}, fmt.Errorf("invalid day in the time window %q; want %s, or a range such as Sat-Sun",
+				text,
 				strings.Join(weekdayNames, ", "))
 		}
 	}
@@ -109,7 +111,7 @@ func (all TimeWindows) NextTimeInside(from time.Time) time.Time {
 		return from
 	}
 	at := from.Add(-time.Duration(from.Second())*time.Second - time.Duration(from.Nanosecond()))
-	for range 15 * 24 * 60 { // the only window of the week may be skipped once by a clock change
+	for range 15 * 24 * 60 { // Search two weeks, since a clock change may skip the only window of a week.
 		if at = at.Add(time.Minute); all.Contain(at) {
 			break
 		}

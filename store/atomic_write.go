@@ -38,7 +38,7 @@ func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durabl
 	}
 	if err := d.SyncDir(dir); err != nil {
 		return fmt.Errorf("store: write %s: the new content is in place, but its folder could not be fsynced, "+
-			"so a power cut may bring the old content back: %w", path, err)
+			"so a power cut may restore the old content: %w", path, err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (d Disk) SaveRecord(path string, version uint16, body []byte) error {
 
 func (d Disk) saveRecord(path string, version uint16, body []byte, durable bool) error {
 	if len(body) > maxRecordLen {
-		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body),
+		return fmt.Errorf("store: write %s: a record of %d bytes exceeds the limit of %d", path, len(body),
 			maxRecordLen)
 	}
 	p := make([]byte, 0, recordOverhead+len(body))
@@ -77,11 +77,11 @@ func parseRecord(p []byte) (version uint16, body []byte, reason string) {
 	rest := p[len(recordMagic):]
 	version = binary.LittleEndian.Uint16(rest)
 	if n := binary.LittleEndian.Uint32(rest[2:]); int64(n) != int64(len(p)-recordOverhead) {
-		return 0, nil, "its length differs from what it says"
+		return 0, nil, "length does not match the record header"
 	}
 	end := len(p) - sha256.Size
 	if sum := sha256.Sum256(p[:end]); !bytes.Equal(sum[:], p[end:]) {
-		return 0, nil, "its checksum differs"
+		return 0, nil, "checksum mismatch"
 	}
 	return version, p[recordHeadSize:end:end], ""
 }

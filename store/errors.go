@@ -12,9 +12,9 @@ var (
 	// ErrLocked reports that another process has locked the state folder.
 	ErrLocked = errors.New("state folder is in use")
 	// ErrDigestConflict reports that different content is already stored under the same name.
-	ErrDigestConflict = errors.New("already stored with another digest")
+	ErrDigestConflict = errors.New("already stored with a different digest")
 	// ErrClosed reports that the spool or the ring is closed.
-	ErrClosed = errors.New("it is closed")
+	ErrClosed = errors.New("already closed")
 	// ErrNoModel reports that the folder does not contain the requested model, or any model.
 	ErrNoModel = errors.New("no such model")
 )
@@ -37,7 +37,7 @@ type FormatVersionError struct {
 }
 
 func (e *FormatVersionError) Error() string {
-	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.FileVersion,
+	return fmt.Sprintf("store: %s has format version %d, but this program reads version %d", e.Path, e.FileVersion,
 		e.SupportedVersion)
 }
 
@@ -63,14 +63,14 @@ func explainFileError(action, path string, err error) error {
 	var advice string
 	switch {
 	case isNoSpaceError(err):
-		advice = "no space left on the device holding it (or a quota or size limit is reached): " +
-			"free some space; nothing was changed"
+		advice = "no space left on the device (or a quota or size limit is reached): free some space; " +
+			"nothing was changed"
 	case isReadOnlyError(err):
-		advice = "its file system is read-only: remount it writable or move the state folder; nothing was changed"
+		advice = "the file system is read-only: remount it writable or move the state folder; nothing was changed"
 	case errors.Is(err, fs.ErrPermission):
 		advice = "permission denied: give the daemon's user access to the folder; nothing was changed"
 	case errors.Is(err, fs.ErrNotExist):
-		advice = "it or its folder does not exist: create the folder, or correct the path"
+		advice = "the file or its folder does not exist: create the folder, or correct the path"
 	default:
 		return fmt.Errorf("store: %s %s: %w", action, path, err)
 	}

@@ -71,7 +71,8 @@ func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces 
 	path := m.Path(version)
 	if _, err := m.disk.Lstat(path); err == nil {
 		if old, err := m.readModelRecord(version); err != nil || old.Digest != digest {
-			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest,
+			return fmt.Errorf("store: model version %d with digest %x, but digest %x is stored: %w", version, digest,
+				old.Digest,
 				ErrDigestConflict)
 		}
 	}
@@ -152,7 +153,7 @@ func (m *ModelFolder) Get(version uint64) ([]byte, error) {
 		return nil, err
 	}
 	if sum := sha256.Sum256(file); !bytes.Equal(sum[:], info.fileSHA256[:]) {
-		return nil, &CorruptError{path, "its SHA-256 differs"}
+		return nil, &CorruptError{path, "SHA-256 mismatch"}
 	}
 	return file, nil
 }
@@ -174,7 +175,7 @@ func (m *ModelFolder) describeVersions() string {
 			fmt.Fprint(&text, all[first])
 		}
 	}
-	return "; there are" + text.String()[1:]
+	return "; available versions:" + text.String()[1:]
 }
 
 // versionsWithSuffix returns the sorted versions of all files with this suffix.

@@ -239,7 +239,8 @@ func TestHourly(t *testing.T) {
 	if got, listErr := models.Versions(); err != nil || listErr != nil || !slices.Equal(got, []uint64{9, 10, 11}) {
 		t.Errorf("%v, %v, %v", got, err, listErr)
 	}
-	if _, err := models.Get(3); !errors.Is(err, ErrNoModel) || !strings.HasSuffix(err.Error(), "; there are 9 to 11") {
+	if _, err := models.Get(3); !errors.Is(err, ErrNoModel) || !strings.HasSuffix(err.Error(),
+		"; available versions: 9 to 11") {
 		t.Error(err)
 	}
 }

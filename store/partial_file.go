@@ -80,7 +80,7 @@ func (p *PartialFile) PutChunk(k int, payload []byte) error {
 // written to the verifier in order.
 func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
 	return &PayloadVerifier{expectedChecksums: p.storedChunkChecksums, changedError: CorruptError{p.path,
-		"it was changed on disk"}}
+		"its content was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

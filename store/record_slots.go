@@ -153,7 +153,7 @@ func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	body := rest[:h.length:h.length]
 	sum := crc32.Update(crc32.Checksum(h.encodedHead, castagnoli), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
-		return SavedRecord{}, &CorruptError{s.copyPath(h.copyIndex), "its checksum differs"}
+		return SavedRecord{}, &CorruptError{s.copyPath(h.copyIndex), "checksum mismatch"}
 	}
 	return SavedRecord{Body: body}, nil
 }

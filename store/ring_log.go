@@ -83,7 +83,7 @@ type RingSize struct {
 // durable when OpenRing returns.
 func (d Disk) OpenRing(dir string, keep RingLimits) (*RingLog, RingDamage, error) {
 	if keep.MaxBytes < MinRingBytes || keep.MaxEntries < 0 || keep.MaxAge < 0 {
-		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
+		panic(fmt.Sprintf("store: OpenRing: invalid limits %+v", keep))
 	}
 	r := &RingLog{disk: d, dir: dir, limits: keep, nextEntryNumber: 1}
 	if err := d.MakeDir(dir); err != nil {
@@ -111,7 +111,9 @@ func (r *RingLog) MaxBatchSize() (entries, bytes int) {
 // other.
 func (r *RingLog) Append(b RingBatch) error {
 	if entries, bytes := r.MaxBatchSize(); b.EntryCount < 1 || b.EntryCount > entries || len(b.Body) > bytes {
-		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.EntryCount, len(b.Body),
+		panic(fmt.Sprintf(
+			"store: batch of %d entries in %d bytes exceeds the limit of %d entries in %d bytes",
+			b.EntryCount, len(b.Body),
 			entries, bytes))
 	}
 	r.mu.Lock()

@@ -93,7 +93,8 @@ func safetensorsHeaderLen(p []byte, size int64) (int64, error) {
 	}
 	n := binary.LittleEndian.Uint64(p)
 	if n > maxSafetensorsHeader || int64(n) > size-8 {
-		return 0, fmt.Errorf("store: not a safetensors file: a header of %d bytes in a file of %d (limit %d)",
+		return 0, fmt.Errorf(
+			"store: not a safetensors file: header of %d bytes in a file of %d bytes (header limit %d)",
 			n, size, maxSafetensorsHeader)
 	}
 	return int64(n), nil
@@ -140,7 +141,7 @@ func checkDataCoverage(entries []safetensorsEntry, dataLen int64) error {
 	covered := int64(0)
 	for _, e := range entries {
 		if e.begin != covered || e.end < e.begin || e.end > dataLen {
-			return fmt.Errorf("%q: offsets [%d, %d] overlap, leave a hole or leave the %d bytes of data",
+			return fmt.Errorf("%q: offsets [%d, %d] overlap, leave a gap or exceed the %d bytes of data",
 				e.name, e.begin, e.end, dataLen)
 		}
 		if err := checkTensorShape(e.dtype, e.shape, e.end-e.begin); err != nil {
@@ -187,7 +188,7 @@ func splitJSONObject(text []byte) ([]jsonObjectField, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("text behind the JSON object")
+		return nil, errors.New("unexpected text after the JSON object")
 	}
 	return fields, nil
 }
@@ -245,7 +246,7 @@ func parseJSONInts(text []byte) ([]int64, error) {
 		return nil, err
 	}
 	if found == nil || slices.Contains(found, nil) {
-		return nil, errors.New("null where integers are wanted")
+		return nil, errors.New("null found, want integers")
 	}
 	ints := make([]int64, len(found))
 	for i, v := range found {

@@ -23,9 +23,9 @@ func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 func checkEntryNameLengths(e SpoolEntry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
-		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
+		return fmt.Errorf("store: agent id has %d bytes, want 1 to %d", len(e.Agent), maxAgentName)
 	case len(e.SignedManifest) > maxSignedManifest:
-		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.SignedManifest),
+		return fmt.Errorf("store: manifest of %s has %d bytes, want at most %d", e.Agent, len(e.SignedManifest),
 			maxSignedManifest)
 	}
 	return nil
@@ -40,7 +40,8 @@ func checkSpoolEntry(e SpoolEntry, pieces [][]byte) error {
 		size += int64(len(p))
 	}
 	if e.PayloadSize != size {
-		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, size, e.PayloadSize)
+		return fmt.Errorf("store: update of %s has %d bytes, but its manifest specifies %d", e.Agent, size,
+			e.PayloadSize)
 	}
 	return nil
 }
@@ -87,8 +88,8 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 // rollback truncates the log to its last entry after a failed write. It returns the error for the caller.
 func (s *UpdateSpool) rollback(cause error) error {
 	if cut := s.logFile.Truncate(s.logEndOffset); cut != nil {
-		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
-			"a failed write could not be undone: %w", s.logPath, cut)
+		s.writeError = fmt.Errorf("store: %s accepts no more updates until the daemon is restarted, "+
+			"because a failed write could not be undone: %w", s.logPath, cut)
 	}
 	return explainFileError("write", s.logPath, cause)
 }

@@ -30,7 +30,7 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 		return nil, errors.Join(explainFileError("lock", path, err), f.Close())
 	}
 	if held {
-		err := fmt.Errorf("store: %w: %s is held by %s: stop it, or give this daemon a state folder of its own",
+		err := fmt.Errorf("store: %w: %s is locked by %s: stop it, or configure another state folder for this daemon",
 			ErrLocked, dir, readLockHolder(f))
 		return nil, errors.Join(err, f.Close())
 	}
@@ -62,5 +62,5 @@ func readLockHolder(f *os.File) string {
 			return fmt.Sprintf("process %d", pid)
 		}
 	}
-	return "a process that has not written its pid yet"
+	return "an unknown process"
 }

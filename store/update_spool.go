@@ -104,7 +104,7 @@ func (s *UpdateSpool) ReadPayload(agent string, dst []byte) ([]byte, error) {
 	at, have := s.locationByAgent[agent]
 	s.indexMutex.RUnlock()
 	if !have {
-		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+		return nil, fmt.Errorf("store: %s contains no update of %s", s.logPath, agent)
 	}
 	dst = slices.Grow(dst[:0], int(at.PayloadSize))[:at.PayloadSize]
 	if err := s.readPayload(dst, at, 0); err != nil {
@@ -124,7 +124,7 @@ func (s *UpdateSpool) NewPayloadVerifier(agent string) (*PayloadVerifier, error)
 	at, have := s.locationByAgent[agent]
 	s.indexMutex.RUnlock()
 	if !have {
-		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+		return nil, fmt.Errorf("store: %s contains no update of %s", s.logPath, agent)
 	}
 	return s.payloadVerifierAt(at), nil
 }
@@ -141,7 +141,8 @@ func (s *UpdateSpool) ReadPayloadAt(agent string, dst []byte, from int64) error 
 	at, have := s.locationByAgent[agent]
 	s.indexMutex.RUnlock()
 	if !have || from < 0 || from+int64(len(dst)) > at.PayloadSize {
-		return fmt.Errorf("store: %s holds no %d bytes from byte %d on of %s", s.logPath, len(dst), from, agent)
+		return fmt.Errorf("store: %s does not contain %d bytes at offset %d of the update of %s", s.logPath, len(dst),
+			from, agent)
 	}
 	return s.readPayload(dst, at, from)
 }

@@ -49,11 +49,11 @@ func TestSpoolRefusals(t *testing.T) {
 		e    SpoolEntry
 		want string
 	}{
-		{"no agent", with(func(e *SpoolEntry) { e.Agent = "" }), "agent id of 0 bytes"},
-		{"long agent", with(func(e *SpoolEntry) { e.Agent = strings.Repeat("x", 256) }), "agent id of 256 bytes"},
+		{"no agent", with(func(e *SpoolEntry) { e.Agent = "" }), "agent id has 0 bytes"},
+		{"long agent", with(func(e *SpoolEntry) { e.Agent = strings.Repeat("x", 256) }), "agent id has 256 bytes"},
 		{"long manifest", with(func(e *SpoolEntry) { e.SignedManifest = make([]byte, maxSignedManifest+1) }),
 			"at most 65536"},
-		{"wrong size", with(func(e *SpoolEntry) { e.PayloadSize++ }), "its manifest says 7"},
+		{"wrong size", with(func(e *SpoolEntry) { e.PayloadSize++ }), "its manifest specifies 7"},
 	} {
 		if err := s.Put(tc.e, []byte("update")); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {

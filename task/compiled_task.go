@@ -22,7 +22,7 @@ type CompiledTask[T learner.Float] struct {
 	Model    *learner.Model[T]
 
 	parameterSplit    *learner.ParameterSplit // division of the parameters into shared and personal ones
-	recentRiskSamples [2]riskSample[T]        // cache of the last two risk samples
+	recentRiskSamples [2]riskSample[T]        // the last two risk samples, so that they need not be drawn again
 }
 
 // Validate checks a task without compiling it. The error describes every invalid field, since an erroneous coordinator
@@ -75,11 +75,12 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	}
 	last := len(st.Mean) - 1
 	if last != len(t.Features) {
-		return fmt.Errorf("standardization has %d columns, the task has %d and a target", last+1, len(t.Features))
+		return fmt.Errorf("standardization has %d columns, but the task has %d features and one target", last+1,
+			len(t.Features))
 	}
 	if !t.ModelKind().HasTarget() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
-		return fmt.Errorf("standardization has the mean %v and the scale %v of a target that there is not; want 0 and "+
-			"1", st.Mean[last], st.Scale[last])
+		return fmt.Errorf("standardization has mean %v and scale %v for the target, want 0 and 1 because the model "+
+			"has no target", st.Mean[last], st.Scale[last])
 	}
 	return checkChannelStandardization(st, t)
 }
@@ -89,14 +90,14 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 func checkChannelStandardization(st learner.Standardization, t wire.Task) error {
 	channels := int(t.Model.Convolution.InputChannels)
 	if channels < 1 || len(t.Features)%channels != 0 {
-		return nil // not a conv1d, or reported by the check of the model
+		return nil // The model is not a conv1d, or checkModel has already reported the error.
 	}
 	steps := len(t.Features) / channels
 	for j := range t.Features {
 		first := j / steps * steps
 		if st.Mean[j] != st.Mean[first] || st.Scale[j] != st.Scale[first] {
-			return fmt.Errorf("standardization of %q has the mean %v and the scale %v, that of %q, of the same "+
-				"channel, %v and %v; want one of each for a channel", t.Features[j], st.Mean[j], st.Scale[j],
+			return fmt.Errorf("standardization of %q has mean %v and scale %v, but %q in the same channel has %v and "+
+				"%v: want equal values within a channel", t.Features[j], st.Mean[j], st.Scale[j],
 				t.Features[first], st.Mean[first], st.Scale[first])
 		}
 	}
@@ -110,13 +111,13 @@ func checkModel[T learner.Float](t wire.Task) error {
 		return err
 	}
 	if len(t.Model.FrozenTensors) > 0 && len(a.TensorRanges(t.Model.FrozenTensors)) == 0 {
-		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.FrozenTensors)
+		return fmt.Errorf("frozen: the model does not contain the tensors %q", t.Model.FrozenTensors)
 	}
 	if err := checkPersonalTensors(a, t.Personal.PersonalTensors); err != nil {
 		return err
 	}
 	if n := tensorSchemaOf[T](a.Layout()).VectorByteCount(); n > wire.MaxBlobBytes {
-		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlobBytes)
+		return fmt.Errorf("the model has %d bytes, which exceeds the limit of %d", n, wire.MaxBlobBytes)
 	}
 	return nil
 }
@@ -127,21 +128,24 @@ func checkExternalModel(t *wire.Task) error {
 	other := func(t wire.TensorSpec) bool { return t.DType != wire.Float32 }
 	switch {
 	case slices.ContainsFunc(x.TrainedTensors, other):
-		return errors.New("external: want tensors of float32")
+		return errors.New("external: all tensors must have the type float32")
 	case !x.IsEnabled():
 		if len(x.TrainedTensors) > 0 {
-			return errors.New("external: tensors without a trainer")
+			return errors.New("external: tensors are set but no trainer is named")
 		}
 		return nil
 	case training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("external: goes with the exchange of parameters")
+		return errors.New("external: requires the exchange of parameters")
 	case training.LocalStepProbability > 0 && training.LocalStepProbability < 1,
 		training.GradientNoise.Law != spec.NoiseNone:
-		return errors.New("external: its program takes each step, and adds no noise")
+		return errors.New("external: step probability and gradient noise are not supported, because the program " +
+			"performs the steps")
 	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
-		return errors.New("external: the rows are the program's, and there are none to standardize or to make")
+		return errors.New("external: standardization and inputs are not supported, because the program reads its own " +
+			"rows")
 	case t.FinetuneSteps > 0 || t.Personal.UsesDitto || len(t.Model.FrozenTensors) > 0:
-		return errors.New("external: its program trains the whole model, and no other one")
+		return errors.New("external: finetune, ditto and frozen tensors are not supported, because the program " +
+			"trains the whole model")
 	}
 	return nil
 }
@@ -149,21 +153,21 @@ func checkExternalModel(t *wire.Task) error {
 func checkColumns(t wire.Task) error {
 	if t.External.IsEnabled() {
 		if len(t.Features) > 0 || t.TargetColumn != "" {
-			return errors.New("external: the rows are the program's: there are no features, and no target")
+			return errors.New("external: features and target must be empty, because the program reads its own rows")
 		}
 		return nil
 	}
 	switch wants := t.ModelKind().HasTarget(); {
 	case !wants && t.TargetColumn != "":
-		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.TargetColumn,
+		return fmt.Errorf("the target is %q, but a model of the kind %s has no target: remove it", t.TargetColumn,
 			t.ModelKind())
 	case len(t.Features) == 0 || wants && t.TargetColumn == "":
-		return errors.New("needs at least one feature and a target")
+		return errors.New("requires at least one feature and a target")
 	}
 	seen := map[string]bool{t.TargetColumn: true}
 	for _, f := range t.Features {
 		if f == "" || seen[f] {
-			return fmt.Errorf("column %q is empty or named twice", f)
+			return fmt.Errorf("column name %q is empty or a duplicate", f)
 		}
 		seen[f] = true
 	}
@@ -177,7 +181,7 @@ func checkRecipe(t *wire.Task) error {
 	if r.Check(&found, "task"); found.ProblemCount() == 0 && len(r.Inputs) > 0 {
 		r.CheckColumns(&found, "task", t.Features, t.TargetColumn)
 		found.Require(slices.Equal(r.ExpandFeatures(t.Features), t.Features), "task.features",
-			"has hour, weekday or an input with classes; want each of their columns")
+			"contains hour, weekday or an input with classes: replace it by its columns")
 	}
 	return found.Err()
 }
@@ -187,18 +191,21 @@ func checkMixing(t *wire.Task) error {
 	switch {
 	case m.IntervalSteps == 0:
 		if *m != (wire.MixingSettings{}) {
-			return errors.New("mixing: never, and yet there are settings for it")
+			return errors.New("mixing: the interval is 0 but other mixing settings are present: remove them or set " +
+				"the interval")
 		}
 		return nil
 	case t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
+		return errors.New("mixing: requires the exchange of parameters instead of gradients")
 	case t.Training.NormalizesStepSize:
-		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
+		return errors.New("mixing: requires a step size that is not normalized by the number of local steps (feddec " +
+			"Alg. 1)")
 	case t.Training.MaxLocalSteps%m.IntervalSteps != 0:
-		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.IntervalSteps,
+		return fmt.Errorf("mixing: the interval of %d local steps must divide the %d local steps of a round",
+			m.IntervalSteps,
 			t.Training.MaxLocalSteps)
 	case m.SnapshotRetryMillis == 0 || m.SnapshotCodec == "":
-		return errors.New("mixing: a repeat and a codec are needed")
+		return errors.New("mixing: requires a retry interval and a codec")
 	}
 	if err := m.SnapshotCodec.ValidateForMixing(); err != nil {
 		return fmt.Errorf("mixing: codec: %w", err)
@@ -211,15 +218,16 @@ func checkStepCorrection(t *wire.Task) error {
 	p := t.Training.Proximal
 	switch {
 	case !(p >= 0) || math.IsInf(p, 1):
-		return fmt.Errorf("proximal is %v; it must be finite and not negative", p)
+		return fmt.Errorf("proximal is %v, but must be finite and not negative", p)
 	case p > 0 && t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
+		return errors.New("proximal: requires the exchange of parameters, because a gradient is computed at the " +
+			"anchor itself")
 	case p > 0 && t.Mixing.HasEndlessBlocks:
-		return errors.New("proximal: blocks without an end have no model of the server to stay near")
+		return errors.New("proximal: not supported with endless blocks, because they use no server model as an anchor")
 	}
 	if _, keeps := t.Training.UpdateCodec.TopKShare(); keeps && (t.Training.ExchangeKind != spec.ExchangeParameters ||
 		t.Mixing.HasEndlessBlocks) {
-		return errors.New("codec top_k: goes with the exchange of parameters, and not with blocks without an end")
+		return errors.New("codec top_k: requires the exchange of parameters and does not support endless blocks")
 	}
 	return nil
 }
@@ -376,7 +384,7 @@ func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*
 		err = st.Validate()
 	}
 	if err != nil {
-		return wire.Task{}, nil, fmt.Errorf("the agents' statistics: %w", err)
+		return wire.Task{}, nil, fmt.Errorf("invalid statistics from the agents: %w", err)
 	}
 	t := p.Task
 	t.Features = slices.Clone(t.Features)

@@ -65,21 +65,22 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) {
 			t.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{1}}}
 		},
-			"section later: this build does not know it"},
+			"section later: mandatory but not supported"},
 		{func(t *wire.Task) { t.Training.Proximal = -1 }, "proximal is -1"},
 		{func(t *wire.Task) { t.Training.Proximal, t.Training.ExchangeKind = 1, spec.ExchangeGradient },
-			"goes with the exchange of parameters"},
-		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.HasEndlessBlocks = 1, true }, "blocks without an end"},
-		{func(t *wire.Task) { t.Model.FrozenTensors = []string{"layer7"} }, `no tensors ["layer7"]`},
+			"proximal: requires the exchange of parameters"},
+		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.HasEndlessBlocks = 1, true },
+			"proximal: not supported with endless blocks"},
+		{func(t *wire.Task) { t.Model.FrozenTensors = []string{"layer7"} }, `does not contain the tensors ["layer7"]`},
 		{func(t *wire.Task) { t.Model.HuberDelta = 1 }, "huber"},
-		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set without"},
+		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set but task.inputs is empty"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
-		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "c" }, "there is no input c"},
-		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "hour" }, "want each of their columns"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "c" }, "unknown input c"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "hour" }, "replace it by its columns"},
 		{func(t *wire.Task) { t.TargetColumn = "" }, "at least one feature and a target"},
-		{func(t *wire.Task) { t.Features[1] = "a" }, `column "a" is empty or named twice`},
-		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},
-		{func(t *wire.Task) { t.Features[0] = "" }, `column "" is empty`},
+		{func(t *wire.Task) { t.Features[1] = "a" }, `column name "a" is empty or a duplicate`},
+		{func(t *wire.Task) { t.Features[1] = "y" }, `column name "y"`},
+		{func(t *wire.Task) { t.Features[0] = "" }, `column name "" is empty`},
 		{func(t *wire.Task) { t.Model.Outputs = 2 }, "outputs is 2"},
 		{func(t *wire.Task) { t.Model.Risk = spec.LossSoftmax }, "outputs is 1"},
 		{func(t *wire.Task) { t.Model.Risk = "" }, "risk"},
@@ -91,22 +92,22 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Training.StepSize = 0 }, "step size is 0"},
 		{func(t *wire.Task) { t.Training.StepSizeDecayOffset = 1 }, "either the constant step size or the other two"},
 		{func(t *wire.Task) { t.Training.StepSize, t.Training.StepSizeDecayOffset = 0, 1 }, "strong convexity is 0"},
-		{func(t *wire.Task) { t.Training.BatchSize = 65537 }, "batch size 65537; 1 to 65536"},
-		{func(t *wire.Task) { t.Training.LocalStepProbability = 1.5 }, "response probability 1.5"},
-		{func(t *wire.Task) { t.Training.LocalStepProbability = -0.5 }, "response probability -0.5"},
+		{func(t *wire.Task) { t.Training.BatchSize = 65537 }, "batch size is 65537, want 1 to 65536"},
+		{func(t *wire.Task) { t.Training.LocalStepProbability = 1.5 }, "step probability is 1.5"},
+		{func(t *wire.Task) { t.Training.LocalStepProbability = -0.5 }, "step probability is -0.5"},
 		{func(t *wire.Task) { t.Training.GradientNoise.Law = spec.NoiseLaplace }, "gradient_noise.variance: is 0"},
 		{func(t *wire.Task) { t.Training.GradientNoise.Variance = 0.1 }, "gradient_noise.law: want none"},
 		{func(t *wire.Task) {
 			t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1}
 		}, "gradient_noise.variance: is -1"},
 		{func(t *wire.Task) { t.Model.HiddenUnits, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
-		{func(t *wire.Task) { t.Training.MinLocalSteps = 0 }, "minimum of 0"},
+		{func(t *wire.Task) { t.Training.MinLocalSteps = 0 }, "the minimum is 0"},
 		{func(t *wire.Task) { t.Training.MaxLocalSteps = 0 }, "maximum of 0"},
 		{func(t *wire.Task) { t.Training.StepTimeBudgetMillis = 0 }, "budget"},
 		{func(t *wire.Task) { t.Standardization.Mean = []float64{1} }, "1 means and 0 scales"},
 		{func(t *wire.Task) {
 			t.Standardization = wire.Standardization{Mean: []float64{1, 2}, Scale: []float64{1, 2}}
-		}, "2 columns, the task has 2 and a target"},
+		}, "2 columns, but the task has 2 features and one target"},
 		{func(t *wire.Task) {
 			t.Standardization = wire.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 0, 1}}
 		}, "scale of column 1 is 0"},
@@ -321,7 +322,7 @@ func TestPrepareLabels(t *testing.T) {
 	if err := q.PrepareSamples(s); err != nil {
 		t.Fatal(err)
 	}
-	if x, y := s.Row(1); y != 1 || x[0] != 1 { // the feature is clipped to 1
+	if x, y := s.Row(1); y != 1 || x[0] != 1 {
 		t.Errorf("row 1 is %v, %v", x, y)
 	}
 	if err := q.PrepareSamples(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(),

@@ -11,15 +11,17 @@ import (
 
 // LocalJob describes an agent's computation in a training round.
 type LocalJob[T learner.Float] struct {
-	BaseParameters []T // w_{i−1}, including personal tensors: see [CompiledTask.AllParameters]; not modified
+	BaseParameters []T
 	Samples        *learner.Samples[T]
-	StepWeight     float64     // K·p_k, or 1 if the server applies the weights
-	StepOffset     uint64      // t, the number of local steps of the schedule before this round
-	Steps          int         // number of local steps E_k
-	Rand           *rand.Rand  // source of the draws: see [learner.StepSampler] for their order
-	ShouldStop     func() bool // polled between steps; nil means never
-	// OwnParameters are the agent's personal parameters, from [CompiledTask.OwnParameters]. BaseParameters also
-	// contains personal tensors. DittoRand draws the steps of Ditto: see [PersonalStepsSeed]. Both may be nil.
+	StepWeight     float64 // factor K·p_k of the agent's step size, or 1 if the server applies the weight
+	// number t of local steps in earlier rounds, at which the step size schedule continues
+	StepOffset uint64
+	Steps      int        // number of local steps E_k
+	Rand       *rand.Rand // source of all random draws: see [learner.StepSampler] for their order
+	// function that is called between steps and stops them if it returns true; nil means never
+	ShouldStop func() bool
+	// OwnParameters are the agent's personal parameters, from [CompiledTask.OwnParameters]. DittoRand draws the batches
+	// of the personal model: see [PersonalStepsSeed]. Both may be nil.
 	OwnParameters []T
 	DittoRand     *rand.Rand
 	// RiskSampleSeed selects the rows on which risks are reported if there are more than MaxRiskSampleRows. See
@@ -29,12 +31,12 @@ type LocalJob[T learner.Float] struct {
 
 // LocalOutcome is the result of an agent's computation in a training round.
 type LocalOutcome[T learner.Float] struct {
-	UpdateVector     []T     // Δ_k = ψ_k − w_{i−1} of the shared parameters, or g_k for gradient exchange
-	OwnParameters    []T     // personal parameters after the steps; nil without any
-	DittoResetReason error   // reason why Ditto's v_k was reset to w_{i−1}; nil if it was not
-	StepsTaken       int     // number of local steps taken, e ≤ E_k
-	RiskBefore       float64 // risk of the base model on the job's risk sample
-	RiskAfter        float64 // risk after the local steps
+	UpdateVector     []T
+	OwnParameters    []T     // personal parameters after the local steps; nil if there are none
+	DittoResetReason error   // reason why Ditto's personal model was reset to the base model; nil if it was not
+	StepsTaken       int     // number of local steps taken, at most E_k
+	RiskBefore       float64 // risk of the base model on the sampled rows
+	RiskAfter        float64 // risk of the model after the local steps, on the same rows
 }
 
 // RunLocalSteps runs all local steps of a round without neighbours and returns their outcome.
@@ -79,12 +81,12 @@ func (p *CompiledTask[T]) momentsVector(s *learner.Samples[T],
 	of func(*learner.Samples[T]) *learner.ColumnMoments) ([]float64,
 	error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
-		return nil, fmt.Errorf("%d rows, fewer than the %d that may be spoken of", n, p.Task.MinSamples)
+		return nil, fmt.Errorf("%d rows, want at least %d for reporting statistics", n, p.Task.MinSamples)
 	}
 	v := of(s).Vector()
 	for i, x := range v {
 		if x-x != 0 {
-			return nil, fmt.Errorf("sum %d is %v: %w", i, x, wire.ErrNotFinite)
+			return nil, fmt.Errorf("statistic %d is %v: %w", i, x, wire.ErrNotFinite)
 		}
 	}
 	return v, nil

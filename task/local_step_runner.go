@@ -25,12 +25,12 @@ import (
 // counts all H.
 type LocalStepRunner[T learner.Float] struct {
 	learner.Descent[T]
-	StepWeight float64 // K·p_k, or 1 if the server applies the weights
-	StepOffset uint64  // t, the number of local steps of the schedule before this round
+	StepWeight float64 // factor K·p_k of the agent's step size, or 1 if the server applies the weight
+	StepOffset uint64  // number t of local steps in earlier rounds, at which the step size schedule continues
 	// BlockSteps is H, and GradientSteps is E_k ≤ H, for an agent that mixes; both are 0 without neighbours.
 	BlockSteps, GradientSteps uint64
-	Gradient                  []T         // output for gradient exchange, written by TakeLocalSteps; otherwise nil
-	ShouldStop                func() bool // polled between steps; nil means never
+	Gradient                  []T
+	ShouldStop                func() bool
 
 	stepsTaken int
 }
@@ -77,8 +77,8 @@ type TaskStepRunner[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
 	job          LocalJob[T]
 
-	dittoRunner      *LocalStepRunner[T] // local steps on v_k
-	dittoModel       []T                 // current value of v_k
+	dittoRunner      *LocalStepRunner[T] // runner for the steps of Ditto's personal model
+	dittoModel       []T                 // parameters of Ditto's personal model
 	dittoResetReason error
 }
 
@@ -102,7 +102,8 @@ func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], 
 	case p.Task.Mixing.IntervalSteps > 0:
 		s.BlockSteps, s.GradientSteps = uint64(training.MaxLocalSteps), uint64(max(j.Steps, 0))
 		if j.Steps < 1 || s.GradientSteps > s.BlockSteps {
-			return nil, fmt.Errorf("%d gradients in a block of %d local steps", j.Steps, s.BlockSteps)
+			return nil, fmt.Errorf("invalid number of gradient steps %d in a block of %d local steps", j.Steps,
+				s.BlockSteps)
 		}
 	case training.ExchangeKind == spec.ExchangeGradient:
 		s.Gradient = make([]T, len(j.BaseParameters))
@@ -120,7 +121,7 @@ func (p *CompiledTask[T]) newDescent(samples *learner.Samples[T], rng *rand.Rand
 }
 
 // ErrStoppedMidBlock means that a block was stopped before its last local step.
-var ErrStoppedMidBlock = errors.New("stopped in the middle of a block")
+var ErrStoppedMidBlock = errors.New("stopped before the end of the block")
 
 // ErrNoSteps means that a job was stopped before its first local step.
 var ErrNoSteps = errors.New("stopped before the first local step")
@@ -151,7 +152,7 @@ func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error
 	}
 	out.RiskAfter = s.compiledTask.Model.Risk(x, rows)
 	if out.UpdateVector = x; s.BlockSteps > 0 {
-		out.UpdateVector = slices.Clone(x) // mixing continues to use x
+		out.UpdateVector = slices.Clone(x) // Copy x, since mixing continues with these parameters.
 	}
 	err := out.SetScaledChange(out.UpdateVector, base, stretch)
 	out.UpdateVector = s.compiledTask.SharedParameters(out.UpdateVector)

@@ -12,7 +12,7 @@ func TestSpread(t *testing.T) {
 				}
 			}
 			if n != e || !IsGradientStep(h, h, e) {
-				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, IsGradientStep(h, h, e))
+				t.Errorf("%d of %d steps take a gradient, want %d; most recently: %v", n, h, e, IsGradientStep(h, h, e))
 			}
 		}
 	}

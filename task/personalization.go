@@ -98,17 +98,17 @@ func checkPersonalOptions(t *wire.Task) error {
 	own, lambda := &t.Personal, t.Personal.DittoLambda
 	switch {
 	case own.UsesDitto && len(own.PersonalTensors) > 0:
-		return errors.New("personal: tensors, and yet ditto has the whole model")
+		return errors.New("personal: tensors must be empty with ditto, which personalizes the whole model")
 	case !(lambda >= 0) || math.IsInf(lambda, 1):
-		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
+		return fmt.Errorf("ditto: lambda is %v, but must be finite and not negative", lambda)
 	case t.FinetuneSteps > spec.MaxFinetuneSteps:
-		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetuneSteps)
+		return fmt.Errorf("finetune: %d steps exceed the limit of %d", t.FinetuneSteps, spec.MaxFinetuneSteps)
 	case !own.UsesDitto && len(own.PersonalTensors) == 0:
 		return nil
 	case t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("personal: goes with the exchange of parameters, not of gradients")
+		return errors.New("personal: requires the exchange of parameters instead of gradients")
 	case t.Mixing.IntervalSteps > 0:
-		return errors.New("personal: agents that mix have nothing of their own")
+		return errors.New("personal: not supported with mixing")
 	}
 	return nil
 }
@@ -117,9 +117,9 @@ func checkPersonalOptions(t *wire.Task) error {
 func checkPersonalTensors(a learner.Architecture, own []string) error {
 	switch parts := a.NewParameterSplit(own); {
 	case len(own) > 0 && parts.OwnElementCount() == 0:
-		return errors.New("personal: the model has no such tensors")
+		return errors.New("personal: the model contains none of the personal tensors")
 	case parts.SharedElementCount() == 0:
-		return errors.New("personal: nothing is left to share")
+		return errors.New("personal: all tensors are personal, but at least one must be shared")
 	}
 	return nil
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the unit tests as ARM code under qemu-user, those of `make quick`: the others start programs or real brokers. The
-# documents' experiments are left out, too: they say little about a processor, and take long. A test that starts itself
-# finds no qemu then.
+# Runs the unit tests of `make quick` as ARM code under qemu-user. Tests that start programs or real brokers are
+# excluded. So are the documents' experiments, which take long and depend little on the processor, and tests that start
+# themselves, which would run without qemu.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-# qemu hangs for minutes where Go interrupts its goroutines by signals.
+# qemu hangs for minutes when Go preempts goroutines by signals.
 export CGO_ENABLED=0 GODEBUG=asyncpreemptoff=1
 
 leave_out='/(cmd/fedlab|lab/(air|bench|datasets|demo|faults|fold|monitoring|plot|reproduce|simulate|testbed|wisdm)|agent/external|internal/(archtest|e2e|chaos|conformance|interop|testkit/(acltest|brokers|machine))|mqtt/broker|packaging)(/|$)'

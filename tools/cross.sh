@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds every package, and links the commands stripped, for each system we support; prints the sizes of what it linked.
+# Builds every package and links stripped commands for each supported system. Prints the sizes of the commands.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-# GOOS, GOARCH, and what else the processor needs.
+# GOOS, GOARCH, and further variables for the processor.
 targets='
 linux   amd64
 linux   arm64

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `vm` for emulated ones,
-# `nightly` for the nightly tests, `race` for the race detector, `fuse` to mount file systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. Quick
-# when all is there.
-# Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
-# themselves; with CI=true that is an error.
+# Installs dependencies other than Go by group: `deps.sh test` for the tests, `machine` for tests that boot machines,
+# `vm` for emulated machines, `nightly` for the nightly tests, `race` for the race detector, `fuse` to mount file
+# systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. It does nothing
+# if all dependencies are installed. Without root, passwordless sudo or apt-get it prints the missing dependencies and
+# continues. Tests that need them skip themselves. With CI=true a missing dependency is an error.
 set -euo pipefail
 
-# The one list. Group, command or file that must be found, Debian packages that bring it.
+# The list of dependencies: group, required command or file, Debian packages that contain it.
 python=/usr/lib/python3/dist-packages
 needs="
 test mosquitto            mosquitto
@@ -83,8 +83,8 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo -n)
 fi
 
-# The packages of mosquitto and prometheus would start these on their ports, and at each boot. Debian asks policy-rc.d before it starts
-# anything; an administrator's own policy is left alone.
+# The packages of mosquitto and prometheus would start their daemons now and at each boot. policy-rc.d prevents this. An
+# existing policy of the administrator is not changed.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
   printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every fuzz target of the module, one after the other: `fuzz.sh 3s`; `fuzz.sh 10m 2/7` every seventh of them, from the third
-# on. An input that fails is written below the
-# package's testdata/fuzz/; commit it with the repair.
+# Runs every fuzz target of the module, one after the other: `fuzz.sh 3s`. `fuzz.sh 10m 2/7` runs every seventh target,
+# beginning with the third. A failing input is written to the package's testdata/fuzz/; commit it with the fix.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -19,8 +18,8 @@ if [ -z "$targets" ]; then
   exit 1
 fi
 
-# With a duration, Go 1.26 sometimes fails with nothing but "context deadline exceeded" (golang/go#75804, repaired in
-# Go 1.27). That one failure is tried once more; a failing input, a panic or anything else is not.
+# With a duration, Go 1.26 sometimes fails with only "context deadline exceeded" (golang/go#75804, fixed in Go 1.27).
+# Only this failure is retried, once.
 fuzz() { # fuzz PACKAGE TARGET
   go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 1s "$1" 2>&1 | tee "$log"
   return "${PIPESTATUS[0]}"

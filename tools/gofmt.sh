@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gofmt -l lists what is not formatted and exits with 0 all the same; here a list is a failure.
+# Fails if a file is not formatted. gofmt -l only lists such files and exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What is too long for each commit, two parts at a time, which is what two cores have room for: most parts wait for brokers,
-# timers and emulators. Every part runs, also after one has failed; what it printed comes as one piece when it has ended,
-# and stays in nightly/ with the table of the last lines. `nightly.sh 10m` fuzzes each target for 10 minutes, a seventh of
-# the targets each day. Exits with 1 when any part failed.
+# Runs the tests that take too long for each commit, two parts at a time on two cores, since most parts wait for
+# brokers, timers and emulators. All parts run, even after a failure. The output of a part is printed when the part has
+# ended, and is kept in nightly/ with a table of results. `nightly.sh 10m` fuzzes each target for 10 minutes, a seventh
+# of the targets each day. Exits with 1 if a part has failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -10,13 +10,13 @@ fuzz=$1
 export logs=$PWD/nightly
 rm -rf "$logs" && mkdir "$logs" || exit 1
 
-# Packages that have tests behind these tags; `make test` runs the others as they are.
+# Packages whose tests have these build tags. `make test` runs the other packages.
 tags=nightly,machine
 files() { go list "$@" -f '{{.ImportPath}} {{.TestGoFiles}} {{.XTestGoFiles}}' ./... | sort; }
 tagged=$(comm -13 <(files) <(files -tags $tags) | cut -d ' ' -f 1 | paste -sd ' ')
 [ -n "$tagged" ] || exit 1
 
-# A name, and a command. The longest come first, so that both lanes end together.
+# Name and command of each part. The longest parts come first, so that both lanes end at about the same time.
 parts="
 race        env CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout 2h ./...
 fuzz        env GOMAXPROCS=1 tools/fuzz.sh $fuzz $(($(date +%s) / 86400 % 7))/7
@@ -42,7 +42,7 @@ part() { # part NAME COMMAND...
 }
 export -f part
 
-for group in race package release nightly vm fuse arm; do tools/deps.sh $group || exit 1; done # two at once would be in each other's way
+for group in race package release nightly vm fuse arm; do tools/deps.sh $group || exit 1; done # one at a time: apt-get locks
 grep . <<<"$parts" | xargs -P 2 -I{} bash -c 'part {}'
 result=$?
 printf '%s\n' "== after ${SECONDS} s" "$(cat "$logs/table")"

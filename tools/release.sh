@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Makes a release, and puts it into a repository of apt.
+# Makes a release, and publishes it in an apt repository.
 #
-#   release.sh build KEY OUT [ARGUMENTS OF tools/package]   fills OUT with what is released of the present commit: built twice, the
-#       second time in another folder from an empty cache, compared, and signed
-#   release.sh publish KEY OUT REPOSITORY SUITE             adds the signed .debs of OUT to a suite, and signs its index; beside
-#       them lie the bills of materials, each with its signature
+#   release.sh build KEY OUT [ARGUMENTS OF tools/package]   writes the release files of the current commit to OUT. They
+#       are built twice, the second time in another folder with an empty cache, compared, and signed
+#   release.sh publish KEY OUT REPOSITORY SUITE             adds the signed .debs and the signed bills of materials of
+#       OUT to a suite, and signs its index
 #
-# KEY names one secret key of gpg, which finds it where GNUPGHOME says. The index of a suite changes by renames. Earlier
-# versions stay in it, so that devices can go back. The first Raspberry Pis, whose Debian calls itself armhf like newer ones, have
-# a component of their own: armv6.
+# KEY identifies one secret key in gpg's home folder (GNUPGHOME). The index of a suite is replaced by renames. Earlier
+# versions remain in the suite, so that devices can be downgraded. The first Raspberry Pis use the component armv6, since
+# Debian calls their architecture armhf like that of newer ones.
 set -euo pipefail
 
 die() { echo "release: $*" >&2; exit 1; }
 need() { for program; do command -v "$program" >/dev/null || die "$program is missing: tools/deps.sh release"; done; }
 sign() { gpg --batch --quiet --yes --local-user "$key" "$@"; }
 
-# primary KEY: the fingerprint of the one secret key with that name.
+# primary KEY: prints the fingerprint of the only secret key with this name.
 primary() {
   local found
   found=$(gpg --batch --with-colons --list-secret-keys -- "$1" 2>/dev/null | awk -F: '$1 == "sec" { own = 1 } own && $1 == "fpr" { print $10; own = 0 }')
@@ -44,10 +44,10 @@ build() {
   go -C "$work/fedmesh/tools/package" run . -root "$work/fedmesh" -out "$out" "$@"
   GOCACHE=$again/cache go -C "$again/elsewhere/tools/package" run . -root "$again/elsewhere" -out "$again/dist" "$@"
   diff -r "$out" "$again/dist" || die "two builds of the same commit differ"
-  sign --armor --detach-sign "$out/SHA256SUMS" # the bills of materials are in it
+  sign --armor --detach-sign "$out/SHA256SUMS" # it includes the bills of materials
 }
 
-# index PATTERN COMPONENT ARCHITECTURE: writes the list of the suite's packages whose files are named so.
+# index PATTERN COMPONENT ARCHITECTURE: writes the list of the suite's packages whose file names match PATTERN.
 index() {
   local dir=$new/$2/binary-$3
   mkdir -p "$dir"
@@ -73,7 +73,7 @@ publish() {
     elif ! cmp --quiet "$out/$file" "$to"; then
       die "$to is another file already: raise the version"
     fi
-    [[ $file == *.deb ]] || sign --armor --detach-sign --output "$to.asc" "$to" # the index has the others
+    [[ $file == *.deb ]] || sign --armor --detach-sign --output "$to.asc" "$to" # the index contains the checksums of the .debs
   done <"$out/SHA256SUMS"
   new=$repository/dists/.$suite.new
   rm -rf "$new"

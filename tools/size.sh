@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fails when agentd, as it is released, is larger than the devices' flash allows, or the coordinator larger than a parameter
-# server need be. Prints the sizes, and what of agentd on amd64 is made of which package.
+# Fails if a released agentd or coordinator exceeds its size limit: agentd must fit into the flash memory of devices.
+# Prints the sizes, and the share of each package in agentd on amd64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The program, its largest size in bytes, and the processor.
+# Program, size limit in bytes, and processor.
 targets='
 agentd      17000000 amd64 GOAMD64=v1
 agentd      17000000 arm64 GOARM64=v8.0
@@ -28,13 +28,13 @@ while read -r program limit arch variant; do
   [ "$size" -le "$limit" ] || too_large+=("$program on $arch")
 done <<<"$targets"
 
-# Symbols are named PACKAGE.NAME, with NAME perhaps (*T).method or f[go.shape.…]; only what comes after the last slash of the
-# package ends at a dot. The standard library is summed by its first word, modules by their first three.
+# Symbols are named PACKAGE.NAME; NAME may be (*T).method or f[go.shape.…]. The package ends at the first dot after its
+# last slash. Sizes are summed by the first path element of the standard library, and the first three of modules.
 echo
 echo "agentd on amd64, code and data by package (bytes):"
 GOARCH=amd64 go build $(cat tools/buildflags) -ldflags= -o "$dir/full" ./cmd/agentd
 go tool nm -size "$dir/full" | awk '
-  $3 !~ /^[TtRrDd]$/ || $2 > 8e6 { next } # memory that is only reserved is not in the file
+  $3 !~ /^[TtRrDd]$/ || $2 > 8e6 { next } # skip reserved memory, which is not in the file
   {
     name = $4
     sub(/^type:\.[a-z]*\./, "", name)
@@ -54,7 +54,7 @@ go tool nm -size "$dir/full" | awk '
   END {
     for (k in sum) printf "%9d  %s\n", sum[k], k
     printf "%9d  %s\n", size - all, "texts, and the tables of functions and lines that stack traces need"
-  }' size="$(GOARCH=amd64 linked agentd "$dir/stripped")" | sort -rn | sed -n 1,40p # head would end the pipe before sort has
+  }' size="$(GOARCH=amd64 linked agentd "$dir/stripped")" | sort -rn | sed -n 1,40p # head would close the pipe before sort has finished
 
 [ ${#too_large[@]} = 0 ] && exit 0
 printf 'size: too large: %s: see what the last change links (go list -deps ./cmd/PROGRAM)\n' "${too_large[@]}" >&2

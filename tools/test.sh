@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests, two packages for each core and eight tests at a time in each package that allows it: they wait for
-# brokers, boots and certificates more than for a core. The packages that wait longest begin first. With CI=true every
-# test runs afresh and a skipped one is a failure: what is not run is not tested; `make vet` is a gate of its own there.
+# Runs the tests: two packages per core, and up to eight parallel tests per package, since the tests mostly wait for
+# brokers, boots and certificates. The slowest packages start first. With CI=true results are not cached and a skipped
+# test is a failure. CI runs `make vet` separately.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 

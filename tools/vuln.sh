@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities. Where the database cannot be reached that is said in one line and is no failure, so
-# that the checks run offline too. VULNDB names another copy of the database.
+# Checks for known vulnerabilities. An unreachable database is reported in one line and is not a failure, so that checks
+# also work offline. VULNDB is the URL of another copy of the database.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 

@@ -18,11 +18,11 @@ func (s PresenceState) String() string { return enumName(uint8(s), "online", "of
 // Presence is the retained connection state of an agent. It is only a hint: the protocol does not depend on it. The
 // envelope's epoch is the agent's boot epoch.
 type Presence struct {
-	HasVolatileStorage bool // "durable: false": updates do not survive a power cut
+	HasVolatileStorage bool
 	State              PresenceState
-	InstanceNonce      uint64 // random number of this start; differs between clones with equal epochs
+	InstanceNonce      uint64
 	MaxProtocolVersion uint8  // highest supported protocol version
-	SoftwareVersion    string // version of the agent software, for display
+	SoftwareVersion    string // version of the agent program, for display
 	Extra              UnknownSections
 }
 
@@ -62,21 +62,21 @@ type DeclineReason uint8
 const (
 	DeclineBadData       DeclineReason = iota + 1 // the data do not fit the task
 	DeclineTooFewRows                             // fewer rows than the task requires
-	DeclineUnsupported                            // the build does not support the task
-	DeclineNoTime                                 // too little time is left
+	DeclineUnsupported                            // this version of the agent does not support the task
+	DeclineNoTime                                 // too little time is left in the round
 	DeclineDiverged                               // the local steps diverged to NaN or infinity
 	DeclineFetchFailed                            // the model or task could not be downloaded
-	_                                             // no longer used
+	_                                             // value of a reason that is no longer used
 	DeclineUpdateRefused                          // the agent's update for this round was refused
 	DeclineTrafficBudget                          // the monthly traffic budget is too small for another round
 	// Rules of the device's owner:
-	DeclineBusy // the load is too high
+	DeclineBusy // the load of the device is too high
 	DeclineHot
 	DeclineLowBattery // the battery is low, or the device is not on mains power
 	DeclineLowMemory  // too little memory is available
 	DeclineTimeWindow // outside the permitted time of day
 
-	DeclineStorageFailing // state that must be on disk first cannot be written
+	DeclineStorageFailing // state that must be stored before training cannot be written to disk
 	lastDecline           = DeclineStorageFailing
 )
 
@@ -93,36 +93,40 @@ func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 // Hello announces an agent to the coordinator. It is repeated until it is answered.
 type Hello struct {
 	InstanceNonce        uint64
-	FollowedAnnouncement Digest          // latest announcement that the agent follows
-	UnfitReason          DeclineReason   // 0 if the agent can perform the announced task
-	Samples              uint64          // rows of local data that fit the task
-	PendingUpdate        Digest          // update that the agent holds for this round; zero = none
-	PeerKey              X25519PublicKey // key for seals between neighbours; zero if the agent does not mix
-	Location             AgentLocation
-	// Neighbours that the agent has found and chosen, by id, if agents search for neighbours themselves.
+	FollowedAnnouncement Digest        // digest of the latest announcement that the agent has processed
+	UnfitReason          DeclineReason // 0 if the agent can perform the announced task
+	Samples              uint64        // number of rows of local data that fit the task
+	PendingUpdate        Digest        // digest of the update that the agent has stored for this round; zero = none
+	// PeerKey is the public key for encrypting messages between neighbours; zero if the agent does not mix.
+	PeerKey  X25519PublicKey
+	Location AgentLocation
+	// ChosenNeighbors lists the neighbours that the agent has chosen, in ascending order. It is empty if agents do not
+	// search for neighbours themselves.
 	ChosenNeighbors       []AgentID
-	SupportsClippedMixing bool                   // whether the agent supports clipped mixing and sender proofs
-	EdgeMeasurements      MixingEdgeMeasurements // measurements of the last block, if flows are clipped
-	FateRequest           UpdateFateRequest      // request for the outcome of an earlier update
-	DataProblem           DataProblem            // reason why the data are unusable, if UnfitReason is set
-	Residuals             CandidateResiduals     // residuals of a rollout candidate
-	NewRows               NewRowsReport          // number of new rows, if rounds wait for rows
-	Evaluation            Evaluation             // evaluation of a base model, if requested
-	// AnswerProbability of the announcement for which the agent was drawn to answer; 0 = it always answers.
+	SupportsClippedMixing bool // whether the agent supports clipped mixing and sender proofs
+	// EdgeMeasurements contains the measurements of the last mixing block; empty unless flows are clipped.
+	EdgeMeasurements MixingEdgeMeasurements
+	FateRequest      UpdateFateRequest  // request for the outcome of an update of an earlier round
+	DataProblem      DataProblem        // details if UnfitReason is set because of the local data
+	Residuals        CandidateResiduals // residuals of the candidate model of a rollout
+	NewRows          NewRowsReport      // number of new rows; unknown unless rounds wait for new rows
+	Evaluation       Evaluation         // evaluation of a base model, if requested
+	// AnswerProbability is the AgentResponsePolicy.AnswerProbability with which the agent was drawn to answer; 0 = the
+	// agent always answers.
 	AnswerProbability uint32
 	// SealKey.ID of the group key that the agent lacks; 0 = none.
 	MissingGroupKeyID uint64
-	MissingParts      MissingBlobParts // blob parts that the broker does not return
+	MissingParts      MissingBlobParts // blob parts that the broker has not returned to the agent
 	Extra             UnknownSections
 }
 
 // DataProblem describes why an agent's data cannot be used. The texts are for display.
 type DataProblem struct {
-	Column string // column or input with the problem; empty = all
+	Column string // column or input with the problem; empty = the problem affects all columns
 	// Reason explains why values of the column are not used, or describes another problem.
 	Reason                      string
 	ExampleLocation             string // file and line, or topic, of an unusable value
-	UnusableValues, TotalValues uint64 // numbers of values or lines; 0 = unknown
+	UnusableValues, TotalValues uint64 // numbers of unusable and of all values or lines; 0 = unknown
 }
 
 // MaxDataProblemReason is the maximum length in bytes of DataProblem.Reason.
@@ -174,7 +178,7 @@ func (m *Hello) sectionCodecs() []sectionCodec {
 			if m.SupportsClippedMixing {
 				w.bool(true)
 			}
-		}, func(r *reader) { m.SupportsClippedMixing = r.bool("clips") }},
+		}, func(r *reader) { m.SupportsClippedMixing = r.bool("clipped mixing") }},
 		m.NewRows.newRowsCodec(),
 		{"outcome", IgnoreUnknownSection, func(w *writer) {
 			if m.FateRequest != (UpdateFateRequest{}) {
@@ -200,7 +204,8 @@ func (w *writer) dataProblem(m DataProblem) {
 }
 
 func (r *reader) dataProblem() DataProblem {
-	return DataProblem{r.str("column", MaxName), r.str("reason", MaxDataProblemReason), r.str("where", MaxName),
+	return DataProblem{r.str("column", MaxName), r.str("reason", MaxDataProblemReason), r.str("example "+
+		"location", MaxName),
 		r.u64(), r.u64()}
 }
 
@@ -218,7 +223,7 @@ func (w *writer) helloMixingFields(m *Hello) {
 func (r *reader) helloMixingFields(m *Hello) {
 	copy(m.PeerKey[:], r.takeBytes(len(m.PeerKey)))
 	if m.PeerKey.hasSmallOrder() {
-		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
+		r.failf("peer key %x has small order and cannot be used for sealing", m.PeerKey[:])
 	}
 	for range r.listLength("neighbours", MaxNeighbors, 3) {
 		id := AgentID(r.str("neighbour", MaxAgentID))
@@ -226,7 +231,7 @@ func (r *reader) helloMixingFields(m *Hello) {
 			r.fail(err)
 		}
 		if n := len(m.ChosenNeighbors); n > 0 && m.ChosenNeighbors[n-1] >= id {
-			r.failf("neighbour %q after %q: they must ascend", id, m.ChosenNeighbors[n-1])
+			r.failf("neighbour %q after %q: must be in ascending order", id, m.ChosenNeighbors[n-1])
 		}
 		m.ChosenNeighbors = append(m.ChosenNeighbors, id)
 	}
@@ -264,7 +269,7 @@ func (m *InvitationAccepted) Body() []byte { return m.Announcement[:] }
 func DecodeInvitationAccepted(body []byte) (InvitationAccepted, error) {
 	r := reader{unread: body}
 	m := InvitationAccepted{Announcement: r.digest()}
-	return m, r.finish("joined")
+	return m, r.finish("invitation accepted")
 }
 
 // InvitationDeclined is the answer of an agent that does not take part in the round.
@@ -285,24 +290,24 @@ func (m *InvitationDeclined) Body() []byte {
 func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 	r := reader{unread: body}
 	m := InvitationDeclined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
-	return m, r.finish("declined")
+	return m, r.finish("invitation declined")
 }
 
 // Update is the manifest of an agent's update, which is sent before its chunks. It is identified by the run, round and
 // sender of the envelope and by BaseModelDigest. The hash of the payload is its digest.
 type Update struct {
 	Kind                RoundKind
-	BaseModelDigest     Digest // hash of the base model; zero in a statistics round
+	BaseModelDigest     Digest // digest of the base model; zero in a statistics round
 	PayloadManifest     Manifest
-	InlinePayload       []byte  // complete payload, if it has at most MaxInlineUpdate bytes
-	LocalSteps          uint32  // E_k: number of performed local steps
-	Samples             uint64  // rows of local data
-	RiskBefore          float64 // local risk at the base model
+	InlinePayload       []byte  // complete payload if it has at most MaxInlineUpdate bytes; otherwise nil
+	LocalSteps          uint32  // number of local steps that the agent has performed (E_k)
+	Samples             uint64  // number of rows of local data
+	RiskBefore          float64 // risk of the base model on the local data
 	RiskAfter           float64
-	SecondsPerLocalStep float64 // measured time per local step in seconds
+	SecondsPerLocalStep float64 // measured mean time of a local step in seconds
 	// Number of leading chunks that follow this message without a credit.
 	UnsolicitedChunks uint32
-	EdgeMeasurements  MixingEdgeMeasurements // measurements of the block, if flows are clipped
+	EdgeMeasurements  MixingEdgeMeasurements // measurements of the mixing block; empty unless flows are clipped
 	Extra             UnknownSections
 }
 
@@ -341,7 +346,8 @@ func DecodeUpdate(body []byte) (Update, error) {
 	}
 	m.Extra = r.bodySections(m.sectionCodecs())
 	if r.err == nil && len(m.InlinePayload) > 0 && len(m.InlinePayload) != int(m.PayloadManifest.BlobLength) {
-		r.failf("payload of %d bytes, the manifest says %d", len(m.InlinePayload), m.PayloadManifest.BlobLength)
+		r.failf("payload has %d bytes, but the manifest specifies "+
+			"%d", len(m.InlinePayload), m.PayloadManifest.BlobLength)
 	}
 	if len(m.InlinePayload) == 0 {
 		m.InlinePayload = nil

@@ -7,7 +7,7 @@ const MaxReportMetrics = 255
 // the protocol does not depend on it.
 type AgentMetricsReport struct {
 	IntervalSeconds uint32 // seconds until the next report
-	SoftwareVersion string // version of the agent software, for display
+	SoftwareVersion string // version of the agent program, for display
 	// ScrapeAddress is the host:port at which the agent serves its metrics. It is empty if other machines cannot reach
 	// it.
 	ScrapeAddress string
@@ -41,14 +41,14 @@ func (m *AgentMetricsReport) Body() []byte {
 func DecodeAgentMetricsReport(body []byte) (AgentMetricsReport, error) {
 	r := reader{unread: body}
 	m := AgentMetricsReport{IntervalSeconds: r.u32(), SoftwareVersion: r.str("software", MaxName),
-		ScrapeAddress: r.str("scrape",
+		ScrapeAddress: r.str("scrape address",
 			MaxName)}
-	for i := range r.listLength("readings", MaxReportMetrics, reportMetricSize) {
-		x := ReportMetric{r.u8(), r.f64("reading")}
+	for i := range r.listLength("metrics", MaxReportMetrics, reportMetricSize) {
+		x := ReportMetric{r.u8(), r.f64("metric")}
 		if i > 0 && r.err == nil && x.ID <= m.Metrics[i-1].ID {
-			r.failf("reading %d comes after reading %d", x.ID, m.Metrics[i-1].ID)
+			r.failf("metric %d after metric %d: must be in ascending order", x.ID, m.Metrics[i-1].ID)
 		}
 		m.Metrics = append(m.Metrics, x)
 	}
-	return m, r.finish("report")
+	return m, r.finish("metrics report")
 }

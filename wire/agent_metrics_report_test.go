@@ -16,7 +16,7 @@ func TestReadingsAscend(t *testing.T) {
 			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id})
 		}
 		if _, err := wire.DecodeAgentMetricsReport(m.Body()); err == nil || !strings.Contains(err.Error(),
-			"comes after") {
+			"must be in ascending order") {
 			t.Errorf("readings %v: error %v", ids, err)
 		}
 	}

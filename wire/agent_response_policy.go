@@ -6,10 +6,13 @@ import "time"
 // lets the others disconnect from the broker for a while. The zero value asks all agents and lets none disconnect.
 type AgentResponsePolicy struct {
 	AnswerProbability uint32 // probability of an answer in units of 2⁻³²; 0 = all agents answer
-	// Minimum disconnect time of agents without a part in the round.
-	DisconnectMillis    uint32
-	AbsenceSpreadMillis uint32 // random addition to DisconnectMillis; both 0 = agents stay connected
-	PresenceInRoundOnly bool   // whether only participants publish their presence
+	// DisconnectMillis is the minimum time in milliseconds for which agents that do not take part in the round
+	// disconnect.
+	DisconnectMillis uint32
+	// AbsenceSpreadMillis is the maximum of a random time added to DisconnectMillis; if both are 0, agents stay
+	// connected.
+	AbsenceSpreadMillis uint32
+	PresenceInRoundOnly bool // whether only the participants of a round publish their presence
 }
 
 // MaxDisconnectTime returns the maximum time for which an agent disconnects; 0 means that agents stay connected.

@@ -22,9 +22,9 @@ const MaxSelectionBytes = 4 << 10
 // AgentSelection lists the agents drawn for the announced round. Only the selected agent itself can recognise its tag.
 // A tag is a MAC of the announcement's position under a key shared by the coordinator and one agent.
 type AgentSelection struct {
-	CommonStepSizeWeight  float64  // common weight of the local step size; 0 = weights differ
-	AgentTags             []uint64 // tags of the selected agents; ascending
-	MaskedStepSizeWeights []uint64 // encrypted weight for each tag; empty if CommonStepSizeWeight is set
+	CommonStepSizeWeight  float64
+	AgentTags             []uint64 // tags of the selected agents, in ascending order
+	MaskedStepSizeWeights []uint64 // encrypted weight of the agent with each tag; empty if CommonStepSizeWeight is set
 }
 
 // SelectedAgent is an agent drawn for a round.
@@ -102,17 +102,17 @@ func (r *reader) agentSelection(s *AgentSelection) {
 	s.CommonStepSizeWeight, s.AgentTags, s.MaskedStepSizeWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
 	for i := 1; i < len(s.AgentTags); i++ {
 		if s.AgentTags[i-1] >= s.AgentTags[i] {
-			r.failf("tag %x after %x: they must ascend", s.AgentTags[i], s.AgentTags[i-1])
+			r.failf("tag %x after %x: must be in ascending order", s.AgentTags[i], s.AgentTags[i-1])
 			return
 		}
 	}
 	switch {
 	case r.err != nil:
 	case math.Signbit(s.CommonStepSizeWeight):
-		r.failf("weight is %v, must not be negative", s.CommonStepSizeWeight)
+		r.failf("weight is %v: must not be negative", s.CommonStepSizeWeight)
 	case s.CommonStepSizeWeight == 0 && len(s.MaskedStepSizeWeights) != len(s.AgentTags),
 		s.CommonStepSizeWeight != 0 && len(s.MaskedStepSizeWeights) > 0:
-		r.failf("%d masks for %d tags of weight %v", len(s.MaskedStepSizeWeights), len(s.AgentTags),
+		r.failf("%d masked weights for %d tags with common weight %v", len(s.MaskedStepSizeWeights), len(s.AgentTags),
 			s.CommonStepSizeWeight)
 	}
 }
@@ -179,7 +179,7 @@ func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	n := new(big.Int).SetBytes(y)
 	over := new(big.Int).Sub(big1, n)
 	if over.Mod(over, curve25519FieldPrime).Sign() == 0 {
-		return nil, errors.New("a public key of small order")
+		return nil, errors.New("public key has small order")
 	}
 	u := n.Add(n, big1)
 	u.Mul(u, over.ModInverse(over, curve25519FieldPrime)).Mod(u, curve25519FieldPrime)

@@ -117,7 +117,7 @@ func TestSelectionKeyForms(t *testing.T) {
 		t.Errorf("the X25519 form is %x, want %x", u, want)
 	}
 	small := make([]byte, ed25519.PublicKeySize)
-	for _, y := range []byte{0, 1} { // a point of order 4, and the neutral element
+	for _, y := range []byte{0, 1} { // y = 0 is a point of order 4, and y = 1 is the neutral element
 		small[0] = y
 		if _, err := wire.NewSelectionKey(ownKey(1), small); err == nil {
 			t.Errorf("y = %d: a key of small order has a secret", y)
@@ -130,11 +130,12 @@ func TestSelectionKeyForms(t *testing.T) {
 
 func TestSelectionRefuses(t *testing.T) {
 	for want, s := range map[string]wire.AgentSelection{
-		"they must ascend":     {CommonStepSizeWeight: 1, AgentTags: []uint64{2, 1}},
-		"must not be negative": {CommonStepSizeWeight: -1, AgentTags: []uint64{1}},
-		"0 masks for 1 tags":   {AgentTags: []uint64{1}},
-		"1 masks for 1 tags":   {CommonStepSizeWeight: 1, AgentTags: []uint64{1}, MaskedStepSizeWeights: []uint64{1}},
-		"more than 512":        {CommonStepSizeWeight: 1, AgentTags: make([]uint64, 513)},
+		"must be in ascending order":  {CommonStepSizeWeight: 1, AgentTags: []uint64{2, 1}},
+		"must not be negative":        {CommonStepSizeWeight: -1, AgentTags: []uint64{1}},
+		"0 masked weights for 1 tags": {AgentTags: []uint64{1}},
+		"1 masked weights for 1 tags": {CommonStepSizeWeight: 1, AgentTags: []uint64{1},
+			MaskedStepSizeWeights: []uint64{1}},
+		"exceeds the limit of 512": {CommonStepSizeWeight: 1, AgentTags: make([]uint64, 513)},
 	} {
 		a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindStatistics, Selection: s}
 		if _, err := wire.DecodeAnnouncement(a.Body()); err == nil || !strings.Contains(err.Error(), want) {

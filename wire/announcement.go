@@ -53,14 +53,14 @@ type Announcement struct {
 	// InstanceNonce is drawn at each start of the coordinator. If two coordinators announce the same position, the one
 	// with the lower nonce stops.
 	InstanceNonce    uint64
-	LastEndedRound   RoundID     // latest closed or abandoned round of the run; 0 = none
-	Task             BlobRef     // task; unset only if no task is configured
-	BaseModel        BlobRef     // model w_{i−1}; unset in a statistics round
-	LastRoundOutcome BlobRef     // outcome of round LastEndedRound; unset before the first
-	UnknownBlobs     []NamedBlob // blobs that this build does not use; ascending by name
-	UpdateSchema     Digest      // schema of the vectors sent in this round
-	Seed             uint64      // seed of the agents' random numbers
-	PriorLocalSteps  uint64      // t: local steps of the schedule before this round
+	LastEndedRound   RoundID     // latest round of the run that was closed or abandoned; 0 = none
+	Task             BlobRef     // reference to the task; not set if no task is configured
+	BaseModel        BlobRef     // reference to the base model w_{i−1} of round i; not set in a statistics round
+	LastRoundOutcome BlobRef     // reference to the outcome of round LastEndedRound; not set if no round has ended
+	UnknownBlobs     []NamedBlob // blobs whose names this version does not know, in ascending order of name
+	UpdateSchema     Digest      // hash of the schema of the vectors that agents send in this round
+	Seed             uint64      // seed from which agents derive their random numbers
+	PriorLocalSteps  uint64      // number of local steps before this round in the step size schedule (t)
 	// HelloSpreadMillis is the interval over which hellos are spread in PhaseGathering.
 	HelloSpreadMillis uint32
 	// RoundTimeoutMillis is the maximum duration of the round.
@@ -68,23 +68,28 @@ type Announcement struct {
 	// InitialCreditChunks is the number of leading chunks of its update that an agent may send right after the
 	// manifest.
 	InitialCreditChunks uint32
-	Selection           AgentSelection // selected agents; empty if they receive invitations
-	// Minimum number of new rows of an agent before the next round; 0 = rounds do not wait for rows.
-	MinNewRows        uint32
-	MinEvaluationRows uint32              // minimum number of rows for evaluating BaseModel; 0 = no evaluation
-	ResponsePolicy    AgentResponsePolicy // rules for answering; zero = all agents answer
-	Rollout           Rollout             // models for predictions; zero = no rollout
-	// IssuedAt is the coordinator's time in seconds of Unix time. It never decreases. 0 = unknown.
+	// Selection contains the tags of the selected agents; empty if the selected agents receive invitations instead.
+	Selection AgentSelection
+	// MinNewRows is the number of new rows that an agent must have before the next round begins; 0 = rounds do not wait
+	// for new rows.
+	MinNewRows uint32
+	// MinEvaluationRows is the minimum number of held-out rows with which an agent evaluates BaseModel; 0 = no
+	// evaluation.
+	MinEvaluationRows uint32
+	ResponsePolicy    AgentResponsePolicy // rules that limit which agents answer; zero = all agents answer
+	Rollout           Rollout             // models that agents use for predictions; zero = no rollout
+	// IssuedAt is the time of the announcement by the coordinator's clock, in seconds of Unix time. It never decreases;
+	// 0 = unknown.
 	IssuedAt uint64
 	// ReleasedModelFile and CandidateModelFile are the files of the models in Rollout (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	SealPublicKey                         X25519PublicKey // key to which agents seal messages; zero = none
+	SealPublicKey                         X25519PublicKey
 	Extra                                 UnknownSections
 }
 
 // NamedBlob is a blob of an announcement with its name.
 type NamedBlob struct {
-	Name string // 1 to MaxSectionName characters of a–z, 0–9 and _
+	Name string // name with 1 to MaxSectionName characters of a–z, 0–9 and _
 	BlobRef
 }
 
@@ -164,7 +169,7 @@ func (w *writer) sealedBlobs(a *Announcement) {
 func (r *reader) sealedBlobs(a *Announcement) {
 	group, last := r.u64(), ""
 	if r.err == nil && group == 0 {
-		r.failf("the sealed blobs have no key")
+		r.failf("sealed blobs have no group key id")
 	}
 	for range r.listLength("sealed blobs", MaxAnnouncedBlobs, 7) {
 		last = r.ascendingName("blob", last)
@@ -175,9 +180,9 @@ func (r *reader) sealedBlobs(a *Announcement) {
 		}
 		switch {
 		case !b.IsSet() || len(b.Inline) > 0:
-			r.failf("%s is sealed, and is not there", last)
+			r.failf("blob %s is listed as sealed but is missing or unsealed", last)
 		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.ManifestHash):
-			r.failf("%s is not what was sealed", last)
+			r.failf("sealed blob %s does not match its length or hash", last)
 		}
 		if b.GroupKeyID = group; len(whole) > 0 {
 			b.SealedInline = whole
@@ -272,11 +277,11 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 		r.u32()
 	a.Extra = r.bodySections(a.sectionCodecs())
 	if r.err == nil && a.Attempt == 0 {
-		r.failf("attempt is 0, they count from 1")
+		r.failf("attempt is 0: must be at least 1")
 	}
 	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.IsSet() ||
 		a.BaseModel.IsSet() != (a.Kind == KindTraining)) {
-		r.failf("an open %s round lacks its task or has the wrong base model", a.Kind)
+		r.failf("open %s round has no task or an unexpected base model reference", a.Kind)
 	}
 	return a, r.finish("announcement")
 }

@@ -14,18 +14,18 @@ const MaxPeerEchoes = 255
 // separate pings.
 type Beacon struct {
 	NextBeaconMillis uint32 // maximum time until the sender's next beacon, in milliseconds
-	SentAtMicros     uint64 // sender's clock in microseconds; comparable only with itself
+	SentAtMicros     uint64 // time of sending by the sender's clock, in microseconds from an arbitrary start
 	MaxNeighbors     uint16 // maximum number of neighbours that the sender accepts
 	Location         AgentLocation
-	PeerEchoes       []BeaconEcho // by id, without the sender
+	PeerEchoes       []BeaconEcho // latest beacons of the other agents, in ascending order of id
 }
 
 // BeaconEcho describes the latest beacon that the sender has received from another agent.
 type BeaconEcho struct {
 	PeerInstance
-	BeaconSentAtMicros uint64 // SentAtMicros of that agent's latest beacon
-	HoldMicros         uint32 // microseconds between its arrival and this beacon
-	RTTMicros          uint32 // round-trip time to that agent in microseconds; 0 = unknown
+	BeaconSentAtMicros uint64 // SentAtMicros of the received beacon
+	HoldMicros         uint32
+	RTTMicros          uint32 // round-trip time between the two agents in microseconds; 0 = unknown
 }
 
 // AppendBeacon appends an encoded beacon to dst.
@@ -96,7 +96,7 @@ func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word AgentKeyA
 // BeaconProof proves the sender of a signed beacon.
 type BeaconProof struct {
 	Attestation AgentKeyAttestation
-	signedText  []byte // message up to the signature
+	signedText  []byte // encoded beacon up to the signature
 	signature   []byte
 }
 
@@ -121,7 +121,7 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 		h := BeaconEcho{PeerInstance: r.peerInstance(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(),
 			RTTMicros: r.u32()}
 		if n := len(b.PeerEchoes); n > 0 && b.PeerEchoes[n-1].ID >= h.ID {
-			r.failf("agent %q after %q: they must ascend", h.ID, b.PeerEchoes[n-1].ID)
+			r.failf("agent %q after %q: must be in ascending order", h.ID, b.PeerEchoes[n-1].ID)
 		}
 		b.PeerEchoes = append(b.PeerEchoes, h)
 	}

@@ -13,17 +13,17 @@ import (
 // Manifest describes a blob: a model or task for the agents, or an update for the coordinator. Every chunk except the
 // last has MaxChunkBytes bytes of payload.
 type Manifest struct {
-	Hash         Digest // digest of the blob: see BlobDigest
+	Hash         Digest // digest of the blob, see BlobDigest
 	BlobLength   uint32
-	Codec        spec.Codec // codec of the vector; raw for a task. A section of an update may override it
-	VectorSchema Digest     // schema of the vector; zero for a task
+	Codec        spec.Codec // codec of the vector; raw for a task; a section of an update may override it
+	VectorSchema Digest     // hash of the schema of the vector; zero for a task
 	ChunkDigests []Digest
 }
 
 // NewManifest returns the manifest of p, a raw vector or a task. p must have 1 to MaxBlobBytes bytes.
 func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlobBytes {
-		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
+		return Manifest{}, fmt.Errorf("blob has %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
 	}
 	m := Manifest{BlobLength: uint32(len(p)), Codec: spec.CodecRaw, VectorSchema: schema, ChunkDigests: chunkDigests(p)}
 	m.Hash = blobDigestOfChunks(m.ChunkDigests)
@@ -53,7 +53,7 @@ func blobDigestOfChunks(chunks []Digest) Digest {
 // BlobHasher is an io.Writer that computes the BlobDigest of the written bytes.
 type BlobHasher struct {
 	chunkHash      hash.Hash
-	chunkBytesLeft int // bytes until the chunk is full
+	chunkBytesLeft int // number of bytes missing until the current chunk is full
 	digestListHash hash.Hash
 }
 
@@ -129,7 +129,7 @@ func (r *reader) manifest() (m Manifest) {
 	m.VectorSchema = r.digest()
 	n := r.listLength("chunks", MaxBlobChunks, len(Digest{}))
 	if r.err == nil && (m.BlobLength == 0 || m.BlobLength > MaxBlobBytes || n != ChunkCount(int(m.BlobLength))) {
-		r.failf("%d chunks for a blob of %d bytes", n, m.BlobLength)
+		r.failf("invalid number of chunks %d for a blob of %d bytes", n, m.BlobLength)
 	}
 	if r.err != nil {
 		return Manifest{}
@@ -139,7 +139,7 @@ func (r *reader) manifest() (m Manifest) {
 		m.ChunkDigests[k] = r.digest()
 	}
 	if r.err == nil && blobDigestOfChunks(m.ChunkDigests) != m.Hash {
-		r.failf("the hashes of the chunks do not make the hash of the blob")
+		r.failf("chunk hashes do not match the blob hash")
 	}
 	return m
 }
@@ -147,8 +147,8 @@ func (r *reader) manifest() (m Manifest) {
 // BlobRef refers to a blob in an announcement. A small blob is contained in Inline; a larger one is pulled, starting
 // with its manifest.
 type BlobRef struct {
-	Hash         Digest // digest of the blob: see BlobDigest
-	ManifestHash Digest // SHA-256 of the encoded manifest, or of SealedInline; zero if inline
+	Hash         Digest // digest of the blob, see BlobDigest
+	ManifestHash Digest // SHA-256 of the encoded manifest, or of SealedInline; zero if Inline contains the blob
 	Length       uint32
 	Inline       []byte
 	// GroupKeyID is the SealKey.ID of the key that seals the blob; 0 = not sealed. A small blob is sealed in
@@ -165,7 +165,7 @@ func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 	case err != nil:
 		return BlobRef{}, err
 	case len(whole) != int(b.Length) || BlobDigest(whole) != b.Hash:
-		return BlobRef{}, errors.New("what was sealed is not what its hash says")
+		return BlobRef{}, errors.New("sealed content does not match its hash")
 	}
 	return BlobRef{Hash: b.Hash, Length: b.Length, Inline: whole}, nil
 }
@@ -195,13 +195,13 @@ func (r *reader) blobRef(field string) (b BlobRef) {
 	switch {
 	case r.err != nil:
 	case b.Length > MaxBlobBytes:
-		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlobBytes)
+		r.failf("%s has %d bytes, which exceeds the limit of %d", field, b.Length, MaxBlobBytes)
 	case b.Length == 0:
-		r.failf("%s has no length", field)
+		r.failf("length of %s is 0", field)
 	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || BlobDigest(b.Inline) != b.Hash):
 		r.failf("%s does not match its hash", field)
 	case (len(b.Inline) > 0) != b.ManifestHash.IsZero():
-		r.failf("%s must be inline or have a manifest", field)
+		r.failf("%s must have either inline content or a manifest hash", field)
 	}
 	if len(b.Inline) == 0 {
 		b.Inline = nil
@@ -236,16 +236,16 @@ func DecodeChunkMessage(p []byte, hash Digest) (k int, payload []byte, err error
 	le := binary.LittleEndian
 	switch {
 	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
-		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
+		return 0, nil, fmt.Errorf("%w: %d bytes are not a valid chunk", ErrMalformed, len(p))
 	case p[4] != ProtocolVersion:
 		return 0, nil, &ProtocolVersionError{MessageVersion: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
-		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
+		return 0, nil, fmt.Errorf("%w: chunk belongs to a different blob", ErrMalformed)
 	case len(p) > ChunkHeaderSize+MaxChunkBytes+SealOverhead ||
 		int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
-		return 0, nil, fmt.Errorf("%w: the chunk's length is wrong", ErrMalformed)
+		return 0, nil, fmt.Errorf("%w: invalid chunk length", ErrMalformed)
 	case le.Uint32(p[8:]) >= MaxBlobChunks:
-		return 0, nil, fmt.Errorf("%w: chunk number %d", ErrMalformed, le.Uint32(p[8:]))
+		return 0, nil, fmt.Errorf("%w: invalid chunk number %d", ErrMalformed, le.Uint32(p[8:]))
 	}
 	return int(le.Uint32(p[8:])), p[ChunkHeaderSize:], nil
 }

@@ -12,8 +12,8 @@ type UnknownSectionPolicy uint8
 
 // Values of UnknownSectionPolicy.
 const (
-	IgnoreUnknownSection  UnknownSectionPolicy = iota + 1
-	DeclineUnknownSection                      // do not participate: the section changes the computation
+	IgnoreUnknownSection UnknownSectionPolicy = iota + 1
+	DeclineUnknownSection
 )
 
 // String returns the name of the policy.
@@ -22,9 +22,9 @@ func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignor
 // BodySection is a named section at the end of a body. Readers that do not know a section can still decode the body;
 // UnknownPolicy defines whether they may process it.
 type BodySection struct {
-	Name          string // 1 to MaxSectionName characters of a–z, 0–9 and _
+	Name          string // name with 1 to MaxSectionName characters of a–z, 0–9 and _
 	UnknownPolicy UnknownSectionPolicy
-	Body          []byte // content; at least one byte
+	Body          []byte // content of the section, at least one byte
 }
 
 // UnknownSections holds the sections of a body that this build does not know, ascending by name. They are kept when the
@@ -32,7 +32,7 @@ type BodySection struct {
 type UnknownSections []BodySection
 
 // ErrUnsupportedSection reports a mandatory section that this build does not know.
-var ErrUnsupportedSection = errors.New("this build does not know it and must not go on without")
+var ErrUnsupportedSection = errors.New("mandatory but not supported by this version")
 
 // CheckSupported returns an error that names the unknown sections with the policy "decline". It returns nil if there
 // are none. On an error the reader must not take part.
@@ -53,7 +53,7 @@ func (x UnknownSections) CheckSupported() error {
 type sectionCodec struct {
 	name          string
 	unknownPolicy UnknownSectionPolicy
-	writeBody     func(w *writer) // writes no bytes if the body does not have the section
+	writeBody     func(w *writer) // writes the content; writes no bytes if the section is absent
 	readBody      func(r *reader)
 }
 
@@ -65,7 +65,7 @@ func chunkCountSectionCodec(name string, n *uint32) sectionCodec {
 		}
 	}, func(r *reader) {
 		if *n = r.u32(); *n > MaxBlobChunks {
-			r.failf("%d chunks, more than %d", *n, MaxBlobChunks)
+			r.failf("%d chunks exceed the limit of %d", *n, MaxBlobChunks)
 		}
 	}}
 }
@@ -132,15 +132,15 @@ func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	case err != nil:
 		r.fail(err)
 	case s.UnknownPolicy != p.unknownPolicy:
-		r.failf("section %s is marked %q, it must be %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
+		r.failf("section %s has policy %q: must be %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
 	case len(again.encoded) == 0:
-		r.failf("section %s says nothing", s.Name)
+		r.failf("section %s contains only default values", s.Name)
 	}
 }
 
 // nextSection decodes a section, whose name must be greater than before.
 func (r *reader) nextSection(before string) BodySection {
-	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("need",
+	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("policy",
 		uint8(DeclineUnknownSection))),
 		r.bytes("section", MaxBlobBytes)}
 	if r.err == nil && len(s.Body) == 0 {
@@ -161,9 +161,9 @@ func (r *reader) ascendingName(field, before string) string {
 	err := checkName(name, MaxSectionName, isSectionNameByte)
 	switch {
 	case err != nil:
-		r.failf("%s %q: %w; use a–z, 0–9 and _", field, name, err)
+		r.failf("%s %q: %w; use only a–z, 0–9 and _", field, name, err)
 	case name <= before:
-		r.failf("%s %q after %q: they must ascend", field, name, before)
+		r.failf("%s %q after %q: must be in ascending order", field, name, before)
 	}
 	return name
 }

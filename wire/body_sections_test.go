@@ -43,19 +43,20 @@ func TestSectionsRefuse(t *testing.T) {
 	}
 	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian noise with variance 0.25
 	for name, c := range map[string]struct{ sections, want string }{
-		"twice":          {list(section("a", 1, "x"), section("a", 1, "x")), "they must ascend"},
-		"descending":     {list(section("b", 1, "x"), section("a", 1, "x")), "they must ascend"},
+		"twice":          {list(section("a", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
+		"descending":     {list(section("b", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
 		"empty":          {list(section("a", 1, "")), "is empty"},
 		"no name":        {list(section("", 1, "x")), "is empty"},
-		"capitals":       {list(section("A", 1, "x")), "use a–z"},
-		"long name":      {list(section(strings.Repeat("a", 33), 1, "x")), "more than 32"},
-		"need 0":         {list(section("a", 0, "x")), "not one of 1…2"},
-		"need 3":         {list(section("a", 3, "x")), "not one of 1…2"},
+		"capitals":       {list(section("A", 1, "x")), "use only a–z"},
+		"long name":      {list(section(strings.Repeat("a", 33), 1, "x")), "exceeds the limit of 32"},
+		"need 0":         {list(section("a", 0, "x")), "must be 1 to 2"},
+		"need 3":         {list(section("a", 3, "x")), "must be 1 to 2"},
 		"cut short":      {list(section("a", 1, "xyz"))[:14], "ends inside"},
-		"65 sections":    {string(le32(65)) + strings.Repeat(section("a", 1, "x"), 65), "more than 64"},
-		"marked wrongly": {list(section("gradient_noise", 1, noise)), `is marked "ignore", it must be "decline"`},
-		"says nothing":   {list(section("mixing", 2, strings.Repeat("\x00", 19))), "says nothing"},
-		"too long":       {list(section("gradient_noise", 2, noise+"x")), "section gradient_noise: 1 bytes after"},
+		"65 sections":    {string(le32(65)) + strings.Repeat(section("a", 1, "x"), 65), "exceeds the limit of 64"},
+		"marked wrongly": {list(section("gradient_noise", 1, noise)), `has policy "ignore": must be "decline"`},
+		"says nothing":   {list(section("mixing", 2, strings.Repeat("\x00", 19))), "only default values"},
+		"too long": {list(section("gradient_noise", 2, noise+"x")),
+			"section gradient_noise: 1 unexpected bytes after"},
 		"too short":      {list(section("gradient_noise", 2, noise[:8])), "section gradient_noise: body ends inside"},
 		"not known word": {list(section("gradient_noise", 2, "\x09"+noise[1:])), "noise is 9"},
 	} {
@@ -71,7 +72,7 @@ func TestSectionsRefuse(t *testing.T) {
 // TestSensorsRefuse checks that the entries refer to inputs of the task in ascending order, and that none is empty.
 func TestSensorsRefuse(t *testing.T) {
 	good := readGolden(t, "task_sensors")
-	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4 // policy and length
+	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4
 	entry := func(input, stuck uint32, jump float64) []byte {
 		return slices.Concat(le32(input), le32(stuck), binary.LittleEndian.AppendUint64(nil, math.Float64bits(jump)))
 	}
@@ -79,10 +80,10 @@ func TestSensorsRefuse(t *testing.T) {
 		entries []byte
 		want    string
 	}{
-		"the same twice": {slices.Concat(entry(1, 1, 0), entry(1, 2, 0)), "input 1, want 2 to 2"},
-		"descending":     {slices.Concat(entry(1, 1, 0), entry(0, 2, 0)), "input 0, want 2 to 2"},
-		"no such input":  {slices.Concat(entry(0, 1, 0), entry(3, 2, 0)), "input 3, want 1 to 2"},
-		"of nothing":     {slices.Concat(entry(0, 1, 0), entry(1, 0, 0)), "nothing is said of input 1"},
+		"the same twice": {slices.Concat(entry(1, 1, 0), entry(1, 2, 0)), "input is 1: must be 2 to 2"},
+		"descending":     {slices.Concat(entry(1, 1, 0), entry(0, 2, 0)), "input is 0: must be 2 to 2"},
+		"no such input":  {slices.Concat(entry(0, 1, 0), entry(3, 2, 0)), "input is 3: must be 1 to 2"},
+		"of nothing":     {slices.Concat(entry(0, 1, 0), entry(1, 0, 0)), "no limits for input 1"},
 		"no number":      {slices.Concat(entry(0, 1, 0), entry(1, 0, math.NaN())), "jump is NaN"},
 	} {
 		p := slices.Concat(good[:from], le32(2), c.entries, good[from+4+len(c.entries):])

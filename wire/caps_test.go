@@ -22,7 +22,7 @@ func allocated(f func()) uint64 {
 // decoder may allocate no more for all three than for one valid body of that size.
 func TestClaimsAllocateNothing(t *testing.T) {
 	le := binary.LittleEndian
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // speeds up ReadMemStats, which stops the world
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // ReadMemStats is faster with one processor
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
 		body := bodyOf(f, readGolden(t, g.file))
@@ -61,37 +61,43 @@ func claims() []claim {
 	const filtered = "conv1d\x02\x14\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00"
 	lease := string(update[:]) + "\x20\x4e\x00\x00"
 	return []claim{
-		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlobBytes + 1, 4, "more than"},
+		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlobBytes + 1, 4,
+			"exceeds the limit of"},
 		{"inline blob over the limit", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
-			wire.MaxInlineBlobBytes + 1, 4, "more than 49152"},
+			wire.MaxInlineBlobBytes + 1, 4, "exceeds the limit of 49152"},
 		{"inline blob over the body", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
 			wire.MaxInlineBlobBytes, 4, "ends inside"},
 		{"inline blob of 256 MB", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
-			256 << 20, 4, "more than 49152"},
-		{"chunks over the limit", "manifest", "manifest", chunks, wire.MaxBlobChunks + 1, 4, "more than 1900"},
+			256 << 20, 4, "exceeds the limit of 49152"},
+		{"chunks over the limit", "manifest", "manifest", chunks, wire.MaxBlobChunks + 1, 4,
+			"exceeds the limit of 1900"},
 		{"chunks over the body", "manifest", "manifest", chunks, wire.MaxBlobChunks, 4, "ends inside"},
-		{"chunks of 256 MB", "manifest", "manifest", chunks, 256 << 20 / 32, 4, "more than 1900"},
-		{"chunks and length", "manifest", "manifest", chunks, 1, 4, "1 chunks for a blob of 61516 bytes"},
-		{"length and chunks", "manifest", "manifest", string(big.Hash[:]), 1, 4, "2 chunks for a blob of 1 bytes"},
-		{"no length", "manifest", "manifest", string(big.Hash[:]), 0, 4, "2 chunks for a blob of 0 bytes"},
+		{"chunks of 256 MB", "manifest", "manifest", chunks, 256 << 20 / 32, 4, "exceeds the limit of 1900"},
+		{"chunks and length", "manifest", "manifest", chunks, 1, 4, "number of chunks 1 for a blob of 61516 bytes"},
+		{"length and chunks", "manifest", "manifest", string(big.Hash[:]), 1, 4,
+			"number of chunks 2 for a blob of 1 bytes"},
+		{"no length", "manifest", "manifest", string(big.Hash[:]), 0, 4, "number of chunks 2 for a blob of 0 bytes"},
 		{"length over the limit", "manifest", "manifest", string(big.Hash[:]), wire.MaxBlobBytes + 1, 4,
 			"for a blob of"},
-		{"ranges over the limit", "credit", "credit", lease, wire.MaxCreditRanges + 1, 4, "more than 64"},
+		{"ranges over the limit", "credit", "credit", lease, wire.MaxCreditRanges + 1, 4, "exceeds the limit of 64"},
 		{"ranges over the body", "credit", "credit", lease, wire.MaxCreditRanges, 4, "ends inside"},
 		{"software over the limit", "presence", "presence_online",
-			"\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName + 1, 2, "more than 128"},
+			"\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName + 1, 2, "exceeds the limit of 128"},
 		{"software over the body", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName,
 			2, "ends inside"},
-		{"features over the limit", "task", "task", "bearing wear", wire.MaxFeatures + 1, 4, "more than 65536"},
+		{"features over the limit", "task", "task", "bearing wear", wire.MaxFeatures + 1, 4,
+			"exceeds the limit of 65536"},
 		{"features over the body", "task", "task", "bearing wear", wire.MaxFeatures, 4, "ends inside"},
-		{"features of 256 MB", "task", "task", "bearing wear", 256 << 20, 4, "more than 65536"},
+		{"features of 256 MB", "task", "task", "bearing wear", 256 << 20, 4, "exceeds the limit of 65536"},
 		{"feature over the limit", "task", "task", "bearing wear\x02\x00\x00\x00", wire.MaxName + 1, 2,
-			"more than 128"},
-		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHiddenLayers + 1, 4, "more than 8"},
-		{"filter layers over the limit", "task", "task_conv1d", filtered, wire.MaxHiddenLayers + 1, 4, "more than 8"},
+			"exceeds the limit of 128"},
+		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHiddenLayers + 1, 4,
+			"exceeds the limit of 8"},
+		{"filter layers over the limit", "task", "task_conv1d", filtered, wire.MaxHiddenLayers + 1, 4,
+			"exceeds the limit of 8"},
 		{"filter layers over the body", "task", "task_conv1d", filtered, wire.MaxHiddenLayers, 4, "ends inside"},
 		{"means over the limit", "task", "task", standardized, wire.MaxFeatures + 2, 4,
-			"more than 65537"},
+			"exceeds the limit of 65537"},
 		{"means over the body", "task", "task", standardized, wire.MaxFeatures + 1, 4,
 			"ends inside"},
 	}

@@ -15,33 +15,33 @@ func TestAnnouncementRefuses(t *testing.T) {
 		want   string
 	}{
 		"attempt 0":           {func(a *wire.Announcement) { a.Attempt = 0 }, "attempt is 0"},
-		"open without a task": {func(a *wire.Announcement) { a.Task = wire.BlobRef{} }, "lacks its task"},
+		"open without a task": {func(a *wire.Announcement) { a.Task = wire.BlobRef{} }, "has no task"},
 		"open training without a base": {func(a *wire.Announcement) {
 			a.BaseModel = wire.BlobRef{}
 		},
-			"wrong base model"},
+			"unexpected base model"},
 		"open statistics with a base": {func(a *wire.Announcement) { a.Kind = wire.KindStatistics },
-			"wrong base model"},
+			"unexpected base model"},
 		"inline blob of another length": {func(a *wire.Announcement) { a.BaseModel.Length++ },
 			"does not match its hash"},
 		"inline blob of another hash": {func(a *wire.Announcement) { a.BaseModel.Hash[31] ^= 1 },
 			"does not match its hash"},
 		"inline blob with a manifest": {func(a *wire.Announcement) { a.BaseModel.ManifestHash[0] = 1 },
-			"inline or have a manifest"},
+			"either inline content or a manifest"},
 		"blob neither inline nor pulled": {func(a *wire.Announcement) { a.Task.Inline = nil },
-			"inline or have a manifest"},
+			"either inline content or a manifest"},
 		"hash of a blob without length": {func(a *wire.Announcement) {
 			a.BaseModel = wire.BlobRef{Hash: a.BaseModel.Hash}
 		},
-			"has no length"},
+			"length of base is 0"},
 		"inline blob without length": {func(a *wire.Announcement) {
 			a.BaseModel = wire.BlobRef{Inline: a.BaseModel.Inline}
 		},
-			"has no length"},
+			"length of base is 0"},
 		"manifest of a blob of no length": {func(a *wire.Announcement) {
 			a.BaseModel = wire.BlobRef{ManifestHash: a.BaseModel.Hash}
 		},
-			"has no length"},
+			"length of base is 0"},
 	} {
 		a := *openAnnouncement().value.(*wire.Announcement)
 		c.change(&a)
@@ -63,7 +63,7 @@ func TestUpdateRefusesAnotherLength(t *testing.T) {
 	u := wire.Update{Kind: wire.KindTraining, InlinePayload: smallUpdate()[:8],
 		PayloadManifest: manifestOf(smallUpdate(), smallSchema())}
 	if _, err := wire.DecodeUpdate(u.Body()); err == nil ||
-		!strings.Contains(err.Error(), "payload of 8 bytes, the manifest says 12") {
+		!strings.Contains(err.Error(), "payload has 8 bytes, but the manifest specifies 12") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestCreditRefusesOddRanges(t *testing.T) {
 func TestTextIsUTF8(t *testing.T) {
 	for _, s := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\xc0\x80"} {
 		p := wire.Presence{State: wire.PresenceOnline, SoftwareVersion: s}
-		if _, err := wire.DecodePresence(p.Body()); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+		if _, err := wire.DecodePresence(p.Body()); err == nil || !strings.Contains(err.Error(), "not valid UTF-8") {
 			t.Errorf("%q: error %v", s, err)
 		}
 	}

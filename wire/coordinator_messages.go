@@ -6,25 +6,25 @@ package wire
 // to another agent with a different weight.
 type Invitation struct {
 	Agent            AgentID
-	Announcement     Digest       // digest of the announcement's envelope
-	RemainingMillis  uint32       // milliseconds until the round's deadline; independent of device clocks
-	StepSizeWeight   float64      // K·p_k for the local step size; 1 if weights are applied at the server
-	MustSendUpdate   bool         // whether the agent sends an update; otherwise it only trains and mixes
-	MixingBlockRound RoundID      // round for which the edges were made; an earlier one for endless blocks
-	Peers            []MixingPeer // neighbours to mix with, in id order
-	EndedEdges       []EndedEdge  // edges of the graph that are not used for some rounds, by ID
-	ReportedRows     uint64       // rows reported in the last hello before the draw; 0 = unknown
-	KeyAttestation   Signature    // attests the agent's key to its neighbours (AgentKeyAttestationText); zero = none
+	Announcement     Digest // digest of the envelope of the announcement
+	RemainingMillis  uint32 // milliseconds until the deadline of the round
+	StepSizeWeight   float64
+	MustSendUpdate   bool // whether the agent must send an update; if false, the agent only trains and mixes
+	MixingBlockRound RoundID
+	Peers            []MixingPeer // neighbours with which the agent mixes, in ascending order of id
+	EndedEdges       []EndedEdge  // edges of the agent that are not used for some rounds, in ascending order of id
+	ReportedRows     uint64       // number of rows that the agent reported before the draw; 0 = unknown
+	KeyAttestation   Signature
 	Extra            UnknownSections
 }
 
 // MixingPeer describes a neighbour at the other end of an edge.
 type MixingPeer struct {
 	ID           AgentID
-	BootEpoch    Epoch           // start of the neighbour's program to which the edge leads
-	PublicKey    X25519PublicKey // public key of the neighbour's seals
-	MixingWeight float64         // edge weight w_ij
-	ClipBound    float64         // clip bound τ_ij; 0 = no clipping
+	BootEpoch    Epoch           // boot epoch of the neighbour for which the edge is valid
+	PublicKey    X25519PublicKey // public key for encrypting messages to the neighbour
+	MixingWeight float64         // weight w_ij of the edge
+	ClipBound    float64         // clip bound τ_ij of the edge; 0 = no clipping
 	// RequiresSenderProofs reports whether messages on this edge contain a proof of their sender. It is the same for
 	// all edges of a block.
 	RequiresSenderProofs bool
@@ -92,7 +92,7 @@ func (r *reader) mixingPeers(m *Invitation) {
 			r.fail(err)
 		}
 		if n := len(m.Peers); n > 0 && m.Peers[n-1].ID >= p.ID {
-			r.failf("peer %q after %q: they must ascend", p.ID, m.Peers[n-1].ID)
+			r.failf("peer %q after %q: must be in ascending order", p.ID, m.Peers[n-1].ID)
 		}
 		m.Peers = append(m.Peers, p)
 	}
@@ -102,13 +102,13 @@ func (r *reader) mixingPeers(m *Invitation) {
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{unread: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
-		StepSizeWeight: r.f64("weight"), MustSendUpdate: r.bool("uploads")}
+		StepSizeWeight: r.f64("weight"), MustSendUpdate: r.bool("must send update")}
 	m.Extra = r.bodySections(m.sectionCodecs())
 	if err := m.Agent.ValidateNonCoordinator(); err != nil {
 		r.fail(err)
 	}
 	if r.err == nil && m.StepSizeWeight <= 0 {
-		r.failf("weight is %v, must be positive", m.StepSizeWeight)
+		r.failf("weight is %v: must be positive", m.StepSizeWeight)
 	}
 	return m, r.finish("invitation")
 }
@@ -125,13 +125,15 @@ const (
 )
 
 // String returns the name of the status.
-func (p SelectionStatus) String() string { return enumName(uint8(p), "counted", "not selected") }
+func (p SelectionStatus) String() string {
+	return enumName(uint8(p), "counted", "not selected")
+}
 
 // HelloAnswer is the answer to the hello of an agent that is not invited and has not finished the round.
 type HelloAnswer struct {
 	Announcement    Digest
 	SelectionStatus SelectionStatus
-	ReportedRows    uint64 // rows reported in the agent's last hello
+	ReportedRows    uint64 // number of rows that the agent reported in its last hello
 }
 
 // Body returns the encoded message.
@@ -146,10 +148,10 @@ func (m *HelloAnswer) Body() []byte {
 // DecodeHelloAnswer decodes the body of a TypeHelloAnswer envelope.
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	r := reader{unread: body}
-	m := HelloAnswer{Announcement: r.digest(), SelectionStatus: SelectionStatus(r.enum("place",
+	m := HelloAnswer{Announcement: r.digest(), SelectionStatus: SelectionStatus(r.enum("selection status",
 		uint8(StatusNotSelected))),
 		ReportedRows: r.u64()}
-	return m, r.finish("standing")
+	return m, r.finish("hello answer")
 }
 
 // UpdateAccepted confirms that the coordinator has stored an update on disk.
@@ -162,7 +164,7 @@ func (m *UpdateAccepted) Body() []byte { return m.Update[:] }
 func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
 	r := reader{unread: body}
 	m := UpdateAccepted{Update: r.digest()}
-	return m, r.finish("accepted")
+	return m, r.finish("update accepted")
 }
 
 // UpdateRefusalReason is the reason why an update is refused. It is a metric label.
@@ -175,13 +177,13 @@ const (
 	RefuseWrongRound
 	RefuseWrongBase
 	RefuseWrongSchema
-	RefuseConflict // another update of the agent was already accepted
+	RefuseConflict // a different update of the agent was already accepted
 	RefuseTooLarge
 	RefuseBadHash
 	RefuseNotFinite
 	RefuseNormTooLarge
 	RefuseMalformed
-	RefuseUnsupported       // it has a mandatory section that this coordinator does not know
+	RefuseUnsupported       // the update has a mandatory section that the coordinator does not support
 	lastUpdateRefusalReason = RefuseUnsupported
 )
 
@@ -214,7 +216,7 @@ func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
 	r := reader{unread: body}
 	m := UpdateRefused{Update: r.digest(), Reason: UpdateRefusalReason(r.enum("reason",
 		uint8(lastUpdateRefusalReason)))}
-	return m, r.finish("refused")
+	return m, r.finish("update refused")
 }
 
 // ChunkRange is a range of chunks from First to Last, inclusive.
@@ -248,7 +250,7 @@ func DecodeChunkCredit(body []byte) (ChunkCredit, error) {
 	for range n {
 		c := ChunkRange{r.u32(), r.u32()}
 		if c.First > c.Last || c.Last >= MaxBlobChunks {
-			r.failf("chunks %d to %d: not a range of chunks", c.First, c.Last)
+			r.failf("invalid chunk range %d to %d", c.First, c.Last)
 		}
 		m.Chunks = append(m.Chunks, c)
 	}

@@ -12,9 +12,9 @@ type RenewalRefusalReason uint8
 const (
 	// The new key is invalid or listed for another device.
 	RenewalKeyOfOtherDevice  RenewalRefusalReason = iota + 1
-	RenewalDeviceRevoked                          // the root document revokes the device
-	RenewalNoAuthority                            // the coordinator signs no certificates
-	RenewalStorageFailed                          // the coordinator could not store the renewal; retry
+	RenewalDeviceRevoked                          // the device is revoked by the root document
+	RenewalNoAuthority                            // the coordinator has no certificate authority
+	RenewalStorageFailed                          // the coordinator could not store the renewal; the device may retry
 	lastRenewalRefusalReason = RenewalStorageFailed
 )
 
@@ -29,9 +29,9 @@ func RenewalRefusalReasons() []RenewalRefusalReason { return allEnumValues(lastR
 // CredentialRenewalRequest asks the coordinator to list a new key, to issue a certificate, or both. Its envelope is
 // signed with NewKey.
 type CredentialRenewalRequest struct {
-	NewKey    SigningPublicKey // future key of the device
-	ListedKey SigningPublicKey // currently listed key, which NewKey replaces; zero = NewKey is listed
-	TLSKey    *TLSPublicKey    // key for the requested certificate; nil = no certificate
+	NewKey    SigningPublicKey // public key that the device will use
+	ListedKey SigningPublicKey // key in the list of agents, which NewKey replaces; zero = NewKey is already listed
+	TLSKey    *TLSPublicKey    // public key for the requested certificate; nil = no certificate is requested
 
 	// ListedKeySignature is the signature of SignedText by the listed key.
 	ListedKeySignature Signature
@@ -86,20 +86,20 @@ func DecodeCredentialRenewalRequest(body []byte) (CredentialRenewalRequest, erro
 	var m CredentialRenewalRequest
 	copy(m.NewKey[:], r.takeBytes(len(m.NewKey)))
 	copy(m.ListedKey[:], r.takeBytes(len(m.ListedKey)))
-	switch key := r.bytes("key of the certificate", len(m.TLSKey)); {
+	switch key := r.bytes("certificate key", len(m.TLSKey)); {
 	case len(key) == len(m.TLSKey):
 		m.TLSKey = (*TLSPublicKey)(key)
 	case len(key) > 0:
-		r.failf("the key of the certificate has %d bytes, not %d", len(key), len(m.TLSKey))
+		r.failf("certificate key has %d bytes, want %d", len(key), len(m.TLSKey))
 	}
 	copy(m.ListedKeySignature[:], r.takeBytes(len(m.ListedKeySignature)))
 	m.TLSKeySignature = r.bytes("signature", maxECDSASignature)
 	switch same := m.ListedKey == (SigningPublicKey{}); {
 	case r.err != nil:
 	case same && m.TLSKey == nil, m.ListedKey == m.NewKey:
-		r.fail(errors.New("nothing is asked for"))
+		r.fail(errors.New("request contains neither a new key nor a TLS key"))
 	case same != (m.ListedKeySignature == (Signature{})), (m.TLSKey == nil) != (len(m.TLSKeySignature) == 0):
-		r.fail(errors.New("a key without its signature, or a signature without its key"))
+		r.fail(errors.New("every key must have a signature, and every signature a key"))
 	}
 	return m, r.finish("renew")
 }
@@ -127,7 +127,7 @@ func DecodeCredentialRenewalAnswer(body []byte) (CredentialRenewalAnswer, error)
 		RefusalReason: RenewalRefusalReason(r.optionalEnum("refusal", uint8(lastRenewalRefusalReason))),
 		Certificate:   r.bytes("certificate", maxCertificate)}
 	if r.err == nil && m.RefusalReason != 0 && len(m.Certificate) > 0 {
-		r.fail(errors.New("a refusal with a certificate"))
+		r.fail(errors.New("refusal must not contain a certificate"))
 	}
 	return m, r.finish("renewed")
 }

@@ -9,7 +9,7 @@ const (
 )
 
 const (
-	maxECDSASignature = 80 // bytes of an ASN.1 signature
+	maxECDSASignature = 80 // maximum length in bytes of an ASN.1 signature
 	maxCertificate    = 8 << 10
 	maxSettings       = 64
 	maxSettingName    = 64
@@ -23,7 +23,7 @@ type TLSPublicKey [65]byte
 type EnrolmentRequest struct {
 	Agent     AgentID
 	DeviceKey SigningPublicKey
-	TLSKey    TLSPublicKey // public key for the requested client certificate
+	TLSKey    TLSPublicKey // public key for which the client certificate is requested
 
 	// TokenSignature and DeviceKeySignature are signatures of SignedText by the token's key and the device key.
 	TokenSignature, DeviceKeySignature Signature
@@ -71,7 +71,7 @@ func DecodeEnrolmentRequest(p []byte) (EnrolmentRequest, error) {
 	if r.err == nil {
 		r.fail(j.Agent.ValidateNonCoordinator())
 	}
-	return j, r.finish("join")
+	return j, r.finish("enrolment request")
 }
 
 // EnrolmentRefusalReason is the reason why a device was not enrolled. It is a metric label.
@@ -79,13 +79,13 @@ type EnrolmentRefusalReason uint8
 
 // Reasons for refusing enrolment. A client without a valid token receives only the first two.
 const (
-	EnrolmentUnknownToken      EnrolmentRefusalReason = iota + 1 // the token does not exist or no longer exists
-	EnrolmentTooManyTries                                        // too many failed attempts from this address
-	EnrolmentTokenUsed                                           // another key has used the token
-	EnrolmentOtherKeyListed                                      // the device is listed with another key
-	EnrolmentKeyOfOtherDevice                                    // the key is listed for another device
-	EnrolmentDeviceRevoked                                       // the root document revokes the device
-	EnrolmentStorageFailed                                       // the coordinator could not store the enrolment; retry
+	EnrolmentUnknownToken EnrolmentRefusalReason = iota + 1 // the token is unknown, revoked or expired
+	EnrolmentTooManyTries                                   // too many failed attempts from this address
+	EnrolmentTokenUsed
+	EnrolmentOtherKeyListed   // the device is already listed with another key
+	EnrolmentKeyOfOtherDevice // the key is listed for another device
+	EnrolmentDeviceRevoked    // the device is revoked by the root document
+	EnrolmentStorageFailed
 	lastEnrolmentRefusalReason = EnrolmentStorageFailed
 )
 
@@ -106,7 +106,7 @@ type EnrolmentAnswer struct {
 	RootDocument  []byte
 	Certificate   []byte         // client certificate in DER
 	CACertificate []byte         // certificate of the CA that signed it, in DER
-	Settings      []AgentSetting // shared settings for agentd.yaml; ascending by name
+	Settings      []AgentSetting // settings for agentd.yaml that are common to all devices, in ascending order of name
 }
 
 // AgentSetting is a configuration key with its value, in command-line syntax.
@@ -136,17 +136,17 @@ func DecodeEnrolmentAnswer(p []byte) (EnrolmentAnswer, error) {
 	a := EnrolmentAnswer{RefusalReason: EnrolmentRefusalReason(r.optionalEnum("refusal",
 		uint8(lastEnrolmentRefusalReason)))}
 	if a.RefusalReason != 0 {
-		return a, r.finish("admission")
+		return a, r.finish("enrolment answer")
 	}
 	a.RootDocument, a.Certificate = r.bytes("root document", MaxRootDocumentBytes), r.bytes("certificate",
 		maxCertificate)
-	a.CACertificate = r.bytes("authority", maxCertificate)
+	a.CACertificate = r.bytes("CA certificate", maxCertificate)
 	for range r.listLength("settings", maxSettings, 4) {
-		s := AgentSetting{r.str("setting", maxSettingName), r.str("setting's value", maxSettingValue)}
+		s := AgentSetting{r.str("setting", maxSettingName), r.str("setting value", maxSettingValue)}
 		if n := len(a.Settings); r.err == nil && n > 0 && a.Settings[n-1].Name >= s.Name {
-			r.fail(fmt.Errorf("setting %q after %q: they must ascend", s.Name, a.Settings[n-1].Name))
+			r.fail(fmt.Errorf("setting %q after %q: must be in ascending order", s.Name, a.Settings[n-1].Name))
 		}
 		a.Settings = append(a.Settings, s)
 	}
-	return a, r.finish("admission")
+	return a, r.finish("enrolment answer")
 }

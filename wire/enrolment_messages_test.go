@@ -95,7 +95,7 @@ func TestOpenRoot(t *testing.T) {
 	p := d.Bytes()
 	for i := range p {
 		if i >= len(p)-128 && i < len(p)-64 {
-			continue // signature by the previous root key, which CheckSuccession verifies
+			continue
 		}
 		p[i] ^= 1
 		if _, err := wire.DecodeAndVerifyRootDocument(p); err == nil {
@@ -119,12 +119,12 @@ func TestFollows(t *testing.T) {
 		federation wire.FederationName
 		before     ed25519.PrivateKey
 	}{
-		"":                            {2, "plant_7", keyNumbered(1)},
-		"it has version 3":            {3, "plant_7", keyNumbered(1)},
-		"it has version 1":            {1, "plant_7", keyNumbered(1)},
-		"not signed by the root key":  {2, "plant_7", keyNumbered(2)},
-		"2 is not signed":             {2, "plant_7", nil},
-		"it is of the federation air": {2, "air", keyNumbered(1)},
+		"":                      {2, "plant_7", keyNumbered(1)},
+		"version is 3":          {3, "plant_7", keyNumbered(1)},
+		"version is 1":          {1, "plant_7", keyNumbered(1)},
+		"too few signatures":    {2, "plant_7", keyNumbered(2)},
+		"version 2 has too few": {2, "plant_7", nil},
+		"federation is air":     {2, "air", keyNumbered(1)},
 	} {
 		d := secondRoot()
 		d.Version, d.Federation = change.version, change.federation

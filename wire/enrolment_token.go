@@ -11,9 +11,9 @@ import (
 
 // EnrolmentToken allows a device to enrol in a federation. A person copies it from the coordinator to the device.
 type EnrolmentToken struct {
-	Agent  AgentID // id of the new agent; empty = any unused id
+	Agent  AgentID // id of the agent to enrol; empty = the device may choose any unused id
 	Secret [16]byte
-	Pin    RootPin // pin of the root key, which authenticates the coordinator
+	Pin    RootPin // pin of the root key, with which the device authenticates the coordinator
 }
 
 const tokenPrefix = "fm1."

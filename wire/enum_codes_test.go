@@ -30,7 +30,7 @@ func wordFields() []holds {
 		{"exchange", []string{"", "parameters", "gradient"}, false,
 			func(t *wire.Task, w string) { t.Training.ExchangeKind = spec.ExchangeKind(w) },
 			func(t *wire.Task) string { return string(t.Training.ExchangeKind) }},
-		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise the section is absent
+		{"noise", []string{"", "gaussian", "laplace"}, false,
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
 		{"codec", []string{"", "raw", "bfloat16", "int8", "int4"}, true,

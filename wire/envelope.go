@@ -60,8 +60,8 @@ const (
 // Errors of ParseEnvelope and Verify.
 var (
 	ErrMalformed       = errors.New("malformed message")
-	ErrProtocolVersion = errors.New("unknown protocol version")
-	ErrSignature       = errors.New("bad signature")
+	ErrProtocolVersion = errors.New("unsupported protocol version")
+	ErrSignature       = errors.New("invalid signature")
 )
 
 // Header is the signed header of an envelope.
@@ -69,9 +69,9 @@ type Header struct {
 	Type       MessageType
 	Federation FederationName
 	Sender     AgentID
-	Epoch      Epoch       // epoch of the sender
-	Root       RootVersion // version of the root document that the sender uses
-	Run        RunID       // run of the message; 0 if it has none
+	Epoch      Epoch       // epoch of the sender, see Epoch
+	Root       RootVersion // version of the root document that the sender has installed
+	Run        RunID       // run to which the message belongs; 0 = none
 	Round      RoundID
 	// Sequence increases with every envelope of a sender within an epoch.
 	Sequence uint64
@@ -96,10 +96,11 @@ func SignEnvelope(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []b
 // SignEnvelopeWithScheme is like SignEnvelope with another signature scheme.
 func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	if err := h.validate(); err != nil {
-		panic("wire: Seal: " + err.Error())
+		panic("wire: SignEnvelope: " + err.Error())
 	}
 	if len(body) > MaxBody {
-		panic(fmt.Sprintf("wire: Seal: %s body of %d bytes is over %d", h.Type, len(body), MaxBody))
+		panic(fmt.Sprintf("wire: SignEnvelope: %s body of %d bytes exceeds the limit of "+
+			"%d", h.Type, len(body), MaxBody))
 	}
 	start := len(dst)
 	w := writer{dst}
@@ -124,7 +125,7 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 type ProtocolVersionError struct{ MessageVersion uint8 }
 
 func (e *ProtocolVersionError) Error() string {
-	return fmt.Sprintf("%v %d: this build speaks %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
+	return fmt.Sprintf("%v %d: this program supports version %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
 // UpgradeAdvice returns ours or sender, depending on which of the two programs must be updated.
@@ -142,7 +143,7 @@ func (e *ProtocolVersionError) Unwrap() error { return ErrProtocolVersion }
 // Verify.
 func ParseEnvelope(p []byte) (Envelope, error) {
 	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != envelopeMagic {
-		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
+		return Envelope{}, fmt.Errorf("%w: %d bytes are not a valid envelope", ErrMalformed, len(p))
 	}
 	if p[4] != ProtocolVersion {
 		return Envelope{}, &ProtocolVersionError{MessageVersion: p[4]}
@@ -165,14 +166,14 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if le.Uint16(p[6:]) != 0 {
-		return Envelope{}, fmt.Errorf("%w: the reserved field is not zero", ErrMalformed)
+		return Envelope{}, fmt.Errorf("%w: reserved field is not zero", ErrMalformed)
 	}
 	if int64(le.Uint32(p[120:])) != int64(len(body)) {
-		return Envelope{}, fmt.Errorf("%w: the body has %d bytes, the header says %d", ErrMalformed, len(body),
+		return Envelope{}, fmt.Errorf("%w: body has %d bytes, but the header specifies %d", ErrMalformed, len(body),
 			le.Uint32(p[120:]))
 	}
 	if sha256.Sum256(body) != [32]byte(p[128:160]) {
-		return Envelope{}, fmt.Errorf("%w: the body does not match its hash", ErrMalformed)
+		return Envelope{}, fmt.Errorf("%w: body does not match its hash", ErrMalformed)
 	}
 	return Envelope{Header: h, Body: body, raw: p}, nil
 }
@@ -184,7 +185,7 @@ func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyWithSchem
 func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) error {
 	if len(e.raw) < HeaderSize+signatureSize ||
 		!s.Verify(key, signedEnvelopeBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
-		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)
+		return fmt.Errorf("%w on a message from %s", ErrSignature, e.Sender)
 	}
 	return nil
 }
@@ -222,7 +223,7 @@ func (h Header) validate() error {
 		return fmt.Errorf("unknown message type %d", uint8(h.Type))
 	}
 	if h.Root == 0 {
-		return errors.New("the version of the root document is 0, they count from 1")
+		return errors.New("root document version is 0: must be at least 1")
 	}
 	if err := h.Federation.Validate(); err != nil {
 		return err
@@ -243,7 +244,7 @@ func readPaddedName(p []byte) (string, error) {
 	}
 	for _, c := range p[n:] {
 		if c != 0 {
-			return "", errors.New("a name goes on after its end")
+			return "", errors.New("name padding is not zero")
 		}
 	}
 	return string(p[:n]), nil

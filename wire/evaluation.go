@@ -19,10 +19,10 @@ const MaxRowContribution = 1e100
 // Evaluation holds an agent's results for a model on its held-out rows. All results are sums that can be added over
 // agents.
 type Evaluation struct {
-	Run          RunID // run of the model; 0 = no evaluation
+	Run          RunID // run of the evaluated model; 0 = no evaluation
 	ModelVersion ModelVersion
-	Rows         uint32  // number of rows; 0 = too few rows, and no further results
-	RiskSum      float64 // sum of the losses, without the ridge
+	Rows         uint32  // number of held-out rows; 0 = the agent has too few rows, and all results are 0
+	RiskSum      float64 // sum of the losses of the rows, without the ridge penalty
 	// SSE, TargetSum and TargetSquareSum are the results of a regression, in units of the training data: Σ (z − y)², Σ
 	// y and Σ y². ResidualHistogram holds the number of |z − y| in each of ResidualHistogramBins bins
 	// (docs/PROTOCOL.md). It is empty for classification.
@@ -39,8 +39,8 @@ type Evaluation struct {
 
 // ExternalMetric is a metric from an external program.
 type ExternalMetric struct {
-	Name string  // same characters as the name of a BodySection
-	Sum  float64 // sum over the rows
+	Name string  // name of the metric, with the same characters as BodySection.Name
+	Sum  float64 // sum of the metric over the rows
 }
 
 // IsValidForRows reports whether the metric has a valid name and a valid sum for the given number of rows.
@@ -102,12 +102,13 @@ func (m *Evaluation) readFields(r *reader) {
 	switch n := len(m.ResidualHistogram); {
 	case math.Abs(m.RiskSum) > most || m.SSE > most || math.Abs(m.TargetSum) > most || m.TargetSquareSum > most,
 		m.SSE < 0 || m.TargetSquareSum < 0 || m.CorrectRows > m.Rows:
-		r.failf("sums that no %d rows have", m.Rows)
+		r.failf("sums are out of range for %d rows", m.Rows)
 	case n != 0 && (n != ResidualHistogramBins || sumCounts(m.ResidualHistogram) != uint64(m.Rows)):
-		r.failf("%d residuals in %d bins, of %d rows", sumCounts(m.ResidualHistogram), n, m.Rows)
+		r.failf("histogram has %d residuals in %d bins for %d rows", sumCounts(m.ResidualHistogram), n, m.Rows)
 	case classes*classes != len(m.ConfusionMatrix),
 		classes > 0 && (sumCounts(m.ConfusionMatrix) != uint64(m.Rows) || hits != uint64(m.CorrectRows)):
-		r.failf("%d rows in %d cells, want %d, with %d hits", sumCounts(m.ConfusionMatrix), len(m.ConfusionMatrix),
+		r.failf("confusion matrix has %d rows in %d cells, want %d rows with %d "+
+			"correct", sumCounts(m.ConfusionMatrix), len(m.ConfusionMatrix),
 			m.Rows,
 			m.CorrectRows)
 	}
@@ -127,15 +128,15 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 		}
 	}, func(r *reader) {
 		if m.Rows == 0 || len(m.ResidualHistogram) > 0 || len(m.ConfusionMatrix) > 0 || m.CorrectRows > 0 {
-			r.failf("figures of a model that is not external, or without rows")
+			r.failf("external metrics require an external model and at least one row")
 		}
-		m.ExternalMetrics = make([]ExternalMetric, r.listLength("figures", MaxExternalMetrics, 10))
+		m.ExternalMetrics = make([]ExternalMetric, r.listLength("external metrics", MaxExternalMetrics, 10))
 		last := ""
 		for i := range m.ExternalMetrics {
-			last = r.ascendingName("figure", last)
-			m.ExternalMetrics[i] = ExternalMetric{last, r.f64("figure")}
+			last = r.ascendingName("external metric", last)
+			m.ExternalMetrics[i] = ExternalMetric{last, r.f64("external metric")}
 			if r.err == nil && !m.ExternalMetrics[i].IsValidForRows(m.Rows) {
-				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)
+				r.failf("external metric %s: sum is out of range for %d rows", last, m.Rows)
 			}
 		}
 	}}

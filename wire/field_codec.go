@@ -127,7 +127,7 @@ func (r *reader) digest() (d Digest) {
 func (r *reader) bool(field string) bool {
 	x := r.u8()
 	if x > 1 {
-		r.failf("%s is %d, neither 0 nor 1", field, x)
+		r.failf("%s is %d: must be 0 or 1", field, x)
 	}
 	return x == 1
 }
@@ -136,7 +136,7 @@ func (r *reader) bool(field string) bool {
 func (r *reader) enum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && (x == 0 || x > last) {
-		r.failf("%s is %d, not one of 1…%d", field, x, last)
+		r.failf("%s is %d: must be 1 to %d", field, x, last)
 	}
 	return x
 }
@@ -145,7 +145,7 @@ func (r *reader) enum(field string, last uint8) uint8 {
 func (r *reader) optionalEnum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && x > last {
-		r.failf("%s is %d, more than %d", field, x, last)
+		r.failf("%s is %d: must be at most %d", field, x, last)
 	}
 	return x
 }
@@ -154,12 +154,12 @@ func (r *reader) optionalEnum(field string, last uint8) uint8 {
 func (r *reader) str(field string, most int) string {
 	n := int(r.u16())
 	if n > most {
-		r.failf("%s has %d bytes, more than %d", field, n, most)
+		r.failf("%s has %d bytes, which exceeds the limit of %d", field, n, most)
 		return ""
 	}
 	p := r.takeBytes(n)
 	if !utf8.Valid(p) {
-		r.failf("%s is not UTF-8", field)
+		r.failf("%s is not valid UTF-8", field)
 		return ""
 	}
 	return string(p)
@@ -169,7 +169,7 @@ func (r *reader) str(field string, most int) string {
 func (r *reader) bytes(field string, most int) []byte {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
-		r.failf("%s has %d bytes, more than %d", field, n, most)
+		r.failf("%s has %d bytes, which exceeds the limit of %d", field, n, most)
 		return nil
 	}
 	return r.takeBytes(int(n))
@@ -179,7 +179,7 @@ func (r *reader) bytes(field string, most int) []byte {
 func (r *reader) listLength(field string, most, size int) int {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
-		r.failf("%s has %d entries, more than %d", field, n, most)
+		r.failf("%s has %d entries, which exceeds the limit of %d", field, n, most)
 		return 0
 	}
 	if r.err == nil && int(n)*size > len(r.unread) {
@@ -219,7 +219,7 @@ func (r *reader) u32s(field string, most int) []uint32 {
 // ignored silently.
 func (r *reader) finish(what string) error {
 	if r.err == nil && len(r.unread) > 0 {
-		r.failf("%d bytes after the last field", len(r.unread))
+		r.failf("%d unexpected bytes after the last field", len(r.unread))
 	}
 	if r.err != nil {
 		return fmt.Errorf("%s: %w", what, r.err)

@@ -28,7 +28,7 @@ func decodeFloats(dst []float32, p []byte) bool {
 
 // decodeFloatsPortable is decodeFloats without assembly.
 func decodeFloatsPortable(dst []float32, p []byte) bool {
-	const notFinite = 0xFF << 24 // all exponent bits set, sign bit shifted out
+	const notFinite = 0xFF << 24 // bits of an infinity after the sign bit was shifted out
 	largest := uint32(0)
 	for len(dst) >= 4 && len(p) >= 16 {
 		x, b := (*[4]float32)(dst), (*[16]byte)(p)

@@ -13,7 +13,7 @@ import (
 // Sizes of the layout in docs/PROTOCOL.md. They are repeated here, so that a change of the code does not go unnoticed.
 const (
 	headerSize   = 160
-	envelopeSize = 160 + 64 // bytes before the body
+	envelopeSize = 160 + 64 // header and signature, which precede the body
 )
 
 // form describes a kind of body with its encoder, decoder and random generator. Values are passed as pointers.
@@ -194,7 +194,7 @@ func decodeSnapshot(p []byte) (snapshot, error) {
 		return snapshot{}, errors.Join(err, errNotThis)
 	}
 	s, sealed, err := wire.DecodeSnapshotPart(rest)
-	if err == nil && len(sealed) != partOfTests { // opening the seal would detect this
+	if err == nil && len(sealed) != partOfTests {
 		err = wire.ErrTruncated
 	}
 	return snapshot{h, s, sealed}, err

@@ -54,7 +54,7 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 func (f FederationName) Validate() error {
 	if err := checkName(string(f), MaxFederation,
 		func(c byte) bool { return isLowerLetter(c) || isDigit(c) || c == '_' }); err != nil {
-		return fmt.Errorf("federation %q: %w; use a–z, 0–9 and _", shortenForError(string(f)), err)
+		return fmt.Errorf("federation %q: %w; use only a–z, 0–9 and _", shortenForError(string(f)), err)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (a AgentID) Validate() error {
 		return isLowerLetter(c) || isDigit(c) || 'A' <= c && c <= 'Z' || c == '_' || c == '-' || c == '.'
 	}
 	if err := checkName(string(a), MaxAgentID, ok); err != nil {
-		return fmt.Errorf("agent id %q: %w; use A–Z, a–z, 0–9, '.', '_' and '-'", shortenForError(string(a)), err)
+		return fmt.Errorf("agent id %q: %w; use only A–Z, a–z, 0–9, '.', '_' and '-'", shortenForError(string(a)), err)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (a AgentID) Validate() error {
 // ValidateNonCoordinator is like Validate, but also rejects CoordinatorID.
 func (a AgentID) ValidateNonCoordinator() error {
 	if a == CoordinatorID {
-		return fmt.Errorf("agent id %q: this name is the coordinator's; choose another", a)
+		return fmt.Errorf("agent id %q is reserved for the coordinator: choose another id", a)
 	}
 	return a.Validate()
 }
@@ -83,11 +83,11 @@ func checkName(s string, most int, ok func(byte) bool) error {
 	case s == "":
 		return errors.New("is empty")
 	case len(s) > most:
-		return fmt.Errorf("has %d bytes, more than %d", len(s), most)
+		return fmt.Errorf("has %d bytes, which exceeds the limit of %d", len(s), most)
 	}
 	for i := range len(s) {
 		if !ok(s[i]) {
-			return fmt.Errorf("has %q at byte %d", s[i], i)
+			return fmt.Errorf("invalid character %q at byte %d", s[i], i)
 		}
 	}
 	return nil

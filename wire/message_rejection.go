@@ -10,7 +10,7 @@ const (
 	RejectedOtherKey
 	// The epoch is lower than in an earlier accepted message.
 	RejectedOldEpoch
-	RejectedClone // another device uses the agent's name and key
+	RejectedClone // another device uses the same id and key
 	lastRejection = RejectedClone
 )
 

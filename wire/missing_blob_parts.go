@@ -8,7 +8,7 @@ const MaxMissingParts = 64
 type MissingBlobParts struct {
 	BlobDigest      Digest // digest of the blob; zero = no parts are missing
 	ManifestMissing bool
-	Chunks          []uint32 // ascending chunk numbers
+	Chunks          []uint32 // numbers of the missing chunks, in ascending order
 }
 
 func (l *MissingBlobParts) missingPartsCodec() sectionCodec {
@@ -27,7 +27,7 @@ func (l *MissingBlobParts) missingPartsCodec() sectionCodec {
 		for range r.listLength("chunks", MaxMissingParts, 4) {
 			k := r.u32()
 			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {
-				r.failf("chunk %d after %d: they must ascend", k, l.Chunks[n-1])
+				r.failf("chunk %d after %d: must be in ascending order", k, l.Chunks[n-1])
 			}
 			l.Chunks = append(l.Chunks, k)
 		}

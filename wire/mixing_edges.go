@@ -7,8 +7,10 @@ type EdgeEndReason uint8
 
 // Reasons for removing an edge.
 const (
-	EdgeEndTooDistant EdgeEndReason = iota + 1 // the two ends are much farther apart than other pairs
-	// Most neighbours of the other end measure that it does not mix.
+	// EdgeEndTooDistant means that the parameters of the two agents differ much more than the parameters of other
+	// pairs.
+	EdgeEndTooDistant EdgeEndReason = iota + 1
+	// EdgeEndNotMixing means that, according to most of its neighbours, the agent at the other end does not mix.
 	EdgeEndNotMixing
 	lastEdgeEndReason = EdgeEndNotMixing
 )
@@ -29,7 +31,7 @@ type EndedEdge struct {
 type MixingEdgeMeasurement struct {
 	NeighborID            AgentID // agent at the other end
 	AppliedFlows          uint32
-	ClippedFlows          uint32  // number of applied flows that were clipped to τ
+	ClippedFlows          uint32  // number of applied flows that exceeded the clip bound τ and were clipped
 	MeanParameterDistance float64 // mean of ‖x_j − x_i‖ over the applied flows; at most MaxFloat64
 	// MixingResponseRatio measures how far the neighbour follows the pull towards this end: Σ⟨x_j' − x_j, x_i − x_j⟩ /
 	// Σ‖x_i − x_j‖² over pairs of consecutive snapshots. For an agent that mixes, it is about the edge's weight or
@@ -39,7 +41,7 @@ type MixingEdgeMeasurement struct {
 
 // MixingEdgeMeasurements holds an agent's measurements of its edges in a block since its last answer; zero = none.
 type MixingEdgeMeasurements struct {
-	MixingBlockRound RoundID                 // round for which the edges were made
+	MixingBlockRound RoundID                 // round for which the edges were defined
 	Edges            []MixingEdgeMeasurement // measurements in ascending order of NeighborID
 }
 
@@ -63,10 +65,11 @@ func (r *reader) edgeMeasurements(m *MixingEdgeMeasurements) {
 	last := AgentID("")
 	for range r.listLength("edges", MaxNeighbors, 27) {
 		e := MixingEdgeMeasurement{NeighborID: r.ascendingNeighborID(last), AppliedFlows: r.u32(),
-			ClippedFlows: r.u32(), MeanParameterDistance: r.f64("distance"),
-			MixingResponseRatio: r.f64("yield")}
+			ClippedFlows: r.u32(), MeanParameterDistance: r.f64("mean distance"),
+			MixingResponseRatio: r.f64("mixing response ratio")}
 		if r.err == nil && (e.ClippedFlows > e.AppliedFlows || e.MeanParameterDistance < 0) {
-			r.failf("edge to %q: %d of %d flows clipped, distance %v", e.NeighborID, e.ClippedFlows, e.AppliedFlows,
+			r.failf("edge to %q: invalid measurement: %d of %d flows clipped, mean distance "+
+				"%v", e.NeighborID, e.ClippedFlows, e.AppliedFlows,
 				e.MeanParameterDistance)
 		}
 		last = e.NeighborID
@@ -84,7 +87,7 @@ func (r *reader) ascendingNeighborID(before AgentID) AgentID {
 		r.fail(err)
 	}
 	if id <= before {
-		r.failf("neighbour %q after %q: they must ascend", id, before)
+		r.failf("neighbour %q after %q: must be in ascending order", id, before)
 	}
 	return id
 }
@@ -106,16 +109,16 @@ func (w *writer) peerClipBounds(m *Invitation) {
 
 // peerClipBounds decodes τ for each edge. It must be called after mixingPeers.
 func (r *reader) peerClipBounds(m *Invitation) {
-	all := r.f64s("bound", MaxNeighbors)
+	all := r.f64s("clip bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
-		r.failf("%d bounds of %d edges", len(all), len(m.Peers))
+		r.failf("%d clip bounds for %d edges", len(all), len(m.Peers))
 	}
 	if r.err != nil {
 		return
 	}
 	for i, tau := range all {
 		if tau < 0 {
-			r.failf("bound of the edge to %q is %v", m.Peers[i].ID, tau)
+			r.failf("clip bound of the edge to %q is %v: must not be negative", m.Peers[i].ID, tau)
 		}
 		m.Peers[i].ClipBound = tau
 	}
@@ -135,8 +138,8 @@ func (w *writer) senderProofRequirement(m *Invitation) {
 
 // senderProofRequirement decodes the flag. It must be called after mixingPeers.
 func (r *reader) senderProofRequirement(m *Invitation) {
-	if yes := r.bool("proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
-		r.failf("a section proofs without them, or without edges")
+	if yes := r.bool("sender proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
+		r.failf("section mixing_proofs must be true and requires edges")
 	}
 	for i := range m.Peers {
 		m.Peers[i].RequiresSenderProofs = true

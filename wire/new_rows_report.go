@@ -3,8 +3,8 @@ package wire
 // NewRowsReport reports the number of an agent's unused rows, if rounds wait for new rows.
 type NewRowsReport struct {
 	IsKnown       bool
-	UnusedRows    uint32  // rows that no round of the run has used yet
-	LastUsedRound RoundID // last round that used rows, as far as the agent knows; 0 = none
+	UnusedRows    uint32  // number of rows that no round of the run has used yet
+	LastUsedRound RoundID // last round known to the agent that used its rows; 0 = none
 }
 
 func (n *NewRowsReport) newRowsCodec() sectionCodec {

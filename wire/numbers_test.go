@@ -24,12 +24,12 @@ func TestNumbersMustBeFinite(t *testing.T) {
 		eachField(g.value, func(path string, field reflect.Value) {
 			linear := slices.Contains([]string{"task", "task_autoencoder", "task_logistic", "task_huber"}, g.file)
 			if path == ".Model.HuberDelta" && g.file == "task_huber" {
-				linear = false // this section exists
+				linear = false
 			}
 			if field.Kind() != reflect.Float64 || linear && slices.Contains(absent, path) ||
 				strings.HasPrefix(path, ".Evaluation.") || // see TestEvaluationAddsUp
 				path == ".Personal.DittoLambda" && g.file != "task_ditto" ||
-				g.form == "announcement" && g.file != "announcement_statistics" { // the selection has no common weight
+				g.form == "announcement" && g.file != "announcement_statistics" {
 				return
 			}
 			fields++

@@ -15,12 +15,12 @@ type PeerMessageType uint8
 
 // The types of messages between neighbours.
 const (
-	PeerGreeting        PeerMessageType = iota + 1 // sender's key, wrapped for each neighbour
-	PeerSnapshot                                   // part of the sender's parameters at one step
+	PeerGreeting        PeerMessageType = iota + 1 // key of the sender, encrypted for each neighbour
+	PeerSnapshot                                   // part of a snapshot of the sender's parameters
 	PeerSnapshotRequest                            // request for a missing snapshot
-	PeerFinish                                     // progress of the sender's end of an edge
-	PeerBeacon                                     // announces the sender to its cell, outside of any round
-	PeerSignedBeacon                               // beacon with a proof of its sender
+	PeerFinish                                     // end of the sender's block, with the flows that it has applied
+	PeerBeacon                                     // announcement of the sender to its cell, independent of rounds
+	PeerSignedBeacon                               // beacon with an attestation and a signature of the sender
 	lastPeer            = PeerSignedBeacon
 )
 
@@ -62,7 +62,7 @@ type KeyGreeting struct {
 // WrappedSenderKey is the sender's key, wrapped for one neighbour.
 type WrappedSenderKey struct {
 	Receiver         PeerInstance
-	HoldsNeighborKey bool // whether the sender already has the neighbour's key
+	HoldsNeighborKey bool // whether the sender has already received the key of the neighbour
 	WrappedKey       [WrappedKeySize]byte
 }
 
@@ -84,7 +84,7 @@ type SnapshotReceiver struct {
 type PeerControlMessage struct {
 	Receiver       PeerInstance
 	SealCounter    uint64
-	SnapshotSeq    uint64 // requested snapshot, or the last one sent
+	SnapshotSeq    uint64
 	AppliedFlowSeq uint64
 	IsEdgeDrained  bool
 }
@@ -189,14 +189,14 @@ func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	r := reader{unread: p}
 	s := SnapshotPartHeader{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
 	if r.err == nil && s.PartIndex >= s.PartCount {
-		r.failf("part %d of %d", s.PartIndex, s.PartCount)
+		r.failf("invalid part number %d of %d", s.PartIndex, s.PartCount)
 	}
 	for range r.listLength("neighbours", MaxNeighbors, 19) {
 		s.Receivers = append(s.Receivers, SnapshotReceiver{r.peerInstance(), r.u64()})
 	}
 	if most := MaxSnapshotPart + PeerSealOverhead + PeerProofSize*len(s.Receivers); r.err == nil &&
 		len(r.unread) > most {
-		r.failf("a part of %d bytes, more than %d", len(r.unread), most)
+		r.failf("part has %d bytes, which exceeds the limit of %d", len(r.unread), most)
 	}
 	if r.err != nil {
 		return SnapshotPartHeader{}, nil, fmt.Errorf("snapshot: %w", r.err)
@@ -223,7 +223,7 @@ func DecodePeerControl(p []byte) (PeerControlMessage, []byte, error) {
 		AppliedFlowSeq: r.u64(),
 		IsEdgeDrained:  r.bool("drained")}
 	if r.err == nil && len(r.unread) > PeerSealOverhead+PeerProofSize {
-		r.failf("%d bytes after the proof", len(r.unread)-PeerSealOverhead-PeerProofSize)
+		r.failf("%d unexpected bytes after the proof", len(r.unread)-PeerSealOverhead-PeerProofSize)
 	}
 	if r.err != nil {
 		return PeerControlMessage{}, nil, fmt.Errorf("message between neighbours: %w", r.err)

@@ -10,7 +10,7 @@ import (
 type ModelRef struct {
 	Run              RunID
 	Version          ModelVersion
-	ParametersDigest Digest `json:"Hash"` // digest of the parameters, as a blob
+	ParametersDigest Digest `json:"Hash"` // digest of the blob with the parameters
 }
 
 // String returns the name of the model for display: RUN/VERSION.
@@ -28,8 +28,8 @@ func (m ModelRef) IsNewerThan(other ModelRef) bool {
 // agent selects its model by itself.
 type Rollout struct {
 	ReleasedModel       ModelRef
-	CandidateModel      ModelRef // model for a share of the agents; zero = no candidate
-	CandidateAgentShare float64  // share of the agents in (0, 1]; 0 without a candidate
+	CandidateModel      ModelRef // model for a share of the agents; zero = there is no candidate
+	CandidateAgentShare float64  // share of the agents that use the candidate, at most 1; 0 = there is no candidate
 }
 
 // OffersCandidateTo reports whether an agent should use the candidate. The first 53 bits of SHA-256("fedmesh/rollout" +
@@ -71,7 +71,7 @@ func (r *reader) rollout(p *Rollout) {
 type CandidateResiduals struct {
 	Run              RunID // run of the candidate; 0 = no measurements
 	ModelVersion     ModelVersion
-	CandidateRefused bool // the agent rejected the candidate, which is worse on its held-out rows
+	CandidateRefused bool // whether the agent does not use the candidate because it is worse on the held-out rows
 	// LabeledRows is the number of labels since the agent began to use the candidate. CandidateMeanSquare and
 	// ReleasedMeanSquare are the mean squared residuals of the two models on the same rows.
 	LabeledRows                             uint32

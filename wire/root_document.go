@@ -38,16 +38,16 @@ type Signature [ed25519.SignatureSize]byte
 type RootDocument struct {
 	Federation        FederationName
 	Version           RootVersion
-	RootKey           SigningPublicKey // public key of the root
-	CoordinatorKey    SigningPublicKey // key that signs announcements
-	CACertificateHash Digest           // SHA-256 of the CA certificate in DER; zero = none
-	RevokedAgents     []AgentID        // devices that may no longer take part; ascending
+	RootKey           SigningPublicKey // root key that signs this document
+	CoordinatorKey    SigningPublicKey // key with which the coordinator signs its messages
+	CACertificateHash Digest           // SHA-256 of the certificate of the CA in DER; zero = there is no CA
+	RevokedAgents     []AgentID        // devices that may no longer take part, in ascending order of id
 	// Further coordinator keys during a key change; ascending.
 	ExtraCoordinatorKeys []SigningPublicKey
-	RootQuorum           RootQuorum // set if there is more than one root key
+	RootQuorum           RootQuorum // further root keys; zero = RootKey is the only root key
 	Extra                UnknownSections
 
-	PreviousRootSignature Signature // signature by a previous root key; zero in FirstRootVersion
+	PreviousRootSignature Signature // signature by a root key of the previous version; zero in the first version
 	RootKeySignature      Signature // signature by RootKey
 	// Signatures by further root keys of this or the previous version; ascending. Empty without a RootQuorum.
 	Cosignatures []RootCosignature
@@ -55,8 +55,8 @@ type RootDocument struct {
 
 // RootQuorum describes root keys that are kept separately. At least Threshold of them must sign each version.
 type RootQuorum struct {
-	Threshold uint8              // at least 1; 0 = RootKey is the only root key
-	ExtraKeys []SigningPublicKey // root keys other than RootKey; ascending
+	Threshold uint8              // number of required signatures; 0 = RootKey is the only root key
+	ExtraKeys []SigningPublicKey // root keys other than RootKey, in ascending order
 }
 
 // RootCosignature is a signature of a root document by a further root key.
@@ -84,7 +84,7 @@ func sortedSigningKeys(keys []SigningPublicKey) []SigningPublicKey {
 }
 
 // ErrInvalidRootDocument reports an invalid root document.
-var ErrInvalidRootDocument = errors.New("the root document does not count")
+var ErrInvalidRootDocument = errors.New("invalid root document")
 
 // Sign signs the document with key. before is the root key of the previous version, which may be the same key. It is
 // nil for FirstRootVersion.
@@ -156,9 +156,9 @@ func (d *RootDocument) sectionCodecs() []sectionCodec {
 				w.signingKeys(d.ExtraCoordinatorKeys)
 			}
 		}, func(r *reader) {
-			d.ExtraCoordinatorKeys = r.signingKeys("further keys of the coordinator")
+			d.ExtraCoordinatorKeys = r.signingKeys("extra coordinator keys")
 			if slices.Contains(d.ExtraCoordinatorKeys, d.CoordinatorKey) {
-				r.failf("the coordinator's key is there twice")
+				r.failf("duplicate coordinator key")
 			}
 		}},
 		{"roots", DeclineUnknownSection, func(w *writer) {
@@ -167,12 +167,12 @@ func (d *RootDocument) sectionCodecs() []sectionCodec {
 				w.signingKeys(d.RootQuorum.ExtraKeys)
 			}
 		}, func(r *reader) {
-			d.RootQuorum = RootQuorum{r.u8(), r.signingKeys("further root keys")}
+			d.RootQuorum = RootQuorum{r.u8(), r.signingKeys("extra root keys")}
 			if n := len(d.RootQuorum.ExtraKeys) + 1; int(d.RootQuorum.Threshold) > n {
-				r.failf("%d of %d root keys must sign", d.RootQuorum.Threshold, n)
+				r.failf("threshold is %d but the document has only %d root keys", d.RootQuorum.Threshold, n)
 			}
 			if slices.Contains(d.RootQuorum.ExtraKeys, d.RootKey) {
-				r.failf("the root key is there twice")
+				r.failf("duplicate root key")
 			}
 		}},
 	}
@@ -188,7 +188,7 @@ func (w *writer) signingKeys(keys []SigningPublicKey) {
 // requireAscendingKeys sets an error unless key is greater than before. A nil before is accepted.
 func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key SigningPublicKey) {
 	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
-		r.failf("%s: %x after %x: they must ascend", what, key[:4], before[:4])
+		r.failf("%s: %x after %x: must be in ascending order", what, key[:4], before[:4])
 	}
 }
 
@@ -231,7 +231,8 @@ func (d *RootDocument) Bytes() []byte {
 // DecodeRootDocument decodes a root document without verifying its signatures.
 func DecodeRootDocument(p []byte) (RootDocument, error) {
 	if len(p) > MaxRootDocumentBytes {
-		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRootDocumentBytes)
+		return RootDocument{}, fmt.Errorf("root document has %d bytes, which exceeds the limit of "+
+			"%d", len(p), MaxRootDocumentBytes)
 	}
 	r := reader{unread: p}
 	d := RootDocument{Federation: FederationName(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
@@ -240,7 +241,7 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 	for range r.listLength("revoked devices", MaxRevokedAgents, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
 		if n := len(d.RevokedAgents); r.err == nil && n > 0 && d.RevokedAgents[n-1] >= id {
-			r.failf("device %q after %q: they must ascend", id, d.RevokedAgents[n-1])
+			r.failf("device %q after %q: must be in ascending order", id, d.RevokedAgents[n-1])
 		}
 		if r.err == nil {
 			r.fail(id.ValidateNonCoordinator())
@@ -257,7 +258,7 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 		r.fail(d.Federation.Validate())
 	}
 	if r.err == nil && d.Version < FirstRootVersion {
-		r.failf("its version is 0, they count from 1")
+		r.failf("version is 0: must be at least 1")
 	}
 	return d, r.finish("root document")
 }
@@ -270,13 +271,13 @@ func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 		return d, err
 	}
 	if !ed25519.Verify(d.RootKey[:], d.signedText(), d.RootKeySignature[:]) {
-		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrInvalidRootDocument)
+		return d, fmt.Errorf("%w: not signed by its own root key", ErrInvalidRootDocument)
 	}
 	if err := d.Extra.CheckSupported(); err != nil {
 		return d, fmt.Errorf("root document: %w", err)
 	}
 	if n := d.countSigners(d.RootKeys()); n < d.RootThreshold() {
-		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrInvalidRootDocument, n,
+		return d, fmt.Errorf("%w: signed by %d of its root keys, but %d are required", ErrInvalidRootDocument, n,
 			d.RootThreshold())
 	}
 	return d, nil
@@ -287,15 +288,16 @@ func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:
-		return fmt.Errorf("%w: it is of the federation %s, not of %s", ErrInvalidRootDocument, d.Federation,
+		return fmt.Errorf("%w: federation is %s, want %s", ErrInvalidRootDocument, d.Federation,
 			held.Federation)
 	case d.Version != held.Version+1:
-		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrInvalidRootDocument, d.Version,
+		return fmt.Errorf("%w: version is %d, but version %d must be followed by version "+
+			"%d", ErrInvalidRootDocument, d.Version,
 			held.Version,
 			held.Version+1)
 	}
 	if n := d.countSigners(held.RootKeys()); n < held.RootThreshold() {
-		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d",
+		return fmt.Errorf("%w: version %d has too few signatures by root keys of version %d: %d of %d required",
 			ErrInvalidRootDocument,
 			d.Version, held.Version, n, held.RootThreshold())
 	}

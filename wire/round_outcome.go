@@ -14,13 +14,13 @@ type UpdateFate uint8
 // aggregate.
 const (
 	FateAggregated     UpdateFate = iota + 1
-	FateNotFinite                 // the model would have contained NaN or infinity
-	FateRiskExploded              // the model's risk would have exploded
-	FateDominantNorm              // the update outweighs all others together
-	FateLeftOutByRule             // the aggregation rule excluded it: it is too long, or others were chosen
+	FateNotFinite                 // with the update, the model would have contained NaN or infinity
+	FateRiskExploded              // with the update, the risk of the model would have exploded
+	FateDominantNorm              // the norm of the update exceeds the norms of all other updates together
+	FateLeftOutByRule             // the aggregation rule excluded the update, for example because its norm is too large
 	FateMissedRoundEnd            // the update did not arrive before the round was closed
 	FateRoundAbandoned            // the round was abandoned
-	FateRoundForgotten            // the coordinator no longer remembers the round
+	FateRoundForgotten            // the coordinator no longer has the outcome of the round
 	lastFate           = FateRoundForgotten
 )
 
@@ -51,14 +51,14 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 // RoundOutcome lists the fates of the updates of a round. It is published as a blob of later announcements.
 type RoundOutcome struct {
 	Round       RoundID
-	IsAbandoned bool               // whether the round was abandoned; UpdateFates is then empty
-	UpdateFates []TaggedUpdateFate // fates of the updates present when the round was closed, ascending by tag
+	IsAbandoned bool // whether the round was abandoned; UpdateFates is then empty
+	UpdateFates []TaggedUpdateFate
 }
 
 // TaggedUpdateFate is the fate of one update.
 type TaggedUpdateFate struct {
 	Tag  UpdateTag
-	Fate UpdateFate // FateAggregated to FateLeftOutByRule
+	Fate UpdateFate // fate of the update, at most FateLeftOutByRule
 }
 
 func compareFatesByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
@@ -88,12 +88,12 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 		copy(s.Tag[:], r.takeBytes(len(s.Tag)))
 		s.Fate = UpdateFate(r.enum("fate", uint8(FateLeftOutByRule)))
 		if k := len(o.UpdateFates); r.err == nil && k > 0 && compareFatesByTag(o.UpdateFates[k-1], s) >= 0 {
-			r.failf("tag %x after %x: they must ascend", s.Tag, o.UpdateFates[k-1].Tag)
+			r.failf("tag %x after %x: must be in ascending order", s.Tag, o.UpdateFates[k-1].Tag)
 		}
 		o.UpdateFates = append(o.UpdateFates, s)
 	}
 	if r.err == nil && o.IsAbandoned && len(o.UpdateFates) > 0 {
-		r.failf("round %d is abandoned, and lists %d updates", o.Round, len(o.UpdateFates))
+		r.failf("round %d is abandoned but lists %d updates", o.Round, len(o.UpdateFates))
 	}
 	return o, r.finish("outcome")
 }
@@ -127,5 +127,5 @@ func (m *UpdateFateAnswer) Body() []byte {
 func DecodeUpdateFateAnswer(body []byte) (UpdateFateAnswer, error) {
 	r := reader{unread: body}
 	m := UpdateFateAnswer{Update: r.digest(), Fate: UpdateFate(r.enum("fate", uint8(lastFate)))}
-	return m, r.finish("settled")
+	return m, r.finish("update fate")
 }

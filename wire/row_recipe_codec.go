@@ -31,11 +31,12 @@ func (w *writer) rowRecipe(p *spec.RowRecipe) {
 }
 
 func (r *reader) rowRecipe(p *spec.RowRecipe) {
-	p.Grid = spec.TimeGrid{Step: r.milliseconds(), Lateness: r.milliseconds(), TimeZone: r.str("zone", MaxName)}
+	p.Grid = spec.TimeGrid{Step: r.milliseconds(), Lateness: r.milliseconds(), TimeZone: r.str("time zone", MaxName)}
 	for range r.listLength("inputs", spec.MaxInputs, 18) {
 		in := spec.InputSeries{Name: r.str("input", MaxName), Unit: r.str("unit", MaxName), ValidRange: r.f64s("range",
 			2),
-			Resampling: resamplingCodes.readValue(r, "join"), Transform: valueTransformCodes.readValue(r, "scale")}
+			Resampling: resamplingCodes.readValue(r, "resampling"),
+			Transform:  valueTransformCodes.readValue(r, "transform")}
 		for range r.listLength("classes", spec.MaxClasses, 2) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}
@@ -72,10 +73,10 @@ func (r *reader) sensorLimits(p *spec.RowRecipe) {
 		case r.err != nil:
 			return
 		case i < least || i >= len(p.Inputs):
-			r.failf("sensors: input %d, want %d to %d", i, least, len(p.Inputs)-1)
+			r.failf("sensor limits: input is %d: must be %d to %d", i, least, len(p.Inputs)-1)
 			return
 		case stuck == 0 && jump == 0:
-			r.failf("sensors: nothing is said of input %d", i)
+			r.failf("sensor limits: no limits for input %d", i)
 		}
 		p.Inputs[i].StuckAfter, p.Inputs[i].MaxJump = stuck, jump
 		least = i + 1

@@ -22,7 +22,7 @@ import (
 const SealOverhead = chacha20poly1305.Overhead
 
 // ErrSealDoesNotOpen reports sealed bytes that were sealed with another key or modified.
-var ErrSealDoesNotOpen = errors.New("the seal does not open")
+var ErrSealDoesNotOpen = errors.New("sealed data cannot be decrypted")
 
 // SealSecret is a coordinator's secret, from which its sealing keys are derived. It is replaced from time to time.
 type SealSecret [32]byte
@@ -123,7 +123,7 @@ func (k SealKey) aead(use string, said []byte) cipher.AEAD {
 	key := k.mac(use, said)
 	a, err := chacha20poly1305.New(key[:])
 	if err != nil {
-		panic("wire: " + err.Error()) // the key has the wrong length
+		panic("wire: " + err.Error()) // cannot happen: the key has the correct length
 	}
 	return a
 }
@@ -196,7 +196,7 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	}
 	t := MessageType(text[0])
 	if !t.MustBeSealed() {
-		return e, fmt.Errorf("sealed message: a %s is never sealed", t)
+		return e, fmt.Errorf("sealed message: a message of type %s must not be sealed", t)
 	}
 	return e.withOpenedBody(t, text[1:]), nil
 }
@@ -275,5 +275,5 @@ func DecodeGroupKeyDelivery(body []byte) (GroupKeyDelivery, error) {
 	r := reader{unread: body}
 	m := GroupKeyDelivery{}
 	copy(m.Key[:], r.takeBytes(len(m.Key)))
-	return m, r.finish("key")
+	return m, r.finish("group key")
 }

@@ -9,7 +9,7 @@ import (
 // Task describes what a federation learns and how. It is the content of a task blob.
 type Task struct {
 	Name         string
-	Features     []string // feature columns, in the order of the model's inputs
+	Features     []string // names of the feature columns, in the order of the inputs of the model
 	TargetColumn string
 	// Recipe describes how rows are made from readings, including defaults. The zero value means that agents already
 	// have rows.
@@ -39,8 +39,8 @@ type ModelSpec struct {
 	Activation  spec.Activation
 	Risk        spec.LossKind
 	HasBias     bool
-	Ridge       float64 // ρ of the penalty (ρ/2)‖w‖²
-	HuberDelta  float64 // δ of the Huber loss; 0 for other losses
+	Ridge       float64 // factor ρ of the ridge penalty (ρ/2)‖w‖²
+	HuberDelta  float64 // parameter δ of the Huber loss; 0 for other losses
 	// FrozenTensors names layers or tensors that local steps do not change.
 	FrozenTensors []string
 }
@@ -54,8 +54,8 @@ type ConvolutionLayers struct {
 // ExternalTraining describes a model that is trained by a program of the device's owner. The zero value means that
 // agents train it.
 type ExternalTraining struct {
-	TrainerName    string       // name under which the device has configured the program
-	TrainedTensors TensorSchema // tensors that the program trains, in vector order
+	TrainerName    string       // name of the program in the configuration of the device
+	TrainedTensors TensorSchema // tensors that the program trains, in the order of the parameter vector
 }
 
 // IsEnabled reports whether an external program trains the model.
@@ -73,7 +73,7 @@ func (t *Task) ModelKind() spec.ModelKind {
 type TrainingSettings struct {
 	ExchangeKind spec.ExchangeKind
 	UpdateCodec  spec.Codec
-	BatchSize    uint32 // B_k; 0 means all rows, i.e. the exact gradient
+	BatchSize    uint32 // number of rows per local step (B_k); 0 means all rows, which gives the exact gradient
 	// LocalStepProbability is δ_k, the probability that a local step is performed (2nd-order (9)). 0 and 1 both mean
 	// always.
 	LocalStepProbability float64
@@ -82,8 +82,8 @@ type TrainingSettings struct {
 	StepSize            float64
 	StrongConvexity     float64
 	StepSizeDecayOffset float64
-	Proximal            float64 // ρ_p of FedProx; 0 = none
-	NormalizesStepSize  bool    // whether the step size is divided by E_k (ch5 5.26)
+	Proximal            float64 // factor ρ_p of the proximal term of FedProx; 0 = no proximal term
+	NormalizesStepSize  bool    // whether the step size is divided by the number of local steps E_k (ch5, eq. (5.26))
 	// StepTimeBudgetMillis is the time for the local steps in milliseconds. E_k follows from it and the measured speed,
 	// within MinLocalSteps and MaxLocalSteps.
 	StepTimeBudgetMillis uint32
@@ -237,7 +237,7 @@ func (r *reader) tensorNames(field string) (names []string) {
 func (r *reader) modelKind() spec.ModelKind {
 	k := spec.ModelKind(r.str("kind", MaxSectionName))
 	if k.FollowsFromLayers() || k == spec.ModelExternal {
-		r.failf("the section kind says %q, which the task says without it", k)
+		r.failf("section kind must not contain %q, which follows from the rest of the task", k)
 	}
 	return k
 }
@@ -289,7 +289,8 @@ func (r *reader) externalTraining(e *ExternalTraining) {
 			return
 		}
 		if total += n; len(t.Shape) > MaxTensorRank || n == 0 || total > MaxBlobBytes/4 {
-			r.failf("tensor %q has the shape %v, of tensors with at most %d axes and %d elements together", t.Name,
+			r.failf("tensor %q has an invalid shape %v: at most %d axes per tensor and 1 to %d elements in total are "+
+				"allowed", t.Name,
 				t.Shape, MaxTensorRank, MaxBlobBytes/4)
 			return
 		}

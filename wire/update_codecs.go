@@ -31,7 +31,7 @@ func MayFallBackToRaw(c spec.Codec) bool {
 // setCodecOfSection sets the codec from a section. At most one section may specify a codec.
 func (r *reader) setCodecOfSection(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
-		r.failf("codec %s beside the codec %s", word, *c)
+		r.failf("codecs %s and %s are both set: at most one is allowed", word, *c)
 	}
 	if err := word.Validate(); r.err == nil && err != nil {
 		r.failf("codec: %w", err)

@@ -20,7 +20,7 @@ var weakPeerKeys = func() map[X25519PublicKey]bool {
 	} {
 		b, err := hex.DecodeString(text)
 		if err != nil {
-			panic(err) // the table is invalid
+			panic(err) // cannot happen: the table contains only hexadecimal digits
 		}
 		weak[X25519PublicKey(b)] = true
 	}

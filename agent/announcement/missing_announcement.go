@@ -54,10 +54,12 @@ func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	case AccessDenied: // host.BrokerSelfTestEnded contains the remedy
 		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
 	case NotRetained: // an agent that waits for its coordinator's first start is ready
-		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
+		d.Log(observe.Warn, "no valid announcement received", "reason", e.Reason, "other_federations",
+			e.OtherFederations)
 		d.RaiseCondition(name, e.Problem(), e.Remedy())
 	case UntrustedKey, OtherFederation:
-		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
+		d.Log(observe.Error, "no valid announcement received", "reason", e.Reason, "other_federations",
+			e.OtherFederations)
 		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
 	}
 }
@@ -72,7 +74,7 @@ func (e AnnouncementMissing) Problem() string {
 		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
 			"federation: %s", e.joinOtherFederations(), e.Federation)
 	case AccessDenied:
-		return "the broker's access rules withhold messages from this user"
+		return "the broker's access rules block messages to this user"
 	case NotRetained:
 	}
 	text := fmt.Sprintf("the broker has no announcement of federation %s", e.Federation)
@@ -95,15 +97,16 @@ func (e AnnouncementMissing) joinOtherFederations() string {
 func (e AnnouncementMissing) Remedy() string {
 	switch e.Reason {
 	case UntrustedKey:
-		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
-			"joined with a token joins again (`coordinator devices rotate ID`)"
+		return "set identity.coordinator_key to the output of `coordinator key show coordinator.key`; if the device " +
+			"joined with a token, let it join again with `coordinator devices rotate ID`"
 	case OtherFederation:
 		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", e.joinOtherFederations())
 	case AccessDenied:
 		return mqtt.AccessRulesRemedy
 	case NotRetained:
 	}
-	return "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in agentd.yaml and " +
+	return "start the coordinator; if it is running, compare federation, broker.prefix and broker.url in agentd.yaml " +
+		"and " +
 		"coordinator.yaml"
 }
 

@@ -76,13 +76,13 @@ func (e AnnouncementsStale) Describe(d *observe.EventDescription) {
 	const condition = "stale announcements"
 	d.SetBoolGauge(stale, e.StaleFor > 0)
 	if e.StaleFor == 0 {
-		d.Log(observe.Info, "announcements arrive again")
+		d.Log(observe.Info, "announcements received again")
 		d.ResolveCondition(condition)
 		return
 	}
-	const remedy = "see that the coordinator runs (`coordinator status`); if it does, the broker withholds its " +
-		"announcements: run `agentd doctor`"
-	d.Log(observe.Error, "no new announcement although a round is open", "stale_for", e.StaleFor)
+	const remedy = "check that the coordinator is running (`coordinator status`); if it is, the broker may be " +
+		"blocking its announcements: run `agentd doctor`"
+	d.Log(observe.Error, "no new announcement while a round is open", "stale_for", e.StaleFor)
 	d.RaiseCondition(condition,
 		fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum "+
 			"duration of a round)", e.StaleFor), remedy)

@@ -84,7 +84,7 @@ func (p *BudgetEnforcer) Close() {
 		return
 	}
 	if err := p.budget.removeAgent(p.now()); err != nil {
-		p.core.Logger.Warn("cannot save the count of bytes: the next start counts some too many", "err", err)
+		p.core.Logger.Warn("cannot save the traffic count; it may be too high after the next start", "err", err)
 	}
 }
 
@@ -131,12 +131,12 @@ func (p *BudgetEnforcer) BeforeWait() {
 	b.mu.Unlock()
 	if back {
 		p.clockSetBackReported = true
-		p.core.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
-			"one, stop the agent and remove the file",
+		p.core.Logger.Warn("clock was set back; traffic still counts towards the later month; to reset the count, "+
+			"stop the agent and remove the file",
 			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.FilePath(state.UplinkBudget.Name))
 	}
 	if counts {
-		p.core.WriteRetrier.QualityReport("save the count of bytes", err)
+		p.core.WriteRetrier.QualityReport("save the traffic count", err)
 	}
 	p.core.HandleRoundEvent(agentround.UplinkBudgetChanged{BytesLeft: left})
 	if spent := left == 0; spent != p.areAnnouncementsSuspended {

@@ -130,7 +130,7 @@ func TestClockSetBack(t *testing.T) {
 	if d.used.Month != "2026-10" || d.used.UsedBytes < 9_000_000 || d.used.UsedBytes > 9_100_000 {
 		t.Errorf("told of %+v", d.used)
 	}
-	if n := strings.Count(d.log.String(), "the clock was set back"); n != 3 { // once after each start
+	if n := strings.Count(d.log.String(), "clock was set back"); n != 3 { // once after each start
 		t.Errorf("it says %d times:\n%s", n, d.log.String())
 	}
 	d.stop()

@@ -41,11 +41,11 @@ type stopExplanation struct {
 
 func (r OwnerRule) explainStop() stopExplanation {
 	return map[OwnerRule]stopExplanation{
-		RuleLoad:        {wire.DeclineBusy, "other programs keep it busy", "device.load"},
-		RuleTemperature: {wire.DeclineHot, "it is too hot", "device.temperature"},
-		RuleBattery:     {wire.DeclineLowBattery, "it runs on its battery", "device.battery or device.mains"},
-		RuleMemory:      {wire.DeclineLowMemory, "too little memory is free", "device.memory"},
-		RuleTimeWindow:  {wire.DeclineTimeWindow, "its owner allows work at other hours", "device.windows"},
+		RuleLoad:        {wire.DeclineBusy, "its CPU is busy with other programs", "device.load"},
+		RuleTemperature: {wire.DeclineHot, "its temperature is too high", "device.temperature"},
+		RuleBattery:     {wire.DeclineLowBattery, "it is running on battery power", "device.battery or device.mains"},
+		RuleMemory:      {wire.DeclineLowMemory, "it has too little free memory", "device.memory"},
+		RuleTimeWindow:  {wire.DeclineTimeWindow, "the current time is outside the allowed hours", "device.windows"},
 	}[r]
 }
 

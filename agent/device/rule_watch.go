@@ -124,7 +124,8 @@ func (e RulesChecked) Describe(d *observe.EventDescription) {
 	} else {
 		rule := e.DecidingRule.explainStop()
 		d.RaiseCondition(condition, "this device declines rounds: "+rule.problem,
-			"wait until the rule allows work again, or change "+rule.configKeys+" in agentd.yaml and restart agentd")
+			"wait until the rule allows training again, or change "+rule.configKeys+" in agentd.yaml and restart "+
+				"agentd")
 	}
 	d.SetGauge(allowedStepShare, e.LocalStepShare)
 	setIfKnown := func(m *observe.Metric, x *float64, scale float64) {
@@ -143,9 +144,9 @@ func (e RulesChecked) Describe(d *observe.EventDescription) {
 	}
 	switch stopped := e.PreviousVerdict.DecidingRule != "" && !e.PreviousVerdict.MayWork(); {
 	case !e.MayWork() && (!stopped || e.DecidingRule != e.PreviousVerdict.DecidingRule):
-		d.Log(observe.Info, "device rule stops work", "rule", e.DecidingRule)
+		d.Log(observe.Info, "device rule stops training", "rule", e.DecidingRule)
 	case e.MayWork() && stopped:
-		d.Log(observe.Info, "device rules allow work again", "share_of_local_steps",
+		d.Log(observe.Info, "device rules allow training again", "share_of_local_steps",
 			observe.RoundToFourDigits(e.LocalStepShare))
 	}
 }

@@ -16,7 +16,7 @@ import (
 // service with a delegated group (see TestCage in internal/testkit/machine).
 func TestCage(t *testing.T) {
 	for mode, want := range map[string]string{
-		"hog": "has ended", "forks": "processes could be started", "network": "no network",
+		"hog": "has exited", "forks": "processes could be started", "network": "no network",
 	} {
 		d := newDevice(t, mode, time.Minute, nil)
 		d.trainer.Limit(map[string]uint64{"hog": 64 << 20}[mode])

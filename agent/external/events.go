@@ -21,7 +21,7 @@ type ProgramStarted struct {
 // Describe implements observe.Event.
 func (e ProgramStarted) Describe(d *observe.EventDescription) {
 	d.Log(observe.Info, "trainer started", "trainer", e.ConfiguredName, "name", e.ReportedName, "rows", e.Rows,
-		"not_confined", e.UnconfinedReason)
+		"unconfined_reason", e.UnconfinedReason)
 	d.ResolveCondition(trainerConditionName(e.ConfiguredName))
 	unconfined := "unconfined trainer " + e.ConfiguredName
 	if e.UnconfinedReason == "" {
@@ -29,9 +29,9 @@ func (e ProgramStarted) Describe(d *observe.EventDescription) {
 		return
 	}
 	d.RaiseCondition(unconfined,
-		fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as "+
-			"agentd", e.ConfiguredName, e.UnconfinedReason), "delegate a control group to agentd with `systemctl edit "+
-			"agentd`, or limit a program that runs by itself in its own unit")
+		fmt.Sprintf("trainer %s runs without a sandbox (%s): it has the same access to memory and network as "+
+			"agentd", e.ConfiguredName, e.UnconfinedReason), "delegate a control group to agentd with `systemctl "+
+			"edit agentd`; if the trainer is a service of its own, set the limits in its unit")
 }
 
 var trainerEnds = observe.Counter("trainer_ends_total",
@@ -47,10 +47,10 @@ type ProgramEnded struct {
 // Describe implements observe.Event.
 func (e ProgramEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(trainerEnds)
-	d.Log(observe.Error, "trainer ended", "trainer", e.Trainer, "err", e.Err, "restart_in", e.RestartDelay)
-	d.RaiseCondition(trainerConditionName(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v",
+	d.Log(observe.Error, "trainer exited", "trainer", e.Trainer, "err", e.Err, "restart_in", e.RestartDelay)
+	d.RaiseCondition(trainerConditionName(e.Trainer), fmt.Sprintf("trainer %s exited and is being restarted: %v",
 		e.Trainer, e.Err),
-		"see the program's output with `journalctl -u agentd`")
+		"check the output of the trainer with `journalctl -u agentd`")
 }
 
 func trainerConditionName(name string) string { return "trainer " + name }

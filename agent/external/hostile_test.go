@@ -50,7 +50,7 @@ func TestTaskChanges(t *testing.T) {
 	if err == nil {
 		err = b.TakeSteps(base, 1, 4)
 	}
-	if err == nil || !strings.Contains(err.Error(), "not needed any more") {
+	if err == nil || !strings.Contains(err.Error(), "no longer needed") {
 		t.Errorf("a block of the earlier task: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestNeverBegins(t *testing.T) {
 	}()
 	conn := d.called()
 	cancel()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "has not begun yet") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "not started yet") {
 		t.Errorf("error %v", err)
 	}
 	if err := d.trainer.Close(); err != nil {
@@ -137,7 +137,7 @@ func TestFarewell(t *testing.T) {
 func TestLeavesChild(t *testing.T) {
 	d := newDevice(t, "leaves a child", time.Hour, nil)
 	b, _, x := d.block(t.Context(), 4)
-	if err := b.TakeSteps(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has ended") {
+	if err := b.TakeSteps(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has exited") {
 		t.Errorf("error %v", err)
 	}
 	_ = d.called().Close() // ends the child

@@ -84,7 +84,7 @@ func encodeTask(t *wire.Task) string { return string(t.AppendEncoding(nil)) }
 // maxRestartDelay is the maximum delay before a restart of a program that keeps failing.
 const maxRestartDelay = 5 * time.Minute
 
-var errClosed = errors.New("the trainer is not needed any more")
+var errClosed = errors.New("the trainer is no longer needed")
 
 // ensureProcess returns the program's process once its hello has arrived. It starts a process if none is running.
 func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
@@ -111,7 +111,7 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 		defer p.mu.Unlock()
 		return r, r.endErr
 	case <-ctx.Done():
-		return nil, fmt.Errorf("it has not begun yet: %w", task.ErrNoSteps)
+		return nil, fmt.Errorf("not started yet: %w", task.ErrNoSteps)
 	}
 }
 
@@ -180,18 +180,21 @@ func (p *program) checkCapabilities(said *programAnswer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
 	case said.Version != protocolVersion:
-		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, protocolVersion)
+		return fmt.Errorf("the program uses protocol version %d, but this agent uses version %d", said.Version,
+			protocolVersion)
 	case said.Rows < 1 || said.Rows > maxRows:
-		return fmt.Errorf("the program has %d rows; want 1 to %d", said.Rows, maxRows)
+		return fmt.Errorf("the program reports %d rows, want 1 to %d", said.Rows, maxRows)
 	case needs(capabilityMix, p.task.Mixing.IntervalSteps > 0):
-		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q",
+		return fmt.Errorf("the task requires mixing between local steps, but the program's capabilities (%q) do not "+
+			"include %q",
 			said.Capabilities,
 			capabilityMix)
 	case needs(capabilityProximal, p.task.Training.Proximal > 0):
-		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Capabilities,
+		return fmt.Errorf("the task requires a proximal term, but the program's capabilities (%q) do not include "+
+			"%q", said.Capabilities,
 			capabilityProximal)
 	case needs(capabilityInitial, len(p.task.Personal.PersonalTensors) > 0):
-		return fmt.Errorf("the task has tensors that are each device's own, and the program's can is %q, without %q",
+		return fmt.Errorf("the task requires personal tensors, but the program's capabilities (%q) do not include %q",
 			said.Capabilities, capabilityInitial)
 	}
 	return nil
@@ -232,7 +235,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	}
 	if r.file != nil {
 		if err := r.file.remove(); err != nil {
-			p.context.log.Warn("a trainer's file could not be removed", "trainer", p.trainerName, "err", err)
+			p.context.log.Warn("cannot remove the trainer's tensor file", "trainer", p.trainerName, "err", err)
 		}
 	}
 	if !rests {
@@ -333,7 +336,7 @@ func (p *program) updateRowCount(ctx context.Context) error {
 	return p.sendRequest(ctx, r, nil, frameRows, func(id uint64) any { return requestWithoutArguments{frameRows, id} },
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows {
-				return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
+				return fmt.Errorf("the program reports %d rows, want 1 to %d", a.Rows, maxRows)
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -362,7 +365,8 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f e
 	},
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
-				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
+				return fmt.Errorf("invalid evaluation by the program: want a risk and 1 to %d rows, got %d "+
+					"rows", maxRows, a.Rows)
 			}
 			f = evaluation.ModelScoreByProgram{Rows: a.Rows, Risk: *a.Risk, OtherMetricByName: a.MetricByName}
 			return nil
@@ -375,14 +379,14 @@ func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
 	case a.TakenSteps > asked || a.TakenSteps < asked && !stopped:
-		return fmt.Errorf("the program has taken %d local steps, %d were asked for", a.TakenSteps, asked)
+		return fmt.Errorf("the program took %d local steps, but %d were requested", a.TakenSteps, asked)
 	case a.Rows < 1 || a.Rows > maxRows:
-		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
+		return fmt.Errorf("the program reports %d rows, want 1 to %d", a.Rows, maxRows)
 	case to.FirstStep == 1 && a.RiskBefore == nil:
-		return errors.New("the program does not say its risk_before, though first is 1")
+		return errors.New("risk_before is missing: it is required if first is 1")
 	case to.LastStep == to.BlockSteps && a.TakenSteps > 0 &&
-		a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
-		return errors.New("the program does not say its risk_after, though the block ends")
+		a.RiskAfter == nil: // a single step of a mixing block does not end the block
+		return errors.New("risk_after is missing: it is required at the end of a block")
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float
 	defer cancel()
 	run, err := of.ensureProcess(ctx)
 	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
-		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q",
+		err = fmt.Errorf("predict.publish is set, but the program's capabilities (%q) do not include %q",
 			run.helloAnswer.Capabilities, capabilityPredict)
 	}
 	if err == nil {
@@ -44,7 +44,7 @@ func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all 
 		func(a *programAnswer) error {
 			for _, c := range a.Predictions {
 				if c.Value == nil {
-					return fmt.Errorf("the program has made %d predictions, one of them without a value",
+					return fmt.Errorf("one of the program's %d predictions has no value",
 						len(a.Predictions))
 				}
 				all = append(all, predict.Forecast{RowTime: c.Time, Value: *c.Value,

@@ -23,7 +23,7 @@ func TestPredict(t *testing.T) {
 	for mode, want := range map[string]struct {
 		says string
 		ends int
-	}{"cannot mix": {`without "predict"`, 0}, "no value": {"without a value", 1}, "no time": {"which is no frame", 1}} {
+	}{"cannot mix": {`do not include "predict"`, 0}, "no value": {"has no value", 1}, "no time": {"invalid frame", 1}} {
 		d := newDevice(t, mode, time.Minute, nil)
 		all, _, err := d.trainer.Predict(t.Context(), d.problem, x)
 		if err == nil || !strings.Contains(err.Error(), want.says) || d.ends() != want.ends || len(all) > 0 {

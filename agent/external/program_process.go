@@ -100,11 +100,11 @@ func (s halfCloseSocket) Close() error { return s.CloseWrite() }
 func connectSocket(p *program) (*process, error) {
 	conn, err := net.DialTimeout("unix", p.cfg.SocketPath, programStopGrace)
 	if err != nil {
-		return nil, fmt.Errorf("the program is not there: %w", err)
+		return nil, fmt.Errorf("cannot connect to the program: %w", err)
 	}
 	proc := &process{programInput: halfCloseSocket{conn.(*net.UnixConn)}, programOutput: conn,
 		exited:           make(chan struct{}),
-		unconfinedReason: "it runs by itself, behind " + p.cfg.SocketPath}
+		unconfinedReason: "it is an independent process at socket " + p.cfg.SocketPath}
 	proc.terminate = func() {
 		_ = conn.Close() // no more requests
 		close(proc.exited)
@@ -169,7 +169,8 @@ func (p *program) logStderr(from *os.File) {
 // logDroppedBytes logs the number of bytes that were not logged, unless it is 0.
 func (p *program) logDroppedBytes(bytes int) {
 	if bytes > 0 {
-		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.trainerName, "bytes_dropped", bytes)
+		p.context.log.Warn("trainer output exceeds the log limit and was truncated", "trainer", p.trainerName,
+			"bytes_dropped", bytes)
 	}
 }
 

@@ -49,7 +49,7 @@ func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
 	name := w.ExternalTask.External.TrainerName
 	cfg, ok := t.programConfigByTrainer[name]
 	if !ok {
-		return untrainableRows{fmt.Errorf("the task is trained by %q, which this device does not have: add "+
+		return untrainableRows{fmt.Errorf("the task requires trainer %q, which is not configured on this device: add "+
 			"trainers.%s to agentd.yaml", name, name)}
 	}
 	layout, err := layoutOf(w.ExternalTask)
@@ -96,7 +96,7 @@ type NoRowsSource struct{}
 
 // OpenRows implements [data.Source].
 func (NoRowsSource) OpenRows(data.RowQuery) data.QueriedRows {
-	return untrainableRows{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
+	return untrainableRows{errors.New("the device has trainers but no data source: add data to agentd.yaml")}
 }
 
 // Probe implements [data.Source].
@@ -121,7 +121,7 @@ func (p *program) Changed() bool {
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
-			p.context.log.Warn("a trainer does not say how many rows it has", "trainer", p.trainerName, "err", err)
+			p.context.log.Warn("trainer does not report its number of rows", "trainer", p.trainerName, "err", err)
 		}
 	}
 	p.mu.Lock()
@@ -291,9 +291,9 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 		b.riskBefore = b.riskAfter // in an endless block the next round continues from here
 	}
 	if len(b.metricByName) > 0 {
-		b.program.context.log.Info("the trainer's figures", "trainer", b.program.trainerName, "round",
+		b.program.context.log.Info("trainer metrics", "trainer", b.program.trainerName, "round",
 			b.fitTemplate.Round,
-			"figures", formatMetrics(b.metricByName))
+			"metrics", formatMetrics(b.metricByName))
 	}
 	out.OwnParameters = b.compiledTask.OwnParameters(x)
 	err := out.SetScaledChange(x, base, stretch)

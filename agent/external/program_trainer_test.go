@@ -244,7 +244,7 @@ func TestOwn(t *testing.T) {
 		!slices.Equal(out.UpdateVector, []float32{-4.5, -9.5, -14.5, -19.5}) {
 		t.Errorf("own %v, update %v, error %v", out.OwnParameters, out.UpdateVector, err)
 	}
-	for mode, want := range map[string]string{"no beginning": "no weights", "cannot mix": `without "initial"`} {
+	for mode, want := range map[string]string{"no beginning": "no weights", "cannot mix": `do not include "initial"`} {
 		d := newDevice(t, mode, time.Minute, own)
 		if _, err := d.trainer.InitialPersonalParameters(t.Context(), d.problem); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -284,11 +284,14 @@ func TestMixes(t *testing.T) {
 // behaves.
 func TestWrong(t *testing.T) {
 	for mode, want := range map[string]string{
-		"crash": "has ended", "garbage": `wrote "Epoch 1/10: loss 0.3\n"`, "a long line": "more than 65536 bytes",
-		"half a line": "ended inside the line", "another answer": `of 2; want`, "failed": "the GPU is away",
-		"too many steps": "taken 5 local steps, 4 were", "rows gone": "-1 rows", "no risk": "risk_after",
-		"NaN": "not a finite number", "another header": "another header", "another length": "has 10 bytes now",
-		"a pipe in its place": "no file any more", "a link in its place": "tensors.safetensors",
+		"crash": "has exited", "garbage": `wrote an invalid frame "Epoch 1/10: loss 0.3\n"`,
+		"a long line": "more than 65536 bytes",
+		"half a line": "exited before it completed the line", "another answer": `for request 2, want`,
+		"failed":         "the GPU is away",
+		"too many steps": "took 5 local steps, but 4 were requested", "rows gone": "-1 rows", "no risk": "risk_after",
+		"NaN": "not a finite number", "another header": "the header of tensors.safetensors has changed",
+		"another length":      "has 10 bytes, want 208",
+		"a pipe in its place": "no longer a regular file", "a link in its place": "tensors.safetensors",
 		"no file": "no such file",
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -303,7 +306,7 @@ func TestWrong(t *testing.T) {
 				t.Errorf("%v: diverged is %v", err, diverged)
 			}
 			if goesOn := d.ends() == 0; goesOn != (mode == "failed") {
-				t.Errorf("the program has ended %d times", d.ends())
+				t.Errorf("the program has exited %d times", d.ends())
 			}
 			if err := os.WriteFile(d.good, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -321,7 +324,7 @@ func TestWrong(t *testing.T) {
 // not start.
 func TestRefused(t *testing.T) {
 	for mode, want := range map[string]string{
-		"no rows": "0 rows", "another version": "speaks version 2", "cannot mix": `without "mixing"`,
+		"no rows": "0 rows", "another version": "uses protocol version 2", "cannot mix": `do not include "mixing"`,
 		"not yet": "the camera is away", "no hello": "exit status 3",
 	} {
 		d := newDevice(t, mode, time.Minute, mixing)
@@ -391,7 +394,7 @@ func takesChildren(t *testing.T, mode string) {
 	go func() { ended <- b.TakeSteps(x, 1, 4) }()
 	conn := d.called()
 	cancel()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "no frame") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "invalid frame") {
 		t.Errorf("error %v", err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {

@@ -84,11 +84,12 @@ func (c *protocolTestRun) testHello() bool {
 	if c.run = run; err != nil {
 		return c.reportFinding("hello", err, "")
 	}
-	confined := "confined"
+	confined := "sandboxed"
 	if loose != "" {
-		confined = "not confined: " + loose
+		confined = "no sandbox: " + loose
 	}
-	return c.reportFinding("hello", nil, "%q, %d rows, can %q, after %v; %s", run.helloAnswer.ProgramName,
+	return c.reportFinding("hello", nil, "program %q, %d rows, capabilities %q, answered after %v; "+
+		"%s", run.helloAnswer.ProgramName,
 		run.helloAnswer.Rows,
 		run.helloAnswer.Capabilities,
 		time.Since(began).Round(time.Millisecond), confined)
@@ -119,18 +120,20 @@ func (c *protocolTestRun) testLocalSteps() {
 	began := time.Now()
 	a, err := c.takeLocalSteps(c.ctx, first, what)
 	took := time.Since(began)
-	if !c.reportFinding("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
+	if !c.reportFinding("fit", err, "%d steps in %v; risk changed from %.6g to %.6g", testStepCount,
 		took.Round(time.Microsecond),
 		valueOrZero(a.RiskBefore), valueOrZero(a.RiskAfter)) {
 		return
 	}
 	if slices.Equal(first, c.Base) {
-		c.reportFinding("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
+		c.reportFinding("fit", errors.New("no parameter has changed: the program must write to the file named in "+
+			"hello"), "")
 	}
 	if _, err = c.takeLocalSteps(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
-		err = errors.New("the same work with the same seed comes to other parameters: draw by seed alone")
+		err = errors.New("the same request with the same seed gave different parameters: use only seed for random " +
+			"numbers")
 	}
-	c.reportFinding("fit again", err, "the same parameters")
+	c.reportFinding("fit again", err, "same parameters as before")
 }
 
 func valueOrZero(x *float64) float64 {
@@ -152,7 +155,7 @@ func (c *protocolTestRun) testMixing() {
 	for s := uint64(1); s <= steps && err == nil; s++ {
 		_, err = c.takeLocalSteps(c.ctx, x, fitRequest{FirstStep: s, LastStep: s, BlockSteps: steps})
 	}
-	c.reportFinding("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
+	c.reportFinding("mixing", err, "%.0f single steps per second", steps/time.Since(began).Seconds())
 }
 
 // testProximalTerm compares steps with and without a large λ. It takes two steps, since the term is zero at the base.
@@ -167,9 +170,9 @@ func (c *protocolTestRun) testProximalTerm() {
 		_, err = c.takeLocalSteps(c.ctx, held, what)
 	}
 	if err == nil && slices.Equal(free, held) {
-		err = errors.New("two steps with λ come to what they do without")
+		err = errors.New("λ has no effect: two steps gave the same parameters with and without it")
 	}
-	c.reportFinding("proximal", err, "λ makes a difference")
+	c.reportFinding("proximal", err, "λ has an effect")
 }
 
 // testInitialParameters requests the program's initial parameters.
@@ -179,7 +182,7 @@ func (c *protocolTestRun) testInitialParameters() {
 		return
 	}
 	x, err := c.p.initialParameters(c.ctx, run)
-	c.reportFinding("initial", err, "%d parameters to begin with", len(x))
+	c.reportFinding("initial", err, "%d initial parameters", len(x))
 }
 
 // testRowCount requests the number of rows.
@@ -202,7 +205,7 @@ func (c *protocolTestRun) testEvaluation() {
 		return
 	}
 	score, err := c.p.evaluate(c.ctx, run, c.Base)
-	c.reportFinding("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
+	c.reportFinding("evaluate", err, "risk %.6g over %d rows", score.Risk, score.Rows)
 }
 
 // testPrediction requests all predictions with a model, and then the ones added since.
@@ -219,7 +222,7 @@ func (c *protocolTestRun) testPrediction() {
 		n += len(some)
 	}
 	if more && err == nil {
-		err = fmt.Errorf("after %d predictions in %d answers there are more", n, answers)
+		err = fmt.Errorf("the program still reports more predictions after %d predictions in %d answers", n, answers)
 	}
 	c.reportFinding("predict", err, "%d predictions in %d answers", n, answers)
 }
@@ -235,7 +238,8 @@ func (c *protocolTestRun) testStop() {
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // many steps may diverge
 	}
-	c.reportFinding("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.TakenSteps)
+	c.reportFinding("stop", err, "stopped after %v and %d steps", time.Since(began).Round(time.Millisecond),
+		a.TakenSteps)
 }
 
 // testEndOfInput closes the program's input and waits for its end.
@@ -249,5 +253,5 @@ func (c *protocolTestRun) testEndOfInput() {
 	}
 	began := time.Now()
 	err := r.conn.closeInputAndWait()
-	c.reportFinding("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
+	c.reportFinding("end", err, "exited %v after its input was closed", time.Since(began).Round(time.Millisecond))
 }

@@ -31,9 +31,9 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 // TestTrial checks that the protocol test reports no problem of a correct program, and the problem of each faulty one.
 func TestTrial(t *testing.T) {
 	for mode, want := range map[string]string{
-		"": "", "no rows": "hello is wrong: the program has 0 rows", "NaN": "fit is wrong: diverged",
-		"failed": "fit is wrong: the program says: the GPU is away", "idle": "no parameter has changed",
-		"garbage": "which is no frame", "no risk": "risk_after",
+		"": "", "no rows": "hello is wrong: the program reports 0 rows", "NaN": "fit is wrong: diverged",
+		"failed": "fit is wrong: the program refused the request: the GPU is away", "idle": "no parameter has changed",
+		"garbage": "invalid frame", "no risk": "risk_after",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -50,7 +50,7 @@ func TestRows(t *testing.T) {
 			}
 			d.has("new")
 			if changed := d.rows.Changed(); changed != (want.rows > 40) || d.ends() != want.ends {
-				t.Errorf("changed: %v; the program has ended %d times, want %d", changed, d.ends(), want.ends)
+				t.Errorf("changed: %v; the program has exited %d times, want %d", changed, d.ends(), want.ends)
 			}
 			if view, err := d.rows.Snapshot(); want.ends == 0 && (err != nil || view.Rows.Len() != want.rows) {
 				t.Errorf("%d rows, want %d; error %v", view.Rows.Len(), want.rows, err)

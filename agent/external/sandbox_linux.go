@@ -38,7 +38,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	}
 	base, err := delegateCgroupControllers(own)
 	if err != nil {
-		return noSandbox, "its control group is not delegated (systemd: Delegate=yes): " + err.Error()
+		return noSandbox, "the control group of agentd is not delegated (systemd: Delegate=yes): " + err.Error()
 	}
 	group, err := os.MkdirTemp(base, "trainer-")
 	if err != nil {
@@ -75,7 +75,7 @@ func ownCgroupDir() (string, error) {
 			return filepath.Join(cgroupRoot, path), nil
 		}
 	}
-	return "", errors.New("the system has no control groups of version 2")
+	return "", errors.New("the system does not support control groups version 2")
 }
 
 // agentCgroupName is the name of the group into which the agent moves itself.
@@ -91,7 +91,7 @@ func delegateCgroupControllers(own string) (string, error) {
 		return "", err
 	}
 	if text := strings.TrimSpace(string(procs)); text != "" && text != strconv.Itoa(os.Getpid()) {
-		return "", errors.New("it has other processes than this one")
+		return "", errors.New("the control group contains other processes")
 	}
 	into := filepath.Join(own, agentCgroupName)
 	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {

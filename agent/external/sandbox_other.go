@@ -9,7 +9,9 @@ type sandbox struct{}
 
 var noSandbox sandbox
 
-func newSandbox(*Config) (sandbox, string) { return noSandbox, "this system has no control groups" }
+func newSandbox(*Config) (sandbox, string) {
+	return noSandbox, "this system does not support control groups"
+}
 
 func (sandbox) mayRunUnconfined() bool { return false }
 func (sandbox) applyTo(*exec.Cmd)      {}

@@ -52,13 +52,13 @@ func TestSocket(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	fit("the program is not there")
+	fit("cannot connect to the program")
 	conns, ended, line := serving(t, path, "")
 	fit("")
 	d.mu.Lock()
 	begun, ok := d.events[len(d.events)-1].(external.ProgramStarted)
 	d.mu.Unlock()
-	if !ok || !strings.Contains(begun.UnconfinedReason, "by itself, behind "+path) {
+	if !ok || !strings.Contains(begun.UnconfinedReason, "an independent process at socket "+path) {
 		t.Errorf("%+v", begun)
 	}
 	_ = (<-conns).Close()

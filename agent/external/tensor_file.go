@@ -186,7 +186,8 @@ func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error
 	case err != nil:
 		return err
 	case !bytes.Equal(head, t.header):
-		return errors.New("tensors.safetensors has another header now: a program writes its parameters in place")
+		return errors.New("the header of tensors.safetensors has changed: the program must write its parameters in " +
+			"place")
 	}
 	for _, s := range t.spansInFileOrder {
 		for rest := x[s.from:s.to]; len(rest) > 0; {
@@ -214,9 +215,9 @@ func (t *tensorFile) openIfIntact(flag int) (*os.File, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = errors.New("tensors.safetensors is no file any more")
+		err = errors.New("tensors.safetensors is no longer a regular file")
 	case info.Size() != t.fileLength():
-		err = fmt.Errorf("tensors.safetensors has %d bytes now, from %d: a program writes its parameters in place",
+		err = fmt.Errorf("tensors.safetensors has %d bytes, want %d: the program must write its parameters in place",
 			info.Size(), t.fileLength())
 	default:
 		return f, nil

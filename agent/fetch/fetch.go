@@ -76,14 +76,14 @@ func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err err
 }
 
 // ErrCanceled means that a blob is no longer fetched, because of Cancel or another blob of the same purpose.
-var ErrCanceled = errors.New("another blob is fetched instead, or none is needed")
+var ErrCanceled = errors.New("transfer cancelled: the blob is no longer needed")
 
 // maxRetries is the maximum number of retries for a model that the broker lacks. A task is retried until another one is
 // announced.
 const maxRetries = 2
 
 // transferWrite is the purpose of the writes of a transfer, which retries them itself.
-const transferWrite = "store a model or task on its way"
+const transferWrite = "store a received part of a model or task"
 
 // Fetch fetches a blob and cancels the previous transfer for the purpose. done is called once on the event loop, with
 // the blob or an error. It may be called before Fetch returns.
@@ -165,7 +165,7 @@ func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 		case transfer.OpenStorage:
 			f.openBlobStorage(n, e.Manifest)
 		case transfer.StorageFailed:
-			f.core.Logger.Error("a blob on its way cannot be stored; it is tried again",
+			f.core.Logger.Error("cannot store a received part of a blob; retrying",
 				"hash", n.ref.Hash.TopicLevel(), "err", e.Err)
 			f.core.WriteRetrier.QualityReport(transferWrite, e.Err)
 		case transfer.PullDone:
@@ -220,11 +220,11 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
 	if errors.Is(err, transfer.ErrBlobTooLarge) {
-		err = fmt.Errorf("%w: limits.max_model in agentd.yaml allows more", err)
+		err = fmt.Errorf("%w: raise limits.max_model in agentd.yaml", err)
 	}
 	if err != nil {
-		f.core.Logger.Warn("a blob could not be fetched", "hash", n.ref.Hash.TopicLevel(), "bytes", n.ref.Length,
-			"tried_again", retry, "err", err)
+		f.core.Logger.Warn("fetching a blob failed", "hash", n.ref.Hash.TopicLevel(), "bytes", n.ref.Length,
+			"retry", retry, "err", err)
 	}
 	switch {
 	case n.purpose == Task && retry:
@@ -254,7 +254,7 @@ func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 			return nil
 		}
 	}
-	return host.NewMessageDropError(part.DropUnwanted, "part %s of blob %s", name, hash)
+	return host.NewMessageDropError(part.DropUnwanted, "part %s of blob %s was not requested", name, hash)
 }
 
 // LinkUp implements part.LinkFollower.

@@ -25,7 +25,7 @@ const (
 	maxKeyRequestWait = 10 * time.Minute
 )
 
-var errNoKey = errors.New("the agent lacks the key under which it is sealed")
+var errNoKey = errors.New("the group key that opens the blob is missing")
 
 // unsealBlobRef returns the reference for the puller, and the sealer of a sealed blob or nil. The error is errNoKey if
 // the agent lacks the group key.
@@ -108,11 +108,11 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 		return nil
 	}
 	if m.Key.ID() != f.missingGroupKeyID() {
-		return host.NewMessageDropError(part.DropUnwanted, "the key of a group that the announcement does not name")
+		return host.NewMessageDropError(part.DropUnwanted, "group key does not match the key named in the announcement")
 	}
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
-	_ = f.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the key of the group",
+	_ = f.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the group key",
 		// without the file it is asked for again
 		WriteFile: func() error { return saveGroupKeys(f.core.StateFolder, keys) }})
 	var waiting []*blobFetch
@@ -150,7 +150,8 @@ func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
 func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 	const size = len(wire.SealKey{})
 	if len(b)%size != 0 || len(b) > maxGroupKeys*size {
-		return nil, fmt.Errorf("%d bytes, want at most %d keys of %d", len(b), maxGroupKeys, size)
+		return nil, fmt.Errorf("invalid length of %d bytes, want at most %d keys of %d bytes", len(b), maxGroupKeys,
+			size)
 	}
 	for k := range slices.Chunk(b, size) {
 		keys = append(keys, wire.SealKey(k))
@@ -191,8 +192,9 @@ func (GroupKeyAwaited) Describe(d *observe.EventDescription) {
 	d.SetGauge(groupKeyAwaited, 1)
 	d.Log(observe.Info, "group key requested")
 	d.RaiseCondition(groupKeyCondition,
-		"the task or a model is sealed, and the coordinator has not sent this device the key yet",
-		"wait; if it takes long, check with `coordinator devices list` that the coordinator knows the device")
+		"the task or a model is encrypted, and the coordinator has not sent the group key to this device yet",
+		"wait a few minutes; if the key does not arrive, check with `coordinator devices list` that the device is "+
+			"enrolled")
 }
 
 // GroupKeyReceived reports that the coordinator has sent the key with which tasks and models are sealed.

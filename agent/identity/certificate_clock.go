@@ -86,7 +86,7 @@ func (p *AgentIdentity) loadCertificateClock() error {
 	}
 	err := p.core.StateFolder.LoadFile(state.Clock, func(b []byte) error {
 		if len(b) != 12 {
-			return fmt.Errorf("%d bytes, want 12", len(b))
+			return fmt.Errorf("invalid length of %d bytes, want 12", len(b))
 		}
 		if root := wire.RootVersion(binary.LittleEndian.Uint32(b)); root == p.trust.rootVersion() {
 			p.savedTime = savedCoordinatorTime{root, binary.LittleEndian.Uint64(b[4:])}
@@ -152,15 +152,15 @@ type MachineClockBehind struct{ Machine, UsedTime time.Time }
 
 // Describe implements observe.Event.
 func (e MachineClockBehind) Describe(d *observe.EventDescription) {
-	const condition, remedy = "clock", "set the machine's clock, and keep it right with NTP"
+	const condition, remedy = "clock", "set the system clock, and synchronise it with NTP"
 	if e.UsedTime.IsZero() {
-		d.Log(observe.Info, "the machine's clock is right again")
+		d.Log(observe.Info, "system clock is correct again")
 		d.ResolveCondition(condition)
 		return
 	}
 	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
-	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used)
+	d.Log(observe.Warn, "system clock is behind", "machine", machine, "used_for_certificates", used)
 	d.RaiseCondition(condition,
-		fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
-			"signed or of this program's build, since the machine says %s", used, machine), remedy)
+		fmt.Sprintf("the system clock is behind: certificates are checked at %s UTC, a time signed by the "+
+			"coordinator or the build time of this program, because the clock shows %s", used, machine), remedy)
 }

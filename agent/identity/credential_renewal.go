@@ -65,13 +65,12 @@ const (
 type DeviceKeyReplacedError struct{}
 
 func (*DeviceKeyReplacedError) Error() string {
-	return "the agent has another key from its next start on"
+	return "the device key was replaced: the agent must restart to use the new key"
 }
 
 // ErrVolatileStateFolder: a device cannot replace its key if its state folder does not survive a power cut.
-var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power cut would take the new key, and " +
-	"the coordinator " +
-	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
+var ErrVolatileStateFolder = errors.New("the state folder is in memory, so a power cut would destroy the new key and " +
+	"lock this device out: let the device join again with `coordinator devices rotate ID` instead")
 
 // RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key; then the
 // agent ends with a DeviceKeyReplacedError. If ctx ends first, the agent continues to repeat the request. It may be
@@ -88,7 +87,7 @@ func (p *AgentIdentity) RotateKey(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("the coordinator has not answered yet; the agent goes on asking: %w", ctx.Err())
+		return fmt.Errorf("no answer from the coordinator yet; the agent continues to retry: %w", ctx.Err())
 	}
 }
 
@@ -253,7 +252,7 @@ func (p *AgentIdentity) sendRenewalRequest(now time.Time) {
 	r.retryInterval = min(2*r.retryInterval, limit)
 	q, payload, err := p.newRenewalRequest()
 	if err != nil {
-		p.core.Logger.Error("cannot make another key", "err", err)
+		p.core.Logger.Error("cannot create a renewal request", "err", err)
 		return
 	}
 	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
@@ -313,7 +312,7 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	i := slices.IndexFunc(r.unansweredRequests,
 		func(q renewalRequest) bool { return q.envelopeDigest == answer.RequestDigest })
 	if i < 0 {
-		return host.NewMessageDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
+		return host.NewMessageDropError(part.DropUnwanted, "answer to an unknown request")
 	}
 	if answer.RefusalReason != 0 {
 		p.handleRenewalRefusal(answer.RefusalReason)
@@ -332,8 +331,8 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	}
 	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.nextKey
 	hasKey := q.newKey != wire.SigningPublicKey{}
-	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save another key or certificate",
-		WriteFile: func() error { // the certificate first, since the key ends this start
+	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the new key or certificate",
+		WriteFile: func() error { // certificate first, because the key ends this process
 			if leaf != nil {
 				if err := p.replaceCertificate(&q, leaf); err != nil {
 					return err
@@ -366,9 +365,9 @@ func (q *renewalRequest) parseIssuedCertificate(der []byte) (*x509.Certificate, 
 	leaf, err := x509.ParseCertificate(der)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the certificate: %w", err)
+		return nil, fmt.Errorf("invalid certificate: %w", err)
 	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
-		return nil, host.NewMessageDropError(part.DropUnwanted, "a certificate of another key")
+		return nil, host.NewMessageDropError(part.DropUnwanted, "the certificate was issued for a different key")
 	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
 		q.replacedCertificate.RawIssuer):
 		return nil, nil
@@ -404,6 +403,6 @@ func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
 	r.hasForeignIssuer = r.hasForeignIssuer || reason != wire.RenewalKeyOfOtherDevice
 	if r.requestsNewKey {
 		r.requestsNewKey = false
-		p.answerRotateCallers(fmt.Errorf("the coordinator refuses: %s", RenewRefusalText(reason)))
+		p.answerRotateCallers(fmt.Errorf("the coordinator refused the request: %s", RenewRefusalText(reason)))
 	}
 }

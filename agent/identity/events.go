@@ -50,15 +50,15 @@ type CertificateExpiring struct {
 // Describe implements observe.Event.
 func (e CertificateExpiring) Describe(d *observe.EventDescription) {
 	cause := "the coordinator has not answered the request for a new one"
-	remedy := "see that the coordinator runs and that `agentd doctor` reaches the broker"
+	remedy := "check that the coordinator is running, and check the connection to the broker with `agentd doctor`"
 	if e.LastRefusal != 0 {
-		cause, remedy = "the coordinator refuses a new one: "+RenewRefusalText(e.LastRefusal),
-			"see the coordinator's log"
+		cause, remedy = "the coordinator refused a new one: "+RenewRefusalText(e.LastRefusal),
+			"check the coordinator's log"
 	}
 	if e.TimeLeft <= 0 {
 		remedy = state.JoinAgain
 	}
-	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
+	remedy += "; if another authority issued the certificate, replace the file broker.cert_file"
 	attributes := []any{"expires", e.ExpiresAt.UTC().Format(time.DateTime), "cause", cause}
 	if e.TimeLeft <= 0 {
 		d.Log(observe.Warn, "certificate has expired", attributes...)
@@ -86,26 +86,26 @@ func (e RenewalRefused) Describe(d *observe.EventDescription) {
 	remedy := state.JoinAgain
 	switch e.Reason {
 	case wire.RenewalNoAuthority:
-		remedy = "put a new certificate at broker.cert_file"
+		remedy = "replace the certificate in broker.cert_file"
 	case wire.RenewalDeviceRevoked:
-		remedy = "to admit the device again, run `coordinator enrol --device ID` at the coordinator, and the command " +
-			"that it prints on this device"
+		remedy = "to admit the device again, run `coordinator enrol --device ID` at the coordinator, then run the " +
+			"printed command on this device"
 	case wire.RenewalKeyOfOtherDevice, wire.RenewalStorageFailed:
 	}
-	d.Log(observe.Error, "coordinator refuses a new key or certificate", "reason", e.Reason,
+	d.Log(observe.Error, "coordinator refused a new key or certificate", "reason", e.Reason,
 		"cause", RenewRefusalText(e.Reason))
 	d.RaiseCondition(renewalCondition,
-		"the coordinator refuses this device a new key or certificate: "+RenewRefusalText(e.Reason),
+		"the coordinator refused a new key or certificate for this device: "+RenewRefusalText(e.Reason),
 		remedy)
 }
 
 // RenewRefusalText describes why the coordinator has refused a new key or certificate.
 func RenewRefusalText(why wire.RenewalRefusalReason) string {
 	return map[wire.RenewalRefusalReason]string{
-		wire.RenewalKeyOfOtherDevice: "the new key is in its list under another device's name",
+		wire.RenewalKeyOfOtherDevice: "the new key is already registered for another device",
 		wire.RenewalDeviceRevoked:    "the federation's root document revokes this device",
-		wire.RenewalNoAuthority:      "it signs no certificates",
-		wire.RenewalStorageFailed:    "it could not store it (its log says why)",
+		wire.RenewalNoAuthority:      "it does not issue certificates",
+		wire.RenewalStorageFailed:    "it could not store the new key or certificate (see its log)",
 	}[why]
 }
 

@@ -127,7 +127,8 @@ func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope
 	case err != nil:
 		return e, wire.SelectionKey{}, err
 	case e.Federation != p.core.Federation || e.Sender != wire.CoordinatorID:
-		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "%s of %s in federation %s",
+		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "unexpected %s from %s in "+
+			"federation %s",
 			e.Type,
 			e.Sender, e.Federation)
 	case p.trust.document != nil && e.Root > p.trust.rootVersion():
@@ -139,7 +140,7 @@ func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope
 		}
 	}
 	return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropSignature,
-		"%w: is this the coordinator whose key the agent was given?", err)
+		"%w: check that the agent has the key of this coordinator", err)
 }
 
 // CoordinatorKeys returns the keys of the coordinator that are in force.

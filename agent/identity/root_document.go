@@ -41,7 +41,7 @@ func newCoordinatorTrust(own ed25519.PrivateKey, configured ed25519.PublicKey,
 	for _, k := range keys {
 		selection, err := wire.NewSelectionKey(own, k)
 		if err != nil {
-			return t, fmt.Errorf("the coordinator's key: %w", err)
+			return t, fmt.Errorf("invalid coordinator key: %w", err)
 		}
 		t.keys = append(t.keys, coordinatorKey{k, selection})
 	}
@@ -68,7 +68,7 @@ func (t *coordinatorTrust) rootVersion() wire.RootVersion {
 type RevokedError struct{ Version wire.RootVersion }
 
 func (e *RevokedError) Error() string {
-	return fmt.Sprintf("the federation's root document revokes this device, from version %d on", e.Version)
+	return fmt.Sprintf("this device is revoked by version %d of the federation's root document", e.Version)
 }
 
 // checkRevocation returns a RevokedError if the document revokes the agent.
@@ -97,7 +97,7 @@ func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 // another configured document or has no later version.
 func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
 	if len(record) < sha256.Size {
-		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
+		return configured, fmt.Errorf("invalid length of %d bytes, want more than %d", len(record), sha256.Size)
 	}
 	d, err := wire.DecodeAndVerifyRootDocument(record[sha256.Size:])
 	if err == nil && wire.Digest(record[:sha256.Size]) == sha256.Sum256(configured.Bytes()) &&
@@ -132,7 +132,7 @@ func (p *AgentIdentity) requestNextRootDocument() {
 func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
-		return host.NewMessageDropError(part.DropUnwanted, "version %s of the root document", version)
+		return host.NewMessageDropError(part.DropUnwanted, "unexpected version %s of the root document", version)
 	}
 	next, err := wire.DecodeAndVerifyRootDocument(payload)
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 		p.requestNextRootDocument()
 	}
 	return host.NewMessageDropError(part.DropNewerRoot,
-		"%s of root %d, but the agent holds root %d: the documents between have not come",
+		"%s with root version %d, but the agent has version %d: the next root document has not arrived yet",
 		e.Type, e.Root, p.trust.rootVersion())
 }
 

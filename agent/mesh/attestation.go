@@ -41,7 +41,7 @@ func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
 	err = folder.LoadFile(state.Attestation, func(b []byte) error {
 		if len(b) != size {
-			return fmt.Errorf("%d bytes, want %d", len(b), size)
+			return fmt.Errorf("invalid length of %d bytes, want %d", len(b), size)
 		}
 		attestation = &wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKey(b),
 			CoordinatorSignature: wire.Signature(b[len(attestation.AgentKey):])}
@@ -63,7 +63,7 @@ func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 		return // signed with a key that is not in force
 	}
 	m.replaceBeaconKeys(next)
-	m.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's word about this agent's key",
+	m.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the attestation of this agent's key",
 		WriteFile: func() error {
 			return m.core.StateFolder.SaveFile(state.Attestation, append(slices.Clone(own[:]), by[:]...))
 		}})
@@ -90,17 +90,19 @@ func (m *NeighborMesh) signBeacon(message []byte) []byte {
 func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revokedAgents, from):
-		return host.NewMessageDropError(part.DropSignature, "a beacon of %s, which the root document revokes", from)
+		return host.NewMessageDropError(part.DropSignature, "beacon from %s, which is revoked by the root "+
+			"document", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
-		return host.NewMessageDropError(part.DropSignature, "a beacon of %s that is not signed", from)
+		return host.NewMessageDropError(part.DropSignature, "unsigned beacon from %s", from)
 	case !proof.Attestation.Verify(m.core.Signer.SignatureScheme, m.core.Federation, from, v.coordinatorKeys...):
 		return host.NewMessageDropError(part.DropSignature,
-			"a beacon of %s with a key for which the coordinator has not given its word",
+			"beacon from %s with a key that is not attested by the coordinator",
 			from)
 	case !proof.Verify(m.core.Signer.SignatureScheme, m.beaconCell()):
-		return host.NewMessageDropError(part.DropSignature, "a beacon that %s has not signed for this cell", from)
+		return host.NewMessageDropError(part.DropSignature, "beacon with an invalid signature of %s for this "+
+			"cell", from)
 	}
 	return nil
 }

@@ -34,7 +34,8 @@ type Config struct {
 // Validate returns an error if the configuration is invalid.
 func (c *Config) Validate() error {
 	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxNeighbors < 1 || c.MaxNeighbors > wire.MaxNeighbors) {
-		return fmt.Errorf("looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
+		return fmt.Errorf("neighbour discovery requires a valid cell name and a limit of 1 to %d "+
+			"neighbours", wire.MaxNeighbors)
 	}
 	return nil
 }
@@ -102,7 +103,7 @@ func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events Ev
 	}
 	if !cfg.UsesCoordinatorBroker() {
 		if m.NeighborBrokerConn, err = cfg.ConnectNeighborBroker(); err != nil {
-			return nil, fmt.Errorf("the neighbours' broker: %w", err)
+			return nil, fmt.Errorf("cannot connect to the neighbours' broker: %w", err)
 		}
 	}
 	return m, nil

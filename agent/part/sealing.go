@@ -27,7 +27,7 @@ const maxOwnKeys = 2
 func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
 		return host.NewMessageDropError(DropUnsealFailed,
-			"the announcement has no key for sealing messages to the coordinator")
+			"the announcement has no key for encrypting messages to the coordinator")
 	}
 	if to := s.coordinatorRecipient; to != nil && (to.AnnouncedKey == announced ||
 		position.Compare(s.core.ObeyedPosition) < 0) {
@@ -35,7 +35,7 @@ func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced
 	}
 	pair, err := wire.NewAgentSealKeys(s.core.Signer.Key, announced)
 	if err != nil {
-		return host.NewMessageDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
+		return host.NewMessageDropError(DropUnsealFailed, "the announced encryption key is invalid: %w", err)
 	}
 	s.coordinatorRecipient = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgentKey}
 	s.openingKeys = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgentKey}}, s.openingKeys...)
@@ -76,5 +76,6 @@ func (s *Sealer) OpenMessage(e wire.Envelope) (wire.Envelope, error) {
 	if !s.core.IsUplinkBudgetSpent() {
 		s.core.Conn.Subscribe(mqtt.AtMostOnce, s.core.Topics.Announcement())
 	}
-	return e, host.NewMessageDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
+	return e, host.NewMessageDropError(DropUnsealFailed, "the message is encrypted with a key that no announcement "+
+		"has contained")
 }

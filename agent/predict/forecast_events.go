@@ -58,9 +58,9 @@ func (e ForecastsMade) Describe(d *observe.EventDescription) {
 		d.SetGauge(meanResidual, e.MeanResidual)
 	}
 	if e.Err != nil {
-		d.Log(observe.Error, "no forecasts", "lost", e.LostForecasts, "err", e.Err)
-		d.RaiseCondition(condition, fmt.Sprintf("there are no forecasts: %v", e.Err),
-			"check predict.broker, and the data with `agentd data check`")
+		d.Log(observe.Error, "cannot make forecasts", "lost", e.LostForecasts, "err", e.Err)
+		d.RaiseCondition(condition, fmt.Sprintf("forecasts cannot be made or published: %v", e.Err),
+			"check predict.broker, and check the data with `agentd data check`")
 	}
 	if e.ErrorResolved {
 		d.Log(observe.Info, "forecasts are published again")

@@ -139,7 +139,7 @@ func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger,
 		f.comparison.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
-		logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
+		logger.Warn("cannot read the released model; the candidate model is not compared", "err", err)
 	}
 }
 
@@ -239,7 +239,7 @@ func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []floa
 func (f *forecaster) forecastRow(x []float32) (Forecast, error) {
 	p := f.predictor.Predict(x)
 	if p.Value-p.Value != 0 {
-		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
+		return Forecast{}, fmt.Errorf("prediction %v is not finite", p.Value)
 	}
 	return Forecast{Target: f.predictionTarget, ModelName: f.model.DisplayName(), Value: p.Value,
 		ClassProbabilities: slices.Clone(p.ClassProbabilities)}, nil
@@ -253,7 +253,7 @@ func residual(value float64, classes []float64, y float32) (float64, error) {
 	}
 	class := max(int(y), 0) // the label −1 is class 0
 	if class >= n {
-		return 0, fmt.Errorf("label %v", y)
+		return 0, fmt.Errorf("label %v is not one of the %d classes", y, n)
 	}
 	return 1 - classes[class], nil
 }

@@ -254,21 +254,21 @@ func (e ModelJudged) Describe(d *observe.EventDescription) {
 
 func (e ModelJudged) describeCondition(d *observe.EventDescription) {
 	const condition = "model"
-	name := fmt.Sprintf("model %d/%d is not in use: ", e.Run, e.Version)
+	name := fmt.Sprintf("model %d/%d was not adopted: ", e.Run, e.Version)
 	switch e.Result {
 	case Worse:
 		d.RaiseCondition(condition,
-			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, and the risk of the model in use "+
-				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
+			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, but the risk of the model in use is "+
+				"%.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
 	case NotFinite:
-		d.RaiseCondition(condition, name+"it has numbers that are not finite",
+		d.RaiseCondition(condition, name+"its parameters or its risk are not finite",
 			"lower task.step_size at the coordinator")
 	case Unjudged:
-		d.RaiseCondition(condition, name+"the held-out rows to judge it on cannot be read now",
-			"see the data's errors with `agentd data check`; the agent tries again every minute")
+		d.RaiseCondition(condition, name+"the held-out rows for its evaluation cannot be read",
+			"check the data with `agentd data check`; the agent retries every minute")
 	case Failed:
 		d.RaiseCondition(condition, name+fmt.Sprint(e.Err),
-			"examine the disk with `agentd doctor`; the agent tries again every minute")
+			"check the disk with `agentd doctor`; the agent retries every minute")
 	case Adopted:
 		d.ResolveCondition(condition)
 		d.ResolveCondition(modelHookCondition) // ActivationCommandFailed follows if the command fails again

@@ -47,12 +47,12 @@ func (c *Config) Validate() (err error) {
 	}
 	publishes := c.ForecastInterval > 0 && c.UsualResidualShare > 0
 	if c.PublishForecast != nil && !publishes {
-		err = errors.New("predictions that are published need a time and a share above 0")
+		err = errors.New("publishing predictions requires a forecast interval and a residual share above 0")
 	}
 	keeps := c.MaxKeptModels >= 1 && c.MinModelChangeInterval >= 0 && c.MaxRiskIncrease >= 0
 	if !keeps {
-		err = errors.Join(err, errors.New("predictions need models that are kept, and a time and a margin that are "+
-			"not negative"))
+		err = errors.Join(err, errors.New("predictions require at least one kept model, and a change interval and a "+
+			"risk margin of 0 or more"))
 	}
 	return err
 }
@@ -389,14 +389,14 @@ func (p *PredictionManager) readModelInUse(changed bool) {
 		p.core.Loop.RunOnLoop(func() {
 			if f.contentStamp == before {
 				if err != nil {
-					p.core.Logger.Error("the models to predict with cannot be read", "err", err)
+					p.core.Logger.Error("cannot read the models for predictions", "err", err)
 				}
 				return
 			}
 			wasPinned := p.isModelPinned
 			p.isModelPinned = f.isPinned
 			if p.activeFileStamp = f.contentStamp; err != nil {
-				p.core.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
+				p.core.Logger.Error("cannot read the model in use; it will be replaced by a new one", "err", err)
 			}
 			was := p.inUse
 			if p.inUse = f.model; f.model != nil && (!f.model.IsSameModel(was) || f.isPinned != wasPinned) {

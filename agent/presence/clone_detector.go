@@ -75,7 +75,8 @@ func (d *cloneDetector) nextClonePause() time.Duration {
 type BootCounterLostError struct{ Epoch wire.Epoch }
 
 func (e *BootCounterLostError) Error() string {
-	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind",
+	return fmt.Sprintf("agent: the broker retains a presence message of start %d of this agent, so the start counter "+
+		"is too low",
 		e.Epoch)
 }
 
@@ -88,12 +89,13 @@ func (p *AgentPresence) ReceivePresence(payload []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != p.core.Federation || e.Sender != p.core.ID {
-		return host.NewMessageDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender,
+		return host.NewMessageDropError(part.DropMisaddressed, "unexpected %s from %s in federation "+
+			"%s", e.Type, e.Sender,
 			e.Federation)
 	}
 	own := p.core.Signer
 	if err := e.VerifyWithScheme(own.SignatureScheme, own.Key.Public().(ed25519.PublicKey)); err != nil {
-		return host.NewMessageDropError(part.DropSignature, "%w: has this agent got a new key?", err)
+		return host.NewMessageDropError(part.DropSignature, "%w: the key of this agent may have changed", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
 	if err != nil || m.InstanceNonce == p.nonce {
@@ -130,13 +132,13 @@ type CloneSeen struct {
 
 // Describe implements observe.Event. The condition lasts until the next start.
 func (e CloneSeen) Describe(d *observe.EventDescription) {
-	const remedy = "give one of them an id and a key of its own (`agentd key new`), and restart it"
+	const remedy = "give one of the devices its own id and key (`agentd key new`), and restart it"
 	d.IncCounter(host.ClonesSeen)
 	attributes := []any{"start", fmt.Sprintf("%d (%016x)", e.Boot, e.Nonce),
 		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce)}
 	if e.DisconnectDuration > 0 {
 		attributes = append(attributes, "disconnects_for", e.DisconnectDuration.Round(time.Second))
 	}
-	d.Log(observe.Error, "another device has the identity of this agent", attributes...)
-	d.RaiseCondition("clone", "another device has the identity of this agent", remedy)
+	d.Log(observe.Error, "another device uses the identity of this agent", attributes...)
+	d.RaiseCondition("clone", "another device uses the identity of this agent", remedy)
 }

@@ -45,7 +45,7 @@ func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	i := slices.Index(r.sentDigests[:], m.MessageDigest)
 	if m.MessageDigest.IsZero() || i < 0 || !r.unanswered[i] && m.Reason != wire.RejectedUnlistedAgent {
 		return host.NewMessageDropError(part.DropUnwanted,
-			"an answer (%s) to a message that this agent does not wait for",
+			"rejection (%s) of an unknown message",
 			m.Reason)
 	}
 	r.sentDigests[i] = wire.Digest{}
@@ -107,18 +107,17 @@ func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 		return "", ""
 	case wire.RejectedUnlistedAgent:
 		return ignored + "its id is not in the list of agents, or the device was revoked",
-			"to admit the device, run `coordinator enrol --device ID` and `agentd join` in a federation with tokens, " +
-				"or add a line with its id and its public key (`agentd key show`) to the coordinator's " +
-				"identity.agents_file and reload it"
+			"in a federation with tokens, run `coordinator enrol --device ID` and `agentd join`; otherwise add the " +
+				"device's id and public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
 	case wire.RejectedOtherKey:
-		return ignored + "the list of agents has another key for its id",
-			"put its public key (`agentd key show`) into the coordinator's identity.agents_file, and reload it"
+		return ignored + "the list of agents contains a different key for its id",
+			"enter its public key (`agentd key show`) in the coordinator's identity.agents_file, and reload it"
 	case wire.RejectedOldEpoch:
-		return ignored + "its counter of starts is behind, as when the state folder was lost",
+		return ignored + "its start counter is too low, for example because the state folder was lost",
 			"run `coordinator devices reset ID` at the coordinator"
 	case wire.RejectedClone:
 		return ignored + "another device uses the same identity",
-			"give one of them an id and a key of its own (`agentd key new`), and restart it"
+			"give one of the devices its own id and key (`agentd key new`), and restart it"
 	}
-	return ignored + e.Reason.String(), "update agentd on this device, which does not know this reason"
+	return ignored + e.Reason.String(), "update agentd on this device: this version does not know the reason"
 }

@@ -30,13 +30,13 @@ func (c *Config) Validate() error {
 	var errs []error
 	r := &c.MetricsReports
 	if r.ReportInterval < 0 || r.ReportInterval%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("reports are whole seconds apart, not %v", r.ReportInterval))
+		errs = append(errs, fmt.Errorf("the report interval is %v, want a whole number of seconds", r.ReportInterval))
 	}
 	if r.ReportInterval != 0 && r.ReadMetrics == nil {
-		errs = append(errs, errors.New("reports need readings"))
+		errs = append(errs, errors.New("reports require a function that reads the metrics"))
 	}
 	if len(r.MetricsAddress) > wire.MaxName {
-		errs = append(errs, fmt.Errorf("the address for scraping has %d bytes, more than %d", len(r.MetricsAddress),
+		errs = append(errs, fmt.Errorf("the metrics address has %d bytes, want at most %d", len(r.MetricsAddress),
 			wire.MaxName))
 	}
 	return errors.Join(errs...)
@@ -149,7 +149,7 @@ func (p *AgentPresence) UpdatePresence() {
 	if d == 0 || !p.core.IsConnected || !p.callbacks.MayDisconnect() {
 		return
 	}
-	p.core.Logger.Info("disconnects: it has no part in the round", "for", d.Round(time.Second))
+	p.core.Logger.Info("disconnecting: this agent is not a participant of the round", "duration", d.Round(time.Second))
 	p.PublishOffline()
 	p.callbacks.OnDisconnect(d)
 	p.disconnect(d)

@@ -31,19 +31,18 @@ func NewStartCounterLost(err error) FileLost {
 }
 
 // JoinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
-const JoinAgain = "run `coordinator devices rotate ID` at the coordinator, and the command that it prints on this " +
-	"device"
+const JoinAgain = "run `coordinator devices rotate ID` at the coordinator, then run the printed command on this device"
 
 // Describe implements observe.Event. The condition lasts until the next start.
 func (e FileLost) Describe(d *observe.EventDescription) {
 	d.IncCounter(lostFiles, e.File)
-	d.Log(observe.Error, "file in the state folder cannot be used", "file", e.File, "err", e.Err,
+	d.Log(observe.Error, "file in the state folder is unusable", "file", e.File, "err", e.Err,
 		"consequence", e.Consequence)
 	remedy := "check the disk of state_dir; the agent continues without the file"
 	if e.File == DeviceKeys.Name {
 		remedy = "if the coordinator ignores the device, " + JoinAgain
 	}
-	d.RaiseCondition("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File,
+	d.RaiseCondition("file "+e.File, fmt.Sprintf("the file %s in the state folder is unusable: %s", e.File,
 		e.Consequence),
 		remedy)
 }
@@ -54,9 +53,9 @@ type StartCounterRaised struct{ From, To wire.Epoch }
 // Describe implements observe.Event. The condition lasts until the next start.
 func (e StartCounterRaised) Describe(d *observe.EventDescription) {
 	d.IncCounter(raisedStartCounters)
-	d.Log(observe.Warn, "counter of starts raised", "from", e.From, "to", e.To,
-		"cause", "an earlier start had a higher number: the counter was lost or is an older copy")
+	d.Log(observe.Warn, "start counter raised", "from", e.From, "to", e.To,
+		"cause", "an earlier start had a higher number: the counter was lost or restored from an older copy")
 	d.RaiseCondition("start counter",
-		fmt.Sprintf("the counter of starts was lost or is an older copy: it was raised from %d to %d",
+		fmt.Sprintf("the start counter was lost or restored from an older copy: it was raised from %d to %d",
 			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")
 }

@@ -11,29 +11,30 @@ const maxModelRecord = 2*wire.MaxBlobBytes + wire.MaxMessage
 // Files of the state folder. store.Disk.NextBootEpoch reads and writes StartCounter.
 var (
 	StartCounter = &store.StateFile{Name: store.BootEpochFile, Version: 1, MaxBytes: 8,
-		LossConsequence: "starts are counted from 1 until the broker delivers a presence of an earlier start"}
+		LossConsequence: "the start counter begins at 1 again until the broker delivers the presence message of an " +
+			"earlier start"}
 	ObeyedPosition = &store.StateFile{Name: "obeyed", Version: 3, MaxBytes: 256, Slots: 2,
-		LossConsequence: "the agent obeys the next announcement that the coordinator has signed, even an old one"}
+		LossConsequence: "the agent follows the next announcement signed by the coordinator, even an old one"}
 	Update = &store.StateFile{Name: "update", Version: 3, MaxBytes: maxModelRecord, Slots: 1, Large: true,
 		LossConsequence: "the agent trains again for the round if it is invited"}
 	ErrorFeedback = &store.StateFile{Name: "unsent", Version: 3, MaxBytes: maxModelRecord, Large: true,
 		LossConsequence: "the unsent residual of earlier updates is lost"}
 	Block = &store.StateFile{Name: "block", Version: 2, MaxBytes: maxModelRecord, Large: true,
-		LossConsequence: "mixing begins with the parameters of a neighbour or of the coordinator"}
+		LossConsequence: "mixing starts from the parameters of a neighbour or of the coordinator"}
 	UplinkBudget = &store.StateFile{Name: "budget", Version: 1, MaxBytes: 64,
-		LossConsequence: "the bytes of this month are counted from 0"}
+		LossConsequence: "the traffic count of this month restarts at 0"}
 	HeldOutSplit = &store.StateFile{Name: "held-out", Version: 1, MaxBytes: 64,
-		LossConsequence: "the held-out rows are chosen again from the present rows"}
+		LossConsequence: "the held-out rows are chosen again from the current rows"}
 	RootDocument = &store.StateFile{Name: "root", Version: 2, MaxBytes: len(wire.Digest{}) + wire.MaxRootDocumentBytes,
-		LossConsequence: "the root document of the configuration is in force until later ones arrive again"}
+		LossConsequence: "the configured root document is used until a later one arrives"}
 	Clock = &store.StateFile{Name: "clock", Version: 2, MaxBytes: 12,
-		LossConsequence: "certificates are checked with the machine's clock until an announcement arrives"}
+		LossConsequence: "certificates are checked with the system clock until an announcement arrives"}
 	GroupKeys = &store.StateFile{Name: "group", Version: 2, MaxBytes: 1 << 10,
-		LossConsequence: "the agent asks the coordinator for the group key again"}
+		LossConsequence: "the agent requests the group key from the coordinator again"}
 	DeviceKeys = &store.StateFile{Name: "key", Version: 2, MaxBytes: 3 * 32,
-		LossConsequence: "the key of the configuration is used"}
+		LossConsequence: "the configured key is used"}
 	Certificate = &store.StateFile{Name: "certificate", Version: 2, MaxBytes: 16 << 10,
-		LossConsequence: "the certificate of the configuration is used"}
+		LossConsequence: "the configured certificate is used"}
 	Attestation = &store.StateFile{Name: "word", Version: 2,
 		MaxBytes:        len(wire.SigningPublicKey{}) + len(wire.Signature{}),
 		LossConsequence: "neighbours ignore the agent's beacons until the coordinator invites it again"}

@@ -29,7 +29,7 @@ func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapsh
 		split := heldOutSplit{run, view.HeldOutBoundary(p.cfg.HeldOutShare), true}
 		p.split = split
 		// without the file a restart fixes another boundary if rows have been added
-		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save which rows are held out",
+		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the boundary of the held-out rows",
 			WriteFile: func() error { return saveHeldOutSplit(p.core.StateFolder, split) }})
 	}
 	prepared.TrainingRows, prepared.HeldOutRows = view.SplitHeldOut(p.split.boundary)
@@ -50,7 +50,7 @@ func saveHeldOutSplit(folder state.Folder, h heldOutSplit) error {
 func loadHeldOutSplit(folder state.Folder) (h heldOutSplit, err error) {
 	err = folder.LoadFile(state.HeldOutSplit, func(b []byte) error {
 		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
-			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
+			return fmt.Errorf("invalid record of %d bytes, want 16 or 24 bytes with a valid number of rows", len(b))
 		}
 		h = heldOutSplit{wire.RunID(littleEndian.Uint64(b)),
 			data.HeldOutBoundary{RowsBefore: int(littleEndian.Uint64(b[8:]))}, true}

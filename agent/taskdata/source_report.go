@@ -159,5 +159,5 @@ func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data
 		attributes = append(attributes, "problem", last.Problem)
 	}
 	attributes = append(attributes, "remedy", data.TroubleUnusedValues.Remedy())
-	d.Log(observe.Warn, "values of an input are not used", attributes...)
+	d.Log(observe.Warn, "input values not used", attributes...)
 }

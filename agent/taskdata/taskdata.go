@@ -32,10 +32,10 @@ type Config struct {
 // Validate returns the errors of the configuration.
 func (c *Config) Validate() (err error) {
 	if c.Source == nil {
-		err = errors.New("there is no source of data")
+		err = errors.New("the data source is not set")
 	}
 	if inRange := c.HeldOutShare >= 0 && c.HeldOutShare < 1; !inRange {
-		err = errors.Join(err, fmt.Errorf("the share of rows that are held out must be 0 or more, and below 1, is %v",
+		err = errors.Join(err, fmt.Errorf("the share of held-out rows is %v, want at least 0 and less than 1",
 			c.HeldOutShare))
 	}
 	return err
@@ -124,7 +124,7 @@ type tooFewRowsError struct {
 }
 
 func (e *tooFewRowsError) Error() string {
-	return fmt.Sprintf("%d rows of data, fewer than the %d that this task may speak of", e.rows, e.minRowCount)
+	return fmt.Sprintf("the data has %d rows, fewer than the required minimum of %d", e.rows, e.minRowCount)
 }
 
 const (
@@ -367,16 +367,16 @@ func (e RowsLoaded) Describe(d *observe.EventDescription) {
 		}
 		d.Log(observe.Error, "local data do not fit the task", attributes...)
 		d.RaiseCondition(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
-			"see all errors with `agentd data check`; the agent reads corrected data within ten minutes")
+			"list all errors with `agentd data check`; the agent reads the corrected data within ten minutes")
 		return
 	}
 	d.ResolveCondition(condition)
 	switch {
 	case e.ReplacementReason != "":
-		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "rows_before", e.RowsBefore,
 			"took", e.LoadDuration, "change", e.ReplacementReason)
 	case e.RowsBefore > 0:
-		d.Log(observe.Info, "local data have grown", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+		d.Log(observe.Info, "local data have grown", "task", e.Task, "rows", e.Rows, "rows_before", e.RowsBefore,
 			"took", e.LoadDuration)
 	default:
 		d.Log(observe.Info, "local data fit the task", "task", e.Task, "rows", e.Rows, "took", e.LoadDuration)

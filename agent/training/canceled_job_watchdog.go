@@ -44,7 +44,8 @@ func (w *canceledJobWatchdog) checkStuckJobs(now time.Time) error {
 	defer w.mu.Unlock()
 	for at := range w.cancellationTimes {
 		if since := now.Sub(*at); since > stopGrace {
-			return fmt.Errorf("agent: a training job was told to end %s ago and goes on", since.Round(time.Second))
+			return fmt.Errorf("agent: a training job is still running %s after it was cancelled",
+				since.Round(time.Second))
 		}
 	}
 	return nil

@@ -149,7 +149,7 @@ func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, 
 	}
 	h.onSaveDue = func() {
 		err := saveBlock(t.core.StateFolder, b, h.stepsTaken, h.parameters)
-		t.core.Loop.RunOnLoop(func() { t.core.WriteRetrier.QualityReport("save the state of mixing", err) })
+		t.core.Loop.RunOnLoop(func() { t.core.WriteRetrier.QualityReport("save the mixing state", err) })
 	}
 	h.onBlockStarted = func(joined bool) {
 		if joined {
@@ -196,7 +196,7 @@ func (t *TrainingManager) stopBlockAndRemoveFile(b *endlessBlock) {
 
 func (t *TrainingManager) removeBlockFile() {
 	if err := t.core.StateFolder.RemoveFile(state.Block.Name); err != nil {
-		t.core.Logger.Warn("the state of mixing is left behind", "err", err)
+		t.core.Logger.Warn("cannot remove the saved mixing state", "err", err)
 	}
 }
 
@@ -218,7 +218,7 @@ func (t *TrainingManager) Start() {
 		}
 		b.prepared = p
 		if err := t.beginEndlessBlock(b.endlessBlock, b.parameters, BlockFromDisk); err != nil {
-			t.core.Logger.Warn("the block before the restart cannot go on", "err", err)
+			t.core.Logger.Warn("cannot resume the mixing block after the restart", "err", err)
 		}
 	})
 }
@@ -237,6 +237,6 @@ type EndlessBlockBegan struct {
 // Describe implements observe.Event.
 func (e EndlessBlockBegan) Describe(d *observe.EventDescription) {
 	d.IncCounter(begunBlocks, string(e.Origin))
-	d.Log(observe.Info, "endless mixing block began", "block", e.EdgesMadeForRound, "neighbours", e.Neighbors,
-		"begins_with", e.Origin)
+	d.Log(observe.Info, "endless mixing block started", "block", e.EdgesMadeForRound, "neighbours", e.Neighbors,
+		"starts_from", e.Origin)
 }

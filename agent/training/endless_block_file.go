@@ -44,8 +44,8 @@ func loadBlock(folder state.Folder) (b savedBlock, err error) {
 
 func parseBlock(in []byte) (b savedBlock, err error) {
 	take := func(n int) (part []byte) {
-		if err == nil && (n < 0 || n > len(in)) { // below 0 where int has 32 bits
-			err = errors.New("too short")
+		if err == nil && (n < 0 || n > len(in)) { // negative if int has 32 bits
+			err = errors.New("the file is too short")
 		}
 		if err != nil {
 			return make([]byte, 28)

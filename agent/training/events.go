@@ -90,14 +90,15 @@ func (e LocalTrainingFinished) Describe(d *observe.EventDescription) {
 	if e.LocalSteps > 0 {
 		d.ObserveHistogram(stepDuration, e.LocalStepsDuration.Seconds()/float64(e.LocalSteps))
 	}
-	attributes := []any{"round", e.Round, "local_steps", e.LocalSteps, "because", e.StepCountReason, "step_time",
+	attributes := []any{"round", e.Round, "local_steps", e.LocalSteps, "steps_limited_by", e.StepCountReason,
+		"step_time",
 		e.StepTime,
 		"risk_before", observe.RoundToFourDigits(e.RiskBefore), "risk_after", observe.RoundToFourDigits(e.RiskAfter),
 		"took", e.LocalStepsDuration}
 	if e.LockWait > 0 {
-		attributes = append(attributes, "waited_for_others", e.LockWait)
+		attributes = append(attributes, "lock_wait", e.LockWait)
 	}
-	d.Log(observe.Info, "trained", attributes...)
+	d.Log(observe.Info, "local training finished", attributes...)
 	if s := e.HeldOutScore; s != nil {
 		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk",
 			observe.RoundToFourDigits(s.Risk)}

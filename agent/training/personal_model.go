@@ -14,7 +14,7 @@ import (
 )
 
 // personalModelWrite is the purpose of a write to the state folder (state.RetriedWrite).
-const personalModelWrite = "save what of the model is the agent's own"
+const personalModelWrite = "save the personal parameters"
 
 // personalModelStore stores the agent's personal parameters: its own tensors of a model, or v_k of ditto. Successive
 // blocks train them, and models for predictions contain them.
@@ -87,7 +87,7 @@ func (k *personalModelStore) load() error {
 	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
 		if len(b) < head || (len(b)-head)%8 != 0 {
-			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
+			return fmt.Errorf("invalid length of %d bytes, want %d and two vectors of equal length", len(b), head)
 		}
 		s := personalState{modelID: personalModelID{run: wire.RunID(littleEndian.Uint64(b)),
 			sharedSchemaHash:   wire.Digest(b[16:48]),

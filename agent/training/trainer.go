@@ -52,7 +52,7 @@ type OpaqueTrainer interface {
 }
 
 // ErrNoProgram is the error of a task that only an OpaqueTrainer can train.
-var ErrNoProgram = errors.New("this device has no trainers: add them to agentd.yaml")
+var ErrNoProgram = errors.New("this device has no trainers: add trainers to agentd.yaml")
 
 // TracedBlock is a LocalStepBlock that records its mixing, for the laboratory.
 type TracedBlock interface {

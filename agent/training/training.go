@@ -98,7 +98,7 @@ func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *Train
 		return nil, err
 	}
 	if t.saved, err = loadBlock(core.StateFolder); err != nil {
-		core.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
+		core.Logger.Warn("cannot read the saved mixing state; waiting for the coordinator", "err", err)
 	}
 	return t, nil
 }
@@ -179,7 +179,8 @@ func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.S
 	base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (LocalStepBlock, error) {
 	if !t.Mesh.CanMix && len(e.MixingPeers) > 0 {
-		return nil, errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
+		return nil, errors.New("the task requires mixing with neighbours, but d2d is not configured: add d2d to " +
+			"agentd.yaml")
 	}
 	key := task.AgentRandomKey(t.core.ID)
 	return t.cfg.Trainer.NewBlock(ctx, e.MixingBlockRound, p.CompiledTask, task.LocalJob[float32]{

@@ -204,6 +204,6 @@ func (e LockAwaited) Describe(d *observe.EventDescription) {
 	d.SetBoolGauge(trainingWaits, e.HolderFederation != "")
 	d.AddToCounter(trainingWaitSeconds, e.Waited.Seconds())
 	if e.HolderFederation != "" {
-		d.Log(observe.Debug, "training waits for another federation", "for", e.HolderFederation)
+		d.Log(observe.Debug, "training waits for another federation", "federation", e.HolderFederation)
 	}
 }

@@ -62,7 +62,7 @@ func (q *updateRequest) trainFiniteBlock() {
 		turn := t.newLockHandle() // acquired before the job allocates parameters
 		if err := turn.acquire(timely); err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
-				fmt.Errorf("the device trains for another federation: %w",
+				fmt.Errorf("the device is training for another federation: %w",
 					task.ErrNoSteps))
 			return
 		}
@@ -124,7 +124,7 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 	if scorer, scores := b.localSteps.(ScoringBlock); err == nil && scores {
 		var lost error // the round continues without a score
 		if event.HeldOutScore, lost = scorer.Score(q.baseParameters); lost != nil {
-			q.training.core.Logger.Warn("the model could not be scored", "err", lost)
+			q.training.core.Logger.Warn("cannot score the model", "err", lost)
 		}
 	}
 	b.lockHandle.release()

@@ -170,7 +170,7 @@ func loadResidual(folder state.Folder) (r residual, err error) {
 	err = folder.LoadFile(state.ErrorFeedback, func(b []byte) error {
 		const head = 84
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
-			return errors.New("too short")
+			return errors.New("the file is too short")
 		}
 		sent := int(littleEndian.Uint32(b[head-4:]))
 		r = residual{run: wire.RunID(littleEndian.Uint64(b)), round: wire.RoundID(littleEndian.Uint64(b[8:])),
@@ -211,6 +211,6 @@ func (e ResidualChanged) Describe(d *observe.EventDescription) {
 	if e.ResidualLost {
 		d.IncCounter(lostResiduals)
 		d.Log(observe.Info, "unsent residual of earlier updates dropped", "round", e.Round,
-			"cause", "the fate of the last update is unknown, or it was of another run or other columns")
+			"cause", "the fate of the last update is unknown, or the run or the columns have changed")
 	}
 }

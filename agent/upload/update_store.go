@@ -16,7 +16,7 @@ const (
 	updateWrite   = "save the update"
 	updateRemoval = "remove the old update"
 	// residualWrite is written before the update is removed, which contains the residual, too.
-	residualWrite = "save what the codec has not sent"
+	residualWrite = "save the unsent residual"
 )
 
 var littleEndian = binary.LittleEndian
@@ -75,7 +75,7 @@ func loadUpdate(s *state.FileSlots) (u *part.LocalUpdate, err error) {
 	err = s.Load(func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
-			return errors.New("too short")
+			return errors.New("the file is too short")
 		}
 		n := head + int(littleEndian.Uint32(b[head-4:]))
 		body, err := wire.DecodeUpdate(b[head:n])
@@ -92,7 +92,7 @@ func loadUpdate(s *state.FileSlots) (u *part.LocalUpdate, err error) {
 			PayloadBytes: b[n:end], SaveAttempted: true}
 		if rest := b[end:]; len(rest) > 0 {
 			if len(rest) <= len(loaded.SchemaHash) {
-				return fmt.Errorf("%d bytes behind the payload", len(rest))
+				return fmt.Errorf("%d unexpected bytes after the payload", len(rest))
 			}
 			loaded.SchemaHash = wire.Digest(rest)
 			if loaded.UncompressedChange, err = decodeVector(rest[len(loaded.SchemaHash):]); err != nil {

@@ -35,7 +35,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 			`its header; did you mean "PM2.5 (µg/m³)"?`},
 		{"csv: " + comma + ", columns: {pm25: PM25, y: z}", `data.columns.y: ` + comma + ` has no column "z"`},
 		{"csv: " + comma + ", where: {station: \"1\"}", `data.where.station: `},
-		{"csv: " + semicolon + ", time: t", `data.delimiter: ` + semicolon + ` has ";" between its columns`},
+		{"csv: " + semicolon + ", time: t", `data.delimiter: the columns of ` + semicolon + ` are separated by ";"`},
 		{"csv: " + semicolon, `data.delimiter: `},
 	} {
 		file := put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
@@ -46,9 +46,9 @@ func TestConfigCheckOpensData(t *testing.T) {
 				strings.TrimSpace(public)))
 		}
 		code, out, problems := clitest.Run(rootCommand(), "config", "check", "--config", file)
-		good := out == file+" is good\n" && problems == ""
+		good := out == file+" is valid\n" && problems == ""
 		if tt.says != "" {
-			good = strings.HasPrefix(out, file+" is good, but its data cannot be used now") &&
+			good = strings.HasPrefix(out, file+" is valid, but its data are not usable now") &&
 				strings.HasPrefix(problems, "agentd: warning: "+file+":4:") && strings.Contains(problems, tt.says)
 		}
 		if code != 0 || !good {

@@ -227,7 +227,7 @@ func TestDataCheckRefuses(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"data: {csv: a.csv, delimeter: \";\"}\n":        `did you mean "delimiter"?`,
-		"data: {csv: a.csv, time_zone: Europe/Berln}\n": `the system knows no time zone "Europe/Berln"`,
+		"data: {csv: a.csv, time_zone: Europe/Berln}\n": `unknown time zone "Europe/Berln"`,
 		"data: {csv: a.csv}\n":                          `task.yaml:2:3: unknown key "naem"; did you mean "name"?`,
 	} {
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

@@ -13,7 +13,7 @@ import (
 type federationFlag struct{ name string }
 
 func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&f.name, "federation", "", "federation of the device, if it is in several")
+	cmd.Flags().StringVar(&f.name, "federation", "", "federation to use, if the device is in several federations")
 	return cmd
 }
 

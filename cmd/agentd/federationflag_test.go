@@ -39,16 +39,16 @@ func TestFederationFlag(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"model", "list"}, 2, "say which one with --federation air or --federation power"},
-		{[]string{"model", "list", "--federation", "powr"}, 2, `the device is in no federation "powr"`},
+		{[]string{"model", "list"}, 2, "choose one with --federation air or --federation power"},
+		{[]string{"model", "list", "--federation", "powr"}, 2, `unknown federation "powr"`},
 		{[]string{"model", "list", "--federation", "power"}, 0, "2/7"},
 		{[]string{"model", "list", "--federation", "air"}, 1, "no such model in "},
-		{[]string{"predict", rows}, 2, "say which one"},
+		{[]string{"predict", rows}, 2, "choose one"},
 		{[]string{"predict", rows, "--federation", "power"}, 0, "2,105\n"},
-		{[]string{"data", "check", "--task", task}, 2, "say which one"},
-		{[]string{"data", "check", "--task", task, "--federation", "power"}, 1, "fewer than the 10"},
+		{[]string{"data", "check", "--task", task}, 2, "choose one"},
+		{[]string{"data", "check", "--task", task, "--federation", "power"}, 1, "at least 10 are required"},
 		{[]string{"data", "check", "--task", task, "--federation", "air"}, 1, "none.csv"},
-		{[]string{"status", "--federation", "powr"}, 2, `the device is in no federation "powr"`},
+		{[]string{"status", "--federation", "powr"}, 2, `unknown federation "powr"`},
 		{[]string{"status"}, 1, filepath.Join(dir, "air")},
 		{[]string{"status", "--federation", "power"}, 1, filepath.Join(dir, "power")},
 	} {

@@ -21,16 +21,16 @@ func joinCommand() *cobra.Command {
 	var token, id string
 	var noStart bool
 	cmd := &cobra.Command{
-		Use: "join URL", Short: "Make this device a member of a federation, with a token",
+		Use: "join URL", Short: "Join a federation with a token",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: `Make this device a member of a federation, with a token of the coordinator's
-("coordinator enrol").
+		Long: `Join a federation with a token from the coordinator ("coordinator enrol").
 
-The device's keys are made here and stay here. The coordinator is known by the
-token; no authority and no clock is needed. The keys, a certificate for the broker
-and the root document are written beside the configuration, in which the keys of
-the federation are set; all others stay as they are. Then the service is started,
-if it is installed. If the command is interrupted, run it again.`,
+The device generates its own keys, and they stay on the device. The token
+authenticates the coordinator, so neither a certificate authority nor a correct clock
+is required. The command writes the keys, a certificate for the broker and the root
+document into the folder of the configuration. In the configuration it sets the keys
+of the federation; all other keys are unchanged. Then it starts the service, if it is
+installed. If the command is interrupted, run it again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := wire.ParseEnrolmentToken(token)
 			if err != nil {
@@ -51,8 +51,8 @@ if it is installed. If the command is interrupted, run it again.`,
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().StringVar(&token, "token", "", "the token, as the coordinator has printed it")
-	cmd.Flags().StringVar(&id, "id", "", "name of this device, for an open token")
+	cmd.Flags().StringVar(&token, "token", "", "token that the coordinator has printed")
+	cmd.Flags().StringVar(&id, "id", "", "id of this device, for an open token")
 	cmd.Flags().BoolVar(&noStart, "no-start", false, "do not start the service")
 	_ = cmd.MarkFlagRequired("token")
 	return cmd
@@ -63,15 +63,15 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 	out := cmd.OutOrStdout()
 	what := "has joined"
 	if before {
-		what = "had joined with this token before"
+		what = "had already joined with this token"
 	}
 	fmt.Fprintf(out, "%s %s: %s\n", s.Agent, what, l.Path)
 	if len(s.SkippedSettings) > 0 {
-		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
+		fmt.Fprintf(out, "Ignored settings of the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
 	}
 	l.Overrides = nil // the overrides are now in the file
 	if _, err := loadSettings(l); err != nil {
-		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
+		fmt.Fprintf(out, "Set these keys in it, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {
 			fmt.Fprintf(out, "  %s\n", line)
 		}

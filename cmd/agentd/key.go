@@ -26,16 +26,16 @@ func rotateKeyCommand() *cobra.Command {
 	var of federationFlag
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "rotate", Short: "Have the running agent make itself another key, which the coordinator takes",
+		Use: "rotate", Short: "Replace the device's key at the running agent and the coordinator",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Have the running agent make itself another key, which the coordinator takes.
+		Long: `Replace the device's key at the running agent and the coordinator.
 
-The key is made on this device and stays there. The one before signs the request,
-and is heard no more from then on. With it the device gets another certificate for
-the broker, if the coordinator has made the present one. Both are kept in the
-state folder; the files that the configuration names stay as they are, so keep the
-state folder from now on. If the coordinator does not answer, the agent asks again
-by itself, also after a restart.`,
+The agent generates the new key on the device and signs the request with the previous
+key. Afterwards the coordinator accepts only the new key. If the coordinator issued the
+certificate for the broker, the device also receives a new certificate. The new key and
+certificate are stored in the state folder, so keep that folder from now on. The files
+that the configuration names are not changed. If the coordinator does not reply, the
+agent retries the request, also after a restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := uncheckedSettings(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
@@ -48,10 +48,10 @@ by itself, also after a restart.`,
 			c := api.Client{Program: program, Dir: m.FederationFolder(), Timeout: rotatePatience}
 			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", api.EmptyBody{}, nil)
 			if errors.Is(err, api.ErrNotRunning) {
-				return fmt.Errorf("%w: start agentd, and then run this again", err)
+				return fmt.Errorf("%w: start agentd, then run this command again", err)
 			}
 			if err == nil {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "this device has another key from now on")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "the device's key is replaced")
 			}
 			return err
 		},

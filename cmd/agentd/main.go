@@ -18,7 +18,7 @@ func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
+		Use: program, Short: "Train on the device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		trainerCommand(),

@@ -17,15 +17,15 @@ import (
 )
 
 func modelCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, the newest last",
+	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, newest last",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs)}
 	use := &cobra.Command{Use: "use NUMBER|newest",
-		Short: "Predict with a model of the list from now on; newest ends that",
-		Long: "Predict with a model of the list from now on. The agent takes no new model until `model use newest` " +
-			"puts the newest into use. It may run meanwhile, and sees the change within 10 seconds.",
+		Short: "Select a model for predictions; newest ends the selection",
+		Long: "Select a model of the list for predictions. The agent does not switch to new models until `model use " +
+			"newest`. The agent may be running; it applies the change within 10 seconds.",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1))}
 	rollback := &cobra.Command{Use: "rollback",
-		Short: "Predict with the model before the present one from now on, as `model use` does",
+		Short: "Select the previous model for predictions, as with `model use`",
 		Args:  cli.ArgsCheckWithUsageError(cobra.NoArgs)}
 	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
 		list: listModels, use: pinModel, rollback: rollBackModel,
@@ -36,7 +36,7 @@ func modelCommand() *cobra.Command {
 			return in.withKeptModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
-	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list,
+	return cli.GroupCommand("model", "List the models that the agent keeps, or select the model for predictions", list,
 		use,
 		rollback)
 }
@@ -72,7 +72,7 @@ func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptMo
 		return err
 	}
 	if _, err := os.Stat(modelfile.ModelLockDir(dir)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w in %s: the agent keeps models if predict.keep in its configuration is above 0",
+		return fmt.Errorf("%w in %s: the agent keeps models only if predict.keep is above 0 in its configuration",
 			store.ErrNoModel, dir)
 	}
 	k, err := modelfile.OpenKeptModels(store.LocalDisk, dir)
@@ -82,7 +82,7 @@ func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptMo
 	if locked {
 		lock, err := store.LockStateFolder(modelfile.ModelLockDir(dir))
 		if errors.Is(err, store.ErrLocked) {
-			return fmt.Errorf("the agent is taking a model at this moment: try again (%w)", err)
+			return fmt.Errorf("the agent is storing a new model: try again (%w)", err)
 		}
 		if err != nil {
 			return err
@@ -113,13 +113,13 @@ func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 func pinModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
 	number, err := strconv.ParseUint(args[0], 10, 64)
 	if args[0] != "newest" && (err != nil || number == 0) {
-		return cli.UsageErrorf("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
+		return cli.UsageErrorf("%q is not a model: want a NUMBER from `model list`, or newest", args[0])
 	}
 	if err := k.Activate(number); err != nil {
 		return err
 	}
 	if number == 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent takes new ones again")
+		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent switches to new models again")
 		return nil
 	}
 	return printPinnedModel(cmd, number)
@@ -135,6 +135,6 @@ func rollBackModel(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) erro
 
 func printPinnedModel(cmd *cobra.Command, number uint64) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(),
-		"model %d is in use; the agent takes no new one until `%s model use newest`\n", number, program)
+		"model %d is in use; the agent does not switch to new models until `%s model use newest`\n", number, program)
 	return err
 }

@@ -26,13 +26,13 @@ func predictCommand() *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
 		Use:   "predict [FILE]",
-		Short: "Predict from the rows of a CSV file, or of standard input",
-		Long: "Predict from the rows of a CSV file, or of standard input, whose first line names the columns. The " +
-			"model's features must be among them; others are passed over. A line is written for each row, with its " +
-			"number in the file. A row with a field that is no finite number is reported with line and column, and " +
-			"left out; the exit status is 1 then. Delimiter, decimal and names of columns are those of the section " +
-			"data, if its source is csv. The model is the one that the agent uses, unless --model names a " +
-			"file: neither the agent nor a broker has to run.",
+		Short: "Predict from the rows of a CSV file or of standard input",
+		Long: "Predict from the rows of a CSV file or of standard input.\n\nThe first line contains the names of the " +
+			"columns. All features of the model are required; other columns are ignored. The output has one line per " +
+			"row, with the row's line number in the file. A row with a value that is not a finite number is skipped " +
+			"and reported with its line and column; the exit status is then 1.\n\nThe delimiter, the decimal " +
+			"separator and the names of columns are read from the section data of the configuration, if its source " +
+			"is csv. The default model is the model that the agent uses. Neither the agent nor a broker needs to run.",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "csv" && format != "json" {
@@ -59,8 +59,8 @@ func predictCommand() *cobra.Command {
 		},
 	}
 	in.addFlags(cmd)
-	cmd.Flags().StringVarP(&path, "model", "m", "", "a model's file (default: the model that the agent uses)")
-	cmd.Flags().StringVar(&format, "format", "csv", "of what is written: csv or json, one object per line")
+	cmd.Flags().StringVarP(&path, "model", "m", "", "model file (default: the model that the agent uses)")
+	cmd.Flags().StringVar(&format, "format", "csv", "output format: csv, or json with one object per line")
 	return cmd
 }
 
@@ -91,8 +91,8 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	}
 	file, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && path == modelfile.ActiveModelPath(dir) {
-		return nil, fmt.Errorf("the agent has no model to predict with (%s): set predict.keep above 0 in its "+
-			"configuration and wait for the next model, or name a file with --model", path)
+		return nil, fmt.Errorf("the agent has no model for predictions (%s): set predict.keep above 0 in its "+
+			"configuration and wait for the next model, or set a model file with --model", path)
 	}
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if m.Run > 0 && m.Version == 0 && m.ParentModel == "" {
-		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path,
+		fmt.Fprintf(problems, "%s: warning: %s is model %s, which was not trained in any round\n", program, path,
 			m.DisplayName())
 	}
 	return m, nil
@@ -194,7 +194,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 // returned by Flush.
 func (w *predictionWriter) writePrediction(line int, p learner.Prediction) error {
 	if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) {
-		return fmt.Errorf("the prediction is %v", p.Value)
+		return fmt.Errorf("the prediction is not a finite number: %v", p.Value)
 	}
 	b := w.lineBuffer[:0]
 	number := func(before string, v float64) {

@@ -79,7 +79,7 @@ func TestPredict(t *testing.T) {
 func TestPredictUntrained(t *testing.T) {
 	dir, _ := folder(t, linearModel(0))
 	_, problems, err := runAgentd(t, dir, "a,b\n3,1\n", "predict")
-	if err != nil || !strings.Contains(problems, "is model 2/0, which no round has trained") {
+	if err != nil || !strings.Contains(problems, "is model 2/0, which was not trained in any round") {
 		t.Errorf("%q, error %v", problems, err)
 	}
 }
@@ -145,9 +145,10 @@ func TestPredictBadRows(t *testing.T) {
 		t.Errorf("%q, want %q", out, want)
 	}
 	for _, want := range []string{
-		`line 3: column "a": empty where a number is needed`, `line 4: column "b": "x" is not a number`,
-		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" is a missing value where a number is needed`,
-		"line 7: 1 field where the header has 2",
+		`line 3: column "a": empty, but a number is required`, `line 4: column "b": "x" is not a number`,
+		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" is a missing value, but a number is ` +
+			`required`,
+		"line 7: 1 field, but the header has 2",
 	} {
 		if !strings.Contains(problems, "agentd: standard input: "+want) {
 			t.Errorf("no %q in\n%s", want, problems)

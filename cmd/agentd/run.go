@@ -109,5 +109,5 @@ func deviceRevokedAsConfigError(path string, err error) error {
 		return err
 	}
 	return &config.Error{Origin: path, Problem: is.Error(), Err: err,
-		Hint: "ask those who lead the federation; to join another one: agentd join"}
+		Hint: "contact the operator of the federation; to join another federation: agentd join"}
 }

@@ -20,17 +20,18 @@ func trainerCommand() *cobra.Command {
 	var initial, device string
 	check := &cobra.Command{
 		Use:   "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])",
-		Short: "Play the trainers' protocol with a program",
+		Short: "Test a program for external models against the trainer protocol",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (of.SocketPath == "") == (len(args) == 0) {
-				return cli.UsageErrorf("want a command, or --socket of a program that runs by itself")
+				return cli.UsageErrorf("want a command, or --socket with the socket of a running program")
 			}
 			return nil
 		},
-		Long: "Play the trainers' protocol with a program, as agentd would: what it says of itself, local steps from " +
-			"the tensors of --initial, the same ones again, what else it says that it can, stop, and its end. Each " +
-			"line says what it has shown, or what is wrong. The exit status is 1 if anything is. What the program " +
-			"writes to its standard error is shown.",
+		Long: "Test a program for external models against the trainer protocol, in the same way as agentd would use " +
+			"it.\n\nThe command requests the program's description, local steps from the tensors of --initial, the " +
+			"same local steps again, the other capabilities that the program declares, a stop, and the end of the " +
+			"session. It prints one line per check, and the program's standard error. The exit status is 1 if a " +
+			"check fails.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := store.LocalDisk.ReadFile(initial)
 			if err != nil {
@@ -57,14 +58,15 @@ func trainerCommand() *cobra.Command {
 	}
 	flags := check.Flags()
 	flags.StringVar(&initial, "initial", "", "safetensors file with the model, as in task.model.initial")
-	flags.StringVar(&of.SocketPath, "socket", "", "of a program that runs by itself, in the place of a command")
-	flags.Float64Var(&of.StepSize, "step-size", 0.01, "the step size of its steps")
-	flags.StringVar(&device, "device", "check", "the device that the program is told")
-	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")
-	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in its environment; may be given again")
-	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "the longest silence while it works")
+	flags.StringVar(&of.SocketPath, "socket", "", "socket of a running program, instead of a command")
+	flags.Float64Var(&of.StepSize, "step-size", 0.01, "step size of the local steps")
+	flags.StringVar(&device, "device", "check", "device id that the program receives")
+	flags.StringVar(&of.Dir, "dir", "", "working directory of the program (default: the current one)")
+	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in the program's environment; may be repeated")
+	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "maximum time without a message while the "+
+		"program works")
 	_ = check.MarkFlagRequired("initial") // cannot fail: the flag exists
-	return cli.GroupCommand("trainer", "Try programs that train external models", check)
+	return cli.GroupCommand("trainer", "Test programs that train external models", check)
 }
 
 // readFloat32Tensors returns the layout and the values of a file's tensors. All tensors must be float32.
@@ -72,7 +74,8 @@ func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []floa
 	tensors, _, err := store.DecodeSafetensors(file)
 	for _, t := range tensors {
 		if t.DType != "F32" {
-			return nil, nil, fmt.Errorf("tensor %q is %s; want F32 of all", t.Name, t.DType)
+			return nil, nil, fmt.Errorf("tensor %q has the type %s; all tensors must have the type F32",
+				t.Name, t.DType)
 		}
 		layout = append(layout, learner.TensorSpec{Name: t.Name, Shape: t.Shape})
 		some := make([]float32, len(t.Data)/4)
@@ -82,7 +85,7 @@ func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []floa
 		values = append(values, some...)
 	}
 	if err == nil && len(values) == 0 {
-		err = errors.New("there are no parameters")
+		err = errors.New("the file contains no parameters")
 	}
 	return layout, values, err
 }

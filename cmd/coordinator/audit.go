@@ -21,11 +21,12 @@ func auditCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var public string
 	verify := &cobra.Command{
-		Use: "verify", Short: "Check that nobody has changed the log of who changed what",
+		Use: "verify", Short: "Verify that the audit log was not modified",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Check the log in the state folder's `audit`: that each entry has the hash of the one before, and that " +
-			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
-			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
+		Long: "Verify that the audit log, in the folder `audit` of the state folder, was not modified. Each entry " +
+			"must contain the hash of the previous entry, and each signed head in the history must match an entry of " +
+			"the log. The coordinator may be running. On another machine, copies of `audit` and history.jsonl and " +
+			"the public key are sufficient.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
@@ -39,17 +40,18 @@ func auditCommand() *cobra.Command {
 			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.ReadAuditHeads(s.StateDir))
 			// a missing file is reported below, as a removed part of the log
 			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
+				return fmt.Errorf("cannot read the audit log of %s: %w", s.StateDir, err)
 			}
 			if err != nil {
-				return fmt.Errorf("the audit log of %s is not what was written: %w", s.StateDir, err)
+				return fmt.Errorf("the audit log of %s is damaged or was modified: %w", s.StateDir, err)
 			}
 			return printAuditReport(cmd, r)
 		},
 	}
 	l.AddFlags(verify, program)
-	verify.Flags().StringVar(&public, "public-key", "", "of the coordinator (default: that of identity.key_file)")
-	return cli.GroupCommand("audit", "Check the log of who changed what", verify)
+	verify.Flags().StringVar(&public, "public-key", "", "public key of the coordinator (default: from "+
+		"identity.key_file)")
+	return cli.GroupCommand("audit", "Verify the audit log", verify)
 }
 
 func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.PublicKey, error) {
@@ -58,7 +60,7 @@ func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.P
 	}
 	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
-		return nil, fmt.Errorf("identity.key_file: %w; name the public key with --public-key", err)
+		return nil, fmt.Errorf("identity.key_file: %w; set the public key with --public-key", err)
 	}
 	return key.Public().(ed25519.PublicKey), nil
 }
@@ -67,16 +69,17 @@ func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.P
 func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	w := cmd.OutOrStdout()
 	if r.LastEntry == 0 {
-		return fmt.Errorf("there is no entry: the log begins with the first start of the coordinator")
+		return fmt.Errorf("the audit log is empty: its first entry is written at the first start of the coordinator")
 	}
-	fmt.Fprintf(w, "entries %d to %d are what was written; %d signed heads agree\n", r.FirstEntry, r.LastEntry,
+	fmt.Fprintf(w, "entries %d to %d are unmodified; %d signed heads match\n", r.FirstEntry, r.LastEntry,
 		r.VerifiedHeads)
 	if r.LastVerifiedEntry < r.LastEntry {
-		fmt.Fprintf(w, "entries from %d on are newer than the last signed head, which comes with the end of a round\n",
+		fmt.Fprintf(w, "entries from %d onwards are newer than the last signed head; the next head is signed at the "+
+			"end of a round\n",
 			max(r.FirstEntry, r.LastVerifiedEntry+1))
 	}
 	if r.UnsignedRounds > 0 {
-		fmt.Fprintf(w, "%d rounds have no signed head: somebody has changed the history\n", r.UnsignedRounds)
+		fmt.Fprintf(w, "%d rounds have no signed head: the history was modified\n", r.UnsignedRounds)
 	}
 	return nil
 }

@@ -22,11 +22,12 @@ import (
 func backupCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
+		Use: "backup FILE", Short: "Write a backup of the running coordinator",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: "Write the state of the running coordinator at one moment into a tar archive, for `coordinator restore " +
-			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
-			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
+		Long: "Write a backup of the running coordinator into a tar archive, for `coordinator restore FILE`. The " +
+			"backup contains the run, the applied task, the models and the history at one moment. Rounds continue " +
+			"meanwhile. The backup does not contain the key and the list of agents (identity.key_file, " +
+			"identity.agents_file): keep copies of them, too.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := newAPIClient(&l)
 			if err != nil {
@@ -71,17 +72,17 @@ func restoreCommand() *cobra.Command {
 		dir string
 	)
 	cmd := &cobra.Command{
-		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents obey it",
+		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents follow it",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
-		Long: `Restore a backup into an empty state folder, and make agents obey it.
+		Long: `Restore a backup into an empty state folder, and make agents follow it.
 
-Agents ignore announcements that are older than the last one they obeyed. This
-command raises the epoch in the state folder, which is compared before run and
-round: after the next start, agents continue from the backup's state and discard
-later work. Without FILE it does so for a state folder that was copied back by
-other means, or to another machine that is to lead from now on (coordinator
-promote --state-dir DIR). Run it once for each restored backup, as the service's
-user, while the coordinator is stopped.`,
+Agents ignore announcements that are older than the last announcement that they
+followed. This command raises the epoch in the state folder, which agents compare
+before run and round. After the next start, agents continue from the backup's state and
+discard later work. Without FILE, the command only raises the epoch. Use this for a
+state folder that was copied back by other means, or to another machine that takes over
+(coordinator promote --state-dir DIR). Run it once for each restored backup, as the
+service's user, while the coordinator is stopped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dir != "" {
 				return restoreStateFolder(cmd, dir, args)
@@ -94,7 +95,7 @@ user, while the coordinator is stopped.`,
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().StringVar(&dir, "state-dir", "", "the state folder, instead of the configuration's state_dir")
+	cmd.Flags().StringVar(&dir, "state-dir", "", "state folder, instead of state_dir in the configuration")
 	return cmd
 }
 
@@ -105,8 +106,8 @@ func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err erro
 			return fmt.Errorf("the state folder: %w", err)
 		}
 		if os.Geteuid() == 0 { // CheckFolderOwnedBySelf cannot know the user of the service
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was made and belongs to root: if the service runs as "+
-				"another user, give it the folder (chown -R USER %[2]s)\n", program, dir)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was created as root: if the service runs as another "+
+				"user, change the owner of the folder (chown -R USER %[2]s)\n", program, dir)
 		}
 	}
 	if err := service.CheckFolderOwnedBySelf("the state folder", dir); err != nil {
@@ -121,8 +122,8 @@ func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err erro
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: the epoch is raised: the next start continues from epoch %d run %d "+
-		"round %d\n", dir, place.Epoch, place.Run, place.Round)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch raised: the next start continues from epoch %d run %d round "+
+		"%d\n", dir, place.Epoch, place.Run, place.Round)
 	return err
 }
 

@@ -14,7 +14,7 @@ func TestRestoreNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file); code != 1 ||
-		!strings.Contains(stderr, "no run has been begun there") {
+		!strings.Contains(stderr, "the folder contains no run") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file, "--set",
@@ -29,7 +29,7 @@ func TestRestoreMakesFolder(t *testing.T) {
 	file, backup := write(t, "coordinator.yaml", "state_dir: "+dir+"\n"), write(t, "backup.tar", "")
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", backup, "--config", file); code != 1 ||
 		strings.Contains(stderr, "no such file or directory") ||
-		strings.Contains(stderr, "belongs to root") != (os.Geteuid() == 0) {
+		strings.Contains(stderr, "was created as root") != (os.Geteuid() == 0) {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	_, _, stderr := clitest.Run(rootCommand(), "restore", backup, "--config", file)

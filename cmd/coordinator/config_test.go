@@ -24,7 +24,7 @@ func write(t *testing.T, name, text string) string {
 func TestStatusNeedsNoKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
 	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 ||
-		!strings.Contains(stderr, "no coordinator runs with the state folder /none") {
+		!strings.Contains(stderr, "no running coordinator uses the state folder /none") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	file = write(t, "coordinator.yaml", "state_dri: /none\n")

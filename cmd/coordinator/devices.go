@@ -20,12 +20,12 @@ func devicesListCommand() *cobra.Command {
 	var by string
 	var states []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the enrolled devices, also those that are absent",
+		Use: "list", Short: "List the enrolled devices, including absent ones",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "List the devices of the list of keys: whether each trains, is present, or why it takes no part; when " +
-			"it was seen; the version of its program, its rows, the rounds that it has worked in, the share of its " +
-			"updates that was accepted, the time of a local step, the bytes of this month, and its battery and " +
-			"temperature where it tells them.",
+		Long: "List the enrolled devices. The table shows the state of each device with its reason, the time of its " +
+			"last message, the program version and the number of rows. It also shows the rounds in which the device " +
+			"participated, the share of accepted updates, the time of a local step and the bytes sent this month. " +
+			"Battery level and temperature appear if the device reports them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := newAPIClient(&l)
 			if err != nil {
@@ -45,8 +45,8 @@ func devicesListCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().StringVar(&by, "sort", "agent", "sort by "+strings.Join(coordinatorstatus.DeviceSortKeys(), ", ")+
-		"; with a leading - in the other direction")
+	cmd.Flags().StringVar(&by, "sort", "agent", "sort key: "+strings.Join(coordinatorstatus.DeviceSortKeys(), ", ")+
+		"; a leading - reverses the order")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only devices in these states: "+
 		strings.Join(coordinatorstatus.DeviceStates, ", "))
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
@@ -54,22 +54,22 @@ func devicesListCommand() *cobra.Command {
 }
 
 func devicesCommand() *cobra.Command {
-	return cli.GroupCommand("devices", "List, revoke, rotate, rename or reset the devices that may take part",
+	return cli.GroupCommand("devices", "List, revoke, rotate, rename or reset the devices of the federation",
 		devicesListCommand(),
-		deviceActionCommand("revoke", "Take a device out of the federation",
-			"Take a device out of the list of those that may take part, while the coordinator runs. The round "+
-				"under way goes on without it, its next message is dropped and it is told so, its session at the "+
-				"broker is ended, and the broker's access rules are written without it. Other devices notice nothing.",
-			"%s is revoked: the coordinator ignores it from now on. The broker's access rules (enrol.acl, or "+
-				"`coordinator acl`) are written without it within 10 s; they take effect when the broker reads them "+
-				"again, as with `systemctl reload mosquitto`\n"),
+		deviceActionCommand("revoke", "Remove a device from the federation",
+			"Remove a device from the list of agents while the coordinator runs. The current round continues without "+
+				"the device. The coordinator drops its next message, notifies it, ends its session at the broker, and "+
+				"writes the broker's access rules without it. Other devices are not affected.",
+			"%s is revoked, and the coordinator ignores its messages. The broker's access rules (enrol.acl, or "+
+				"`coordinator acl`) are rewritten within 10 s; they take effect when the broker reloads them, for "+
+				"example with `systemctl reload mosquitto`\n"),
 		rotateDeviceKeyCommand(), renameDeviceCommand(),
-		deviceActionCommand("reset", "Hear a device again whose state folder was lost",
-			"Have the counter of a device's starts begin anew, so that the coordinator hears it from its next "+
-				"message on. A device whose state folder was lost counts from 1 again, and its messages look like "+
-				"replayed ones. Another device in its place joins with a key of its own (devices rotate), and needs "+
-				"no reset.",
-			"%s is heard from its next message on\n"))
+		deviceActionCommand("reset", "Accept a device again after it lost its state folder",
+			"Reset the start counter of a device, so that the coordinator accepts its next message. A device that "+
+				"lost its state folder counts its starts from 1 again, so its messages look like replayed ones. If "+
+				"another device takes its place, use `devices rotate` instead; that device has a new key and needs no "+
+				"reset.",
+			"%s is accepted again from its next message onwards\n"))
 }
 
 // deviceActionCommand returns a command that makes the coordinator perform an action on a device.
@@ -98,10 +98,10 @@ func rotateDeviceKeyCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	w := tokenFlags{}
 	cmd := &cobra.Command{
-		Use: "rotate ID", Short: "Let a device join again, with a new key",
+		Use: "rotate ID", Short: "Let a device join again with a new key",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: "Print the command with which a device, or another one in its place, joins again under the same name: " +
-			"with a new key and a new certificate. The present key counts until then.",
+		Long: "Print the command with which a device, or its replacement, joins again under the same name, with a " +
+			"new key and a new certificate. The current key remains valid until then.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Device, w.ReplacedDevice = args[0], args[0]
 			return w.printJoinCommand(cmd, &l)
@@ -116,10 +116,10 @@ func renameDeviceCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	w := tokenFlags{}
 	cmd := &cobra.Command{
-		Use: "rename OLD NEW", Short: "Let a device join again, under another name",
+		Use: "rename OLD NEW", Short: "Let a device join again under a new name",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(2)),
-		Long: "Print the command with which a device joins again under another name: with a new key and a new " +
-			"certificate. When it has, its former name leaves the list.",
+		Long: "Print the command with which a device joins again under a new name, with a new key and a new " +
+			"certificate. After it has joined, the list no longer contains its previous name.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.ReplacedDevice, w.Device = args[0], args[1]
 			return w.printJoinCommand(cmd, &l)

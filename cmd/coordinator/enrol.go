@@ -39,7 +39,7 @@ type tokenFlags struct {
 }
 
 func (w *tokenFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "how long the token counts")
+	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "validity of the token")
 }
 
 // printJoinCommand requests a token and prints the command with which the device joins.
@@ -56,8 +56,8 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) e
 	line := "agentd join " + made.JoinURL + " --token " + made.Token
 	until := made.Expires.Local().Format(time.DateTime)
 	if w.Device == "" {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: until %s every device with this token may join, under any "+
-			"name that is free.\nOn each device:\n  %s --id ID\n", until, line)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: until %s, any device with this token can join under any "+
+			"unused name.\nOn each device:\n  %s --id ID\n", until, line)
 		return err
 	}
 	code := ""
@@ -66,7 +66,7 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) e
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "On the device, once, until %s:\n  %s\n%s", until, line, code)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Run once on the device, until %s:\n  %s\n%s", until, line, code)
 	return err
 }
 
@@ -76,35 +76,37 @@ func enrolCommand() *cobra.Command {
 	var open, closed bool
 	var kit, known string
 	cmd := &cobra.Command{
-		Use: "enrol", Short: "Let a device join the federation: print the command for it",
+		Use: "enrol", Short: "Create a token and print the command with which a device joins",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
-		Long: `Let a device join the federation: print the command that joins it, with a token.
+		Long: `Create a token and print the command with which a device joins the federation.
 
-The token is for one device, counts once, and expires. The device makes its keys
-itself, and knows the coordinator by the token. The coordinator must be running.
+A token is for one device, can be used once, and expires. The device generates its own
+keys, and authenticates the coordinator with the token. The coordinator must be
+running.
 
-For a device without a network, --kit writes its files, keys included, into a tar
-archive: whoever reads it is the device. For a device whose key you have, by
-"agentd key new", --preauthorize puts that into the list. On a testbed, --open
-makes a token with which any device may join, and --close removes it.`,
+For a device without a network, --kit writes its files, including its keys, into a tar
+archive. Anyone who can read the archive can act as that device. If you already have
+the key of a device, from "agentd key new", --preauthorize adds it to the list. On a
+testbed, --open creates a token with which any device can join, and --close removes it.`,
 		Example: "  coordinator enrol --device press-01\n  coordinator enrol --device press-02 --kit press-02.tar\n" +
 			"  coordinator enrol --preauthorize press-03 KEY",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("ttl") && (closed || known != "" || kit != ""):
-				return cli.UsageErrorf("--ttl is a token's: want it with --device ID or --open, and without --kit")
+				return cli.UsageErrorf("--ttl applies only to a token: use it with --device ID or --open, and " +
+					"without --kit")
 			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
 				return revokeOpenToken(cmd, &l)
 			case closed:
-				return cli.UsageErrorf("want --close with nothing else")
+				return cli.UsageErrorf("--close cannot be combined with other flags or arguments")
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
 				return admitKnownKey(cmd, &l, known, args[0])
 			case known != "" || len(args) > 0:
-				return cli.UsageErrorf("want --preauthorize ID KEY, with nothing else")
+				return cli.UsageErrorf("want --preauthorize ID KEY, without other flags")
 			case (w.Device == "") != open:
 				return cli.UsageErrorf("want --device ID, or --open for any device")
 			case kit != "" && open:
-				return cli.UsageErrorf("a kit is for one device: want --device ID --kit FILE")
+				return cli.UsageErrorf("--kit is for one device: want --device ID --kit FILE")
 			case kit != "":
 				return writeDeviceKit(cmd, &l, wire.AgentID(w.Device), kit)
 			}
@@ -114,10 +116,11 @@ makes a token with which any device may join, and --close removes it.`,
 	l.AddFlags(cmd, program)
 	w.addFlags(cmd)
 	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
-	cmd.Flags().BoolVar(&open, "open", false, "make a token for any number of devices, on a testbed")
-	cmd.Flags().BoolVar(&closed, "close", false, "remove the token of --open")
-	cmd.Flags().StringVar(&kit, "kit", "", "write the device's files, keys included, into this tar archive instead")
-	cmd.Flags().StringVar(&known, "preauthorize", "", "put the device with this id, whose KEY follows, into the list")
+	cmd.Flags().BoolVar(&open, "open", false, "create a token for any number of devices, on a testbed")
+	cmd.Flags().BoolVar(&closed, "close", false, "remove the token that --open created")
+	cmd.Flags().StringVar(&kit, "kit", "", "write the device's files, including its keys, into this tar archive "+
+		"instead")
+	cmd.Flags().StringVar(&known, "preauthorize", "", "add the device with this id and the given KEY to the list")
 	return cmd
 }
 
@@ -128,7 +131,7 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.EmptyBody{}, nil)
 	}
 	if err == nil {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "each device joins with a token of its own from now on")
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the open token is removed; each device now needs its own token")
 	}
 	return err
 }
@@ -153,7 +156,7 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	if _, err := admitDevice(cmd, l, id, coordinatord.AdmitRequest{SigningPublicKey: public}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is in the list with this key, and may join\n", id)
 	return err
 }
 
@@ -181,11 +184,11 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, pa
 	}
 	if err != nil {
 		return errors.Join(err,
-			fmt.Errorf("%s is in the list, and its key is lost: coordinator devices revoke %[1]s", id))
+			fmt.Errorf("%s is in the list, but its key is lost: run coordinator devices revoke %[1]s", id))
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s holds the private keys of %s. Whoever reads it is that "+
-		"device: carry it by hand, and delete it.\nOn the device, as root; then set data.csv in %[3]s/agentd.yaml:\n"+
-		"  tar -C %[3]s -xf %[1]s\n", path, id, kitInstallDir)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s contains the private keys of %s. Anyone who can read it can "+
+		"act as that device: transfer it by hand, and delete it.\nOn the device, as root; then set data.csv in "+
+		"%[3]s/agentd.yaml:\n  tar -C %[3]s -xf %[1]s\n", path, id, kitInstallDir)
 	return err
 }
 

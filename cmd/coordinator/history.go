@@ -29,11 +29,11 @@ type historyExportFlags struct {
 func historyCommand() *cobra.Command {
 	var x historyExportFlags
 	export := &cobra.Command{
-		Use: "export", Short: "Write the rounds for other tools", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Write the rounds of the state folder, the oldest first: as CSV or JSON to standard output or a file, " +
-			"as TensorBoard's event files into a folder (tensorboard --logdir FOLDER), or to an MLflow server, which " +
-			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
-			"configuration it logs each round to MLflow by itself.",
+		Use: "export", Short: "Export the rounds for other tools", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
+		Long: "Export the rounds of the state folder, oldest first. The formats csv and json write to standard " +
+			"output or a file, tensorboard writes event files into a folder (tensorboard --logdir FOLDER), and " +
+			"mlflow sends the missing rounds to an MLflow server. The coordinator may be running. With " +
+			"history.mlflow in its configuration, it logs each round to MLflow itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, x.configLoader.Path, x.configLoader.Overrides); err != nil {
@@ -53,11 +53,11 @@ func historyCommand() *cobra.Command {
 	}
 	x.configLoader.AddFlags(export, program)
 	f := export.Flags()
-	f.StringVar(&x.format, "format", "csv", "csv, json, tensorboard or mlflow")
-	f.StringVarP(&x.outputPath, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
-	f.StringVar(&x.mlflowURL, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
+	f.StringVar(&x.format, "format", "csv", "format: csv, json, tensorboard or mlflow")
+	f.StringVarP(&x.outputPath, "out", "o", "-", "output file, or folder for tensorboard; - for standard output")
+	f.StringVar(&x.mlflowURL, "url", "", "URL of the MLflow server (default: history.mlflow.url of the configuration)")
 	f.Uint64Var(&x.runNumber, "run", 0, "number of the run (default: all)")
-	return cli.GroupCommand("history", "Write the history for other tools", export)
+	return cli.GroupCommand("history", "Export the history for other tools", export)
 }
 
 // openSink returns a sink for the chosen format, a description of the destination, and a function that closes its file.
@@ -70,13 +70,14 @@ func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	case "csv", "json":
 	case "tensorboard":
 		if x.outputPath == "-" {
-			return nil, "", nil, cli.UsageErrorf("name the folder for TensorBoard's files with --out")
+			return nil, "", nil, cli.UsageErrorf("--out is required: set the folder for TensorBoard's files")
 		}
 		return history.NewTensorBoardSink(x.outputPath), x.outputPath, done, nil
 	case "mlflow":
 		m := &s.History.MLflow
 		if m.URL = cmp.Or(x.mlflowURL, m.URL); m.URL == "" {
-			return nil, "", nil, cli.UsageErrorf("name the MLflow server with --url, or in history.mlflow.url")
+			return nil, "", nil, cli.UsageErrorf("--url is required: set the URL of the MLflow server there, or in " +
+				"history.mlflow.url")
 		}
 		t, err := s.MLflowTracking(daemon.Version())
 		if err != nil {
@@ -84,7 +85,7 @@ func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 		}
 		return history.NewMLflow(ctx, t), m.URL, done, nil
 	default:
-		return nil, "", nil, cli.UsageErrorf("--format is csv, json, tensorboard or mlflow, not %q", x.format)
+		return nil, "", nil, cli.UsageErrorf("--format must be csv, json, tensorboard or mlflow, but is %q", x.format)
 	}
 	if x.outputPath != "-" {
 		f, err := os.Create(x.outputPath)
@@ -108,7 +109,7 @@ func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink)
 		case errors.As(err, &gone):
 			return n, err
 		case err != nil:
-			fmt.Fprintf(cmd.ErrOrStderr(), "left out: %v\n", err)
+			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %v\n", err)
 		case run == 0 || e.Run == wire.RunID(run):
 			if err := sink.WriteRound(&e); err != nil {
 				return n, err

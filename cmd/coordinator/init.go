@@ -20,21 +20,21 @@ import (
 func initCommand() *cobra.Command {
 	var f initWizard
 	cmd := &cobra.Command{
-		Use: "init [NAME]", Short: "Write the configuration of a new federation, with a key",
+		Use: "init [NAME]", Short: "Create the configuration and the key of a new federation",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
-		Long: `Write the configuration of a new federation, with a key.
+		Long: `Create the configuration and the key of a new federation.
 
-The folder then has coordinator.yaml, the coordinator's key, an empty list of
-devices (agents.keys), and agentd.yaml, with which every device begins: it lacks
-only the device's id and its data. With --from, columns and kind of task are taken
-from a CSV file as the devices have it: its last column of numbers is the target,
-all other columns of numbers are features, except times. On a terminal the command asks for all
-that no flag gives.
+The command writes coordinator.yaml, the coordinator's key, an empty list of devices
+(agents.keys), and agentd.yaml, the common configuration of the devices: each device
+adds only its id and its data. With --from, the command derives the columns and the
+kind of task from a CSV file of a device: the last numeric column is the target, and
+all other numeric columns are features, except times. On a terminal, the command asks
+for all values that no flag sets.
 
 With a broker over TLS (mqtts://), devices join with tokens ("coordinator enrol").
-Then the folder also has the root: its key (root.key), which signs the root document
-(root) and nothing else; an authority for certificates, with the coordinator's and
-the broker's; and files for Mosquitto. Move root.key to a place without a network.`,
+The folder then also contains the root key (root.key), which signs only the root
+document (root); a certificate authority, with certificates for the coordinator and
+the broker; and files for Mosquitto. Move root.key to a machine without a network.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				f.FederationName = args[0]
@@ -50,23 +50,24 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags := cmd.Flags()
 	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.PackagedConfigDir+" for the package's service")
 	flags.BoolVar(&f.overwritesFiles, "force", false,
-		"replace configurations that are there; a key and a list of devices stay")
+		"replace existing configurations; an existing key and list of devices are kept")
 	flags.StringVar(&f.BrokerURL, "broker", "", "URL of the broker (default "+defaultAnswers.BrokerURL+")")
 	flags.StringVar(&f.CoordinatorURL, "join", "",
 		"https://HOST:PORT of this machine, where devices join (default: the "+
 			"broker's host, port 8884)")
-	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, for columns and kind of task")
+	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, from which the columns and the kind of task "+
+		"are derived")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
-	flags.StringVar((*string)(&f.Model), "model", "", strings.Join(setup.ModelKinds(),
-		", ")+", or autoencoder, which has "+
-		"no target (default: by the target)")
-	flags.IntVar(&f.ClassCount, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
-		"that predicts one")
+	flags.StringVar((*string)(&f.Model), "model", "", "model kind: "+strings.Join(setup.ModelKinds(),
+		", ")+
+		", or autoencoder, which has no target (default: by the target)")
+	flags.IntVar(&f.ClassCount, "classes", 0, "number of classes, numbered from 0, for softmax or for an mlp that "+
+		"predicts classes")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
 	flags.BoolVar(&f.UsesRobustAggregation, "robust", false,
-		"bound what a single device can do to the model; biases the average "+
-			"against devices with unusual data (docs/ROBUSTNESS.md)")
+		"limit the influence of a single device on the model; biases the average against devices with unusual data "+
+			"(docs/ROBUSTNESS.md)")
 	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.DeviceCount))
 	return cmd
 }
@@ -110,7 +111,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
 			return err
 		}
-		q.print("Columns of numbers: %s\n", strings.Join(f.sample.NumericColumns, ", "))
+		q.print("Numeric columns: %s\n", strings.Join(f.sample.NumericColumns, ", "))
 	}
 	if err := f.askColumns(q); err != nil {
 		return err
@@ -132,7 +133,8 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.askText("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
 	q.askNumber("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
 	if !f.isRobustFlagSet {
-		q.askYesNo("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
+		q.askYesNo("Limit the influence of a single device on the model? This also affects honest devices with "+
+			"unusual data",
 			&f.UsesRobustAggregation)
 	}
 	return q.failure()
@@ -155,7 +157,7 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 		}
 	}
 	names := strings.Join(given, ",")
-	q.askText("Features: input columns, with commas between", &names, strings.Join(features, ","))
+	q.askText("Features: input columns, separated by commas", &names, strings.Join(features, ","))
 	f.Features = nil
 	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -175,7 +177,7 @@ func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 		files.AgentList,
 		files.AgentConfig)
 	if f.sample != nil && len(f.sample.OtherColumns) > 0 {
-		fmt.Fprintf(&b, "Not used, since they contain texts or times: %s\n", strings.Join(f.sample.OtherColumns, ", "))
+		fmt.Fprintf(&b, "Unused columns, which contain texts or times: %s\n", strings.Join(f.sample.OtherColumns, ", "))
 	}
 	if f.sample != nil && f.sample.TimeColumn != "" {
 		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.TimeColumn)
@@ -183,7 +185,8 @@ func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	here := []string{"127.0.0.1", "localhost", "::1"}
 	if u, err := url.Parse(f.BrokerURL); err == nil && slices.Contains(here, u.Hostname()) {
 		fmt.Fprintf(&b,
-			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
+			"The broker is on this machine: for devices on other machines, set broker.url in %s to its name in the "+
+				"network\n",
 			files.AgentConfig)
 	}
 	if files.RootKey != "" {
@@ -192,20 +195,20 @@ func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	}
 	if f.usesPackagePaths(files) {
 		fmt.Fprintf(&b, `
-On each device, after %s is copied to /etc/agentd/ and has its id and data.csv:
+On each device, after copying %s to /etc/agentd/ and setting id and data.csv in it:
   agentd key new /etc/agentd/agent.key
   systemctl start agentd
-Here, for each device with the key that it has printed, then once:
+Here, once for each device with the key that it has printed, then start the coordinator:
   echo "ID KEY" >> %s
   systemctl start coordinator
 `, files.AgentConfig, files.AgentList)
 		return b.String()
 	}
 	fmt.Fprintf(&b, `
-On each device, beside its copy of agentd.yaml (or set id and data.csv in it):
+On each device, in the folder of its copy of agentd.yaml (or set id and data.csv in it):
   agentd key new agent.key
   agentd run --config agentd.yaml --set id=ID --set data.csv=FILE
-Here, for each device with the key that it has printed, then once:
+Here, once for each device with the key that it has printed, then start the coordinator:
   echo "ID KEY" >> %s
   %s run --config %s
 `, files.AgentList, os.Args[0], files.CoordinatorConfig)
@@ -217,24 +220,24 @@ func (f *initWizard) nextJoinStepsText(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.usesPackagePaths(files) {
-		follow = "and each time that devices have joined:\n  cp " +
-			filepath.Join(filepath.Dir(files.CoordinatorConfig), "state", "acl") +
-			" /etc/mosquitto/acl && systemctl reload mosquitto\n"
+		follow = "and each time after devices have joined:\n  cp " +
+			filepath.Join(filepath.Dir(files.CoordinatorConfig), "state", "acl") + " /etc/mosquitto/acl && systemctl " +
+			"reload mosquitto\n"
 		start = os.Args[0] + " run --config " + files.CoordinatorConfig
 		config = " --config " + files.CoordinatorConfig
 	}
-	return fmt.Sprintf(`Move %s to a place without a network: only a new root document needs it.
+	return fmt.Sprintf(`Move %s to a machine without a network: it is needed only for a new root document.
 
-For the broker, as root on its machine, unless it has a configuration of its own (packaging/mosquitto):
+For the broker, as root on its machine, unless it already has a configuration (packaging/mosquitto):
   cp -r %s/. /etc/mosquitto/
   install -D -m 644 -t /etc/systemd/system/mosquitto.service.d %[2]s/mosquitto.service.d/fedmesh.conf
   chown -R mosquitto /etc/mosquitto/certs
   systemctl daemon-reload
   systemctl restart mosquitto
-and where strangers can reach the broker, what the first lines of %[2]s/fedmesh.nft say
+and, if untrusted machines can reach the broker, follow the first lines of %[2]s/fedmesh.nft
 %[6]sHere, once:
   %[3]s
-For each device, here; it prints the command for the device:
+Here, for each device; this prints the command for the device:
   %[4]s enrol%[5]s --device ID
 `, files.RootKey, files.MosquittoDir, start, os.Args[0], config, follow)
 }

@@ -28,7 +28,7 @@ func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
+		Use: program, Short: "Coordinate a federation of agents that train one model on their own data",
 		Version: daemon.Version(),
 	}
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(),

@@ -20,10 +20,10 @@ func newRunFromModelCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	a := coordinatord.ApplyRequest{NewRun: true}
 	cmd := &cobra.Command{
-		Use: "use MODEL", Short: "Begin a new run of the applied task with a model",
+		Use: "use MODEL", Short: "Begin a new run of the applied task from a model",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: "Begin a new run of the applied task with a model: VERSION of the newest run, RUN/VERSION, or a " +
-			"safetensors file that the coordinator can read. The models of the run before stay.",
+		Long: "Begin a new run of the applied task from a model: VERSION of the newest run, RUN/VERSION, or a " +
+			"safetensors file that the coordinator can read. The models of the previous run are kept.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.InitialModel = args[0]
 			return applyTaskFile(cmd, &l, nil, a)
@@ -39,10 +39,10 @@ func rollBackModelCommand() *cobra.Command {
 	var to uint64
 	a := coordinatord.ApplyRequest{NewRun: true, AbandonRound: true}
 	cmd := &cobra.Command{
-		Use: "rollback", Short: "Begin a new run with an earlier model of the present run",
+		Use: "rollback", Short: "Begin a new run from an earlier model of the current run",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
-			"before the present model. The round under way is given up.",
+		Long: "Begin a new run of the applied task from an earlier model of the current run, by default the model " +
+			"before the current one. The current round is abandoned.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := newAPIClient(&l)
 			if err != nil {
@@ -56,8 +56,8 @@ func rollBackModelCommand() *cobra.Command {
 			case t.ModelVersion == nil:
 				return fmt.Errorf("run %d has no model yet", t.Run)
 			case *t.ModelVersion == 0:
-				return fmt.Errorf("the present model is the first of run %d: name another one with `coordinator model "+
-					"use RUN/VERSION`", t.Run)
+				return fmt.Errorf("the current model is the first of run %d: select another model with `coordinator "+
+					"model use RUN/VERSION`", t.Run)
 			default:
 				to = *t.ModelVersion - 1
 			}
@@ -66,7 +66,7 @@ func rollBackModelCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().Uint64Var(&to, "to", 0, "version to go back to (default: the one before the present model)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "version to return to (default: the model before the current one)")
 	return cmd
 }
 
@@ -103,7 +103,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	for _, t := range a {
 		i := slices.IndexFunc(b, func(o store.Tensor) bool { return o.Name == t.Name })
 		if i < 0 || b[i].DType != t.DType || !slices.Equal(b[i].Shape, t.Shape) {
-			fmt.Fprintf(w, "%s\t%v\tonly in the first, or of another shape\n", t.Name, t.Shape)
+			fmt.Fprintf(w, "%s\t%v\tonly in the first model, or with a different shape\n", t.Name, t.Shape)
 			continue
 		}
 		change, largest, norm, err := parameterDistance(t.Data, b[i].Data)
@@ -114,7 +114,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	}
 	for _, t := range b {
 		if !slices.ContainsFunc(a, func(o store.Tensor) bool { return o.Name == t.Name }) {
-			fmt.Fprintf(w, "%s\t%v\tonly in the second\n", t.Name, t.Shape)
+			fmt.Fprintf(w, "%s\t%v\tonly in the second model\n", t.Name, t.Shape)
 		}
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(metaA)), maps.Keys(metaB))

@@ -116,7 +116,7 @@ func (f *modelFolderFlags) openModel(args []string) (store.ModelInfo, []byte, er
 		}
 		if err != nil {
 			return info, nil,
-				cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
+				cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as printed by `model list`",
 					args[0])
 		}
 	}
@@ -175,7 +175,7 @@ func exportModelCommand(f *modelFolderFlags) *cobra.Command {
 			}
 			extension, ok := extensions[format]
 			if !ok {
-				return cli.UsageErrorf("--format must be safetensors, onnx or c, is %q", format)
+				return cli.UsageErrorf("--format must be safetensors, onnx or c, but is %q", format)
 			}
 			if format != "safetensors" {
 				m, err := modelfile.Decode(file)
@@ -183,7 +183,7 @@ func exportModelCommand(f *modelFolderFlags) *cobra.Command {
 					file, err = export.Encode(export.Format(format), m)
 				}
 				if err != nil {
-					return fmt.Errorf("the model cannot be written as %s: %w", format, err)
+					return fmt.Errorf("cannot write the model as %s: %w", format, err)
 				}
 			}
 			if out == "-" {
@@ -201,7 +201,7 @@ func exportModelCommand(f *modelFolderFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "",
-		"file to write; - for standard output (default: model-VERSION.safetensors, .onnx or .h)")
-	cmd.Flags().StringVar(&format, "format", "safetensors", "safetensors, onnx, or c: a header of plain C99")
+		"output file; - for standard output (default: model-VERSION.safetensors, .onnx or .h)")
+	cmd.Flags().StringVar(&format, "format", "safetensors", "format: safetensors, onnx, or c for a C99 header")
 	return cmd
 }

@@ -52,7 +52,7 @@ func TestModelsOfAnyRun(t *testing.T) {
 		{"show 1000/3", 0, []string{"version 3 task"}},
 		{"show 3 --run 1000", 0, []string{"version 3 task"}},
 		{"show 3", 1, []string{"no such model: version 3"}},
-		{"show 7/3", 1, []string{"there are no models of run 7"}},
+		{"show 7/3", 1, []string{"no models found for run 7"}},
 		{"show x/3", 2, []string{`"x/3" is not a model: want VERSION or RUN/VERSION`}},
 		{"export 1000/4 -o -", 0, []string{"__metadata__"}},
 	} {
@@ -108,7 +108,7 @@ func TestTaskRuns(t *testing.T) {
 // none.
 func TestNoModels(t *testing.T) {
 	if code, out, stderr := taskRuns(t, t.TempDir()); code != 1 || out != "" ||
-		!strings.Contains(stderr, "there are no models of any run") {
+		!strings.Contains(stderr, "contains no models") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 	dir := folder(t)

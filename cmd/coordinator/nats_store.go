@@ -25,7 +25,7 @@ func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (
 			options = append(options, nats.UserInfoHandler(func() (string, string) {
 				password, err := x.Password()
 				if err != nil {
-					log.Error("cannot read the password for the cluster's engine", "err", err)
+					log.Error("cannot read the password of the state store", "err", err)
 				}
 				return x.Username, password
 			}))

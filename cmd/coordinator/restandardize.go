@@ -13,13 +13,13 @@ import (
 func restandardizeCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "restandardize", Short: "Ask for a new statistics round at the coordinator's next start",
+		Use: "restandardize", Short: "Request a new statistics round at the coordinator's next start",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Ask the coordinator to compute the columns' means and scales again at its next start. That start " +
-			"begins a new run, with a statistics round and the newest model, converted to the new scales. Run the " +
-			"command as the service's user; the coordinator may be running.",
+		Long: "Request a new statistics round, which computes the means and scales of the columns again. The " +
+			"coordinator's next start begins a new run with a statistics round and the newest model, converted to " +
+			"the new scales. Run the command as the service's user; the coordinator may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := service.CheckFolderOwnedBySelf("the state folder", dir); err != nil {
+			if err := service.CheckFolderOwnedBySelf("state folder", dir); err != nil {
 				return err
 			}
 			run, err := coordinator.RequestRestandardization(dir)
@@ -27,8 +27,8 @@ func restandardizeCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
-				"at the coordinator's next start run %d ends, and a new run begins with a statistics round and the "+
-					"newest model. Restart the coordinator: systemctl restart coordinator\n", run)
+				"run %d ends at the coordinator's next start; a new run then begins with a statistics round and the "+
+					"newest model. To restart the coordinator: systemctl restart coordinator\n", run)
 			return err
 		},
 	}

@@ -28,7 +28,8 @@ import (
 )
 
 func rootDocumentCommand() *cobra.Command {
-	return cli.GroupCommand("root", "Make and install the federation's root document: whose keys count",
+	return cli.GroupCommand("root", "Create and install the federation's root document, which contains the trusted "+
+		"keys",
 		rootShowCommand(), rootRotateCommand(), rootSignCommand(), rootInstallCommand())
 }
 
@@ -64,7 +65,7 @@ func printRootDocument(w io.Writer, d *wire.RootDocument) error {
 	for _, k := range d.RootKeys() {
 		fmt.Fprintf(&b, "root key     %s\n", keys.FormatPublic(k.Ed25519()))
 	}
-	fmt.Fprintf(&b, "signatures   %d wanted\n", d.RootThreshold())
+	fmt.Fprintf(&b, "signatures   %d required\n", d.RootThreshold())
 	for _, k := range d.CoordinatorKeys() {
 		fmt.Fprintf(&b, "coordinator  %s\n", keys.FormatPublic(k.Ed25519()))
 	}
@@ -75,7 +76,7 @@ func printRootDocument(w io.Writer, d *wire.RootDocument) error {
 	pin := d.RootPin()
 	fmt.Fprintf(&b, "pin          %s\n", hex.EncodeToString(pin[:]))
 	if _, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil {
-		fmt.Fprintf(&b, "it does not count: %v\n", err)
+		fmt.Fprintf(&b, "%v\n", err)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -93,15 +94,16 @@ type rootDocumentRotation struct {
 func rootRotateCommand() *cobra.Command {
 	var r rootDocumentRotation
 	cmd := &cobra.Command{
-		Use: "rotate DOCUMENT", Short: "Make the next root document, where the root key is",
+		Use: "rotate DOCUMENT", Short: "Create the next root document, on the machine with the root key",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: `Make the next root document, where the root key is: no network is needed.
+		Long: `Create the next root document, on the machine with the root key. This machine needs no
+network.
 
-With --coordinator-key the coordinator gets another key. The one before counts, too,
-until a document is made with --finish: so no device is lost that has been away.
-Where a key was stolen, give --finish at once. With --root-key the root key changes.
-With --root-keys further root keys are named, of which --threshold must sign each
-document: others sign it with "coordinator root sign".
+With --coordinator-key, the coordinator gets a new key. The previous key remains valid
+until a document is created with --finish, so that devices that were offline still
+accept the coordinator. If a key was stolen, set --finish immediately. With --root-key,
+the root key changes. With --root-keys, the document names further root keys, and
+--threshold of them must sign each document: sign it with "coordinator root sign".
 
 Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 		Example: "  coordinator root rotate root --key root.key --coordinator-key KEY --out root-2\n" +
@@ -118,42 +120,42 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.signingKeyPath, "key", "", "file of the root key that signs")
-	f.StringVar(&r.outputPath, "out", "", "file of the new document")
+	f.StringVar(&r.signingKeyPath, "key", "", "file of the root key that signs the document")
+	f.StringVar(&r.outputPath, "out", "", "output file for the new document")
 	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
-		"the coordinator's next public key, as `key new` has printed it")
-	f.BoolVar(&r.dropOldKeys, "finish", false, "only the newest of the coordinator's keys counts from now on")
+		"next public key of the coordinator, as printed by \"key new\"")
+	f.BoolVar(&r.dropOldKeys, "finish", false, "from now on, accept only the newest of the coordinator's keys")
 	f.BoolVar(&r.rootKeyLost, "lost", false,
-		"the root key is lost: --key is a new one. No device takes the document over "+
-			"the broker: each joins again")
+		"the root key is lost, and --key is a new one. Devices do not accept this document over the broker: each "+
+			"device joins again")
 	f.StringVar(&r.nextRootKeyPath, "root-key", "",
-		"file of the next root key, which takes the place of the one of --key")
-	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, in the place of those before")
-	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "how many root keys must sign")
-	f.StringVar(&r.nextCAPath, "ca", "", "certificate of the next authority for certificates, in PEM")
-	f.StringSliceVar(&r.revokedDevices, "revoke", nil, "ids of devices that may take part no more")
-	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of devices that were revoked, and may join again")
+		"file of the next root key, which replaces the key of --key")
+	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, which replace the previous ones")
+	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "number of root keys that must sign")
+	f.StringVar(&r.nextCAPath, "ca", "", "PEM certificate of the next certificate authority")
+	f.StringSliceVar(&r.revokedDevices, "revoke", nil, "ids of devices to revoke")
+	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of revoked devices that may join again")
 	return cmd
 }
 
 // writeNextRoot derives the next document from d and writes it.
 func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 	if r.signingKeyPath == "" || r.outputPath == "" {
-		return cli.UsageErrorf("want --key FILE, the root key, and --out FILE, the new document")
+		return cli.UsageErrorf("--key FILE (the root key) and --out FILE (the new document) are required")
 	}
 	if r.rootKeyLost && r.nextRootKeyPath != "" {
-		return cli.UsageErrorf("want --lost without --root-key: --key is the new root key")
+		return cli.UsageErrorf("--lost cannot be combined with --root-key: --key is already the new root key")
 	}
 	if _, err := os.Lstat(r.outputPath); err == nil {
-		return fmt.Errorf("%s exists already: choose another name for the new document", r.outputPath)
+		return fmt.Errorf("%s already exists: choose another name for the new document", r.outputPath)
 	}
 	before, err := keys.ReadSigningKey(r.signingKeyPath)
 	if err != nil {
 		return err
 	}
 	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SigningPublicKeyOf(before)) {
-		return fmt.Errorf("%s is no root key of version %d of the document; where the root key is lost, --lost makes "+
-			"a new root, and each device joins again", r.signingKeyPath, d.Version)
+		return fmt.Errorf("%s is not a root key of version %d of the document; if the root key is lost, create a new "+
+			"root with --lost, and let each device join again", r.signingKeyPath, d.Version)
 	}
 	d.Version++
 	key := before
@@ -219,7 +221,8 @@ func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before 
 		threshold = 1
 	}
 	if int(threshold) > len(others)+1 {
-		return fmt.Errorf("%d root keys must sign (--threshold), but there are %d", threshold, len(others)+1)
+		return fmt.Errorf("--threshold requires the signatures of %d root keys, but there are only %d",
+			threshold, len(others)+1)
 	}
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold, ExtraKeys: sortKeys(others)}
 	return nil
@@ -234,7 +237,7 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 		}
 		block, _ := pem.Decode(p)
 		if block == nil || block.Type != "CERTIFICATE" {
-			return fmt.Errorf("%s holds no certificate in PEM", r.nextCAPath)
+			return fmt.Errorf("%s contains no certificate in PEM format", r.nextCAPath)
 		}
 		d.CACertificateHash = sha256.Sum256(block.Bytes)
 	}
@@ -255,8 +258,8 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 	})
 	slices.Sort(d.RevokedAgents)
 	if d.RevokedAgents = slices.Compact(d.RevokedAgents); len(d.RevokedAgents) > wire.MaxRevokedAgents {
-		return fmt.Errorf("%d devices are revoked, more than %d: take those out with --admit that are not in the "+
-			"list of agents", len(d.RevokedAgents), wire.MaxRevokedAgents)
+		return fmt.Errorf("%d devices are revoked, which exceeds the limit of %d: remove devices that are not in the "+
+			"list of agents with --admit", len(d.RevokedAgents), wire.MaxRevokedAgents)
 	}
 	return nil
 }
@@ -272,7 +275,7 @@ func writeRootDocument(path string, d *wire.RootDocument) error {
 func rootSignCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
-		Use: "sign DOCUMENT", Short: "Add the signature of a further root key to a new document",
+		Use: "sign DOCUMENT", Short: "Add the signature of another root key to a new document",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
@@ -280,11 +283,11 @@ func rootSignCommand() *cobra.Command {
 				return err
 			}
 			if d.RootQuorum.Threshold == 0 {
-				return errors.New("the document has one root key, which has signed it: " +
-					"coordinator root rotate --root-keys names more")
+				return errors.New("the document has only one root key, which has already signed it: to name more, " +
+					"use coordinator root rotate --root-keys")
 			}
 			if key == "" {
-				return cli.UsageErrorf("want --key FILE, a root key of this version or the one before")
+				return cli.UsageErrorf("--key FILE is required: a root key of this version or of the previous version")
 			}
 			secret, err := keys.ReadSigningKey(key)
 			if err != nil {
@@ -297,20 +300,20 @@ func rootSignCommand() *cobra.Command {
 			return printRootDocument(cmd.OutOrStdout(), &d)
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "file of the root key, of this version or the one before")
+	cmd.Flags().StringVar(&key, "key", "", "file of the root key, of this version or of the previous version")
 	return cmd
 }
 
 func rootInstallCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "install DOCUMENT", Short: "Have the coordinator and all devices go by the next root document",
+		Use: "install DOCUMENT", Short: "Install the next root document on the coordinator and all devices",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: `Have the coordinator and all devices go by the next root document.
+		Long: `Install the next root document on the coordinator and all devices.
 
-A coordinator that runs takes it at once, and gives it to the devices over the
-broker; one that does not, at its next start. It must name the key of this
-coordinator: after a key was stolen, stop the coordinator, set identity.key_file
+A running coordinator uses it immediately and sends it to the devices over the broker.
+A stopped coordinator does so at its next start. The document must contain the key of
+this coordinator: after a key was stolen, stop the coordinator, set identity.key_file
 to the new key, install the document, and start the coordinator.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := os.ReadFile(args[0])
@@ -342,7 +345,7 @@ func installRootDocument(cmd *cobra.Command, l *cli.ConfigLoader, document []byt
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return 0, err
 	}
-	if err := service.CheckFolderOwnedBySelf("the state folder", s.StateDir); err != nil {
+	if err := service.CheckFolderOwnedBySelf("state folder", s.StateDir); err != nil {
 		return 0, err
 	}
 	lock, err := store.LockStateFolder(s.StateDir)

@@ -33,34 +33,34 @@ func TestRootCommands(t *testing.T) {
 	}
 	second, spare := run("", "key", "new", at("second.key")), run("", "key", "new", at("spare.key"))
 	run("version      1", "root", "show", at("root"))
-	run("refused: is no root key of version 1", "root", "rotate", at("root"), "--key", at("spare.key"), "--out",
+	run("refused: is not a root key of version 1", "root", "rotate", at("root"), "--key", at("spare.key"), "--out",
 		at("x"))
-	run("refused: want --key FILE", "root", "rotate", at("root"), "--finish")
-	run("refused: --key is the new root key", "root", "rotate", at("root"), "--key", at("second.key"), "--lost",
+	run("refused: --key FILE", "root", "rotate", at("root"), "--finish")
+	run("refused: --key is already the new root key", "root", "rotate", at("root"), "--key", at("second.key"), "--lost",
 		"--root-key", at("spare.key"), "--out", at("x"))
 	run("refused: --admit stolen-1: the document does not revoke", "root", "rotate", at("root"), "--key",
 		at("root.key"), "--admit", "stolen-1", "--out", at("x"))
 	run("coordinator  "+second, "root", "rotate", at("root"), "--key", at("root.key"), "--coordinator-key", second,
 		"--revoke", "stolen-1", "--out", at("root-2"))
-	run("refused: exists already", "root", "rotate", at("root"), "--key", at("root.key"), "--out", at("root-2"))
+	run("refused: already exists", "root", "rotate", at("root"), "--key", at("root.key"), "--out", at("root-2"))
 	run("version      3", "root", "rotate", at("root-2"), "--key", at("root.key"), "--finish", "--out", at("root-3"))
-	install("refused: it has version 3, after version 1 comes 2", "root-3")
+	install("refused: version is 3, but version 1 must be followed by version 2", "root-3")
 	install("version 2 of the root document is installed", "root-2")
 	install("version 2 of the root document is installed", "root-2")
-	install("refused: does not name the key of this coordinator", "root-3")
+	install("refused: does not contain this coordinator's key", "root-3")
 	key := []string{"--set", "identity.key_file=" + at("second.key")}
 	install("version 3", "root-3", key...)
-	run("it does not count: the root document does not count: 1 of its root keys have signed it, it wants 2", "root",
+	run("invalid root document: signed by 1 of its root keys, but 2 are required", "root",
 		"rotate", at("root-3"), "--key", at("root.key"), "--root-keys", spare, "--threshold", "2", "--out",
 		at("root-4"))
-	install("refused: it wants 2", "root-4", key...)
-	run("refused: want --key FILE", "root", "sign", at("root-4"))
-	run("refused: has one root key", "root", "sign", at("root-3"), "--key", at("spare.key"))
-	if said := run("signatures   2 wanted", "root", "sign", at("root-4"), "--key", at("spare.key")); strings.Contains(
-		said, "does not count") {
+	install("refused: but 2 are required", "root-4", key...)
+	run("refused: --key FILE", "root", "sign", at("root-4"))
+	run("refused: only one root key", "root", "sign", at("root-3"), "--key", at("spare.key"))
+	if said := run("signatures   2 required", "root", "sign", at("root-4"), "--key", at("spare.key")); strings.Contains(
+		said, "invalid root document") {
 		t.Errorf("signed by both: %s", said)
 	}
 	install("version 4", "root-4", key...)
 	run("version      5", "root", "rotate", at("root-4"), "--lost", "--key", at("second.key"), "--out", at("root-5"))
-	install("refused: version 5 is not signed by the root key of version 4", "root-5", key...)
+	install("refused: version 5 has too few signatures by root keys of version 4", "root-5", key...)
 }

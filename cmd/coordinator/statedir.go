@@ -13,14 +13,15 @@ import (
 func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()
-	flags.StringVar(dir, "state-dir", coordinatorsettings.Default().StateDir, "the coordinator's state folder")
-	flags.StringVarP(&file, "config", "c", "", "configuration file that names the state folder, instead of --state-dir")
+	flags.StringVar(dir, "state-dir", coordinatorsettings.Default().StateDir, "state folder of the coordinator")
+	flags.StringVarP(&file, "config", "c", "", "configuration file that contains the path of the state folder, "+
+		"instead of --state-dir")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {
 			return nil
 		}
 		if cmd.Flags().Changed("state-dir") {
-			return cli.UsageErrorf("give --config or --state-dir, not both")
+			return cli.UsageErrorf("use either --config or --state-dir, not both")
 		}
 		s := settingsWithoutValidation(coordinatorsettings.Default())
 		if err := settings.Load(&s, program, file, nil); err != nil {

@@ -24,22 +24,23 @@ import (
 )
 
 func taskCommand() *cobra.Command {
-	return cli.GroupCommand("task", "Show or change what the federation learns, or pause it",
+	return cli.GroupCommand("task", "Show or change the federation's task, or pause the run",
 		taskShowCommand(), taskDiffCommand(), taskApplyCommand(), taskSetCommand(),
-		runControlCommand("pause", "Open no round until `coordinator task resume`",
-			"the run is paused", "the run pauses when the round under way is over"),
-		runControlCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
-		runControlCommand("stop", "End the run; its model stays", "the run is over",
-			"the run ends when the round under way is over"), taskRunsCommand())
+		runControlCommand("pause", "Pause the run: open no rounds until `coordinator task resume`",
+			"the run is paused", "the run pauses after the current round"),
+		runControlCommand("resume", "Resume a paused or stopped run", "the run continues", "the run continues"),
+		runControlCommand("stop", "End the run; its model is kept", "the run has ended",
+			"the run ends after the current round"), taskRunsCommand())
 }
 
 func taskRunsCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "runs", Short: "List the runs that have models, the newest last",
+		Use: "runs", Short: "List the runs that have models, newest last",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "List the runs that have models, the newest last: how many models, the newest one as `model show` and " +
-			"`--from` take it, its task, and the model that the run began from. The coordinator need not run.",
+		Long: "List the runs that have models, newest last. The table shows the number of models, the newest model " +
+			"in the notation of `model show` and `--from`, the task, and the model from which the run began. The " +
+			"coordinator does not need to run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := newAPIClient(&l)
 			if err != nil {
@@ -47,7 +48,7 @@ func taskRunsCommand() *cobra.Command {
 			}
 			runs, err := runs.ListStoredRuns(c.Dir)
 			if err == nil && len(runs) == 0 {
-				err = fmt.Errorf("state folder %s: there are no models of any run", c.Dir)
+				err = fmt.Errorf("state folder %s contains no models", c.Dir)
 			}
 			if err != nil {
 				return err
@@ -84,9 +85,9 @@ func taskShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the applied task, for `task apply` and for `agentd data check --task FILE`",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Show the task that is in effect, with all its keys, as YAML. Where no run has been begun yet it is " +
-			"the one of the configuration. On a device, `agentd data check --task FILE` holds the device's data " +
-			"against it, without a broker. The keys need not be readable, and no coordinator needs to run.",
+		Long: "Show the task that is in effect, with all its keys, as YAML. Before the first run, it is the task of " +
+			"the configuration. On a device, `agentd data check --task FILE` checks the device's data against it, " +
+			"without a broker. The command needs neither the keys nor a running coordinator.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, about, err := readAppliedTask(cmd.Context(), &l)
 			if err == nil {
@@ -124,7 +125,7 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 		return nil, "", err
 	}
 	a := (*coordinatorsettings.ConfigFile)(&s).AppliedSettings()
-	return a.YAML(), "The task of the configuration: no run has been begun yet.", nil
+	return a.YAML(), "The task of the configuration: no run has begun yet.", nil
 }
 
 // taskOnlySettings are settings with validation of the task only, because the user may not be able to read the keys.
@@ -139,11 +140,11 @@ func (s *taskOnlySettings) Validate() error {
 func taskDiffCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "diff FILE", Short: "Show what `task apply FILE` would change, and what that means for the run",
+		Use: "diff FILE", Short: "Show the changes that `task apply FILE` would make, and their effect on the run",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: "Compare a file with the applied task, key by key: whether the run goes on with the change, or a new " +
-			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
-			"their defaults.",
+		Long: "Compare a file with the applied task, key by key, and show whether the run can continue or a new run " +
+			"is required. FILE is a coordinator.yaml or the output of `task show`; keys that it omits have their " +
+			"defaults.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return applyTaskFile(cmd, &l, args, coordinatord.ApplyRequest{DryRun: true})
 		},
@@ -156,14 +157,14 @@ func taskApplyCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
-		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
+		Use: "apply [FILE]", Short: "Apply a task after the current round",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
-		Long: "Put a task into effect when the round under way is over. FILE is a coordinator.yaml or what `task " +
-			"show` prints; keys that it leaves out have their defaults. All of it is checked first. Without FILE the " +
-			"applied task stays: to begin a new run.",
+		Long: "Apply a task after the current round. FILE is a coordinator.yaml or the output of `task show`; keys " +
+			"that it omits have their defaults. The command validates the task first. Without FILE, the command " +
+			"begins a new run of the applied task.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !a.NewRun && a.InitialModel == "" {
-				return cli.UsageErrorf("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
+				return cli.UsageErrorf("want the FILE to apply, or a new run with --new-run or --from MODEL")
 			}
 			return applyTaskFile(cmd, &l, args, a)
 		},
@@ -171,8 +172,8 @@ func taskApplyCommand() *cobra.Command {
 	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&a.NewRun, "new-run", false, "begin a new run, from an initial model unless --from is given")
 	cmd.Flags().StringVar(&a.InitialModel, "from", "",
-		"begin a new run from a model: present, VERSION, RUN/VERSION, or a safetensors file that the coordinator can "+
-			"read")
+		"begin a new run from a model: present (the current model), VERSION, RUN/VERSION, or a safetensors file that "+
+			"the coordinator can read")
 	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
@@ -185,8 +186,7 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 		return err
 	}
 	if len(args) == 0 && len(set) > 0 {
-		return cli.UsageErrorf("--set changes keys of the task only with a FILE; to change the applied task: " +
-			"coordinator task set KEY=VALUE")
+		return cli.UsageErrorf("--set requires a FILE; to change the applied task: coordinator task set KEY=VALUE")
 	}
 	if len(args) > 0 {
 		text, err := os.ReadFile(args[0])
@@ -220,10 +220,10 @@ func taskSetCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
-		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
+		Use: "set KEY=VALUE...", Short: "Change keys of the applied task after the current round",
 		Args: cli.ArgsCheckWithUsageError(cobra.MinimumNArgs(1)),
-		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it " +
-			"is checked first; --check only shows what would change. `task show` lists the keys.",
+		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. The " +
+			"command validates the task first; --check only shows the changes. `task show` lists the keys.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := map[string]string{}
 			for _, arg := range args {
@@ -250,7 +250,7 @@ func taskSetCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().BoolVar(&a.DryRun, "check", false, "only show what would change")
+	cmd.Flags().BoolVar(&a.DryRun, "check", false, "only show the changes")
 	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
@@ -284,7 +284,7 @@ func (r *configRefusal) Unwrap() error { return &config.Error{Problem: r.text} }
 func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
-		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
+		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), effectText(c.Effect))
 		if c.Consequence != "" {
 			fmt.Fprintf(&b, "; %s", c.Consequence)
 		}
@@ -292,24 +292,31 @@ func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	}
 	when := "now"
 	if o.WaitsForRoundEnd {
-		when = "when the round under way is over"
+		when = "after the current round"
 	}
 	switch {
 	case o.MissingFlags != "":
-		fmt.Fprintf(&b, "apply it with %s\n", o.MissingFlags)
+		fmt.Fprintf(&b, "to apply it, add %s\n", o.MissingFlags)
 	case !o.NewRun && len(o.Changes) == 0:
-		b.WriteString("nothing differs from the applied task\n")
+		b.WriteString("no differences from the applied task\n")
 	case !done && o.NewRun:
 		fmt.Fprintf(&b, "a new run would begin%s\n", initialModelText(o.InitialModel))
 	case !done:
-		b.WriteString("the run would go on from its model\n")
+		b.WriteString("the run would continue from its model\n")
 	case o.NewRun:
 		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when,
 			initialModelText(o.InitialModel))
 	default:
-		fmt.Fprintf(&b, "task version %d takes effect %s; the run goes on from its model\n", o.Version, when)
+		fmt.Fprintf(&b, "task version %d takes effect %s; the run continues from its model\n", o.Version, when)
 	}
 	return b.String()
+}
+
+func effectText(e coordinatorsettings.ChangeEffect) string {
+	if e == coordinatorsettings.EffectNextRound {
+		return "the run continues"
+	}
+	return string(e)
 }
 
 func orNone(value string) string {

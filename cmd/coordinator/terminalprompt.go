@@ -81,7 +81,7 @@ func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	q.askText(question, &text, def)
 	n, _ := strconv.Atoi(text)
 	if n < 1 && q.err == nil {
-		q.err = fmt.Errorf("%s: %q is no whole number above 0", question, text)
+		q.err = fmt.Errorf("%s: %q is not a whole number above 0", question, text)
 	}
 	*answer = n
 }
@@ -92,7 +92,7 @@ func (q *terminalPrompt) failure() error {
 	case q == nil:
 		return nil
 	case errors.Is(q.err, io.EOF):
-		return errors.New("the questions were not answered to the end: nothing was written")
+		return errors.New("input ended before all questions were answered: no files were written")
 	}
 	return q.err
 }

@@ -10,12 +10,12 @@ import (
 func benchCommand() *cobra.Command {
 	o := bench.Defaults()
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure rounds against plain paho and raw TCP",
+		Use: "bench", Short: "Compare rounds with plain paho and raw TCP",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Measure the time of a round, with a model to N agents and N updates back. Compare
 it with plain paho, which sends the same bytes over the same broker, and with a
-relay of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has the tables and
-says how to read them.`,
+relay of raw TCP frames. The command takes minutes. docs/BENCHMARKS.md contains the
+tables and explains them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return cli.UsageErrorf("%w", err)
@@ -26,12 +26,12 @@ says how to read them.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Brokers, "brokers", o.Brokers, "brokers to measure on")
 	f.IntSliceVar(&o.Agents, "agents", o.Agents, "numbers of agents")
-	f.IntSliceVar(&o.Dims, "dims", o.Dims, "lengths of the model, in float32 elements")
-	f.StringSliceVar(&o.Only, "only", nil, "measure only these, by their names in the table")
-	f.IntVar(&o.Reps, "reps", o.Reps, "repetitions; the best one counts")
+	f.IntSliceVar(&o.Dims, "dims", o.Dims, "model lengths, in float32 elements")
+	f.StringSliceVar(&o.Only, "only", nil, "measure only these rows, by their names in the table")
+	f.IntVar(&o.Reps, "reps", o.Reps, "number of repetitions; the best one is reported")
 	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state, on the disk whose fsync is measured")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory,
-		"folder in memory, for the state of the agents and of the coordinator without fsync")
+		"folder in memory, for the state of the agents and for the coordinator without fsync")
 	f.StringVar(&o.Profile, "cpuprofile", "", "write a CPU profile of the rounds to this file")
 	return cmd
 }

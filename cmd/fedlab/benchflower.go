@@ -10,24 +10,25 @@ import (
 func benchFlowerCommand() *cobra.Command {
 	o := bench.FlowerDefaults()
 	cmd := &cobra.Command{
-		Use: "bench-flower", Short: "Race a federation of our programs against Flower",
+		Use: "bench-flower", Short: "Compare a federation of our programs with Flower",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Race a coordinator and agents, each a process, on Mosquitto, against Flower's
-server and its clients over gRPC, with the same model, steps and risks, in turn.
-It installs Flower from PyPI into a folder of its own, and takes half an hour.
-docs/BENCHMARKS.md has the tables and says how to read them.`,
+		Long: `Compare a coordinator and agents on Mosquitto with Flower's server and clients over
+gRPC. Each is a process. Both federations have the same model, steps and risks, and
+run in turn. The command installs Flower from PyPI into its own folder, and takes half
+an hour. docs/BENCHMARKS.md contains the tables and explains them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.RunFlower(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Cells, "cells", o.Cells, "numbers of agents and lengths of the model, as AGENTSxELEMENTS")
-	f.IntVar(&o.Reps, "reps", o.Reps, "runs of each contestant, in turn; the medians count")
-	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run, at least 10; 0 = by the size of the model")
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder on the disk whose syncs are measured; empty = that of temporary files")
+	f.StringSliceVar(&o.Cells, "cells", o.Cells, "numbers of agents and model lengths, as AGENTSxELEMENTS")
+	f.IntVar(&o.Reps, "reps", o.Reps, "number of runs of each federation, in turn; the median is reported")
+	f.IntVar(&o.Rounds, "rounds", 0, "measured rounds per run, at least 10; 0 = depends on the model length")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder on the disk whose fsync is measured; empty = the folder for temporary "+
+		"files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder in memory")
-	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")
-	f.StringVar(&o.Venv, "venv", o.Venv, "folder of Flower, made if it is missing; empty = one in your cache")
-	f.StringVar(&o.Into, "into", "", "write the tables into this page, between their marks")
+	f.StringVar(&o.Programs, "programs", o.Programs, "folder with agentd and coordinator; empty = the folder of fedlab")
+	f.StringVar(&o.Venv, "venv", o.Venv, "folder for Flower, created if it is missing; empty = a folder in your cache")
+	f.StringVar(&o.Into, "into", "", "write the tables into this page, between their markers")
 	return cmd
 }

@@ -13,32 +13,32 @@ import (
 func benchManyCommand() *cobra.Command {
 	o := bench.ManyDefaults()
 	cmd := &cobra.Command{
-		Use: "bench-many", Short: "Measure federations of a thousand agents and more",
+		Use: "bench-many", Short: "Measure federations of a thousand or more agents",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Measure a coordinator, Mosquitto and many agents on this machine, each a process:
-how long they take to be there, the time of a round, processor time and memory.
-With --fleet 5,000 agents share a process and their local steps cost nothing, so
-that coordinator and broker are what is measured.
+		Long: `Measure a coordinator, Mosquitto and many agents on this machine, each as a process:
+the time until all are connected, the time of a round, processor time and memory.
+With --fleet, 5,000 agents share a process and their local steps take no time, so
+that only the coordinator and the broker are measured.
 
   fedlab bench-many --cells 1000x1000,1000x100000/10
   fedlab bench-many --fleet --cells 1000x100000/1000,10000x100000/1000 --reps 3
 
-Mosquitto has an open file for each agent, and a process of a fleet three: see
-ulimit -n. docs/BENCHMARKS.md has figures.`,
+Mosquitto opens one file for each agent, and a process of a fleet opens three: see
+ulimit -n. docs/BENCHMARKS.md contains results.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.RunMany(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cells, "cells", o.Cells,
-		"numbers of agents, lengths of the model, and how many agents take part in a round unless all do, as "+
+		"numbers of agents, model lengths and, unless all agents participate, participants per round, as "+
 			"AGENTSxELEMENTS/DRAWN")
-	f.BoolVar(&o.Fleet, "fleet", false, "5,000 agents a process, whose local steps cost nothing")
-	f.IntVar(&o.Reps, "reps", o.Reps, "runs of each, in turn; the medians count")
-	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run, at least 10; 0 = by the size of the model")
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = that of temporary files")
+	f.BoolVar(&o.Fleet, "fleet", false, "run 5,000 agents per process, whose local steps take no time")
+	f.IntVar(&o.Reps, "reps", o.Reps, "number of runs of each cell, in turn; the median is reported")
+	f.IntVar(&o.Rounds, "rounds", 0, "measured rounds per run, at least 10; 0 = depends on the model length")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = the folder for temporary files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder of the agents' state, in memory")
-	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")
+	f.StringVar(&o.Programs, "programs", o.Programs, "folder with agentd and coordinator; empty = the folder of fedlab")
 	cmd.AddCommand(fleetMembersCommand())
 	return cmd
 }
@@ -46,7 +46,7 @@ ulimit -n. docs/BENCHMARKS.md has figures.`,
 // fleetMembersCommand returns the hidden command that runs one process of a fleet.
 func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "members DIR FROM TO", Short: "Run a part of a fleet", Hidden: true,
+		Use: "members DIR FROM TO", Short: "Run part of a fleet", Hidden: true,
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err1 := strconv.Atoi(args[1])

@@ -21,18 +21,18 @@ func codecCommand() *cobra.Command {
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "codec", Short: "Pack a list of numbers as an update is packed",
+		Use: "codec", Short: "Encode a list of numbers with an update codec",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Pack the numbers of a file with a codec of task.codec, as float32 elements of a vector,
-and print the bytes and the numbers that a receiver unpacks. The file is a list in
-JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
+		Long: `Encode the numbers of a file with a codec of task.codec, as float32 elements of a vector,
+and print the encoded bytes and the numbers that a receiver decodes. The file is a JSON
+list, such as [0.5, -1, 3e-4]. docs/SIMULATION.md describes the use of --seed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var name spec.Codec
 			if err := name.UnmarshalText([]byte(word)); err != nil {
 				return cli.UsageErrorf("--name: %w", err)
 			}
 			if file == "" {
-				return cli.UsageErrorf("--in is missing: give a file with a list of numbers")
+				return cli.UsageErrorf("--in is required: give a file with a list of numbers")
 			}
 			v, err := readNumbers(file)
 			if err != nil {
@@ -49,10 +49,10 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&word, "name", "", "the codec: "+strings.Join(spec.CodecNames(), ", ")+
-		"; top_k:0.1 sends a tenth of the elements, top_k 0.05")
-	f.StringVar(&file, "in", "", "file with a list of numbers in JSON")
-	f.Uint64Var(&seed, "seed", 1, "seed of the draws of a codec that rounds at random")
+	f.StringVar(&word, "name", "", "codec: "+strings.Join(spec.CodecNames(), ", ")+"; top_k:0.1 sends a tenth of "+
+		"the elements, top_k sends 0.05")
+	f.StringVar(&file, "in", "", "JSON file with a list of numbers")
+	f.Uint64Var(&seed, "seed", 1, "seed of a codec that rounds at random")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
 }
@@ -73,7 +73,7 @@ func readNumbers(path string) ([]float32, error) {
 	v := make([]float32, len(all))
 	for i, x := range all {
 		if x == nil {
-			return nil, fmt.Errorf("%s: element %d is null: want a number", path, i)
+			return nil, fmt.Errorf("%s: element %d is null; want a number", path, i)
 		}
 		if v[i] = float32(*x); v[i]-v[i] != 0 {
 			return nil, fmt.Errorf("%s: element %d is %v, which is not finite as a float32", path, i, *x)
@@ -103,7 +103,8 @@ func encodeNumbers(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, 
 }
 
 func (p *encodedNumbers) print(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d elements as %s: %d bytes, %.4g of float32's\n%s\n%v\n", p.Elements, p.Codec, p.Length,
+	_, err := fmt.Fprintf(w, "%d elements as %s: %d bytes, %.4g of the float32 size\n%s\n%v\n",
+		p.Elements, p.Codec, p.Length,
 		p.Ratio, p.Bytes, p.Decoded)
 	return err
 }

@@ -11,7 +11,7 @@ import (
 func TestDemoSet(t *testing.T) {
 	for _, c := range []struct{ flag, set, want string }{
 		{"--set", "round.evaluate.every=2", `--set: command line: unknown key "round.evaluate.every"`},
-		{"--set", "round.evaluation.every=-1", "round.evaluation.every: must be 0"},
+		{"--set", "round.evaluation.every=-1", "round.evaluation.every: must be between 0"},
 		{"--agent-set", "evaluation.held_out=2", "evaluation.held_out: must be"},
 		{"--agent-set", "evaluation.held_out", "want KEY=VALUE"},
 	} {

@@ -51,17 +51,16 @@ func fleetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fleet", Short: "Run many agents in one process, for testbeds",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Run many agents in one process. The configuration is that of one agent: its id
-becomes ID-0, ID-1 and so on, their keys are derived from its key file, and its
-rows are dealt to them one by one.
+		Long: `Run many agents in one process. The configuration is for one agent: its id becomes
+ID-0, ID-1 and so on, their keys are derived from its key file, and its rows are
+distributed over the agents one by one.
 
   fedlab fleet --agents 50 --config FILE --write-keys agents.keys
   fedlab fleet --agents 50 --config FILE --slow 0.3:10 --drop 0.1 --late 0.1 --lie 0.02:nan
 
-The agents share their metrics, so they report none to the coordinator.
-
 The first command only writes the list of public keys for the coordinator
-(identity.agents_file). The second one runs the agents.`,
+(identity.agents_file). The second command runs the agents. The agents share their
+metrics, so they do not report metrics to the coordinator.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -76,15 +75,17 @@ The first command only writes the list of public keys for the coordinator
 	l.AddFlags(cmd, memberProgram)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.dataShares, "shares", 0,
-		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
+		"number of shares over which the rows are distributed; several agents may use the same share (default: one "+
+			"share for each agent)")
 	cmd.Flags().Var(&f.slow, "slow",
-		"slow agents: with 0.3:10, three of ten take ten times as long per local step (compute.step_time, or 1ms)")
+		"slow agents: with 0.3:10, the local steps of three of ten take ten times as long (compute.step_time, or 1ms)")
 	cmd.Flags().Var(&f.lyingAgents, "lie",
-		"agents that lie: with 0.1:nan, one of ten sends updates of NaN; the lies are "+
-			strings.Join(liar.Names(), ", "))
-	cmd.Flags().Float64Var(&f.dropProbability, "drop", 0, "probability that a selected agent vanishes for the round")
-	cmd.Flags().Float64Var(&f.lateProbability, "late", 0, "probability that a selected agent sends after the deadline")
-	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws which agents are slow, lie, vanish or are late")
+		"lying agents: with 0.1:nan, one of ten sends updates of NaN; the lies are "+strings.Join(liar.Names(), ", "))
+	cmd.Flags().Float64Var(&f.dropProbability, "drop", 0, "probability that a selected agent disconnects during the "+
+		"round")
+	cmd.Flags().Float64Var(&f.lateProbability, "late", 0, "probability that a selected agent sends its update after "+
+		"the deadline")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws of slow, lying, disconnecting and late agents")
 	cmd.Flags().StringVar(&f.keyListPath, "write-keys", "",
 		"only write the list of public keys for the coordinator to this file")
 	return cmd
@@ -94,13 +95,13 @@ The first command only writes the list of public keys for the coordinator
 func (f *fleet) check() error {
 	switch {
 	case f.agents < 1:
-		return cli.UsageErrorf("--agents must be at least 1, is %d", f.agents)
+		return cli.UsageErrorf("--agents must be at least 1, but is %d", f.agents)
 	case f.dataShares < 0:
-		return cli.UsageErrorf("--shares must be at least 1, or 0 for one per agent, is %d", f.dataShares)
+		return cli.UsageErrorf("--shares must be at least 1, or 0 for one per agent, but is %d", f.dataShares)
 	case !(f.dropProbability >= 0 && f.dropProbability <= 1):
-		return cli.UsageErrorf("--drop must be a probability from 0 to 1, is %v", f.dropProbability)
+		return cli.UsageErrorf("--drop must be a probability from 0 to 1, but is %v", f.dropProbability)
 	case !(f.lateProbability >= 0 && f.lateProbability <= 1):
-		return cli.UsageErrorf("--late must be a probability from 0 to 1, is %v", f.lateProbability)
+		return cli.UsageErrorf("--late must be a probability from 0 to 1, but is %v", f.lateProbability)
 	}
 	return nil
 }

@@ -23,10 +23,11 @@ func reproduceCommand() *cobra.Command {
 	var settings []string
 	cmd := &cobra.Command{
 		Use: "reproduce [ID...]", Short: "Reproduce published experiments with the daemons' code",
-		Long: `Run published experiments with the daemons' code: all of the first list, or the named ones. Each
-prints its claim, the measured values with a 95 % interval, the theory's prediction,
-and whether the claim holds. The exit status is 1 if a claim does not hold.
-docs/EXPERIMENTS.md describes the experiments. They are
+		Long: `Run published experiments with the daemons' code: all experiments of the first list, or only
+the given ones. The output of each experiment contains its claim, the measured values
+with a 95 % interval, the theory's prediction, and whether the claim holds. The exit
+status is 1 if a claim does not hold. docs/EXPERIMENTS.md describes the experiments.
+They are:
 
 ` + experimentListText(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,9 +51,9 @@ docs/EXPERIMENTS.md describes the experiments. They are
 	f.StringArrayVar(&settings, "set", nil,
 		"ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may "+
 			"be repeated")
-	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: a minute instead of five")
+	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: one minute instead of five")
 	f.Uint64Var(&r.options.Seed, "seed", 1,
-		"seed of all random draws; the same seed gives the same values at any number of cores")
+		"seed of all random draws; the same seed gives the same values with any number of cores")
 	return cmd
 }
 
@@ -65,7 +66,7 @@ func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 		}
 		i := slices.IndexFunc(chosen, func(e reproduce.Experiment) bool { return e.About().ID == id })
 		if i < 0 {
-			return fmt.Errorf("--set %s: the experiment %q is not among those to run", text, id)
+			return fmt.Errorf("--set %s: the experiment %q is not selected", text, id)
 		}
 		if err := reproduce.Set(chosen[i], key, value); err != nil {
 			return fmt.Errorf("--set %s: %w", text, err)
@@ -80,7 +81,7 @@ func experimentListText() string {
 	for _, e := range reproduce.All() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
-	b.WriteString("\nand, where they are named, on data that are not part of the project\n\n")
+	b.WriteString("\nand, only if selected, on data that are not part of the project:\n\n")
 	for _, e := range reproduce.ExternalDataExperiments() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
@@ -112,7 +113,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 			return err
 		}
 		if !r.json {
-			fmt.Fprintf(r.stdout, "\nopen %s; report.json and the plots are beside it\n",
+			fmt.Fprintf(r.stdout, "\nopen %s; report.json and the plots are in the same folder\n",
 				filepath.Join(r.out, "report.html"))
 		}
 	}
@@ -142,7 +143,7 @@ func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Expe
 		seconds := time.Since(began).Seconds()
 		stop()
 		if err != nil && ctx.Err() != nil {
-			return all, fmt.Errorf("interrupted: %d of %d experiments were run to their end", len(all),
+			return all, fmt.Errorf("interrupted: %d of %d experiments completed", len(all),
 				len(experiments))
 		}
 		if err != nil {

@@ -30,7 +30,7 @@ func TestReproduceOne(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials",
-		"lab-3.runs=2": `the experiment "lab-3" is not among those to run`,
+		"lab-3.runs=2": `the experiment "lab-3" is not selected`,
 		"sampling=2":   "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
 	} {
 		if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--set", setting); code != 2 ||
@@ -97,7 +97,7 @@ func TestReproduceInterrupted(t *testing.T) {
 	r := reproduction{stdout: &out, out: t.TempDir()}
 	r.options.Seed, r.options.Quick = 1, true
 	err := r.run(ctx, []reproduce.Experiment{reproduce.Lab3(), stopping{reproduce.Lab4(), press}, reproduce.Lab3()})
-	if err == nil || err.Error() != "interrupted: 1 of 3 experiments were run to their end" {
+	if err == nil || err.Error() != "interrupted: 1 of 3 experiments completed" {
 		t.Errorf("error %v", err)
 	}
 	page, err := os.ReadFile(filepath.Join(r.out, "report.html"))

@@ -11,22 +11,22 @@ func simulateCommand() *cobra.Command {
 	var o simulate.Options
 	var set cli.Overrides
 	cmd := &cobra.Command{
-		Use: "simulate", Short: "Run an experiment on many simulated agents, and plot it",
+		Use: "simulate", Short: "Simulate an experiment with many agents, and plot it",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Run the daemons' algorithms on any number of agents in this process, and write
-result.json, curves.csv and plots. The same seed gives the same result, to the bit,
-at any number of cores. docs/SIMULATION.md has example experiments and lists every
+		Long: `Run the daemons' algorithms with any number of agents in this process, and write
+result.json, curves.csv and plots. The same seed gives a bit-identical result with any
+number of cores. docs/SIMULATION.md contains example experiments and describes every
 key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (o.Config == "") == (o.Load == "") {
 				return cli.UsageErrorf("give either --config or --load")
 			}
 			if o.Load != "" && o.Dump != "" {
-				return cli.UsageErrorf("--load and --dump cannot be given together: --dump would write what " +
+				return cli.UsageErrorf("--load and --dump cannot be combined: --dump would write the files that " +
 					"--load reads")
 			}
 			if o.Out == "" {
-				return cli.UsageErrorf("--out is missing: give a folder for the results")
+				return cli.UsageErrorf("--out is required: give a folder for the results")
 			}
 			o.Set, o.Stdout, o.Stderr = set, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return simulate.Run(cmd.Context(), o)
@@ -37,7 +37,7 @@ key.`,
 	f.Var(&set, "set", "set one key, such as participants=10; may be repeated")
 	f.StringVar(&o.Out, "out", "", "folder for result.json, curves.csv and the plots")
 	f.StringVar(&o.Dump, "dump", "",
-		"folder to write the instances and all random draws to, so that other programs can recompute the runs")
+		"folder for the instances and all random draws, so that other programs can recompute the runs")
 	f.StringVar(&o.Load, "load", "", "folder of instances and draws to replay, written by --dump")
 	return cmd
 }

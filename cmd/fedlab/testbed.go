@@ -10,17 +10,18 @@ import (
 )
 
 func upCommand() *cobra.Command {
-	up := testbedCommand("up", "Run a whole federation on this machine, until Ctrl-C", testbed.Up)
-	up.Long = `Run a whole federation on this machine, until Ctrl-C: a coordinator and agents, each a
-process, at Mosquitto, watched by Prometheus and Grafana. Mosquitto, Prometheus and
-Grafana are used where they are installed: without Mosquitto the broker is an embedded
-one. All is on loopback and on free ports. At the end the newest model and the history
-are written to the folder up, and nothing else is left; with --dir they are in that
-folder, which stays.`
+	up := testbedCommand("up", "Run a complete federation on this machine, until Ctrl-C", testbed.Up)
+	up.Long = `Run a complete federation on this machine, until Ctrl-C: a coordinator, agents and
+Mosquitto, each as a process, monitored by Prometheus and Grafana. Mosquitto, Prometheus
+and Grafana are used if they are installed; without Mosquitto, an embedded broker is
+used. All programs use the loopback interface and free ports. At the end, the newest
+model and the history are written to the folder up, and all other files are deleted.
+With --dir, all files are written to that folder and kept.`
 	up.AddCommand(
-		testbedCommand("check", "Run it until all targets, dashboards and rules have data, or list those without",
+		testbedCommand("check", "Run the testbed until all targets, dashboards and rules have data, or list those "+
+			"without data",
 			testbed.Check),
-		testbedCommand("files", "Only make the folder of --dir; you start the programs yourself",
+		testbedCommand("files", "Only create the folder of --dir, without starting any program",
 			func(_ context.Context, o testbed.Options) error { return testbed.Files(o) }))
 	return up
 }
@@ -39,17 +40,18 @@ func testbedCommand(use, short string, do func(context.Context, testbed.Options)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder for all files, which stays; it must be new (default: a temporary one)")
-	f.StringVar(&o.Bin, "bin", o.Bin, "folder with the programs agentd and coordinator (default: that of fedlab)")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder for all files, which is kept; it must be new (default: a temporary "+
+		"folder)")
+	f.StringVar(&o.Bin, "bin", o.Bin, "folder with the programs agentd and coordinator (default: the folder of fedlab)")
 	f.IntVar(&o.Agents, "agents", o.Agents, "number of agents, at least 6")
-	f.BoolVar(&o.TLS, "tls", o.TLS, "give every client a certificate instead of a password; needs Mosquitto")
+	f.BoolVar(&o.TLS, "tls", o.TLS, "use a certificate instead of a password for every client; requires Mosquitto")
 	switch use {
 	case "up":
 		f.BoolVar(&o.Cluster, "cluster", o.Cluster,
-			"three coordinators that take turns, on three servers of NATS (nats-server)")
+			"run three coordinators with one leader, on three NATS servers (nats-server)")
 		f.DurationVar(&o.For, "for", o.For, "end after this time (default: at Ctrl-C)")
 	case "check":
-		f.DurationVar(&o.Limit, "limit", o.Limit, "how long the check may take")
+		f.DurationVar(&o.Limit, "limit", o.Limit, "time limit of the check")
 	}
 	return cmd
 }

@@ -161,7 +161,8 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 		}
 	}
 	if earlier == nil {
-		return round.AggregationEnded{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
+		return round.AggregationEnded{Round: e.Round, Err: fmt.Errorf(
+			"%w: model %d cannot be replaced because no earlier model is archived",
 			errDiverged, p.BaseModelVersion)}, nil, false
 	}
 	model := earlier.EncodeVector(w.compiledTask.UpdateSchema(wire.KindTraining))

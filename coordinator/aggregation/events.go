@@ -93,11 +93,11 @@ func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	n := e.ConsecutiveUpdates
 	switch {
 	case n == 0:
-		d.Log(observe.Info, "updates are as large as usual again", "agent", e.Agent, "round", e.Round)
+		d.Log(observe.Info, "update sizes are normal again", "agent", e.Agent, "round", e.Round)
 	case n == largeFolds || n&(n-1) == 0:
-		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "in_a_row", n,
+		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "consecutive", n,
 			"norm", observe.RoundToFourDigits(e.Norm), "usual", observe.RoundToFourDigits(e.UsualNorm),
-			"counted", observe.RoundToFourDigits(e.ClippedNorm),
+			"clipped_norm", observe.RoundToFourDigits(e.ClippedNorm),
 			"undo", fmt.Sprintf("coordinator model rollback --to %d", e.SinceVersion))
 	}
 }
@@ -120,15 +120,15 @@ type ModelRejected struct {
 // Describe implements observe.Event.
 func (e ModelRejected) Describe(d *observe.EventDescription) {
 	d.AddToCounter(leftOutUpdates, float64(len(e.SuspectAgents)), string(LeftOutRisk))
-	d.Log(observe.Warn, "model rejected, because it has diverged", "version", e.Version,
-		"continues_from", e.EarlierVersion, "as", e.NextVersion,
+	d.Log(observe.Warn, "model rejected because it has diverged", "version", e.Version,
+		"continues_from", e.EarlierVersion, "next_version", e.NextVersion,
 		"median_risk", observe.RoundToFourDigits(e.MedianReportedRisk), "agents", e.SuspectAgents, "round", e.Round)
 	d.RaiseCondition(ModelRejectedCondition,
-		fmt.Sprintf("model %d had diverged and was rejected; the run continues from model "+
-			"%d as version %d; the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
+		fmt.Sprintf("model %d diverged and was rejected; the run continues from model %d as version %d; "+
+			"the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
 			e.NextVersion, observe.JoinNames(e.SuspectAgents)),
-		"check these devices, or lower task.step_size if they are honest; `coordinator model rollback --to VERSION` "+
-			"returns to an earlier model")
+		"check these devices; if their data is valid, lower task.step_size; to return to an earlier model, "+
+			"run `coordinator model rollback --to VERSION`")
 }
 
 // UpdatesExcludedByRule reports the updates that the aggregation rule excluded in a round, as rules such as krum do

@@ -39,9 +39,10 @@ func (a *aggregationAttempt) heldOutRisk() float64 {
 
 // Reasons for rejecting a model.
 var (
-	errNotFinite = errors.New("the new model is not finite")
-	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
-	errDiverged  = errors.New("the local steps of most participants diverge from the base model")
+	errNotFinite = errors.New("the new model contains parameters that are not finite")
+	errExploded  = errors.New(
+		"the risk of the new model on held-out data is more than 10 times the highest risk of the last rounds")
+	errDiverged = errors.New("the local steps of most participants have diverged from the base model")
 )
 
 // aggregateGuarded aggregates a set of updates and rejects a model that is not finite or has diverged on held-out data.
@@ -93,8 +94,8 @@ func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 	case all.rejectionCause == nil:
 		return all, left, nil
 	}
-	return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
-		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.KeptContributions))
+	return nil, shorter, fmt.Errorf("%w, even without the %d largest of the %d updates; if this continues and all "+
+		"devices are honest, lower the step size", rest.rejectionCause, len(doubted), len(b.KeptContributions))
 }
 
 // assessUpdateNorms compares the norms of a round's updates with the usual norm.
@@ -195,7 +196,7 @@ func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 		base = of.Risk
 	}
 	if round.RiskExploded(score.Risk, base, w.zeroModelRisk, e.Plan.RecentAggregations) {
-		a.rejectionCause = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)
+		a.rejectionCause = fmt.Errorf("%w: the risk is %.4g", errExploded, score.Risk)
 	}
 	return a, nil
 }
@@ -233,7 +234,7 @@ func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *spooledUpdate
 			return err
 		}
 		if err := round.ApplyStep(v, v, d); err != nil && a.rejectionCause == nil {
-			a.rejectionCause = fmt.Errorf("%w: from parameter %d on: %w", errNotFinite, from, err)
+			a.rejectionCause = fmt.Errorf("%w: at or after parameter %d: %w", errNotFinite, from, err)
 		}
 		a.modelVector = wire.AppendVector(a.modelVector, v)
 		return nil
@@ -295,5 +296,5 @@ type UpdatesClipped struct {
 func (e UpdatesClipped) Describe(d *observe.EventDescription) {
 	d.AddToCounter(clippedUpdates, float64(len(e.Agents)), string(e.Reason))
 	d.Log(observe.Info, "updates clipped", "round", e.Round, "reason", e.Reason, "agents", e.Agents,
-		"longest", observe.RoundToFourDigits(e.LongestNorm), "most", observe.RoundToFourDigits(e.MaxNorm))
+		"largest_norm", observe.RoundToFourDigits(e.LongestNorm), "max_norm", observe.RoundToFourDigits(e.MaxNorm))
 }

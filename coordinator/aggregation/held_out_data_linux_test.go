@@ -56,7 +56,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 		}
 		s, err := h.scoreModel(vector(1))
 		if step == "lost" {
-			if err == nil || !strings.Contains(err.Error(), "the held-out data: ") {
+			if err == nil || !strings.Contains(err.Error(), "cannot read the held-out data: ") {
 				t.Errorf("%+v, %v", s, err)
 			}
 			continue

@@ -28,7 +28,7 @@ func openHeldOutScorer(source data.Source, p *task.CompiledTask[float32]) (*held
 func (h *heldOutScorer) readRows() error {
 	v, err := h.rows.Snapshot()
 	if err != nil {
-		return fmt.Errorf("the held-out data: %w", err)
+		return fmt.Errorf("cannot read the held-out data: %w", err)
 	}
 	if h.rowSnapshot.Rows != nil {
 		v.Rows = v.Rows.FirstSamples(h.rowSnapshot.Rows.Len())
@@ -51,7 +51,7 @@ func (h *heldOutScorer) scoreModel(model []byte) (learner.Score, error) {
 	}
 	score := h.compiledTask.Model.Score(w, h.rowSnapshot.Rows)
 	if err := h.rowSnapshot.Err(); err != nil {
-		return score, fmt.Errorf("the held-out data: %w", err)
+		return score, fmt.Errorf("cannot read the held-out data: %w", err)
 	}
 	return score, nil
 }

@@ -20,7 +20,7 @@ func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standard
 	}
 	model, from, err := w.readOriginModel(o)
 	if store.IsMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
-		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
+		w.cfg.Logger.Error("the model to continue from is lost; the run starts from an initial model", "model", o.Model,
 			"err", err)
 		return nil, from, nil
 	}
@@ -37,11 +37,13 @@ func (w *Aggregator) firstModelAfterStatistics(model []float32, from learner.Sta
 	model = p.AllParameters(model, p.InitialOwnParameters(w.cfg.Round.Seed))
 	switch err := p.Model.RestandardizeParameters(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
+		w.cfg.Logger.Warn("model without biases cannot be converted exactly to the new standardisation; "+
+			"the run starts with a small error",
 			"model", w.folder.Origin.Model)
 	case err != nil:
-		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
-			"one", "model", w.folder.Origin.Model, "err", err)
+		w.cfg.Logger.Error(
+			"cannot convert the model to the new standardisation; the run starts from an initial model",
+			"model", w.folder.Origin.Model, "err", err)
 		return w.randomInitialModel()
 	}
 	return p.SharedParameters(model)
@@ -77,7 +79,7 @@ func (w *Aggregator) readOriginModel(o runs.RunOrigin) ([]float32, learner.Stand
 	none := learner.Standardization{}
 	run, version, ok := runs.ParseModelName(o.Model, 0)
 	if !ok {
-		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
+		return nil, none, fmt.Errorf("the state folder contains no model %q", o.Model)
 	}
 	m, err := w.folder.ReadModelOfRun(run, version)
 	if err != nil {

@@ -58,13 +58,14 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	blob, damage := w.folder.LoadTask(is)
 	if errors.As(damage, new(*store.FormatVersionError)) {
 		return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
-			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+			damage.Error()+", so a different program version wrote it: finish the run with that version", damage)
 	}
 	if damage != nil && !store.IsMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name), Reason: "the journal names another task"}
+		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name), Reason: "it does not match the task in " +
+			"the journal"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
@@ -78,7 +79,9 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
 		return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
-			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
+			fmt.Sprintf(
+				"the task of the run was written by a different program version (%v): finish the run with that version",
+				err),
 			err)
 	}
 	if damage == nil {
@@ -160,7 +163,7 @@ func (w *Aggregator) repairArchivedModel(r round.JournalRecord, data []byte, ver
 	}
 	if errors.As(damage, new(*store.FormatVersionError)) && data == nil {
 		return r, w.folder.NewOperatorDecisionError(runs.ModelsDir,
-			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+			damage.Error()+", so a different program version wrote it: finish the run with that version", damage)
 	}
 	if data == nil {
 		return w.fallBackToSoundModel(r, versions, damage, report)
@@ -228,7 +231,7 @@ func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint
 	}
 	if found == nil {
 		return r, w.folder.NewOperatorDecisionError(runs.ModelsDir,
-			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
+			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is intact",
 				runs.ModelName(r.Run, uint64(p.BaseModelVersion)), damage), damage)
 	}
 	aside, err := w.folder.CurrentRunModels.SetAsideModel(uint64(p.BaseModelVersion))
@@ -262,8 +265,8 @@ func (e *TaskMismatchError) Error() string {
 	if e.NewestModelName != "" {
 		from = fmt.Sprintf("from its newest model (--from %s) or ", e.NewestModelName)
 	}
-	return "the configured task differs from that of the run in the state folder: restore the old task, or begin a " +
-		"new run " + from + "from an initial model (--new-run)"
+	return "the configured task differs from the task of the run in the state folder: restore the old task, or start " +
+		"a new run " + from + "from an initial model (--new-run)"
 }
 
 var (
@@ -319,9 +322,9 @@ func (e ModelsNewerThanJournal) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "models on disk are newer than the journal", "journal_version", e.JournalVersion,
 		"newest_version", e.Newest)
 	d.RaiseCondition("newer models",
-		fmt.Sprintf("models up to version %d are on disk, but the journal, which may have been "+
-			"restored from an older copy, is at version %d", e.Newest, e.JournalVersion),
-		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
+		fmt.Sprintf("models up to version %d are on disk, but the journal is only at version %d: "+
+			"it may have been restored from an older copy", e.Newest, e.JournalVersion),
+		fmt.Sprintf("to start a run from the newest model, use `coordinator run --from %d`", e.Newest))
 }
 
 // RepairableStateFile names a state file that can be repaired at the start. It is used as a metric label.

@@ -29,7 +29,7 @@ type riskMonitor struct {
 // assess compares a new model with the previous ones. It uses the risk on held-out data. Without such data it uses the
 // median of the participants' risks.
 func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
-	a := RiskAssessment{RiskDataSource: "the agents' median", Risk: m.MedianReportedRisk}
+	a := RiskAssessment{RiskDataSource: "median of the agents", Risk: m.MedianReportedRisk}
 	if m.HeldOutScore != nil {
 		a.RiskDataSource, a.Risk = "held-out data", m.HeldOutScore.Risk
 	}
@@ -55,16 +55,16 @@ func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
 // describeRiskCondition logs a model that has become much worse, and raises or resolves the condition.
 func (a *RiskAssessment) describeRiskCondition(d *observe.EventDescription, version wire.ModelVersion) {
 	const condition = "model risk"
-	const remedy = "check the devices whose updates were clipped or left out last; `coordinator model rollback --to " +
-		"VERSION` returns to an earlier model"
+	const remedy = "check the devices whose updates were clipped or left out last; to return to an earlier model, " +
+		"run `coordinator model rollback --to VERSION`"
 	switch {
 	case a.ExplosionBegan:
-		d.Log(observe.Warn, "model has become much worse", "version", version, "risk",
+		d.Log(observe.Warn, "model risk has increased sharply", "version", version, "risk",
 			observe.RoundToFourDigits(a.Risk),
-			"of", a.RiskDataSource, "least", observe.RoundToFourDigits(a.LowestRisk))
+			"risk_source", a.RiskDataSource, "lowest_risk", observe.RoundToFourDigits(a.LowestRisk))
 		d.RaiseCondition(condition,
-			fmt.Sprintf("model %d has become much worse: its risk (%s) is %.4g, and the lowest risk of "+
-				"an earlier model is %.4g", version, a.RiskDataSource, a.Risk, a.LowestRisk), remedy)
+			fmt.Sprintf("model %d is much worse than an earlier model: its risk (%s) is %.4g, "+
+				"but the lowest earlier risk is %.4g", version, a.RiskDataSource, a.Risk, a.LowestRisk), remedy)
 	case a.Risk > 0 && !a.Exploded:
 		d.ResolveCondition(condition)
 	}

@@ -51,8 +51,9 @@ func (w *Aggregator) loadServerState(run wire.RunID, version wire.ModelVersion, 
 	state, anew := w.unpackServerState(packed)
 	for _, k := range anew {
 		if version > 0 {
-			w.cfg.Logger.Warn("the server's optimiser, or its rule, begins anew: its state with the present model is "+
-				"not there", "name", k.name, "version", version, "err", cmp.Or(err, k.unpackError))
+			w.cfg.Logger.Warn(
+				"server optimiser or aggregation rule restarted because its saved state is missing or invalid",
+				"name", k.name, "version", version, "err", cmp.Or(err, k.unpackError))
 		}
 	}
 	return state, nil
@@ -104,7 +105,7 @@ func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []com
 		part := parts[k.name]
 		err := error(nil)
 		if len(part) != 8*d*k.stateVectorCount {
-			err = fmt.Errorf("%d bytes are there, want %d", len(part), 8*d*k.stateVectorCount)
+			err = fmt.Errorf("the saved state has %d bytes, want %d", len(part), 8*d*k.stateVectorCount)
 		}
 		read := make([][]float64, k.stateVectorCount)
 		for i := range read {

@@ -117,7 +117,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		next()
-		if w.weight() != 1.75 || !strings.Contains(log.String(), "begins anew") {
+		if w.weight() != 1.75 || !strings.Contains(log.String(), "restarted because its saved state") {
 			t.Errorf("%s: weight %v, want 1.75; log %q", name, w.weight(), &log)
 		}
 	}

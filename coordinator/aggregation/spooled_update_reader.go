@@ -134,7 +134,7 @@ func (u *spooledUpdateReader) newUpdateReadError(k int, err error) error {
 
 // wrapSpoolReadError wraps an error that occurred while reading an accepted update.
 func wrapSpoolReadError(agent wire.AgentID, err error) error {
-	return fmt.Errorf("%w: update of %s: %w", round.ErrSpoolDamaged, agent, err)
+	return fmt.Errorf("%w: update from %s: %w", round.ErrSpoolDamaged, agent, err)
 }
 
 // SpooledUpdates returns the updates in the spool of a round that an earlier process began. Training updates include
@@ -146,7 +146,7 @@ func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (
 	for _, e := range s.Entries() {
 		m, err := decodeManifest(e.SignedManifest)
 		if err != nil {
-			w.cfg.Logger.Warn("manifest of an update in the spool is damaged; its agent is asked again",
+			w.cfg.Logger.Warn("manifest of a spooled update is damaged; requesting the update again",
 				"agent", e.Agent, "err", err)
 			continue
 		}

@@ -45,7 +45,8 @@ func (w *Aggregator) planTrainingAfterStatistics(run wire.RunID, p *round.Plan, 
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
 	switch err := w.compiledTask.Model.RestandardizeParameters(model, w.previousStandardization, to); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
+		w.cfg.Logger.Warn("model without biases cannot be converted exactly to the new standardisation; "+
+			"the run continues with a small error",
 			"version", p.BaseModelVersion)
 	case err != nil:
 		return round.Plan{}, err
@@ -237,13 +238,13 @@ func (e StatisticsReady) Describe(d *observe.EventDescription) {
 	var distant []string
 	for _, a := range e.DistantDataAgents {
 		deviations := observe.RoundToFourDigits(a.DeviationsFromMean)
-		d.Log(observe.Warn, "data of an agent lie far from the other agents' data", "agent", a.Agent,
+		d.Log(observe.Warn, "data of an agent differs strongly from the data of the other agents", "agent", a.Agent,
 			"column", a.Column, "deviations", deviations)
 		distant = append(distant, fmt.Sprintf("%s (%s, by %g standard deviations)", a.Agent, a.Column, deviations))
 	}
 	if len(distant) > 0 {
 		d.RaiseCondition(distantCondition,
-			"data of agents lie far from the other agents' data, and are disregarded in the "+
+			"data of some agents differs strongly from the data of the other agents and is ignored in the "+
 				"standardisation: "+observe.JoinNames(distant),
 			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
 	} else {

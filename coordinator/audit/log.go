@@ -107,7 +107,7 @@ func Open(disk store.Disk, state string, federation wire.FederationName, key ed2
 		reportFailure: failed,
 		wake:          make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	if err := disk.MakeDir(l.dir); err != nil {
-		return nil, fmt.Errorf("the audit log: %w", err)
+		return nil, fmt.Errorf("cannot create the audit log: %w", err)
 	}
 	if err := l.resumeNewestFile(); err != nil {
 		return nil, err
@@ -140,8 +140,9 @@ func (l *Log) resumeNewestFile() error {
 				err = json.Unmarshal(line, &e)
 			}
 			if err != nil {
-				err = fmt.Errorf("the audit log's last line in %s cannot be read: %w; to begin a new log, move the "+
-					"folder away", path, err)
+				err = fmt.Errorf(
+					"cannot read the last line of the audit log %s: %w; to start a new log, move the folder away",
+					path, err)
 				return errors.Join(err, l.newestFile.Close())
 			}
 			l.lastEntryNumber, l.lastEntryHash = e.Number, hashOfLine(line)
@@ -254,7 +255,7 @@ func (l *Log) flushQueuedEntries() {
 	l.queuedEntries, l.lostEntries = nil, 0
 	l.queueMutex.Unlock()
 	if lost > 0 {
-		waiting = append(waiting, Entry{Event: Lost, Subject: fmt.Sprintf("%d entries: the disk did not keep up",
+		waiting = append(waiting, Entry{Event: Lost, Subject: fmt.Sprintf("%d entries: the disk was too slow",
 			lost)})
 	}
 	for i, e := range waiting {

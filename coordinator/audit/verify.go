@@ -90,11 +90,12 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 			h := signed[e.Number]
 			switch hash := hashOfLine(line); {
 			case r.LastEntry > 0 && e.Number != r.LastEntry+1:
-				why = fmt.Sprintf("entry %d comes after entry %d", e.Number, r.LastEntry)
+				why = fmt.Sprintf("entry %d follows entry %d: entries are missing or out of order", e.Number,
+					r.LastEntry)
 			case r.LastEntry > 0 && !bytes.Equal(e.PreviousHash, previous):
 				why = fmt.Sprintf("entry %d was changed after entry %d was written", r.LastEntry, e.Number)
 			case h != nil && !bytes.Equal(h.Head.Hash, hash):
-				why = fmt.Sprintf("entry %d is not the one that was signed in round %d of run %d", e.Number, h.Round,
+				why = fmt.Sprintf("entry %d differs from the entry signed in round %d of run %d", e.Number, h.Round,
 					h.Run)
 			default:
 				previous = hash
@@ -155,7 +156,8 @@ func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName
 	for n, h := range signed {
 		switch {
 		case n > r.LastEntry:
-			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.LastEntry, n,
+			return fmt.Errorf(
+				"the log ends with entry %d, but contained entry %d when round %d of run %d ended", r.LastEntry, n,
 				h.Round, h.Run)
 		case n < r.FirstEntry: // the file with this entry was moved away
 		case by(present, h):
@@ -171,7 +173,8 @@ func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName
 			known = known || n <= r.LastVerifiedEntry && by(key, h)
 		}
 		if !known {
-			return fmt.Errorf("no key of this coordinator has signed the head of round %d of run %d", h.Round, h.Run)
+			return fmt.Errorf(
+				"the log signature of round %d of run %d does not match any key of this coordinator", h.Round, h.Run)
 		}
 		r.VerifiedHeads++
 	}

@@ -190,8 +190,9 @@ func (e ForeignMessagesDeleted) Describe(d *observe.EventDescription) {
 		e.ExampleTopic,
 		"agents", e.TopicAgents)
 	d.RaiseCondition("foreign messages",
-		fmt.Sprintf("%d messages that are not part of the protocol were retained at the "+
-			"broker, such as %s, and were deleted: a device, or a stranger at a broker without access rules, fills it",
+		fmt.Sprintf("%d retained messages that are not part of the protocol, such as %s, were deleted from the "+
+			"broker: a device, or an unknown client of a broker without access rules, published them",
 			e.DeletedTopics, e.ExampleTopic),
-		"write access rules with `coordinator acl`, or revoke the device with `coordinator devices revoke ID`")
+		"generate access rules for the broker with `coordinator acl`, "+
+			"or revoke the device with `coordinator devices revoke ID`")
 }

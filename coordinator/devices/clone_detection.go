@@ -98,10 +98,10 @@ type CloneSeen struct {
 // replaced.
 func (e CloneSeen) Describe(d *observe.EventDescription) {
 	d.IncCounter(host.ClonesSeen)
-	d.Log(observe.Error, "two devices use the identity of one agent", "agent", e.Agent, "starts",
+	d.Log(observe.Error, "two devices use the identity of the same agent", "agent", e.Agent, "starts",
 		fmt.Sprintf("%d (%016x) and %d (%016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1], e.Nonces[1]))
 	d.RaiseCondition(CloneConditionName(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
-		"give one of them an id and a key of its own with `agentd key new`, and add it to identity.agents_file")
+		"give one of the devices its own id and key with `agentd key new`, and add it to identity.agents_file")
 }
 
 // CloneConditionName returns the name of the condition that CloneSeen raises.

@@ -77,7 +77,8 @@ func (d *MessageChecker) AgentList() *enrolled.List { return d.agentList }
 func (d *MessageChecker) AgentKey(agent wire.AgentID) ed25519.PublicKey {
 	key, err := d.agentList.Key(agent)
 	if err != nil {
-		d.cfg.Logger.Error("an agent is treated as not listed", "agent", agent, "err", err)
+		d.cfg.Logger.Error("cannot read the key of an agent; treating the agent as unlisted", "agent", agent, "err",
+			err)
 	}
 	return key
 }
@@ -114,7 +115,7 @@ func (d *MessageChecker) ForgetAgents(agents []wire.AgentID) {
 }
 
 // ErrKnown means that the broker delivered a known retained message again after a reconnect.
-var ErrKnown = errors.New("known already")
+var ErrKnown = errors.New("message already known")
 
 // AcceptMessage checks that a signed message is newer than the agent's previous ones. It returns ErrKnown for a
 // repeated presence and a host.MessageDropError for other old messages.
@@ -151,7 +152,8 @@ func (d *MessageChecker) NewestBootEpoch(agent wire.AgentID, t wire.MessageType)
 }
 
 func newReplayedError(e *wire.Envelope, last messageSerial) error {
-	return host.NewMessageDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, e.Epoch,
+	return host.NewMessageDropError(DropReplayed,
+		"%s with epoch %d, sequence %d is not newer than the previous one with epoch %d, sequence %d", e.Type, e.Epoch,
 		e.Sequence,
 		last.epoch, last.sequence)
 }
@@ -178,7 +180,8 @@ func (d *MessageChecker) AcceptRenewalRequest(agent wire.AgentID, e *wire.Envelo
 	}
 	d.newestBySenderAndType[from] = now
 	if !d.renewalThrottle.allowAgent(agent, d.cfg.Now()) {
-		return host.NewMessageDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type,
+		return host.NewMessageDropError(DropOverflow,
+			"rate limit exceeded: a device may send one %s in %s, and all devices together %d", e.Type,
 			RenewalInterval,
 			MaxRenewalsPerInterval)
 	}

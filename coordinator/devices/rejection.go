@@ -77,19 +77,19 @@ func (e AgentRejected) Describe(d *observe.EventDescription) {
 	if remedy := e.remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
-	d.Log(observe.Warn, "messages of a device are rejected", attributes...)
+	d.Log(observe.Warn, "messages of a device rejected", attributes...)
 }
 
 func (e AgentRejected) remedy() string {
 	switch e.Reason {
 	case wire.RejectedUnlistedAgent:
-		return "add its id and public key to identity.agents_file, and reload"
+		return "add its id and public key to identity.agents_file, and reload the file"
 	case wire.RejectedOtherKey:
-		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
+		return "if it is a new device with this id, enter its public key in identity.agents_file, and reload the file"
 	case wire.RejectedOldEpoch:
-		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", e.Agent)
+		return fmt.Sprintf("if its state folder was lost, run `coordinator devices reset %s`", e.Agent)
 	case wire.RejectedClone:
-		return "give one of the two devices an id and a key of its own"
+		return "give one of the two devices its own id and key"
 	}
 	return ""
 }

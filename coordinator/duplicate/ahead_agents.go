@@ -87,14 +87,14 @@ func (e AheadAgentsChanged) Describe(d *observe.EventDescription) {
 	const condition = "agents ahead"
 	d.SetGauge(agentsAhead, float64(e.Agents))
 	if e.Agents == 0 {
-		d.Log(observe.Info, "no agent is ahead of this coordinator any more")
+		d.Log(observe.Info, "no agents are ahead of this coordinator any longer")
 		d.ResolveCondition(condition)
 		return
 	}
-	d.Log(observe.Warn, "agents are ahead of this coordinator and do not obey it", "agents", e.Agents,
+	d.Log(observe.Warn, "agents are ahead of this coordinator and ignore it", "agents", e.Agents,
 		"run", e.NewestRun, "round", e.NewestRound)
 	d.RaiseCondition(condition,
-		fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another "+
-			"coordinator leads them, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
+		fmt.Sprintf("%d agents are ahead (run %d, round %d) and ignore this coordinator: they follow another "+
+			"coordinator, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
 		"to continue from this copy, stop the coordinator and run `coordinator restore`")
 }

@@ -26,8 +26,8 @@ type OutdatedError struct{ NewestPosition, OwnPosition wire.AnnouncementPosition
 // Error omits the phase "finished" of the own position, which also describes a folder between two rounds of a
 // continuing run.
 func (e *OutdatedError) Error() string {
-	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
-		"announcement at the broker is %s, this folder stands at %s", e.NewestPosition,
+	return fmt.Sprintf("another coordinator is running with this key, or this state folder is an older copy: "+
+		"the newest announcement at the broker is %s, but this folder is at %s", e.NewestPosition,
 		strings.TrimSuffix(e.OwnPosition.String(), " "+wire.PhaseFinished.String()))
 }
 
@@ -254,8 +254,8 @@ func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt) && g.retainedQueries < maxRetainedQueries:
 		g.queryRetainedAnnouncement(now)
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt):
-		g.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
-			"message: another coordinator with this key would not be noticed", "topic", g.cfg.AnnouncementTopic)
+		g.cfg.Logger.Warn("the broker returns no announcements, not even the coordinator's own: "+
+			"another coordinator with the same key would not be detected", "topic", g.cfg.AnnouncementTopic)
 		g.linkLacksEcho = true
 		return g.endRetainedWait(nil)
 	case g.retentionCheck.nextStepAt.IsZero() || now.Before(g.retentionCheck.nextStepAt):
@@ -388,11 +388,11 @@ func (g *CoordinatorGuard) endRetainedWait(retained *announcementIdentity) Guard
 // newOutdatedError returns the error for a coordinator that is behind another one.
 func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) error {
 	behind := &OutdatedError{NewestPosition: newest, OwnPosition: g.lastPublishedAnnouncement.position}
-	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
-		"`coordinator run --take-over`"
+	do := "stop the other coordinator; or, to continue with this folder, " +
+		"run `coordinator restore` once or `coordinator run --take-over`"
 	if newest.Root > g.lastPublishedAnnouncement.position.Root {
-		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
-			"goes by an older one"
+		do = "install the newest root document here with `coordinator root install FILE`: " +
+			"devices ignore a coordinator with an older one"
 	}
 	return &runs.StateError{Path: g.cfg.Folder.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
@@ -403,8 +403,8 @@ func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPositi
 	return &runs.StateError{Path: g.cfg.Folder.Dir,
 		Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
 			"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
-			retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
-			"`coordinator run --new-run`",
+			retained), Remedy: "restore a backup with `coordinator restore BACKUP`, " +
+			"or start a new run with `coordinator run --new-run`",
 		Err: errors.Join(&OutdatedError{NewestPosition: retained, OwnPosition: g.lastPublishedAnnouncement.position},
 			g.cfg.Folder.JournalSlots.Clear())}
 }
@@ -458,7 +458,7 @@ func (e ForeignAnnouncementSeen) Describe(d *observe.EventDescription) {
 	d.Log(observe.Error, "foreign announcement signed with this coordinator's key", "foreign", e.Foreign,
 		"own", e.Own)
 	d.RaiseCondition("foreign announcement",
-		"an announcement is signed with this coordinator's key, but this coordinator did "+
-			"not make it: another coordinator runs with the key, or somebody replays an old message",
-		"stop the other coordinator that runs with identity.key_file and a copy of state_dir")
+		"an announcement is signed with this coordinator's key, but was sent by another process: "+
+			"another coordinator uses the key, or an old message was replayed",
+		"find and stop the other coordinator that uses identity.key_file and a copy of state_dir")
 }

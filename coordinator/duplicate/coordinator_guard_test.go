@@ -13,7 +13,7 @@ func TestPositionBetweenRounds(t *testing.T) {
 		NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},
 		OwnPosition:    wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
 	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
-		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
+		!strings.HasSuffix(got, "this folder is at epoch 1 run 7 round 3 attempt 2") {
 		t.Error(got)
 	}
 }

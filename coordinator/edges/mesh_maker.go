@@ -36,8 +36,9 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 	}
 	g, weights, err := graph.ParseGraphFile(data, file)
 	if err == nil && weights != nil {
-		err = fmt.Errorf("%s: gives weights to its edges, and the coordinator weighs them itself by the rule %s: "+
-			"leave the weights out", file, m.WeightRule)
+		err = fmt.Errorf(
+			"%s: the file contains edge weights, but the coordinator computes them with rule %s: remove the weights",
+			file, m.WeightRule)
 	}
 	m.ConfiguredGraph = g
 	return m, err
@@ -70,7 +71,7 @@ func (m *MeshMaker) MakeMesh(agents []round.MixingAgent) (meshplan.MixingGraph, 
 	}
 	for _, d := range g.Degrees() {
 		if d > wire.MaxNeighbors {
-			return mesh, fmt.Errorf("an agent has %d neighbours, more than %d: make the graph sparser", d,
+			return mesh, fmt.Errorf("an agent has %d neighbours, more than the limit of %d: use a sparser graph", d,
 				wire.MaxNeighbors)
 		}
 	}
@@ -128,7 +129,7 @@ func (m *MeshMaker) buildGraph(agents []round.MixingAgent) (*graph.Graph, error)
 		}
 		return graph.New(n, all)
 	}
-	return nil, fmt.Errorf("no edges come from %q", m.EdgeSource)
+	return nil, fmt.Errorf("unknown edge source %q", m.EdgeSource)
 }
 
 // withoutAvoidedEdges removes the edges between agents that avoid each other.

@@ -150,7 +150,7 @@ func TestMakeTells(t *testing.T) {
 func TestNewRefusesWeights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edges.csv")
 	for text, says := range map[string]string{"from,to\na,b\n": "",
-		"from,to,weight\na,b,0.5\n": "leave the weights out", "nonsense\n": "edges.csv:1:1"} {
+		"from,to,weight\na,b,0.5\n": "remove the weights", "nonsense\n": "edges.csv:1:1"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

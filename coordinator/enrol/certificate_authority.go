@@ -70,8 +70,8 @@ func certificateTemplate(name string, until time.Time, key any) *x509.Certificat
 func (a *CertificateAuthority) IssueClientCertificate(name string, key *ecdsa.PublicKey, made time.Time,
 	life time.Duration) ([]byte, error) {
 	if len(name) > maxCommonName {
-		return nil, fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: give federation and "+
-			"device shorter names", name, len(name), maxCommonName)
+		return nil, fmt.Errorf("the name %s has %d characters, but a certificate name is limited to %d: "+
+			"choose shorter names for federation and device", name, len(name), maxCommonName)
 	}
 	t := certificateTemplate(name, made.Add(life), key)
 	t.NotBefore = made.Add(-min(life/100, backdated)).UTC().Truncate(time.Second)
@@ -98,8 +98,8 @@ func (a *CertificateAuthority) CertificateDigest() wire.Digest {
 }
 
 // errNotOurs means that the authority's key, its certificate and the root document do not match.
-var errNotOurs = errors.New("the authority is not the one of the root document: want the files that " +
-	"`coordinator init` has made together")
+var errNotOurs = errors.New("the certificate authority does not match the root document: " +
+	"use the files that `coordinator init` created together")
 
 // checkNamedInRootDocument returns errNotOurs if the root document does not name this authority.
 func (a *CertificateAuthority) checkNamedInRootDocument(root *wire.RootDocument) error {

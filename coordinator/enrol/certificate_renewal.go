@@ -11,10 +11,10 @@ import (
 )
 
 // ErrRevoked means that the root document revokes the device.
-var ErrRevoked = errors.New("the root document revokes the device")
+var ErrRevoked = errors.New("the device is revoked by the root document")
 
 // errProof means that the sender of a request does not hold the private key for the requested certificate.
-var errProof = errors.New("the request is not signed with the key of the certificate that it asks for")
+var errProof = errors.New("the request is not signed with the key of the requested certificate")
 
 // RenewCertificate issues a new certificate for a device, valid from now. The caller must have verified that the device
 // sent the request.
@@ -48,15 +48,15 @@ type CredentialsRenewed struct {
 // Describe implements observe.Event.
 func (e CredentialsRenewed) Describe(d *observe.EventDescription) {
 	d.IncCounter(renewedCredentials)
-	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
+	attributes := []any{"agent", e.Agent, "repeated", e.IsRepeated}
 	if !e.CertificateExpiresAt.IsZero() {
-		attributes = append(attributes, "certificate_until", e.CertificateExpiresAt.UTC().Format(time.DateTime))
+		attributes = append(attributes, "certificate_expires", e.CertificateExpiresAt.UTC().Format(time.DateTime))
 	}
 	if e.KeyChanged {
-		d.Log(observe.Warn, "device has another key, and its previous key is no longer accepted",
+		d.Log(observe.Warn, "device key replaced; the previous key is no longer accepted",
 			attributes...)
 	} else {
-		d.Log(observe.Info, "device has another certificate", attributes...)
+		d.Log(observe.Info, "device certificate renewed", attributes...)
 	}
 }
 

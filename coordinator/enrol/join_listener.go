@@ -67,7 +67,7 @@ func (d *Registrar) ListenForJoins(ctx context.Context, address string, log *slo
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
 		if err := s.Serve(d.newBoundedTLSListener(plain)); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("devices cannot join any more: the listener has ended", "err", err)
+			log.Error("enrolment listener failed; devices can no longer join", "err", err)
 		}
 	}()
 	return plain.Addr(), nil
@@ -98,11 +98,11 @@ func (d *Registrar) newBoundedTLSListener(plain net.Listener) net.Listener {
 func (d *Registrar) serveJoinRequest(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || r.TLS == nil {
-		http.Error(w, "no address", http.StatusBadRequest)
+		http.Error(w, "unknown client address", http.StatusBadRequest)
 		return
 	}
 	if r.Method != http.MethodPost || r.URL.Path != Path {
-		http.Error(w, "this listener only takes what `agentd join` sends", http.StatusNotFound)
+		http.Error(w, "this listener accepts only requests from `agentd join`", http.StatusNotFound)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxEnrolmentRequestBytes))

@@ -34,8 +34,8 @@ type AgentList interface {
 
 // Reasons why a device may not be added to the list.
 var (
-	ErrListed = errors.New("the device is in the list with another key")
-	ErrOther  = errors.New("the key is in the list under another name, or is no key")
+	ErrListed = errors.New("the device is already listed with a different key")
+	ErrOther  = errors.New("the key is invalid, or already listed under a different name")
 )
 
 // Config configures a Registrar.
@@ -74,8 +74,8 @@ func (c *Config) CheckKeysMatchRoot() error {
 		return err
 	}
 	if !slices.Contains(root.CoordinatorKeys(), wire.SigningPublicKeyOf(c.CoordinatorKey)) {
-		return errors.New("the root document names another coordinator's key: want the key that " +
-			"`coordinator init` has made with it")
+		return errors.New("the root document contains a different coordinator key: " +
+			"use the key that `coordinator init` created with it")
 	}
 	return c.CertificateAuthority.checkNamedInRootDocument(&root)
 }
@@ -168,7 +168,7 @@ func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if agent == "" && replaces != "" {
-		return wire.EnrolmentToken{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
+		return wire.EnrolmentToken{}, fmt.Errorf("the device that replaces %s has no name: specify one", replaces)
 	}
 	if agent != "" {
 		if err := d.CheckDeviceName(agent); err != nil {
@@ -186,10 +186,11 @@ func (d *Registrar) CheckDeviceName(agent wire.AgentID) error {
 		return err
 	}
 	if d.IsDeviceRevoked(agent) {
-		return fmt.Errorf("the root document revokes %s: choose another name", agent)
+		return fmt.Errorf("%s is revoked by the root document: choose a different name", agent)
 	}
 	if name := d.cfg.MakeBrokerUserName(agent); len(name) > maxCommonName {
-		return fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: choose a shorter id", name,
+		return fmt.Errorf(
+			"the name %s has %d characters, but a certificate name is limited to %d: choose a shorter id", name,
 			len(name), maxCommonName)
 	}
 	return nil
@@ -311,7 +312,7 @@ func (d *Registrar) AdmitDevice(ctx context.Context, agent wire.AgentID, key wir
 	defer d.mu.Unlock()
 	client := parseClientKey(tls)
 	if client == nil {
-		return wire.EnrolmentAnswer{}, errors.New("the key of the client certificate is no point of P-256")
+		return wire.EnrolmentAnswer{}, errors.New("the key of the client certificate is not a valid P-256 key")
 	}
 	err := d.CheckDeviceName(agent)
 	if err == nil {
@@ -376,9 +377,9 @@ type DeviceJoined struct {
 // Describe implements observe.Event.
 func (e DeviceJoined) Describe(d *observe.EventDescription) {
 	d.IncCounter(joinedDevices)
-	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
+	attributes := []any{"agent", e.Agent, "repeated", e.IsRepeated}
 	if e.ReplacedAgent != "" {
-		attributes = append(attributes, "in_place_of", e.ReplacedAgent)
+		attributes = append(attributes, "replaces", e.ReplacedAgent)
 	}
 	d.Log(observe.Info, "device joined", attributes...)
 }
@@ -415,13 +416,13 @@ func (e OpenJoinChanged) Describe(d *observe.EventDescription) {
 	const condition = "open enrolment"
 	d.SetBoolGauge(openTokenExists, !e.OpenUntil.IsZero())
 	if e.OpenUntil.IsZero() {
-		d.Log(observe.Info, "enrolment closed: a device joins with a token of its own")
+		d.Log(observe.Info, "enrolment closed: each device needs its own token")
 		d.ResolveCondition(condition)
 		return
 	}
 	until := e.OpenUntil.Local().Format(time.DateTime)
-	d.Log(observe.Warn, "enrolment open: every device with the open token may join, under any free name",
+	d.Log(observe.Warn, "enrolment open: any device with the open token may join under any unused name",
 		"until", until)
-	d.RaiseCondition(condition, "every device with the open token may join, under any free name, until "+until,
-		"`coordinator enrol --close` removes the token")
+	d.RaiseCondition(condition, "any device with the open token may join under any unused name until "+until,
+		"remove the open token with `coordinator enrol --close`")
 }

@@ -55,7 +55,7 @@ func openTokens(disk store.Disk, dir string) (*tokenStore, error) {
 		err = json.Unmarshal(body, &t.storedTokens)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the tokens of devices that are to join: %w; remove the file, and make new tokens", err)
+		return nil, fmt.Errorf("cannot read the enrolment tokens: %w; remove the file, and create new tokens", err)
 	}
 	return t, nil
 }
@@ -86,7 +86,8 @@ func (t *tokenStore) issue(agent, replaces wire.AgentID, pin wire.RootPin, now t
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x tokenRecord) bool { return x.Agent == agent })
 	if len(all) >= maxTokens {
 		return wire.EnrolmentToken{},
-			fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
+			fmt.Errorf("the limit of %d unexpired tokens is reached: wait until some expire, "+
+				"or revoke devices that will not join",
 				maxTokens)
 	}
 	public := is.SigningKey().Public().(ed25519.PublicKey)

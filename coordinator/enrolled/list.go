@@ -88,7 +88,7 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	defer l.bufferPool.Put(buffer)
 	*buffer = slices.Grow((*buffer)[:0], size)[:size]
 	if n, err := l.recordFile.ReadAt(*buffer, int64(headSize)+first*recordSize); n < size {
-		return nil, fmt.Errorf("the list of agents cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the list of agents: %w", err)
 	}
 	for r := range slices.Chunk(*buffer, recordSize) {
 		if bytes.Equal(r[:hashSize], wanted[:hashSize]) {
@@ -102,7 +102,7 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 func (l *List) Digest() (sum wire.Digest, err error) {
 	h := sha256.New()
 	if _, err = io.Copy(h, l.newRecordReader()); err != nil {
-		return sum, fmt.Errorf("the list of agents cannot be read: %w", err)
+		return sum, fmt.Errorf("cannot read the list of agents: %w", err)
 	}
 	return wire.Digest(h.Sum(nil)), nil
 }
@@ -116,14 +116,14 @@ func (l *List) ContainsAllOf(other *List) (bool, error) {
 		case errors.Is(err, io.EOF):
 			return true, nil
 		case err != nil:
-			return false, fmt.Errorf("the list of agents cannot be read: %w", err)
+			return false, fmt.Errorf("cannot read the list of agents: %w", err)
 		}
 		for m != t { // both lists are sorted by hash
 			switch _, err := io.ReadFull(mine, m[:]); {
 			case errors.Is(err, io.EOF), err == nil && bytes.Compare(m[:hashSize], t[:hashSize]) > 0:
 				return false, nil
 			case err != nil:
-				return false, fmt.Errorf("the list of agents cannot be read: %w", err)
+				return false, fmt.Errorf("cannot read the list of agents: %w", err)
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func NewListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 		t.Add(id, key)
 	}
 	if _, repeated := t.FindRepeatedID(); repeated {
-		panic("enrolled: two ids with one hash")
+		panic("enrolled: two ids have the same hash")
 	}
 	return t.BuildList()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrStale means that the list file is missing, damaged or made from another text file. It must be rebuilt.
-var ErrStale = errors.New("the list of agents must be made again")
+var ErrStale = errors.New("the list of agents is out of date and must be rebuilt")
 
 // CountAgents returns the number of agents in a list file without reading its records. It returns ErrStale if the file
 // was not made from the given text.

@@ -122,27 +122,28 @@ func (e MeshComputed) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(MeshValue, &Mesh{e.MixingAgents, len(e.Edges), len(e.ConnectedComponents),
 		observe.FiniteOrNil(e.SecondEigenvalue), observe.FiniteOrNil(e.EigenvalueRatio)})
 	if e.Err != nil {
-		d.Log(observe.Error, "no edges between the agents, so they do not mix in this round", "round", e.Round,
+		d.Log(observe.Error, "cannot compute the edges between agents; they do not mix in this round", "round", e.Round,
 			"err", e.Err)
-		d.RaiseCondition(errorCondition, fmt.Sprintf("there are no edges between the agents, so they do not mix: %v",
+		d.RaiseCondition(errorCondition, fmt.Sprintf(
+			"the edges between agents cannot be computed, so agents do not mix: %v",
 			e.Err),
-			"correct mesh.edges and the keys beside it with `coordinator task set KEY=VALUE`")
+			"correct mesh.edges and related keys with `coordinator task set KEY=VALUE`")
 		return
 	}
 	d.ResolveCondition(errorCondition)
 	if len(e.UnlocatedAgents) > 0 {
-		d.Log(observe.Warn, "agents without a place cannot mix", "round", e.Round, "agents", e.UnlocatedAgents)
-		d.RaiseCondition(placesCondition, "agents without a place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
-			"set d2d.place at these agents, or take the edges from mesh.file with mesh.edges: file")
+		d.Log(observe.Warn, "agents without d2d.place cannot mix", "round", e.Round, "agents", e.UnlocatedAgents)
+		d.RaiseCondition(placesCondition, "agents without d2d.place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
+			"set d2d.place on these agents, or set mesh.edges to file and list the edges in mesh.file")
 	} else {
 		d.ResolveCondition(placesCondition)
 	}
 	if len(e.ConnectedComponents) > 1 {
-		d.Log(observe.Warn, "graph of the agents is not connected: each part mixes by itself", "round",
+		d.Log(observe.Warn, "the graph of agents is not connected; each part mixes separately", "round",
 			e.Round,
 			"parts", e.ConnectedComponents)
 	}
-	d.Log(observe.Info, "agents mix", "round", e.Round, "agents", e.MixingAgents, "edges", len(e.Edges),
+	d.Log(observe.Info, "mixing graph computed", "round", e.Round, "agents", e.MixingAgents, "edges", len(e.Edges),
 		"second_eigenvalue", observe.RoundToFourDigits(e.SecondEigenvalue), "alpha",
 		observe.RoundToFourDigits(e.EigenvalueRatio))
 }

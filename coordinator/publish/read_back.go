@@ -231,22 +231,22 @@ func (e BlobReadBackEnded) Describe(d *observe.EventDescription) {
 	const condition = "retained blob"
 	d.SetGauge(missingBlobParts, float64(e.Missing))
 	if e.Missing == 0 {
-		d.Log(observe.Debug, "broker returns the whole blob", "blob", e.Blob.TopicLevel(), "parts", e.Parts,
+		d.Log(observe.Debug, "broker returned the complete blob", "blob", e.Blob.TopicLevel(), "parts", e.Parts,
 			"took", e.CheckDuration)
 		d.ResolveCondition(condition)
 		return
 	}
 	attributes := []any{"blob", e.Blob.TopicLevel(), "parts", e.Parts, "missing", e.Missing,
-		"again_in", e.RepublishDelay}
-	problem := fmt.Sprintf("the broker does not return %d of %d parts of a blob", e.Missing, e.Parts)
-	remedy := "let the broker retain messages of 64 KiB, as many as the blob has parts, and let the coordinator read " +
-		"and write m/# (`coordinator acl` writes the rules for Mosquitto)"
+		"retry_in", e.RepublishDelay}
+	problem := fmt.Sprintf("the broker did not return %d of %d parts of a blob", e.Missing, e.Parts)
+	remedy := "allow the broker to retain a message of 64 KiB for each part of the blob, " +
+		"and the coordinator to read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
 	if e.ReadRefused {
 		problem = "the broker does not allow the coordinator to read a blob back"
-		remedy = "let the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
+		remedy = "allow the coordinator to read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
 		d.Log(observe.Error, "broker does not allow the coordinator to read a blob back", attributes...)
 	} else {
-		d.Log(observe.Error, "broker does not return all parts of a blob", attributes...)
+		d.Log(observe.Error, "broker did not return all parts of a blob", attributes...)
 	}
-	d.RaiseCondition(condition, problem+", and agents cannot take part until it does", remedy)
+	d.RaiseCondition(condition, problem+"; agents cannot participate until this is resolved", remedy)
 }

@@ -26,10 +26,10 @@ func (s PieceHash) MarshalText() ([]byte, error) { return []byte(hex.EncodeToStr
 func (s *PieceHash) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err == nil && len(b) != len(s) {
-		err = fmt.Errorf("it has %d bytes, want %d", len(b), len(s))
+		err = fmt.Errorf("invalid length of %d bytes, want %d", len(b), len(s))
 	}
 	if err != nil {
-		return fmt.Errorf("the name of a piece: %w", err)
+		return fmt.Errorf("invalid piece name: %w", err)
 	}
 	copy(s[:], b)
 	return nil
@@ -48,7 +48,7 @@ type ClusterState struct {
 func (h *ClusterState) encode() ([]byte, error) {
 	b, err := json.Marshal(h)
 	if err == nil && len(b) > MaxValue {
-		err = fmt.Errorf("the list of the state folder's files is too long: %d pieces", len(h.FileListPieces))
+		err = fmt.Errorf("the file list of the state folder is too long: %d pieces", len(h.FileListPieces))
 	}
 	return b, err
 }
@@ -56,7 +56,7 @@ func (h *ClusterState) encode() ([]byte, error) {
 func decodeClusterState(value []byte) (*ClusterState, error) {
 	h := &ClusterState{}
 	if err := json.Unmarshal(value, h); err != nil {
-		return nil, fmt.Errorf("the value %q of the cluster is not of this program: %w", headKey, err)
+		return nil, fmt.Errorf("invalid value of key %q in the state store: %w", headKey, err)
 	}
 	return h, nil
 }
@@ -90,14 +90,14 @@ func splitIntoPieces(content []byte) (sums []PieceHash, pieces [][]byte) {
 // verifyPiece returns an error if a piece does not match its hash.
 func verifyPiece(s PieceHash, piece []byte) error {
 	if sha256.Sum256(piece) != s {
-		return fmt.Errorf("the cluster's piece %x is damaged", s[:8])
+		return fmt.Errorf("piece %x in the state store is damaged", s[:8])
 	}
 	return nil
 }
 
 func decodeFileList(list []byte) (files []replicatedFile, err error) {
 	if err := json.Unmarshal(list, &files); err != nil {
-		return nil, fmt.Errorf("the cluster's list of files: %w", err)
+		return nil, fmt.Errorf("invalid file list in the state store: %w", err)
 	}
 	return files, nil
 }

@@ -37,14 +37,14 @@ type StandingBy struct{ Leader string } // name of the leader; empty if unknown
 
 // Describe implements observe.Event.
 func (e StandingBy) Describe(d *observe.EventDescription) {
-	leader := cmp.Or(e.Leader, "a coordinator that is not known yet")
+	leader := cmp.Or(e.Leader, "unknown")
 	d.SetGauge(leads, 0)
 	if e.Leader != "" {
-		d.Log(observe.Info, "standing by", "leader", e.Leader)
+		d.Log(observe.Info, "on standby", "leader", e.Leader)
 	}
-	d.RaiseNotReadyCondition(standbyCondition, "this coordinator stands by: "+leader+" leads",
-		"send commands to the leader; this coordinator takes over when the leader is gone")
-	d.ShowStatusValue(observe.ActivityStatus, "stands by; "+leader+" leads")
+	d.RaiseNotReadyCondition(standbyCondition, "this coordinator is on standby (leader: "+leader+")",
+		"send commands to the leader; this coordinator takes over if the leader fails")
+	d.ShowStatusValue(observe.ActivityStatus, "on standby (leader: "+leader+")")
 }
 
 // LeadershipGained reports that this replica leads in a new epoch.
@@ -60,10 +60,10 @@ type LeadershipGained struct {
 func (e LeadershipGained) Describe(d *observe.EventDescription) {
 	d.SetGauge(leads, 1)
 	d.IncCounter(takeovers)
-	d.Log(observe.Warn, "this coordinator leads", "epoch", e.Epoch, "founded", e.ClusterFounded, "took",
+	d.Log(observe.Warn, "this coordinator is now the leader", "epoch", e.Epoch, "founded", e.ClusterFounded, "took",
 		e.TakeoverDuration.Round(time.Millisecond))
 	d.ResolveCondition(standbyCondition)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("leads in epoch %d", e.Epoch))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("leader in epoch %d", e.Epoch))
 }
 
 // LeaseRenewed reports that the lease was renewed, with or without a commit. It occurs every 2.5 s, so it is not
@@ -82,8 +82,8 @@ type LeadershipLost struct{ Err error }
 func (e LeadershipLost) Describe(d *observe.EventDescription) {
 	d.SetGauge(leads, 0)
 	d.IncCounter(leadsLost)
-	d.Log(observe.Warn, "this coordinator no longer leads", "err", e.Err)
-	d.ShowStatusValue(observe.ActivityStatus, "no longer leads")
+	d.Log(observe.Warn, "this coordinator is no longer the leader", "err", e.Err)
+	d.ShowStatusValue(observe.ActivityStatus, "no longer the leader")
 }
 
 // StoreFailing reports that calls of the cluster's store began to fail. They are retried.
@@ -95,10 +95,11 @@ type StoreFailing struct {
 // Describe implements observe.Event.
 func (e StoreFailing) Describe(d *observe.EventDescription) {
 	d.SetGauge(storeOK, 0)
-	d.Log(observe.Error, "cluster state store fails", "operation", e.Operation, "err", e.Err)
-	d.RaiseNotReadyCondition(storeCondition, fmt.Sprintf("the cluster's state store fails: cannot %s: %v", e.Operation,
+	d.Log(observe.Error, "cluster state store is failing", "operation", e.Operation, "err", e.Err)
+	d.RaiseNotReadyCondition(storeCondition, fmt.Sprintf(
+		"the cluster's state store is failing: cannot %s: %v", e.Operation,
 		e.Err),
-		"check the servers in cluster.nats: the call is tried again until it succeeds")
+		"check the servers in cluster.nats; the call is retried until it succeeds")
 }
 
 // StoreRecovered reports that calls of the cluster's store succeed again.

@@ -204,7 +204,7 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 
 // putPiece uploads a piece and retries until it can be read back or the leadership ends.
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
-	return l.retryStoreOperation(ctx, "keep the state folder", func() error {
+	return l.retryStoreOperation(ctx, "store the state folder", func() error {
 		_, err := l.replica.putInStore(ctx, s.storeKey(), piece, 0)
 		if err != nil && !errors.Is(err, ErrConflict) { // ErrConflict means that it is stored already
 			return err

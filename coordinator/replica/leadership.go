@@ -12,7 +12,7 @@ import (
 )
 
 // ErrLost means that this replica no longer leads.
-var ErrLost = errors.New("this replica does not lead any more")
+var ErrLost = errors.New("this replica is no longer the leader")
 
 // Leadership represents a replica's time as leader of the cluster.
 type Leadership struct {
@@ -152,7 +152,7 @@ func (l *Leadership) endedError() error {
 	lost, until := l.lossCause, l.leaseEndsAt
 	l.mu.Unlock()
 	if lost == nil && !l.replica.now().Before(until) {
-		return l.endLeadership(fmt.Errorf("the cluster has taken nothing for %s", leaseDuration))
+		return l.endLeadership(fmt.Errorf("no write to the state store has succeeded for %s", leaseDuration))
 	}
 	return lost
 }
@@ -210,7 +210,7 @@ func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, va
 			l.clusterStateRevision = max(l.clusterStateRevision, found)
 			return errAgain
 		case found > l.clusterStateRevision:
-			return l.endLeadership(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
+			return l.endLeadership(fmt.Errorf("%q is now the leader, in epoch %d", h.Leader, h.Epoch))
 		}
 		return err // the read returned an outdated value
 	})

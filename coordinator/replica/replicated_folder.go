@@ -45,7 +45,7 @@ func (f *ReplicatedFolder) localPath(name string) string {
 func (f *ReplicatedFolder) fileNames() ([]string, error) {
 	all, err := f.appendFileNamesIn(nil, "")
 	if err != nil {
-		return nil, fmt.Errorf("the state folder: %w", err)
+		return nil, fmt.Errorf("cannot list the state folder: %w", err)
 	}
 	for name, path := range f.ExternalPathByName {
 		if _, err := f.Disk.Lstat(path); err == nil {
@@ -94,7 +94,7 @@ func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the state folder: %w", err)
+			return nil, fmt.Errorf("cannot read the state folder: %w", err)
 		}
 		fresh[name] = scannedFile{is, x}
 		all = append(all, x)
@@ -153,7 +153,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 			continue
 		}
 		if err := f.writeFileFromPieces(ctx, x, get); err != nil {
-			return fmt.Errorf("what the cluster keeps: %w", err)
+			return fmt.Errorf("cannot restore from the state store: %w", err)
 		}
 	}
 	for name := range are {
@@ -161,7 +161,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 			continue // not committed yet
 		}
 		if err := f.Disk.Remove(f.localPath(name)); err != nil {
-			return fmt.Errorf("the state folder: %w", err)
+			return fmt.Errorf("cannot remove a file from the state folder: %w", err)
 		}
 	}
 	return nil
@@ -175,7 +175,7 @@ func (f *ReplicatedFolder) isExternalFile(name string) bool {
 // writeFileFromPieces writes a file from its pieces.
 func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicatedFile, get pieceFetcher) error {
 	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
-		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
+		return fmt.Errorf("unknown file %q: it was written by a later program version: update this replica first",
 			x.Name)
 	}
 	content := bytes.Clone(x.Data)

@@ -135,8 +135,8 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	}
 	if _, found, err := NewStateFolder(store.LocalDisk, dir).LoadJournalRecord(); found || err != nil {
 		return wire.AnnouncementPosition{},
-			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
-				"empty this one if an interrupted restore has left it", dir), err)
+			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, "+
+				"or empty this one if it is left over from an interrupted restore", dir), err)
 	}
 	isState := slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return slices.Contains(slotFileNames(), e.Name())
@@ -163,12 +163,12 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 		case errors.Is(err, io.EOF):
 			return wire.AnnouncementPosition{}, errors.New("the backup is empty")
 		case err == nil && !isBackupEntry(h):
-			err = fmt.Errorf("%q does not belong into a state folder", h.Name)
+			err = fmt.Errorf("unexpected file %q", h.Name)
 		case err == nil:
 			err = restoreBackupFile(dir, h, t)
 		}
 		if err != nil {
-			return wire.AnnouncementPosition{}, fmt.Errorf("the backup: %w", err)
+			return wire.AnnouncementPosition{}, fmt.Errorf("cannot restore the backup: %w", err)
 		}
 	}
 }

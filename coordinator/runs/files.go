@@ -16,15 +16,15 @@ var (
 	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the task is compiled again from the configuration, if that still describes the same task"}
 	Control = &store.StateFile{Name: "control", Version: 1, MaxBytes: 64 << 20, Slots: 2,
-		LossConsequence: "the task of the configuration is the applied one, and paused rounds continue"}
+		LossConsequence: "the configured task is applied, and paused rounds continue"}
 	SealKeys = &store.StateFile{Name: "seals", Version: 1, MaxBytes: 64 << 10, Slots: 2,
 		LossConsequence: "new keys are generated; agents encrypt to them after the next announcement"}
 	RestandardizeRequest = &store.StateFile{Name: "restandardize", Version: 1, MaxBytes: 1 << 10,
-		LossConsequence: "the columns are not standardised again: repeat `coordinator restandardize`"}
+		LossConsequence: "the columns are not restandardised: repeat `coordinator restandardize`"}
 	Tokens = &store.StateFile{Name: "tokens", Version: 1, MaxBytes: 8 << 20,
-		LossConsequence: "no unused token is valid: create new ones with `coordinator enrol`"}
+		LossConsequence: "unused tokens are invalid: create new ones with `coordinator enrol`"}
 	DeviceHistory = &store.StateFile{Name: "devices", Version: 2, MaxBytes: 256 << 20,
-		LossConsequence: "`status` shows no earlier rounds of devices, nor when they were last connected"}
+		LossConsequence: "`status` does not show earlier rounds of devices or when they were last connected"}
 )
 
 // Files lists all versioned files.

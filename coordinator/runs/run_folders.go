@@ -45,7 +45,7 @@ func (d *StateFolder) OpenCurrentRunModels(run wire.RunID) (err error) {
 // OpenModelsOfRun opens the model folder of a run. It returns an error if the run has none.
 func (d *StateFolder) OpenModelsOfRun(run wire.RunID) (*store.ModelFolder, error) {
 	if _, err := d.Disk.Lstat(d.runPath(run)); err != nil {
-		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
+		return nil, fmt.Errorf("no models found for run %d: %w", run, err)
 	}
 	return d.Disk.OpenModelFolder(d.runPath(run))
 }
@@ -79,7 +79,7 @@ func (d *StateFolder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger)
 	if err != nil {
 		return err
 	}
-	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.Version,
+	logger.Warn("a different model was stored with this version; it was renamed", "version", m.Version,
 		"moved_to", aside)
 	return d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 }

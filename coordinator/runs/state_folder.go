@@ -165,13 +165,14 @@ func (d *StateFolder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
 // NewOperatorDecisionError returns the error for a damaged or missing file. Its remedy contains the commands with which
 // an operator chooses how to continue.
 func (d *StateFolder) NewOperatorDecisionError(name, problem string, err error) error {
-	do := "begin a run from an initial model with `coordinator run --new-run`"
+	do := "start a new run from an initial model with `coordinator run --new-run`"
 	if run, newest := d.NewestModel(); newest > 0 {
-		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
-			"or %s", ModelName(run, newest), do)
+		do = fmt.Sprintf(
+			"start a new run from the newest intact model with `coordinator run --from %s`, or %s",
+			ModelName(run, newest), do)
 	}
 	if errors.As(err, new(*store.FormatVersionError)) && name == Journal.Name {
-		problem += ", so another version of the program wrote it: finish the run with that one"
+		problem += ", so a different program version wrote it: finish the run with that version"
 	}
 	return &StateError{Path: d.FilePath(name), Problem: problem, Remedy: do, Err: err}
 }

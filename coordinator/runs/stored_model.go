@@ -68,7 +68,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	if text := meta["format_version"]; text != "" { // absent in files of other programs
 		v, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
+			return nil, &store.CorruptError{Path: path, Reason: "invalid format_version " + strconv.Quote(text)}
 		}
 		if v != modelfile.FormatVersion {
 			return nil, &store.FormatVersionError{Path: path, FileVersion: uint16(v),
@@ -79,7 +79,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 		"clip": &m.Standardization.Clip} {
 		if text := meta[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
-				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("its metadata: %s: %v", key, err)}
+				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("invalid metadata %s: %v", key, err)}
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (m *StoredModel) EncodeVector(s wire.TensorSchema) []byte {
 // does not fit the schema or is not finite.
 func (m *StoredModel) VectorForNewRun(s wire.TensorSchema) ([]byte, error) {
 	if !m.MatchesSchema(s) {
-		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
+		return nil, fmt.Errorf("the model has the tensors %s, but the configured task requires %s", m.describeTensors(),
 			describeSchemaTensors(s))
 	}
 	data := m.EncodeVector(s)
@@ -151,7 +151,7 @@ func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Diges
 		}
 	}
 	return nil, cmp.Or(damage, err,
-		error(&store.CorruptError{Path: path, Reason: "it is not the model that the journal names"}))
+		error(&store.CorruptError{Path: path, Reason: "it does not match the model in the journal"}))
 }
 
 func shapeAsInts(shape []uint32) []int {

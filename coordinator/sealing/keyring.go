@@ -88,7 +88,7 @@ func LoadKeyring(cfg Config, list *enrolled.List) (*Keyring, error) {
 		if failed != nil {
 			return nil, failed
 		}
-		cfg.Logger.Warn("encryption keys cannot be read", "err", err, "consequence", runs.SealKeys.LossConsequence,
+		cfg.Logger.Warn("cannot read the encryption keys", "err", err, "consequence", runs.SealKeys.LossConsequence,
 			"moved_to", aside)
 	case err != nil:
 		return nil, err
@@ -112,11 +112,11 @@ func (k *Keyring) useSecrets(saved savedSecrets) error {
 	for _, x := range saved.Secrets {
 		public, err := x.PublicKey()
 		if err != nil {
-			return fmt.Errorf("the key of seals: %w", err)
+			return fmt.Errorf("cannot derive the encryption key: %w", err)
 		}
 		group, err := x.GroupSealKey()
 		if err != nil {
-			return fmt.Errorf("the key of the group: %w", err)
+			return fmt.Errorf("cannot derive the group key: %w", err)
 		}
 		k.secrets = append(k.secrets, secretWithKeys{x, public, group})
 	}
@@ -170,7 +170,7 @@ func (k *Keyring) HandleAgentListChange(list, before *enrolled.List) {
 		complete, err = list.ContainsAllOf(before)
 	}
 	if err != nil {
-		k.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
+		k.cfg.Logger.Error("cannot read the list of agents; renewing the encryption keys", "err", err)
 	}
 	k.agentListDigest, k.needsRenewal = digest, k.needsRenewal || !complete
 }
@@ -265,7 +265,7 @@ func (k *Keyring) SealRecipientFor(agent wire.AgentID) *host.SealRecipient {
 	if !known {
 		var err error
 		if keys, err = s.AgentSealKeys(k.cfg.FindAgentPublicKey(agent)); err != nil {
-			k.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
+			k.cfg.Logger.Debug("cannot encrypt messages for an agent", "agent", agent, "err", err)
 			return nil
 		}
 		k.sealKeysByPair[sealKeysID{agent, s.publicKey}] = keys
@@ -287,7 +287,7 @@ func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open fu
 	if e.Type != wire.TypeSealed {
 		return func() (OpenedMessage, error) {
 			if e.Type.MustBeSealed() {
-				return OpenedMessage{}, fmt.Errorf("a %s that is not sealed", e.Type)
+				return OpenedMessage{}, fmt.Errorf("received an unencrypted %s: the agent must encrypt it", e.Type)
 			}
 			return OpenedMessage{e, nil}, nil
 		}, func() {}
@@ -295,7 +295,7 @@ func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open fu
 	i := slices.IndexFunc(k.secrets, func(s secretWithKeys) bool { return wire.IsSealedToKey(e.Body, s.publicKey) })
 	if i < 0 {
 		return func() (OpenedMessage, error) {
-			return OpenedMessage{}, errors.New("it is sealed to a key that is not announced any more")
+			return OpenedMessage{}, errors.New("the message is encrypted with a key that is no longer announced")
 		}, func() {}
 	}
 	s, public := k.secrets[i], k.cfg.FindAgentPublicKey(agent)

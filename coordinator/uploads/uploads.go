@@ -81,7 +81,7 @@ func (u *Uploads) RecoverSpool(r *round.JournalRecord) (*store.UpdateSpool, erro
 func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) {
 	id := store.RoundSpoolID{Run: uint64(r.Run), Round: uint64(r.Round), BaseModelDigest: r.Plan.BaseModel.Hash}
 	s, err := u.cfg.Folder.Disk.OpenSpool(u.cfg.Folder.SpoolPath(r.Round), id, func(problem string) {
-		u.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
+		u.cfg.Logger.Warn("spooled update was damaged; requesting the update again", "round", r.Round,
 			"problem", problem)
 	})
 	if err == nil {
@@ -129,7 +129,7 @@ func (u *Uploads) DiscardRound(r wire.RoundID) {
 			u.closeSpool(r, spool)
 		}
 		if err := u.cfg.Folder.RemoveSpool(r); err != nil {
-			u.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
+			u.cfg.Logger.Warn("cannot remove an old spool", "round", r, "err", err)
 		}
 	})
 }
@@ -152,7 +152,7 @@ func (u *Uploads) Close() {
 
 func (u *Uploads) closeSpool(r wire.RoundID, s *store.UpdateSpool) {
 	if err := s.Close(); err != nil {
-		u.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
+		u.cfg.Logger.Warn("cannot close the spool", "round", r, "err", err)
 	}
 }
 
@@ -163,7 +163,7 @@ func (u *Uploads) stepReceiver(ev transfer.ReceiveEvent) {
 		case transfer.OpenStorage:
 			u.openUpdateStorage(e)
 		case transfer.StorageFailed:
-			u.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
+			u.cfg.Logger.Error("cannot store a received part of an update; missing chunks will be requested again",
 				"agent", e.Agent, "round", u.announcedRound, "err", e.Err)
 			u.recordStorageResult(e.Err)
 		case transfer.GrantCredit:
@@ -301,7 +301,7 @@ func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 		return err
 	}
 	if sum.Digest() != e.PayloadDigest {
-		return fmt.Errorf("the update of %s was changed on this coordinator's disk", e.Agent)
+		return fmt.Errorf("the update from %s was changed on this coordinator's disk", e.Agent)
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 	switch {
 	case reason != 0:
 		if err != nil {
-			u.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent,
+			u.cfg.Logger.Warn("update refused: its statistics are impossible", "agent", o.Agent,
 				"round", o.Round, "err", err)
 		}
 		u.reportRejectedUpdate(o.Agent, o.Round, digest, reason)
@@ -322,7 +322,7 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 	case errors.Is(err, store.ErrClosed):
 		u.reportRejectedUpdate(o.Agent, o.Round, digest, wire.RefuseLate)
 	case err != nil:
-		u.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
+		u.cfg.Logger.Error("cannot store an update; the agent will offer it again", "agent", o.Agent,
 			"round", o.Round, "err", err)
 		u.recordStorageResult(err)
 		u.endTransferOfAgent(o.Agent)

@@ -103,7 +103,7 @@ func (e *DisconnectedError) Error() string {
 	if len(e.Components) > most {
 		rest = fmt.Sprintf(" and %d more", len(e.Components)-most)
 	}
-	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Components),
+	return fmt.Sprintf("the graph is not connected: it has %d components, %s%s", len(e.Components),
 		strings.Join(parts, " "), rest)
 }
 
@@ -112,5 +112,5 @@ func joinFirstWords(words []string, with string, most int) string {
 	if len(words) <= most {
 		return strings.Join(words, with)
 	}
-	return fmt.Sprintf("%s%s… %d in all", strings.Join(words[:most], with), with, len(words))
+	return fmt.Sprintf("%s%s… (%d in total)", strings.Join(words[:most], with), with, len(words))
 }

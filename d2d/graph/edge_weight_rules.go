@@ -19,7 +19,7 @@ func (g *Graph) edgeWeightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	case spec.EdgeWeightsFastest:
 		return fastestMixingWeights(g)
 	}
-	return nil, fmt.Errorf("no rule of weights is called %q", rule)
+	return nil, fmt.Errorf("unknown weight rule %q", rule)
 }
 
 func metropolisWeights(dst []float64, edges []Edge, degrees []int) []float64 {

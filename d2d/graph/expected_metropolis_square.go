@@ -122,13 +122,13 @@ func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
 
 // expectedWeightProduct returns E[w_ij w_ik] for two edges at node i.
 func (e *activeDegreeDistributions) expectedWeightProduct(i, j, k int) float64 {
-	closing, closed := 0, 1.0-e.linkUpProbability // 1 if edge jk exists; probability of the case
+	closing, closed := 0, 1.0-e.linkUpProbability
 	if e.isAdjacent[j][k] {
 		closing = 1
 	} else {
 		closed = 1
 	}
-	j, k = len(e.neighborsByNode[j])-1-closing, len(e.neighborsByNode[k])-1-closing // numbers of other links of j and k
+	j, k = len(e.neighborsByNode[j])-1-closing, len(e.neighborsByNode[k])-1-closing
 	sum := 0.0
 	for up := 0; up <= closing; up++ {
 		part := 0.0

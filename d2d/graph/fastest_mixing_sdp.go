@@ -211,7 +211,7 @@ func symmetrizedProduct(first *mat.SymDense, factors ...*mat.SymDense) *mat.SymD
 	product := mat.DenseCopyOf(first)
 	for _, f := range factors {
 		var next mat.Dense
-		next.Mul(product, mat.DenseCopyOf(f)) // gonum multiplies general matrices ten times faster than symmetric ones
+		next.Mul(product, mat.DenseCopyOf(f))
 		product = &next
 	}
 	n := first.SymmetricDim()

@@ -7,13 +7,13 @@ import (
 
 // Limits of the search for the fastest-mixing weights.
 const (
-	maxFastestWeightsEdges  = 2000 // each step solves a dense system of this size: ten seconds in total
-	fastestWeightsTolerance = 1e-6 // tolerance of |λ₂| relative to the optimum
+	maxFastestWeightsEdges  = 2000 // each step solves a dense linear system of this size, about ten seconds in total
+	fastestWeightsTolerance = 1e-6 // tolerance of |λ₂|, relative to the optimum
 	maxFastestWeightsSteps  = 50   // usually about ten steps are needed
 )
 
 // ErrTooManyEdges reports a graph that is too large for [spec.EdgeWeightsFastest].
-var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", maxFastestWeightsEdges)
+var ErrTooManyEdges = fmt.Errorf("at most %d edges are supported: use best-constant weights", maxFastestWeightsEdges)
 
 // fastestMixingWeights returns the symmetric weights with the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric
 // fastest distributed linear averaging). Edge weights and own weights may be negative. The search starts at the best
@@ -23,14 +23,14 @@ func fastestMixingWeights(g *Graph) ([]float64, error) {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)
 	}
 	if len(g.edges) > maxFastestWeightsEdges {
-		return nil, fmt.Errorf("fastest-mixing weights: the graph has %d edges, and %w", len(g.edges), ErrTooManyEdges)
+		return nil, fmt.Errorf("fastest-mixing weights: the graph has %d edges, but %w", len(g.edges), ErrTooManyEdges)
 	}
 	best, err := bestConstantWeights(g)
 	if err != nil {
 		return nil, err
 	}
 	bestNorm := absSecondEigenvalue(g, best)
-	if bestNorm < 1e-12 { // a complete graph reaches consensus in one step
+	if bestNorm < 1e-12 {
 		return best, nil
 	}
 	p := newFastestMixingSDP(g, best, 2*bestNorm)

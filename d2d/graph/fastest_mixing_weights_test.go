@@ -111,12 +111,12 @@ func dualValue(t *testing.T, p *fastestMixingSDP) float64 {
 func TestFastestRefuses(t *testing.T) {
 	_, err := NewMixingMatrix(graphFromPredicate(3, func(_, _ int) bool { return false }), spec.EdgeWeightsFastest)
 	if err == nil || !strings.Contains(err.Error(),
-		"fastest-mixing weights: the graph is not connected: it falls into 3 parts") {
+		"fastest-mixing weights: the graph is not connected: it has 3 components") {
 		t.Errorf("error %v", err)
 	}
 	_, err = NewMixingMatrix(CompleteGraph(64), spec.EdgeWeightsFastest)
 	if err == nil || !strings.Contains(err.Error(),
-		"the graph has 2016 edges, and the search is bounded to 2000: use best-constant weights") {
+		"the graph has 2016 edges, but at most 2000 edges are supported: use best-constant weights") {
 		t.Errorf("error %v", err)
 	}
 	one, err := NewMixingMatrix(RingGraph(1), spec.EdgeWeightsFastest)

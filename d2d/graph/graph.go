@@ -33,16 +33,16 @@ func New(n int, edges []Edge) (*Graph, error) {
 			sorted[k] = e
 		}
 		if e.I < 0 || e.J >= n {
-			return nil, fmt.Errorf("edge %d–%d: the nodes are 0 to %d", edges[k].I, edges[k].J, n-1)
+			return nil, fmt.Errorf("edge %d–%d: unknown node, nodes are numbered 0 to %d", edges[k].I, edges[k].J, n-1)
 		}
 		if e.I == e.J {
-			return nil, fmt.Errorf("edge %d–%d joins a node with itself", e.I, e.J)
+			return nil, fmt.Errorf("edge %d–%d connects a node to itself", e.I, e.J)
 		}
 	}
 	slices.SortFunc(sorted, func(a, b Edge) int { return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) })
 	for k := 1; k < len(sorted); k++ {
 		if sorted[k] == sorted[k-1] {
-			return nil, fmt.Errorf("edge %d–%d is there twice", sorted[k].I, sorted[k].J)
+			return nil, fmt.Errorf("duplicate edge %d–%d", sorted[k].I, sorted[k].J)
 		}
 	}
 	return &Graph{nodeCount: n, edges: sorted}, nil

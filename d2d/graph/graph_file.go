@@ -13,7 +13,7 @@ import (
 // GraphFileError describes an error in a graph file and its position.
 type GraphFileError struct {
 	File         string
-	Line, Column int // 1-based position; 0 = the whole file
+	Line, Column int // position of the error, counted from 1; 0 = the error concerns the whole file
 	Problem      string
 }
 
@@ -79,13 +79,14 @@ func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *floa
 	i, j := r.indexByNodeID[from], r.indexByNodeID[to]
 	e := Edge{min(i, j), max(i, j)}
 	if i == j {
-		return r.errorAt(at, "edge %s–%s joins a node with itself", from, to)
+		return r.errorAt(at, "edge %s–%s connects a node to itself", from, to)
 	}
 	if first, twice := r.positionByEdge[e]; twice {
-		return r.errorAt(at, "edge %s–%s is there already, in line %d; edges have no direction", from, to, first.line)
+		return r.errorAt(at, "duplicate edge %s–%s, first defined in line %d; edges have no "+
+			"direction", from, to, first.line)
 	}
 	if len(r.edges) > 0 && (weight == nil) != (r.edges[0].weight == nil) {
-		return r.errorAt(at, "edge %s–%s: give all edges a weight, or none", from, to)
+		return r.errorAt(at, "edge %s–%s: either all edges or no edges must have a weight", from, to)
 	}
 	if weight != nil && (math.IsNaN(*weight) || math.IsInf(*weight, 0)) {
 		return r.errorAt(at, "edge %s–%s: weight %v is not finite", from, to, *weight)
@@ -125,7 +126,7 @@ func (g *Graph) JSON(weights []float64) []byte {
 	line := func(k int, v any) {
 		text, err := json.Marshal(v)
 		if err != nil {
-			panic(fmt.Sprintf("graph: %v", err)) // unreachable: non-finite values were rejected earlier
+			panic(fmt.Sprintf("graph: %v", err)) // cannot happen: non-finite values were rejected earlier
 		}
 		if k > 0 {
 			b.WriteByte(',')

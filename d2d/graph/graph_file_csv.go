@@ -43,7 +43,7 @@ func (r *graphFileReader) readCSV(data []byte) error {
 		e := row{record: record, at: csvFieldPosition(c, 0)}
 		for k, id := range record[:2] {
 			if id == "" || !utf8.ValidString(id) {
-				return r.errorAt(csvFieldPosition(c, k), "%q is no id: want text", id)
+				return r.errorAt(csvFieldPosition(c, k), "invalid node id %q: must be non-empty UTF-8 text", id)
 			}
 			r.indexByNodeID[id] = 0
 		}
@@ -96,5 +96,5 @@ func (r *graphFileReader) positionedCSVError(err error) error {
 		return r.errorAt(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
 	}
 	// the only other error is io.EOF
-	return r.errorAt(filePosition{}, `empty; the first line must be "from,to" or "from,to,weight"`)
+	return r.errorAt(filePosition{}, `file is empty: the first line must be "from,to" or "from,to,weight"`)
 }

@@ -48,7 +48,7 @@ func (r *graphFileReader) readJSON(data []byte) error {
 				return err
 			})
 		}
-		return r.errorAt(at, `unknown key %q: want "nodes" and "edges"`, key)
+		return r.errorAt(at, `unknown key %q: use "nodes" and "edges"`, key)
 	})
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (r *graphFileReader) readJSON(data []byte) error {
 	for _, e := range edges {
 		for _, end := range []string{e.From, e.To} {
 			if _, known := r.indexByNodeID[end]; !known {
-				return r.errorAt(e.at, "edge %s–%s: no node has the id %q", e.From, e.To, end)
+				return r.errorAt(e.at, "edge %s–%s: unknown node %q", e.From, e.To, end)
 			}
 		}
 		if err := r.addEdge(e.at, e.From, e.To, e.Weight); err != nil {
@@ -68,13 +68,13 @@ func (r *graphFileReader) readJSON(data []byte) error {
 
 func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	if n.ID == "" {
-		return r.errorAt(at, `node without an "id"`)
+		return r.errorAt(at, `node has no "id"`)
 	}
 	if _, twice := r.indexByNodeID[n.ID]; twice {
-		return r.errorAt(at, "node %s is there already", n.ID)
+		return r.errorAt(at, "duplicate node %s", n.ID)
 	}
 	if (n.X == nil) != (n.Y == nil) || len(r.nodeIDs) > 0 && (n.X == nil) != (r.nodePositions == nil) {
-		return r.errorAt(at, "node %s: give all nodes both x and y, or none", n.ID)
+		return r.errorAt(at, "node %s: either all nodes or no nodes must have x and y", n.ID)
 	}
 	if n.X != nil {
 		r.nodePositions = append(r.nodePositions, Point{*n.X, *n.Y})
@@ -109,7 +109,7 @@ func (d *positionedJSONDecoder) filePositionOf(offset int) filePosition {
 // begins at position at.
 func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return d.errorAt(d.filePositionOf(len(d.fileContent)), "the text ends in the middle")
+		return d.errorAt(d.filePositionOf(len(d.fileContent)), "unexpected end of file")
 	}
 	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
@@ -122,7 +122,7 @@ func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 		return d.errorWithPosition(at, err)
 	}
 	if token != want {
-		return d.errorAt(at, "want %v here, not %v", want, token)
+		return d.errorAt(at, "expected %v, found %v", want, token)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (d *positionedJSONDecoder) readObject(member func(key string, at filePositi
 	}
 	at := d.nextValuePosition()
 	if _, err := d.decoder.Token(); !errors.Is(err, io.EOF) {
-		return d.errorAt(at, "want nothing behind the graph")
+		return d.errorAt(at, "unexpected data after the graph")
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (d *positionedJSONDecoder) readElement(v any, fields string) (filePosition,
 		err = d.errorWithPosition(at, err)
 		var file *GraphFileError
 		if errors.As(err, &file) {
-			file.Problem += "; want an object with " + fields
+			file.Problem += "; expected an object with " + fields
 		}
 		return at, err
 	}

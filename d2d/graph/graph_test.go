@@ -53,10 +53,10 @@ func TestNewSortsEdges(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, edges := range map[string][]graph.Edge{
-		"edge 0–3: the nodes are 0 to 2":    {{I: 0, J: 3}},
-		"edge -1–1: the nodes are 0 to 2":   {{I: -1, J: 1}},
-		"edge 2–2 joins a node with itself": {{I: 2, J: 2}},
-		"edge 0–1 is there twice":           {{I: 0, J: 1}, {I: 1, J: 2}, {I: 1, J: 0}},
+		"edge 0–3: unknown node, nodes are numbered 0 to 2":  {{I: 0, J: 3}},
+		"edge -1–1: unknown node, nodes are numbered 0 to 2": {{I: -1, J: 1}},
+		"edge 2–2 connects a node to itself":                 {{I: 2, J: 2}},
+		"duplicate edge 0–1":                                 {{I: 0, J: 1}, {I: 1, J: 2}, {I: 1, J: 0}},
 	} {
 		if _, err := graph.New(3, edges); err == nil || err.Error() != want {
 			t.Errorf("%v: error %v, want %s", edges, err, want)
@@ -195,12 +195,13 @@ func TestConnectedDrawsAreTheFirst(t *testing.T) {
 func TestDisconnectedErrorNamesParts(t *testing.T) {
 	_, err := graph.NewMixingMatrix(mustNew(t, 5, graph.Edge{I: 0, J: 2}, graph.Edge{I: 1, J: 3}),
 		spec.EdgeWeightsBestConstant)
-	wantError(t, err, "best-constant weights: the graph is not connected: it falls into 3 parts, {0, 2} {1, 3} {4}")
+	wantError(t, err, "best-constant weights: the graph is not connected: it has 3 components, {0, 2} {1, 3} {4}")
 	if parts := new(graph.DisconnectedError); !errors.As(err, &parts) || len(parts.Components) != 3 {
 		t.Errorf("%v is no DisconnectedError of 3 parts", err)
 	}
 	_, err = graph.NewMixingMatrix(mustNew(t, 30, graph.RingGraph(12).Edges()...), spec.EdgeWeightsBestConstant)
-	wantError(t, err, "19 parts, {0, 1, 2, 3, 4, 5, 6, 7, … 12 in all} {12} {13} {14} {15} {16} {17} {18} and 11 more")
+	wantError(t, err,
+		"19 components, {0, 1, 2, 3, 4, 5, 6, 7, … (12 in total)} {12} {13} {14} {15} {16} {17} {18} and 11 more")
 	_, err = graph.NewMixingMatrix(mustNew(t, 0), spec.EdgeWeightsBestConstant)
 	wantError(t, err, "the graph has no nodes")
 }

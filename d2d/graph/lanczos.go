@@ -14,7 +14,7 @@ const (
 	// Lanczos computes only the extreme ones.
 	maxDenseNodes        = 1000
 	maxLanczosSteps      = 300 // each step stores a vector of n elements
-	lanczosCheckInterval = 20  // steps between convergence checks
+	lanczosCheckInterval = 20  // number of steps between two checks of convergence
 	lanczosTolerance     = 1e-10
 )
 
@@ -31,7 +31,7 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 		v[i] = rng.NormFloat64()
 	}
 	var basis [][]float64
-	var diagonal, beside []float64 // diagonal and off-diagonal elements of the tridiagonal matrix
+	var diagonal, beside []float64 // diagonal and off-diagonal elements of the tridiagonal Lanczos matrix
 	norm := orthogonalize(v, nil)
 	for len(basis) < min(maxLanczosSteps, n-1) {
 		floats.Scale(1/norm, v)
@@ -79,7 +79,7 @@ func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far floa
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(t, true) {
-		panic("graph: the eigenvalues of a finite symmetric matrix were not found")
+		panic("graph: eigenvalue computation failed for a finite symmetric matrix")
 	}
 	var vectors mat.Dense
 	eigen.VectorsTo(&vectors)

@@ -12,8 +12,8 @@ import (
 // set of active links.
 type MixingMatrix struct {
 	Graph                *Graph
-	EdgeWeights          []float64 // one weight per edge
-	usesActiveMetropolis bool      // whether W^t has the Metropolis weights of the active graph
+	EdgeWeights          []float64 // weight of each edge, in the order of Graph.Edges
+	usesActiveMetropolis bool      // whether the weights of W^t are computed from the degrees of the active graph
 }
 
 // NewMixingMatrix computes the edge weights of a graph by a rule. [spec.EdgeWeightsBestConstant] and
@@ -48,7 +48,8 @@ func NewMixingMatrixFromWeights(g *Graph, weights []float64) (*MixingMatrix, err
 func (m *MixingMatrix) ComputeActiveWeights(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges
 	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodeCount {
-		panic(errors.New("graph: ActiveTo wants one weight and one link state an edge, and one degree a node"))
+		panic(errors.New("graph: ComputeActiveWeights requires one weight and one link state per edge and one degree " +
+			"per node"))
 	}
 	if !m.usesActiveMetropolis {
 		for k, w := range m.EdgeWeights {

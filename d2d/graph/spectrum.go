@@ -121,7 +121,7 @@ func symmetricEigenvalues(s mat.Symmetric) []float64 {
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(s, false) {
-		panic("graph: the eigenvalues of a finite symmetric matrix were not found")
+		panic("graph: eigenvalue computation failed for a finite symmetric matrix")
 	}
 	values := eigen.Values(nil)
 	slices.Reverse(values)

@@ -189,7 +189,7 @@ func TestActiveWeights(t *testing.T) {
 	m := mustMix(t, g, spec.EdgeWeightsMetropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
 	m.ComputeActiveWeights(weights, up, degrees)
-	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // degrees 2, 1, 0, 2, 1
+	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // the active degrees are 2, 1, 0, 2, 1
 		near(t, "metropolis weight", weights[k], want)
 	}
 	best := mustMix(t, g, spec.EdgeWeightsBestConstant)
@@ -262,7 +262,7 @@ func TestScaleForLive(t *testing.T) {
 
 func TestUnknownRule(t *testing.T) {
 	_, err := graph.NewMixingMatrix(graph.RingGraph(3), "best")
-	wantError(t, err, `no rule of weights is called "best"`)
+	wantError(t, err, `unknown weight rule "best"`)
 }
 
 // BenchmarkSpectrum computes |λ̂₂| of a graph of 300 nodes, with all links up, and with failing links under Metropolis.

@@ -175,7 +175,7 @@ func TestRefuse(t *testing.T) {
 	for k := int64(111); k < 120; k++ {
 		g.AddReading(temp(k*hour, 1))
 	}
-	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and a missing value is refused`
+	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and missing values are not allowed`
 	if err := g.MissingValueError(); fmt.Sprint(err) != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -292,10 +292,10 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 // TestNewRefuses checks that invalid recipes and short forms are rejected.
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *grid.RowBuilderConfig){
-		"task.grid.step":   func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step = 0 },
-		"task.features[0]": func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "sun" },
-		"short forms":      func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "hour" },
-		"task.inputs":      func(c *grid.RowBuilderConfig) { c.Recipe = spec.RowRecipe{} },
+		"task.grid.step":         func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step = 0 },
+		"task.features[0]":       func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "sun" },
+		"expanded feature names": func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "hour" },
+		"task.inputs":            func(c *grid.RowBuilderConfig) { c.Recipe = spec.RowRecipe{} },
 	} {
 		if _, err := grid.NewRowBuilder(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -118,7 +118,7 @@ func (g *RowBuilder) prepareColumns(features []string, target string) error {
 	for _, name := range features {
 		c, err := spec.ParseColumnExpression(name)
 		if err != nil {
-			return fmt.Errorf("%w: give grid.New features without short forms", err)
+			return fmt.Errorf("%w: call NewRowBuilder with expanded feature names", err)
 		}
 		n := g.newGridColumn(c)
 		g.columns = append(g.columns, n)
@@ -309,7 +309,7 @@ func (g *RowBuilder) makeRow(k int64, y float64) {
 		if x := float32(v); x-x != 0 && c.input != nil {
 			first, last := c.pointRange(k)
 			if lack(c.input, v, first, last); g.missingFill.Policy == FillRefuse && g.missingValueErr == nil {
-				g.missingValueErr = fmt.Errorf("%s: %q has no value, and a missing value is refused",
+				g.missingValueErr = fmt.Errorf("%s: %q has no value, and missing values are not allowed",
 					time.Unix(0, k*g.gridStep).UTC().Format(time.RFC3339), c)
 			}
 		}

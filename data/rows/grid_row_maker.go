@@ -63,9 +63,8 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 		keepsOnlyNewestRows: w.IsForPrediction}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.TimeZone) // an empty name means UTC
 	if err != nil && slices.ContainsFunc(w.Features, isCalendarColumn) {
-		r.permanentErr = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's "+
-			"time zones "+
-			"(tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.TimeZone, err)
+		r.permanentErr = fmt.Errorf("the task's calendar columns require the time zone %s: %w: "+
+			"install the time zone database (tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.TimeZone, err)
 	}
 	r.gridConfig.CalendarZone = zone
 	if target, err := spec.ParseColumnExpression(w.Target); err == nil {
@@ -127,7 +126,7 @@ func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 		}
 		if r.storeErr != nil {
 			m.Raw.Truncate(m.RowCount)
-			r.feed.Rewind("its rows could not be kept")
+			r.feed.Rewind("its rows could not be stored")
 			return r.storeErr
 		}
 		m.RowCount = m.Raw.Len()
@@ -188,7 +187,7 @@ func (r *gridRowMaker) checkWrongValueShare() error {
 	return &data.FileError{File: c.LastUnusedWhere, Column: c.Name, ReasonCode: string(worst.MainReason),
 		BadCount:   worst.WrongCount,
 		TotalCount: worst.TotalCount,
-		Problem: fmt.Sprintf("%s; %d of %d values cannot be used, more than data.max_bad (%g) allows", worst.MainReason,
+		Problem: fmt.Sprintf("%s; %d of %d values are unusable, which exceeds data.max_bad (%g)", worst.MainReason,
 			worst.WrongCount, worst.TotalCount, r.rules.MaxWrongShare)}
 }
 
@@ -211,9 +210,9 @@ func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of da
 func (r *gridRowMaker) NoRowsError(string) error {
 	all := r.QualityReport()
 	e := r.missingRowsCause(&all)
-	e.Problem = "no row can be made yet; " + all.String()
+	e.Problem = "no rows can be made yet; " + all.String()
 	if why := r.explainMissingRows(&all); why != "" {
-		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", why, all)
+		e.Problem = fmt.Sprintf("no rows can be made yet: %s; %s", why, all)
 	}
 	return e
 }
@@ -236,7 +235,7 @@ func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) string {
 	}
 	need, have := r.rowBuilder.RequiredAndActualReadingSpan()
 	if have < need {
-		return fmt.Sprintf("a row needs readings that span at least %s, but the readings so far span %s",
+		return fmt.Sprintf("a row requires readings that span at least %s, but the readings so far span only %s",
 			need, have)
 	}
 	return ""
@@ -325,7 +324,7 @@ func describeRejectedReading(c grid.RejectedReading) string {
 	case grid.ReasonJump:
 		return data.QuoteForMessage(text) + " is too far from the previous value"
 	case grid.ReasonNoRoom:
-		return "too many readings are waiting"
+		return "the queue of readings is full"
 	}
 	return data.DescribeCellProblem(text, c.Why)
 }

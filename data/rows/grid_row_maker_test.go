@@ -298,11 +298,11 @@ func TestGridRowsOfWhatCannotBe(t *testing.T) {
 		change func(w *data.RowQuery)
 		want   string
 	}{
-		"a column without an input": {func(w *data.RowQuery) { w.Features[0] = "y" }, "no input y"},
+		"a column without an input": {func(w *data.RowQuery) { w.Features[0] = "y" }, "unknown input y"},
 		"a zone that is not there": {func(w *data.RowQuery) {
 			w.Features[0], w.Recipe.Grid.TimeZone = "hour sin", "Mars/Olympus"
-		}, "install the system's time zones"},
-		"a missing value": {func(*data.RowQuery) {}, "a missing value is refused"},
+		}, "install the time zone database"},
+		"a missing value": {func(*data.RowQuery) {}, "missing values are not allowed"},
 	} {
 		w, f := hourly(), &fakeFeed{}
 		f.hours(0, 4, 0)

@@ -74,7 +74,7 @@ func (f *RowFile) explainNeededSpace(err error) error {
 	if errors.As(err, &path) {
 		err = path.Err
 	}
-	return fmt.Errorf("the rows are too many for memory, and cannot be kept in %s: %w", f.Folder, err)
+	return fmt.Errorf("the rows do not fit into memory and cannot be stored in %s: %w", f.Folder, err)
 }
 
 // len returns the number of rows that were added.
@@ -106,9 +106,9 @@ func (f *RowFile) flush() error {
 	end := at + int64(len(f.writeBuffer))
 	if end > f.spaceCheckedSize {
 		if free, known := store.FreeDiskBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.writeBuffer)) {
-			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
-				"stay free: "+
-				"free some space", free>>20, at>>20, f.MinFreeDisk>>20))
+			return f.explainNeededSpace(fmt.Errorf(
+				"the disk has %d MB left after %d MB of rows, but %d MB must stay free: free some space",
+				free>>20, at>>20, f.MinFreeDisk>>20))
 		}
 		f.spaceCheckedSize = end
 	}
@@ -168,7 +168,7 @@ func (f *RowFile) readRows(x, y []float32, times []int64, from int) bool {
 
 // markRowsUnreadable stores a read error and fills the unread rows with NaN and 0.
 func (f *RowFile) markRowsUnreadable(err error, x, y []float32, times []int64) {
-	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.Folder, err)
+	err = fmt.Errorf("cannot read the rows stored in %s: %w", f.Folder, err)
 	f.firstReadErr.CompareAndSwap(nil, &err)
 	for i := range x {
 		x[i] = float32(math.NaN())

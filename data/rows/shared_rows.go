@@ -61,9 +61,9 @@ func (m *SharedRows) findOutliers() {
 	for _, o := range learner.FindOutliers(m.Raw.firstSamples(m.RowCount)) {
 		if o.ColumnIndex < len(m.columnNames) { // otherwise the rows have no target
 			found = append(found, data.SourceTrouble{Kind: data.TroubleOutlier,
-				Text: fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
-					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
-					"data.missing_values, or set data.range",
+				Text: fmt.Sprintf("column %q: %d of %d values are far from the others, such as %v, while the others "+
+					"range from %.4g to %.4g: if this value means missing, add it to data.missing_values, "+
+					"or set data.range",
 					data.UTF8Text(m.columnNames[o.ColumnIndex]), o.OutlierCount, m.RowCount, float32(o.WorstOutlier),
 					o.LowestInlier,
 					o.HighestInlier)})

@@ -169,7 +169,8 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	}
 	w := data.RowQuery{Features: []string{"temp"}, Target: "hum"}
 	_, path, report := readLines(t, w, lines, true)
-	want := path + ": line 12: from here on, lines have 4 fields where the header has 3: the last ones are not used; " +
+	want := path + ": line 12: from this line on, lines have 4 fields, but the header has 3: the additional fields " +
+		"are ignored; " +
 		addedFieldsAdvice
 	if len(report.Troubles) != 1 || report.Troubles[0] != (data.SourceTrouble{Kind: data.TroubleUnusedValues,
 		Text: want}) {
@@ -415,7 +416,7 @@ func TestLastRowIsPredicted(t *testing.T) {
 	if _, err := r.Next(x); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.Next(x); err == nil || !strings.Contains(err.Error(), "3 fields where the header has 2") {
+	if _, err := r.Next(x); err == nil || !strings.Contains(err.Error(), "3 fields, but the header has 2") {
 		t.Error(err)
 	}
 }

@@ -90,7 +90,7 @@ func (s *collectorSource) Close() error {
 
 // noReadingsError returns an error that explains why no readings are available.
 func (r *readingRecorder) noReadingsError(wanted []string) error {
-	why := "nothing has come since " + r.stats.startedAt.UTC().Format(time.RFC3339)
+	why := "no readings received since " + r.stats.startedAt.UTC().Format(time.RFC3339)
 	for _, c := range r.stats.columnReports() {
 		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
 			why = "the received values cannot be used"
@@ -112,6 +112,6 @@ type unreadableRowsWithoutInputs struct{}
 func (unreadableRowsWithoutInputs) Changed() bool { return false }
 
 func (unreadableRowsWithoutInputs) Snapshot() (data.RowSnapshot, error) {
-	return data.RowSnapshot{}, errors.New("the task wants the columns of a file, and the source has readings: " +
-		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
+	return data.RowSnapshot{}, errors.New("the task requires columns of a file, " +
+		"but the data source provides readings: define task.inputs, or use a file on the device (data.source: csv)")
 }

@@ -123,7 +123,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			}
 			// each run has sent readings of three seconds; the newest second may still change
 			v, err := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
-			if life == 0 && (err == nil || !strings.Contains(err.Error(), "nothing has come since")) ||
+			if life == 0 && (err == nil || !strings.Contains(err.Error(), "no readings received since")) ||
 				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {
 				t.Errorf("life %d begins with the rows %+v: %v", life, v, err)
 			}

@@ -37,7 +37,7 @@ func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section 
 	}
 	names := slices.Sorted(maps.Keys(keys))
 	if d, found := s.findBetterDelimiter(names); found && (len(names) > 0 || len(s.header) <= 1) {
-		problems.Require(false, section+".delimiter", "%s has %q between its columns; set it to that", c.CSVPath,
+		problems.Require(false, section+".delimiter", "the columns of %s are separated by %q", c.CSVPath,
 			string(d))
 		return
 	}

@@ -34,19 +34,19 @@ func (l *csvRecordLayout) cloneLayout() csvRecordLayout {
 // describeFieldCountProblem describes a line with n fields instead of want. insertedAt is the number of an inserted
 // field, or 0.
 func describeFieldCountProblem(n, want, insertedAt int, text string) string {
-	problem := fmt.Sprintf("%s where the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
+	problem := fmt.Sprintf("%s, but the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
 	if insertedAt > 0 && n > want {
-		problem += fmt.Sprintf("; field %d was probably added, which the header does not name", insertedAt)
+		problem += fmt.Sprintf("; field %d was probably added and is missing in the header", insertedAt)
 	}
 	return problem
 }
 
 // addedFieldsAdvice is the remedy for lines with more fields than the header.
-const addedFieldsAdvice = "begin a new file, or write a line with the names of all columns above these lines"
+const addedFieldsAdvice = "start a new file, or insert a header line with the names of all columns above these lines"
 
 // describeAddedFields describes lines whose additional fields are ignored.
 func describeAddedFields(n, want int) string {
-	return fmt.Sprintf("from here on, lines have %s where the header has %d: the last ones are not used",
+	return fmt.Sprintf("from this line on, lines have %s, but the header has %d: the additional fields are ignored",
 		formatCount(n, "field"), want)
 }
 

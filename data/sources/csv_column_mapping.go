@@ -134,7 +134,7 @@ type missingColumn struct {
 // missingColumnError returns the error for a missing or repeated column.
 func (t *columnMapping) missingColumnError(m missingColumn) *data.FileError {
 	e := &data.FileError{File: t.fileName, Line: 1, Column: m.fileColumn,
-		Problem: "twice in the header: rename one of them"}
+		Problem: "occurs twice in the header: rename one of them"}
 	if !m.isNamedTwice {
 		e.Problem = "missing; the columns are " + quoteNames(t.header) +
 			t.filter.dialect.skipRowsHint(t.fileName, []string{m.fileColumn})
@@ -149,7 +149,7 @@ func newColumnMapping(file string, header, features []string, target string, fil
 	for _, name := range names {
 		if known[name] {
 			return nil, &data.FileError{File: file, Line: 1, Column: name,
-				Problem: "asked for twice among features and target"}
+				Problem: "occurs twice in features and target"}
 		}
 		known[name] = true
 	}

@@ -48,7 +48,8 @@ func checkDialect(delimiter, decimal string) error {
 	case decimal != "" && decimal != "." && decimal != ",":
 		return fmt.Errorf("decimal is %q; want \".\" or \",\"", decimal)
 	case decimal == "," && (delimiter == "" || delimiter == ","):
-		return errors.New("a comma cannot be in numbers and between fields: set delimiter, such as \";\"")
+		return errors.New(
+			"the comma cannot be both decimal separator and delimiter: set delimiter, for example to \";\"")
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (d *csvDialect) skipRowsHint(file string, names []string) string {
 		}
 		missing := func(name string) bool { return !slices.Contains(record, name) }
 		if line != d.preambleLineCount+1 && !slices.ContainsFunc(names, missing) {
-			return fmt.Sprintf("; the column is named in line %d: set data.skip_rows to %d", line, line-1)
+			return fmt.Sprintf("; line %d contains the column name: set data.skip_rows to %d", line, line-1)
 		}
 	}
 	return ""

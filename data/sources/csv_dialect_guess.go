@@ -19,7 +19,7 @@ import (
 func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 	if d, found := s.guessDelimiter(); found {
 		c := survey.SuggestedConfigChange{Key: "delimiter", Value: string(d),
-			Reason: fmt.Sprintf("the file has %q between its columns", string(d))}
+			Reason: fmt.Sprintf("the columns of the file are separated by %q", string(d))}
 		s.dialect.delimiter = d
 		return c, true
 	}
@@ -31,7 +31,7 @@ func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 		if format := s.dialect.timeFormat.findPlausibleFormat(s.EarliestTime.UnixNano(),
 			s.LatestTime.UnixNano()); format != "" {
 			s.dialect.timeFormat.format = format
-			why := "the times would be before 1990" + zoneHint(format, s.dialect.timeFormat.zone)
+			why := "otherwise the times are before 1990" + zoneHint(format, s.dialect.timeFormat.zone)
 			return survey.SuggestedConfigChange{Key: "time_format", Value: format, Reason: why}, true
 		}
 	}
@@ -170,10 +170,11 @@ func (s *csvSurvey) changeDecimalSeparator() survey.SuggestedConfigChange {
 	}
 	switch {
 	case separator == ".":
-		return survey.SuggestedConfigChange{Key: "decimal", Value: ".", Reason: "the numbers have a point" + doubt}
+		return survey.SuggestedConfigChange{Key: "decimal", Value: ".", Reason: "the numbers have a decimal " +
+			"point" + doubt}
 	case between:
-		return survey.SuggestedConfigChange{Reason: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
-			`file with another delimiter, such as ";"`}
+		return survey.SuggestedConfigChange{Reason: `the numbers have a decimal comma,
+			but commas also separate the columns: export the ` + `file with another delimiter, such as ";"`}
 	}
 	return survey.SuggestedConfigChange{Key: "decimal", Value: ",", Reason: "the numbers have a decimal comma" + doubt}
 }

@@ -87,10 +87,10 @@ func TestTimesBefore1990(t *testing.T) {
 		{[]string{"202603010000", "202603010100"}, "", "200601021504", ""},
 		{[]string{"202603010000", "202603010100"}, "unix_ms", "200601021504", ""},
 		{[]string{"20260301000000", "20260301010000"}, "unix_us", "20060102150405", ""},
-		{[]string{"46082.00000", "46082.04167"}, "", "", "days of Excel (the first is 2026-03-01), export"},
-		{[]string{"32874", "73415"}, "", "", "days of Excel (the first is 1990-01-01)"},
+		{[]string{"46082.00000", "46082.04167"}, "", "", "Excel day numbers (the first is 2026-03-01), export"},
+		{[]string{"32874", "73415"}, "", "", "Excel day numbers (the first is 1990-01-01)"},
 		{[]string{"32873", "32874"}, "", "", "correct data.time_format"},
-		{[]string{"0", "0.5", "3600"}, "", "", "times since the start of an experiment can stay as they are"},
+		{[]string{"0", "0.5", "3600"}, "", "", "times since the start of an experiment need no change"},
 		{[]string{"0", "20260302"}, "", "", "correct data.time_format"},
 		{[]string{"1772323200", "1772326800"}, "", "", ""},
 		{[]string{"1975-03-01T00:00:00Z", "1975-03-01T01:00:00Z"}, "", "", ""},
@@ -130,8 +130,8 @@ func TestMalformedRemedies(t *testing.T) {
 	for text, want := range map[string]string{
 		"t,a,b,y\n1,20,5,3,7,1\n2,20,6,3,8,1\n":      "decimal comma",
 		"t,a,b,y\n1,20,5,3,0\n2,20,6,3,1\n":          "decimal comma",
-		good + "5,2\x00\x00\n":                       "the power probably failed",
-		good + "5,2,3\n":                             "write an empty cell with its delimiter",
+		good + "5,2\x00\x00\n":                       "truncated by a power failure",
+		good + "5,2,3\n":                             "write a delimiter for each empty cell",
 		good + "5,2,ok, or so,4\n6,2,3,4\n7,2,3,4\n": "data.comment",
 		good + "5,9000,2,3,4\n6,9001,2,3,4\n":        addedFieldsAdvice,
 	} {
@@ -291,11 +291,11 @@ func TestRemedies(t *testing.T) {
 		mend       string
 	}{
 		{"a word", numbers("OL", "OL"), timed, "a", grid.ReasonNotANumber,
-			`if "OL" stands for a missing value, add it to data.missing_values: ["OL"]`},
+			`if "OL" means a missing value, add it to data.missing_values: ["OL"]`},
 		{"several words", numbers("#DIV/0!", "OL", "E4"), timed, "a", grid.ReasonNotANumber,
-			`if these texts stand for missing values, add them to data.missing_values: ["#DIV/0!", "OL", "E4"]`},
+			`if these texts mean missing values, add them to data.missing_values: ["#DIV/0!", "OL", "E4"]`},
 		{"a unit and a word", numbers("21.5 C", "OL"), timed, "a", grid.ReasonNotANumber,
-			`write "21.5 C" as a plain number, without a unit or other characters; if "OL" stands for a missing ` +
+			`write "21.5 C" as a plain number, without a unit or other characters; if "OL" means a missing ` +
 				`value, add it to data.missing_values: ["OL"]`},
 		{"a minus sign", numbers("\u22125"), timed, "a", grid.ReasonNotANumber, "write \"\u22125\" as a plain number"},
 		{"an apostrophe", numbers("'12.5"), timed, "a", grid.ReasonNotANumber, `write "'12.5" as a plain number`},
@@ -306,9 +306,9 @@ func TestRemedies(t *testing.T) {
 		{"a long text", numbers(strings.Repeat("x", 40)), timed, "a", grid.ReasonNotANumber,
 			"correct these cells, or leave them empty"},
 		{"no numbers", "a;y\nred;1\nblue;2\n", data.Config{Delimiter: ";"}, "a", grid.ReasonNotANumber,
-			"the column contains no numbers: name another column in data.columns"},
+			"the column contains no numbers: select another column in data.columns"},
 		{"infinite", numbers("inf"), timed, "a", grid.ReasonNotFinite,
-			`if "inf" stands for a missing value, add it to data.missing_values: ["inf"]`},
+			`if "inf" means a missing value, add it to data.missing_values: ["inf"]`},
 		{"missing", numbers(""), timed, "a", grid.ReasonMissing,
 			"to fill in the value, set data.missing to last or mean"},
 		{"missing, refused", numbers(""), with(func(c *data.Config) { c.MissingValuePolicy = grid.FillRefuse }), "a",
@@ -323,7 +323,8 @@ func TestRemedies(t *testing.T) {
 			c.RangeByColumn = map[string][]float64{"a": {0,
 				5}}
 		}), "a",
-			grid.ReasonOutOfRange, `only these values are rejected; if they are right, widen data.range: {"a": [0, 5]}`},
+			grid.ReasonOutOfRange, `only these values are rejected; if they are correct, widen data.range: {"a": [0, ` +
+				`5]}`},
 		{"some times", "t;a;y\n" + rows + "05.03.2026 04:00;1;1\n", timed, "t", grid.ReasonBadTime,
 			"only these lines are skipped; to use them, write all times in one format and time zone"},
 		{"no times", "t;a;y\n;1;1\n;1;1\n", timed, "t", grid.ReasonBadTime,
@@ -332,11 +333,11 @@ func TestRemedies(t *testing.T) {
 			"set data.time_format to a Go time layout"},
 		{"month first", "t;a;y\n03/01/2026 00:00;1;1\n03/12/2026 00:00;1;1\n03/13/2026 00:00;1;1\n",
 			with(func(c *data.Config) { c.TimeFormat = "02/01/2006 15:04" }), "t", grid.ReasonBadTime,
-			`if day and month are in the other order in all lines, set data.time_format to "01/02/2006 15:04"`},
+			`if day and month are swapped in all lines, set data.time_format to "01/02/2006 15:04"`},
 		{"where", numbers("1"), with(func(c *data.Config) { c.RequiredTextByColumn = map[string]string{"y": "2"} }), "",
 			survey.ReasonNoColumn,
 			"correct data.where"},
-		{"an empty file", "", timed, "", survey.ReasonUnreadable, "with the names of the columns in its first line"},
+		{"an empty file", "", timed, "", survey.ReasonUnreadable, "with the column names in its first line"},
 		{"gzip", zip(t, rows), timed, "", survey.ReasonUnreadable, "rename the file to d.csv.gz"},
 	} {
 		s := surveyText(t, tt.text, tt.config)

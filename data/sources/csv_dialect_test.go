@@ -81,14 +81,14 @@ func TestColumnsOfTheFile(t *testing.T) {
 
 func TestDialectsThatCannotBe(t *testing.T) {
 	for key, c := range map[string]data.Config{
-		"data.delimiter":    {Delimiter: ";;"},
-		"a comma cannot be": {DecimalSeparator: ","},
-		"decimal is":        {DecimalSeparator: "'"},
-		"data.time_format":  {TimeFormat: "hh:mm"},
-		"time zone":         {TimeZone: "Berlin"},
-		"data.max_bad":      {MaxUnusableShare: 1},
-		"data.time: is":     {MissingValuePolicy: grid.FillLast, MaxLastValueAge: time.Hour},
-		"data.missing":      {MissingValuePolicy: "zero"},
+		"data.delimiter":           {Delimiter: ";;"},
+		"the comma cannot be both": {DecimalSeparator: ","},
+		"decimal is":               {DecimalSeparator: "'"},
+		"data.time_format":         {TimeFormat: "hh:mm"},
+		"time zone":                {TimeZone: "Berlin"},
+		"data.max_bad":             {MaxUnusableShare: 1},
+		"data.time: is":            {MissingValuePolicy: grid.FillLast, MaxLastValueAge: time.Hour},
+		"data.missing":             {MissingValuePolicy: "zero"},
 	} {
 		c.CSVPath = "d.csv"
 		var problems spec.ProblemList

@@ -19,9 +19,9 @@ import (
 func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(c.CSVPath != "", section+".csv", "is empty; want a CSV file with named columns")
 	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.LineFormat == "", section+".source",
-		"is csv, with which lines, command and format do not go: remove them")
+		"is csv, but lines, command and format are not valid for csv: remove them")
 	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.DecimalSeparator))
-	problems.Require(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
+	problems.Require(c.SkipRows >= 0, section+".skip_rows", "is %d, want 0 or more", c.SkipRows)
 	if mayMatchManyFiles(c.CSVPath) {
 		_, err := filepath.Match(c.CSVPath, "")
 		problems.AddError(section+".csv", err)
@@ -29,10 +29,10 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
 	problems.AddError(section+".time_format", err)
 	problems.Require(c.MissingValuePolicy != grid.FillLast || c.TimeColumn != "", section+".time",
-		"is empty, and missing: last needs the time of a row: name its column")
-	problems.Require(c.ShareCount >= 0, section+".shares", "must not be negative, is %d", c.ShareCount)
+		"is empty, but missing: last requires the time of each row: set time to the name of its column")
+	problems.Require(c.ShareCount >= 0, section+".shares", "is %d, want 0 or more", c.ShareCount)
 	problems.Require(c.ShareIndex >= 0 && c.ShareIndex < max(c.ShareCount, 1), section+".share",
-		"must be 0 to shares - 1, is %d of %d",
+		"is %d, want 0 to shares - 1 (shares is %d)",
 		c.ShareIndex, c.ShareCount)
 }
 
@@ -272,7 +272,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 			grid.ReasonMalformed})
 	})
 	if bad := (*data.FileError)(nil); at.table == nil && c.query.Recipe != nil && errors.As(err, &bad) {
-		bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
+		bad.Problem += "; if its lines are readings, set data.time to the name of the time column"
 	}
 	if err == nil {
 		err = take()

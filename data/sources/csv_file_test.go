@@ -56,7 +56,8 @@ func TestHalfALine(t *testing.T) {
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\nwarm,1\n", nil, `d.csv: line 7: column "x": "warm" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n\"a\nb\",1\n", nil, `d.csv: line 8: column "x": "a\nb" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", []float32{1, 34, 6, 8, 10}, ""},
-		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2: "11,1,1"`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: 3 fields, but the header has 2: ` +
+			`"11,1,1"`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1\n", []float32{1, 34, 6, 8, 10, 11}, ""},
 	} {
 		h.put(t, step.text)
@@ -253,7 +254,8 @@ func TestCutOffWhileRead(t *testing.T) {
 			at.readBytes, at.readLines = n, 2
 			return err
 		})
-	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {
+	if want := h.path + ": line 3: the file was truncated here while it was being read"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -119,7 +119,8 @@ func (f *csvReadingFeed) findInputColumns(file string, header []string) (*column
 		for _, name := range f.neededInputs {
 			names = append(names, f.filter.dialect.fileColumnName(name))
 		}
-		return nil, &data.FileError{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
+		return nil, &data.FileError{File: file, Line: 1, Problem: "contains none of the task's inputs; the columns " +
+			"are " +
 			quoteNames(header) + f.filter.dialect.skipRowsHint(file, names)}
 	}
 	for _, in := range f.inputs {

@@ -74,8 +74,8 @@ var (
 	errHeaderRepeated = errors.New("the header is repeated")
 	// errNoColumnsAdded is returned by Read if lines with more fields than the header turn out to have no added column.
 	// The text has to be read again with forbidsAddedColumns.
-	errNoColumnsAdded = errors.New("lines with more fields than the header were followed by lines with as many as " +
-		"it has")
+	errNoColumnsAdded = errors.New(
+		"lines with more fields than the header were followed by lines with the same number of fields as the header")
 )
 
 // Read returns the next record. It skips comments and blank lines. The error is a *csvLineError, errHeaderRepeated,
@@ -232,7 +232,7 @@ func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err err
 }
 
 // cutOffPrefix is the start of the problem text for a line whose end was not written.
-const cutOffPrefix = "cut off, NUL bytes follow: "
+const cutOffPrefix = "truncated and followed by NUL bytes: "
 
 // newTextLine returns a line without leading NUL bytes, which a power cut leaves in blocks that were not written. NUL
 // bytes after a text mean that its end was not written.

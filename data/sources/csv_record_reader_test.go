@@ -31,26 +31,28 @@ func TestRecords(t *testing.T) {
 		"text behind a quote":         {"a,b,c\n1,\"note\" and more,5\n3,4,5\n", []string{`1|"note" and more|5`, "3|4|5"}},
 		"a quote that nothing closes": {"a,b\n1,\"x\n3,4\n5,6\n", []string{`1|"x`, "3|4", "5|6"}},
 		"two of them":                 {"a,b\n1,\"x\n3,4\n5,\"y\n7,8\n", []string{`1|"x`, "3|4", `5|"y`, "7|8"}},
-		"half a line":                 {"a,b\n1\n3,4\n", []string{`!line 2: 1 field where the header has 2: "1"`, "3|4"}},
-		"two lines in one":            {"a,b\n1,21,2\n3,4\n", []string{`!line 2: 3 fields where the header has 2: "1,21,2"`, "3|4"}},
-		"a column more":               {"a,b\n1,2\n3,4,5\n6,7,8\n", []string{"1|2", "3|4|5", "6|7|8"}},
+		"half a line": {"a,b\n1\n3,4\n", []string{`!line 2: 1 field, but the header has 2: "1"`,
+			"3|4"}},
+		"two lines in one": {"a,b\n1,21,2\n3,4\n", []string{`!line 2: 3 fields, but the header has 2: ` +
+			`"1,21,2"`, "3|4"}},
+		"a column more": {"a,b\n1,2\n3,4,5\n6,7,8\n", []string{"1|2", "3|4|5", "6|7|8"}},
 		"a column more and half lines": {"a,b\n0,0\n1,2,5\n3,4,5\n6,7\n8,9,5\n", []string{"0|0", "1|2|5", "3|4|5",
-			`!line 5: 2 fields where the header has 3: "6,7"`, "8|9|5"}},
+			`!line 5: 2 fields, but the header has 3: "6,7"`, "8|9|5"}},
 		"two fields with a delimiter": {"a,b\n0,0\n1,2,5\n3,4,5\n6,7\n8,9\n", []string{"0|0",
-			`!line 3: 3 fields where the header has 2: "1,2,5"`, `!line 4: 3 fields where the header has 2: "3,4,5"`,
+			`!line 3: 3 fields, but the header has 2: "1,2,5"`, `!line 4: 3 fields, but the header has 2: "3,4,5"`,
 			"6|7", "8|9"}},
 		"a column more, not always filled": {"a,b\n0,0\n1,2,5\n3,4,\n5,6,\n7,8,9\n", []string{"0|0", "1|2|5", "3|4|",
 			"5|6|", "7|8|9"}},
 		"a column more in the last line": {"a,b\n0,0\n1,2,5\n", []string{"0|0"}},
 		"decimal commas": {"a,b\n1,5,2,5\n3,5,4,5\n", []string{
-			`!line 2: 4 fields where the header has 2: "1,5,2,5"`,
-			`!line 3: 4 fields where the header has 2: "3,5,4,5"`}},
+			`!line 2: 4 fields, but the header has 2: "1,5,2,5"`,
+			`!line 3: 4 fields, but the header has 2: "3,5,4,5"`}},
 		"a comma at each end":         {"a,b,\n1,2,\n3,4,\n", []string{"1|2", "3|4"}},
 		"a comma at each end but one": {"a,b\n1,2,\n3,4,,\n", []string{"1|2", "3|4"}},
 		"empty lines":                 {"a,b\n\n1,2\n,\n \n\r\n3,4\n", []string{"1|2", "3|4"}},
 		"zeros before a line":         {"a,b\n1,2\n\x00\x00\x003,4\n", []string{"1|2", "3|4"}},
 		"zeros behind half a line": {"a,b\n1,2\n3,\x00\x00\n5,6\n", []string{"1|2",
-			`!line 3: cut off, NUL bytes follow: "3,"`, "5|6"}},
+			`!line 3: truncated and followed by NUL bytes: "3,"`, "5|6"}},
 		"carriage returns in a part": {"a,b\n1,2\n3,4\r5,6\r7,8\n9,10\r\n11,12\r", []string{"1|2", "3|4", "5|6", "7|8",
 			"9|10", "11|12"}},
 		"a line that is too long": {"a,b\n1," + strings.Repeat("x", maxLineBytes) + "\n3,4\n",
@@ -187,7 +189,7 @@ func TestOutliersAreReported(t *testing.T) {
 			}
 			if len(troubles) != 1 || troubles[0].Kind != data.TroubleOutlier ||
 				!strings.Contains(troubles[0].Text, `column "rms": 2 of `) ||
-				!strings.Contains(troubles[0].Text, "such as -9999, where the others are from 0 to 0.49") {
+				!strings.Contains(troubles[0].Text, "such as -9999, while the others range from 0 to 0.49") {
 				t.Errorf("%+v", troubles)
 			}
 		}

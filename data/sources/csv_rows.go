@@ -45,7 +45,7 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 	c := filter.dialect.newRecordReader(r, nil)
 	c.isTextComplete = true
 	if len(features) == 0 {
-		return nil, &data.FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
+		return nil, &data.FileError{File: file, Line: 1, Problem: "no feature columns were requested"}
 	}
 	some, at := rowBatch[T]{}, readPosition{stamp: fileStamp{path: file}}
 	some.allocateColumnCounts(len(data.AppendTarget(features, target)))
@@ -137,7 +137,7 @@ func (y *csvReadCounts) forEachRow(c *csvRecordReader, at *readPosition, newTabl
 				if at.table, err = newTable(header); err != nil {
 					at.table = &columnMapping{fileName: t.fileName, filter: t.filter, header: header,
 						wantedNames: t.wantedNames, timeColumnIndex: -1,
-						targetNameIndex: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v",
+						targetNameIndex: -1, headerProblem: fmt.Sprintf("the header in line %d does not match: %v",
 							above+c.lineNumber,
 							err)}
 				}

@@ -159,13 +159,13 @@ func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *csvRecordReader) {
 	f := s.AddFault("", grid.ReasonMalformed, s.withCurrentFile(survey.DataFault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
 	case strings.HasPrefix(bad.Problem, cutOffPrefix):
-		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: the power probably failed while they were written")
+		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: they were probably truncated by a power failure")
 	case c.insertedFieldNumber > 0 && len(c.fields) > c.fieldCount:
 		f.Remedy = addedFieldsAdvice
 	case s.dialect.delimiter == 0 && (!c.sawHeaderWidth || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
 		f.Remedy = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
 	case f.Remedy == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
-		f.Remedy = "only these lines are skipped; write an empty cell with its delimiter"
+		f.Remedy = "only these lines are skipped; write a delimiter for each empty cell"
 	case f.Remedy == "":
 		f.Remedy = "only these lines are skipped; if they are comments, set data.comment"
 	}
@@ -293,7 +293,7 @@ func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) 
 	}
 	if late {
 		s.addLateFault(line, now, c, data.QuoteForMessage(strings.TrimSpace(record[s.table.timeColumnIndex]))+
-			" is older than a line above by more than the lateness")
+			" is older than a previous line by more than the lateness")
 	}
 }
 
@@ -324,14 +324,14 @@ func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) 
 	f.Problem = data.QuoteForMessage(text)
 	switch {
 	case class == rows.TimeOutlier:
-		f.Problem += " is later than the lines that follow, or in the future"
+		f.Problem += " is later than the times of the following lines, or in the future"
 		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "only this line is skipped; to use it, correct its time"
 		return at, false
 	case at > s.file.now().Add(rows.MaxFutureSkew).UnixNano():
 		f.Problem += " is later than now"
-		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "is data.time_zone right, and the clock of the device?"
+		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "check data.time_zone and the clock of the device"
 	case class == rows.TimeLate && !s.linesAreReadings:
-		s.addLateFault(line, at, c, f.Problem+" is before the time of a row above")
+		s.addLateFault(line, at, c, f.Problem+" is earlier than the time of a previous row")
 		return at, false
 	}
 	return at, true
@@ -346,11 +346,11 @@ func (s *csvSurvey) addLateFault(line int, at int64, c *csvRecordReader, problem
 	if s.newestTimeInFile-at > int64(rows.MinClockResetJump) {
 		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
 	} else if s.mayHaveManyFiles && at >= s.newestTimeInFile {
-		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
-			"them, as in log-2026-03-01.csv"
+		f.Remedy = "the files are read in the order of their names, which does not match their times: rename them, " +
+			"for example to log-2026-03-01.csv"
 	}
 	if z := s.dialect.timeFormat.zone; z != nil && z != time.UTC {
-		f.Remedy += "; of the hour that comes twice when clocks go back only the first counts"
+		f.Remedy += "; when clocks are set back, only the first occurrence of the repeated hour is used"
 	}
 }
 
@@ -408,7 +408,7 @@ func (s *csvSurvey) finishSurvey() *survey.SourceSurvey {
 	}
 	if s.selectedRowCount == 0 && s.LineCount > 0 && len(s.file.filter.RequiredTextByColumn) > 0 {
 		s.AddFault("", survey.ReasonNoColumn,
-			survey.DataFault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.LineCount)})
+			survey.DataFault{Problem: fmt.Sprintf("none of the %d lines matches data.where", s.LineCount)})
 	}
 	s.addRemedies()
 	return &s.SourceSurvey

@@ -32,8 +32,8 @@ func TestExampleOfEachReason(t *testing.T) {
 			grid.ReasonNotANumber: `at 2026-03-01T00:07:00Z: "warm" is not a number`,
 			grid.ReasonNotFinite:  `h: "-Infinity" is not finite`,
 			grid.ReasonMalformed:  `i: invalid character '2' after object key:value pair: …`,
-			grid.ReasonOutOfRange: `at 2026-03-01T00:06:00Z: "99" is out of the input's range`,
-			grid.ReasonBadTime:    "j: null is not a time as 2026-03-01T12:00:00Z or in seconds since 1970",
+			grid.ReasonOutOfRange: `at 2026-03-01T00:06:00Z: "99" is outside the range of the input`,
+			grid.ReasonBadTime:    "j: null is not a time in the format 2026-03-01T12:00:00Z or in seconds since 1970",
 		}
 		_, report, _ := l.compareWithCheck()
 		temp := report.EnsureColumn("temp")
@@ -56,7 +56,7 @@ func TestExampleOfEachReason(t *testing.T) {
 			}
 		}
 		wanted[grid.ReasonNotANumber] = `e: "{\"v\":\"x\"}" is not a number`
-		wanted[grid.ReasonOutOfRange] = `2026-03-01T00:06:00Z: "99" is out of the input's range`
+		wanted[grid.ReasonOutOfRange] = `2026-03-01T00:06:00Z: "99" is outside the range of the input`
 		for why, want := range wanted {
 			if got := found[why]; !strings.Contains(got, want) {
 				t.Errorf("check: %s: %s, want %s", why, got, want)
@@ -74,7 +74,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 	}
 	report := textOf(r).QualityReport()
 	for why, want := range map[data.UnusedReason]string{
-		grid.ReasonMissing:    "d.csv: line 3: empty where a number is needed",
+		grid.ReasonMissing:    "d.csv: line 3: empty, but a number is required",
 		grid.ReasonNotANumber: `d.csv: line 6: "hot" is not a number`,
 		grid.ReasonNotFinite:  `d.csv: line 5: "-Inf" is not finite`,
 	} {

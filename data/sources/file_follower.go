@@ -202,7 +202,7 @@ func (f *fileFollower) readNewData(void func(why string), parse textParser) (to 
 		if err == nil {
 			var text io.ReadCloser
 			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again: it is read at the next check
-				err = errors.Join(fmt.Errorf("%s is being replaced; it is read at the next check", paths[0]),
+				err = errors.Join(fmt.Errorf("%s is being replaced; it will be read at the next check", paths[0]),
 					text.Close())
 			}
 		}
@@ -291,7 +291,7 @@ func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why 
 			q := f.progress.filePosition(later.path)
 			return q != nil && q.table != nil
 		}) {
-			return nil, fmt.Sprintf("%s has changed, and later files were read without it", s.path), nil
+			return nil, fmt.Sprintf("%s has changed after later files were read without it", s.path), nil
 		}
 		if p.offset == 0 || s.equal(p.stamp) {
 			continue
@@ -456,7 +456,7 @@ func readUpToOffset(file io.ReaderAt, end int64, p *readPosition, y *csvReadCoun
 	p.offset, p.lineCount = p.offset+p.readBytes, p.lineCount+p.readLines
 	if cut > 0 {
 		return &data.FileError{File: p.stamp.path, Line: p.lineCount + 1,
-			Problem: "the file was cut off here while it was read"}
+			Problem: "the file was truncated here while it was being read"}
 	}
 	var err error
 	p.firstAndLastBytes, err = readFirstAndLastBytes(file, p.offset)

@@ -63,12 +63,13 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"t,x,y\nnoon,1,2\n":                 `line 2: column "t": "noon" is not a time as 2026-03-01T12:00:00Z or in`,
+		"t,x,y\nnoon,1,2\n": `line 2: column "t": "noon" is not a time in the format ` +
+			`2026-03-01T12:00:00Z or in`,
 		"t,x,y\n-1,1,2\n":                   `line 2: column "t": "-1" is not a time`,
 		"t,x,y\n1e12,1,2\n":                 `line 2: column "t": "1e12" is not a time`,
 		"t,x,y\nNaN,1,2\n":                  `line 2: column "t": "NaN" is not a time`,
 		"t,x,y\n1600-01-01T00:00:00Z,1,2\n": `line 2: column "t": "1600-01-01T00:00:00Z" is not a time`,
-		"t,x,y\n5,1,2\n5,1,2\n4.9,1,2\n":    `line 4: column "t": "4.9" is before the time of a row above`,
+		"t,x,y\n5,1,2\n5,1,2\n4.9,1,2\n":    `line 4: column "t": "4.9" is earlier than the time of a previous row`,
 		"x,y\n1,2\n":                        `line 1: column "t": missing`,
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})

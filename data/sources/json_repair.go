@@ -46,11 +46,11 @@ func parseStrictJSON(text []byte) (v any, offset int, err error) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, len(text), errors.New("the JSON value is incomplete")
 	case errors.Is(err, io.EOF):
-		return nil, 0, errors.New("there is no JSON value")
+		return nil, 0, errors.New("no JSON value found")
 	case err != nil:
 		return nil, 0, err
 	case d.More():
-		return nil, int(d.InputOffset()), errors.New("more text follows the JSON value")
+		return nil, int(d.InputOffset()), errors.New("unexpected text after the JSON value")
 	}
 	return v, 0, nil
 }

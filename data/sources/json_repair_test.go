@@ -54,7 +54,7 @@ func TestParseNearlyJSON(t *testing.T) {
 // TestJSONErrors checks that an error shows the text around the first fault that cannot be repaired.
 func TestJSONErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":     "there is no JSON value: ``",
+		"":     "no JSON value found: ``",
 		"warm": "invalid character 'w' looking for beginning of value: `warm`",
 		`{"time":"2026-03-01T21:00:00Z","temp":20,5,"hum":51.2,"wind":3}`: "invalid character '5' looking for " +
 			"beginning of object key string: …`01T21:00:00Z\",\"temp\":20,5,\"hum\":51.2,\"wi`…",
@@ -62,7 +62,7 @@ func TestJSONErrors(t *testing.T) {
 			"…`NaN,\"b\":-nan(ind),\"c\":1 2}`",
 		`{"time":"2026-03-01T20:00:00Z"`: "the JSON value is incomplete: …`\":\"2026-03-01T20:00:00Z\"`",
 		`{"a":"torn`:                     "the JSON value is incomplete: `{\"a\":\"torn`",
-		`{"a":NaN}{"a":1}`:               "more text follows the JSON value: `{\"a\":NaN}{\"a\":1}`",
+		`{"a":NaN}{"a":1}`:               "unexpected text after the JSON value: `{\"a\":NaN}{\"a\":1}`",
 		`{"a":NaN,b:1}`: "invalid character 'b' looking for beginning of object key " +
 			"string: `{\"a\":NaN,b:1}`",
 		"{\"a`\":1,}": "invalid character '}' looking for beginning of object key " +

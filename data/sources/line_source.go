@@ -40,7 +40,7 @@ const (
 
 func checkLinesConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require((c.LinesPath == "") != (len(c.Command) == 0), section+".lines",
-		`give either lines, a named pipe or "-" for the standard input, or command`)
+		`set either lines (a named pipe, or "-" for standard input) or command`)
 	spec.RequireOneOf(problems, section+".format", lineFormat(c), "csv", "json")
 	rejectFileOnlyKeys(c, problems, section)
 	_, err := parsePayloadColumns(c)
@@ -56,7 +56,7 @@ func parsePayloadColumns(c *data.Config) (all []payloadColumn, err error) {
 			p, err = parseJSONPath(c.ColumnByInput[input])
 		}
 		if err == nil && (len(p) == 0 || p[0] == "") {
-			err = errors.New("has no name in the line")
+			err = errors.New("the field name is empty")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", input, err)
@@ -119,7 +119,7 @@ func (l *lineSource) probe() error {
 func checkNamedPipe(name string) error {
 	info, err := os.Stat(name)
 	if err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
-		err = fmt.Errorf("%s is no named pipe; make one with: mkfifo %s", name, name)
+		err = fmt.Errorf("%s is not a named pipe; create one with: mkfifo %s", name, name)
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func (l *lineSource) readInputUntilEnd(ctx context.Context, now func() time.Time
 		if err := l.readLines(os.Stdin, now); err != nil {
 			return err
 		}
-		return errors.New("the standard input has ended")
+		return errors.New("standard input was closed")
 	case "":
 		return l.runCommand(ctx, now)
 	}
@@ -224,7 +224,7 @@ func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error
 	}
 	read := l.readLines(out, now)
 	if err = cmd.Wait(); err == nil {
-		err = errors.New("it has ended")
+		err = errors.New("exited with status 0")
 	}
 	if text := said.lastLine(); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)

@@ -25,14 +25,14 @@ func TestCheckLines(t *testing.T) {
 		{data.Config{LinesPath: "-"}, ""},
 		{data.Config{Command: []string{"x"}, LineFormat: "csv", ColumnByInput: map[string]string{"a": "T (°C)..."}},
 			""},
-		{data.Config{}, "data.lines: give either lines"},
-		{data.Config{LinesPath: "-", Command: []string{"x"}}, "data.lines: give either lines"},
+		{data.Config{}, "data.lines: set either lines"},
+		{data.Config{LinesPath: "-", Command: []string{"x"}}, "data.lines: set either lines"},
 		{data.Config{LinesPath: "-", LineFormat: "xml"}, "data.format: "},
 		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": "x..y"}}, `data.columns: input "a": path "x..y"`},
-		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": ""}}, `input "a": has no name in the line`},
-		{data.Config{LinesPath: "-", TimeZone: "Nowhere"}, "data.time: the system knows no time zone"},
+		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": ""}}, `input "a": the field name is empty`},
+		{data.Config{LinesPath: "-", TimeZone: "Nowhere"}, "data.time: unknown time zone"},
 		{data.Config{LinesPath: "-", RequiredTextByColumn: map[string]string{"a": "b"}},
-			"data.where: where, share and shares go with"},
+			"data.where: where, share and shares are only valid with"},
 	} {
 		var problems spec.ProblemList
 		tt.c.Source = data.SourceLines
@@ -180,7 +180,8 @@ func TestPipeComes(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "is no named pipe; make one with: mkfifo "+path) {
+	if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "is not a named pipe; create one with: "+
+		"mkfifo "+path) {
 		t.Errorf("probe: %v", err)
 	}
 	of := s.(*collectorSource)
@@ -193,7 +194,7 @@ func TestPipeComes(t *testing.T) {
 	for len(of.recorder.stats.currentTroubles(nil)) == 0 {
 		<-tick.C
 	}
-	wantTroubles(t, of, nil, "command: "+path+" is no named pipe")
+	wantTroubles(t, of, nil, "command: "+path+" is not a named pipe")
 	if err = os.Remove(path); err == nil {
 		err = syscall.Mkfifo(path, 0o600)
 	}

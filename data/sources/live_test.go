@@ -260,7 +260,7 @@ func TestAClassMayBeNA(t *testing.T) {
 			pass(time.Minute)
 			l.deliver("esp", `{"h":1}`)
 			pass(ringWriteInterval)
-			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no row can be made yet") {
+			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no rows can be made yet") {
 				t.Fatal(err)
 			}
 			report := l.rows.(data.QualityReporter).QualityReport()
@@ -287,10 +287,11 @@ func TestPayloadsOfPrograms(t *testing.T) {
 		}
 		for text, want := range map[string]string{
 			"{'t': 1}": "invalid character '\\'' looking for beginning of object key string: `{'t': 1}`",
-			good + "x": "more text follows the JSON value: …`00:00Z\",\"t\":20.1,\"h\":50}x`",
+			good + "x": "unexpected text after the JSON value: …`00:00Z\",\"t\":20.1,\"h\":50}x`",
 			`{"t":1`:   "the JSON value is incomplete: `{\"t\":1`",
 			`{"t":1}`:  `no time found at the path "ts"`,
-			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time as 2026-03-01T12:00:00Z or in seconds since 1970: ` +
+			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time in the format 2026-03-01T12:00:00Z ` +
+				`or in seconds since 1970: ` +
 				`set data.time_format to "02.01.2006 15:04"`,
 			`{"ts":1772366400000,"t":1}`: `set data.time_format to "unix_ms"`,
 			`{"ts":1772366400000000000}`: `set data.time_format to "unix_ns"`,
@@ -320,11 +321,12 @@ func TestReasonFollows(t *testing.T) {
 			_, _, err := l.compareWithCheck()
 			bad := (*data.FileError)(nil)
 			if !errors.As(err, &bad) || bad.ReasonCode != want || !strings.Contains(bad.Problem, text) ||
-				strings.Contains(bad.Problem, "nothing has come") != (want == string(data.TroubleSilent)) {
+				strings.Contains(bad.Problem, "no readings received") != (want == string(data.TroubleSilent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)
 			}
 		}
-		if _, _, err := l.compareWithCheck(); err == nil || !strings.Contains(err.Error(), "nothing has come since") {
+		if _, _, err := l.compareWithCheck(); err == nil || !strings.Contains(err.Error(),
+			"no readings received since") {
 			t.Error(err)
 		}
 		for range 40 {

@@ -62,8 +62,9 @@ func parseTopicSubscriptions(c *data.Config) (all []topicSubscription, err error
 			if a.topicFilter != b.topicFilter && (mqtt.FilterMatchesTopic(a.topicFilter,
 				b.topicFilter) || mqtt.FilterMatchesTopic(b.topicFilter,
 				a.topicFilter)) {
-				return nil, fmt.Errorf("the topics %s and %s overlap: a broker may send their messages twice; "+
-					"name one of them", a.topicFilter, b.topicFilter)
+				return nil, fmt.Errorf(
+					"the topics %s and %s overlap, so the broker may send messages twice: remove one of them",
+					a.topicFilter, b.topicFilter)
 			}
 		}
 	}
@@ -82,8 +83,9 @@ func splitTopicAndPath(text string) (topic, path string, err error) {
 		topic, err = strconv.Unquote(quoted)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("%s: the quoted topic is invalid; it must end with a quote, and \" and \\ in it "+
-			"need a \\ before them", data.QuoteForMessage(text))
+		return "", "", fmt.Errorf(
+			"%s: the quoted topic is invalid: it must end with a quote, and \" and \\ must be escaped with \\",
+			data.QuoteForMessage(text))
 	}
 	return topic, text[len(quoted):], nil
 }
@@ -100,8 +102,8 @@ func checkTopicPaths(c *data.Config, problems *spec.ProblemList, section string)
 	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
 		topic, path, err := splitTopicAndPath(c.ColumnByInput[input])
 		if path = strings.TrimSpace(path); err == nil && strings.Contains(path, "/") {
-			problems.Require(false, section+".columns."+input, "is read as topic %s and JSON path %s, but "+
-				"the path contains a slash; if the topic contains spaces, put it in quotes: '%q'",
+			problems.Require(false, section+".columns."+input, "is parsed as topic %s and JSON path %s, "+
+				"but the path contains a slash; if the topic contains spaces, put it in quotes: '%q'",
 				data.QuoteForMessage(topic), data.QuoteForMessage(path), topic+" "+path)
 		}
 	}
@@ -118,8 +120,7 @@ func payloadTimeFieldFromConfig(c *data.Config) (payloadTimeField, error) {
 
 func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(len(c.ColumnByInput) > 0, section+".columns",
-		"is empty; want each input with its topic, and for JSON with the path of its value, such as "+
-			"pm25: site/air pm25")
+		"is empty; list each input with its topic and, for JSON, the path of its value, such as pm25: site/air pm25")
 	rejectFileOnlyKeys(c, problems, section)
 	_, err := parseTopicSubscriptions(c)
 	problems.AddError(section+".columns", err)
@@ -128,9 +129,9 @@ func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string)
 // rejectFileOnlyKeys reports configuration keys that are only valid for files.
 func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(len(c.RequiredTextByColumn) == 0 && c.ShareIndex == 0 && c.ShareCount == 0, section+".where",
-		"where, share and shares go with source csv only: remove them")
+		"where, share and shares are only valid with source csv: remove them")
 	problems.Require(c.Delimiter == "" && c.DecimalSeparator == "", section+".delimiter",
-		"delimiter and decimal go with source csv only: remove them")
+		"delimiter and decimal are only valid with source csv: remove them")
 	_, err := payloadTimeFieldFromConfig(c)
 	problems.AddError(section+".time", err)
 }
@@ -164,7 +165,7 @@ func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error,
 		if t.IsIncoming && t.IsDropped {
 			problem := "messages arrived faster than they could be processed"
 			if t.ExceededSizeLimit > 0 {
-				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.OversizedPacketSize,
+				problem = fmt.Sprintf("the message has %d bytes, which exceeds the limit of %d", t.OversizedPacketSize,
 					t.ExceededSizeLimit)
 				r.stats.recordOversizedMessage(t.Topic, t.OversizedPacketSize, t.ExceededSizeLimit)
 			}
@@ -177,7 +178,7 @@ func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error,
 	if err != nil {
 		return nil, err
 	}
-	r.stats.setInitialTrouble(data.TroubleBroker, "the site's broker was not reached yet")
+	r.stats.setInitialTrouble(data.TroubleBroker, "not yet connected to the site's broker")
 	conn.Subscribe(mqtt.AtMostOnce, all.topicFilters()...)
 	done := make(chan struct{})
 	go func() {
@@ -225,9 +226,10 @@ func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, e mqtt.E
 		r.stats.setTrouble(data.TroubleBroker, "", nil)
 	case mqtt.LinkDown:
 		r.stats.clearTroubles(data.TroubleBroker) // refusals end with the connection
-		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
+		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("not connected to the site's broker: %w", e.Err))
 	case mqtt.SubscriptionRefused:
-		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))
+		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf(
+			"the site's broker refuses the subscription to %s", e.Filter))
 	case mqtt.SubscriptionRefusalEnded:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, nil)
 	}

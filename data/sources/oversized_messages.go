@@ -14,8 +14,8 @@ import (
 const maxOversizedTopics = 16
 
 // oversizedText is the trouble text for a topic. Its arguments are the topic, the size of a message and the limit.
-const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most %d are read; name narrower topics in " +
-	"data.columns, or send smaller messages"
+const oversizedText = "topic %.128q: dropped a message of %d bytes, which exceeds the limit of %d; " +
+	"use narrower topics in data.columns, or send smaller messages"
 
 // oversizedTopic describes the messages of one topic that were dropped because of their size.
 type oversizedTopic struct {

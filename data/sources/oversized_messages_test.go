@@ -40,10 +40,11 @@ func TestOversizedTroubles(t *testing.T) {
 		}
 		drop("home/camera", 140_017)
 		drop("home/camera", 133_000)
-		const camera = `oversized: topic "home/camera": a message of 140017 bytes was dropped: at most 131072 are read; ` +
-			`name narrower topics in data.columns, or send smaller messages`
+		const camera = `oversized: topic "home/camera": dropped a message of 140017 bytes, which exceeds the limit ` +
+			`of 131072; ` +
+			`use narrower topics in data.columns, or send smaller messages`
 		wantTroubles(t, s, nil, camera)
-		const problem = "the message has 133000 bytes: at most 131072 are read"
+		const problem = "the message has 133000 bytes, which exceeds the limit of 131072"
 		for _, c := range s.recorder.stats.columnReports() {
 			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.ReasonNoRoom] != want ||
 				want > 0 && (c.LastUnusedWhere != "home/camera" || c.LastUnusedProblem != problem) {
@@ -52,9 +53,9 @@ func TestOversizedTroubles(t *testing.T) {
 		}
 		pass(30 * time.Minute)
 		drop("home/\xff\x00", 200_000)
-		wantTroubles(t, s, nil, camera, `oversized: topic "home/\xff\x00": a message of 200000 bytes`)
+		wantTroubles(t, s, nil, camera, `oversized: topic "home/\xff\x00": dropped a message of 200000 bytes`)
 		pass(30 * time.Minute)
-		wantTroubles(t, s, nil, `oversized: topic "home/\xff\x00": a message of 200000 bytes`)
+		wantTroubles(t, s, nil, `oversized: topic "home/\xff\x00": dropped a message of 200000 bytes`)
 		for i := range 1000 {
 			drop(fmt.Sprint("home/", i, strings.Repeat("x\xff", 30_000)), 200_000)
 		}
@@ -129,7 +130,7 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			if qos == mqtt.AtLeastOnce {
 				size += 2
 			}
-			wantTroubles(t, s, nil, fmt.Sprintf(`oversized: topic "home/camera": a message of %d bytes was dropped`, size))
+			wantTroubles(t, s, nil, fmt.Sprintf(`oversized: topic "home/camera": dropped a message of %d bytes`, size))
 			mustClose(t, s)
 		})
 	}

@@ -31,7 +31,8 @@ func parseJSONPath(text string) (jsonPath, error) {
 	for _, c := range text {
 		switch {
 		case escaped && c != '.' && c != '\\':
-			return nil, fmt.Errorf(`path %s: a backslash goes before a dot or a backslash only`, data.QuoteForMessage(text))
+			return nil, fmt.Errorf(`path %s: a backslash is only allowed before a dot or a backslash`,
+				data.QuoteForMessage(text))
 		case !escaped && c == '\\':
 			escaped = true
 			continue
@@ -44,12 +45,12 @@ func parseJSONPath(text string) (jsonPath, error) {
 		escaped = false
 	}
 	if escaped {
-		return nil, fmt.Errorf("path %s: ends in a backslash", data.QuoteForMessage(text))
+		return nil, fmt.Errorf("path %s: must not end with a backslash", data.QuoteForMessage(text))
 	}
 	p = append(p, name.String())
 	for _, name := range p {
 		if name == "" {
-			return nil, fmt.Errorf("path %s: has an empty name", data.QuoteForMessage(text))
+			return nil, fmt.Errorf("path %s: contains an empty name", data.QuoteForMessage(text))
 		}
 	}
 	return p, nil

@@ -21,8 +21,8 @@ func TestPath(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", text, p, err, want)
 		}
 	}
-	for text, want := range map[string]string{"a..b": "has an empty name", ".": "empty name", "a.": "empty name",
-		`a\`: "ends in a backslash", `a\b`: "before a dot or a backslash"} {
+	for text, want := range map[string]string{"a..b": "contains an empty name", ".": "empty name", "a.": "empty name",
+		`a\`: "must not end with a backslash", `a\b`: "before a dot or a backslash"} {
 		if p, err := parseJSONPath(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want %s", text, p, err, want)
 		}

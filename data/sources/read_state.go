@@ -119,7 +119,7 @@ func (y *csvReadCounts) checkUnusableShare(most float64) error {
 	if all := y.used + y.unusable; y.unusable > 0 && y.unusableShare() > most {
 		e := *y.lastUnusableRowErr
 		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
-		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.unusable, all,
+		e.Problem += fmt.Sprintf("; %d of %d rows are unusable, which exceeds data.max_bad (%g)", y.unusable, all,
 			most)
 		return &e
 	}

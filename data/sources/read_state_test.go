@@ -30,7 +30,7 @@ func TestMissing(t *testing.T) {
 		{policy: grid.FillLast, atMost: time.Hour, x: []float32{1, 1, 1, 3, 3, 5}, y: []float32{1, 2, 3, 5, 6, 7},
 			unused: 2},
 		{policy: grid.FillMean, x: []float32{1, 1, 1, 2, 2, 5}, y: []float32{1, 2, 3, 5, 6, 7}, unused: 2},
-		{policy: grid.FillRefuse, problem: `line 3: column "x": empty where a number is needed`},
+		{policy: grid.FillRefuse, problem: `line 3: column "x": empty, but a number is required`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
 			c := data.Config{TimeColumn: "t", MissingValuePolicy: tt.policy, MaxLastValueAge: tt.atMost,
@@ -112,7 +112,7 @@ func TestMaxBad(t *testing.T) {
 	h.put(t, h.content()+"a,6\n")
 	_, err := r.Snapshot()
 	where := (*data.FileError)(nil)
-	want := `line 7: column "x": "a" is not a number; 2 of 6 rows cannot be used, more than data.max_bad (0.2) allows`
+	want := `line 7: column "x": "a" is not a number; 2 of 6 rows are unusable, which exceeds data.max_bad (0.2)`
 	if !errors.As(err, &where) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -129,7 +129,7 @@ func TestMaxBad(t *testing.T) {
 // TestMaxBadHeals checks that rows are accepted again after 161 valid rows, for any number of earlier unusable rows.
 func TestMaxBadHeals(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("a,1\n", 1000)+strings.Repeat("1,1\n", 160), data.Config{})
-	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "1000 of 1160 rows cannot be used") {
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "1000 of 1160 rows are unusable") {
 		t.Errorf("error %v", err)
 	}
 	h.put(t, h.content()+"1,1\n")

@@ -66,7 +66,7 @@ func (r *readingRecorder) recordReading(reading data.Reading) {
 	r.mu.Unlock()
 	if n == maxPendingReadings {
 		r.stats.countUnusedValue(reading.Input, grid.ReasonNoRoom,
-			"the disk cannot be written and the queue of readings is full", "")
+			"cannot write to the disk, and the queue of readings is full", "")
 		return
 	}
 	signalWithoutBlocking(r.pendingSignal)
@@ -164,7 +164,8 @@ func (r *readingRecorder) openRing() (*store.RingLog, error) {
 		r.stats.recordRingDamage(aside)
 	}
 	if found.CutBytes > 0 {
-		r.stats.recordRingDamage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off",
+		r.stats.recordRingDamage(fmt.Errorf(
+			"%s: the last write was interrupted by a power cut: removed %d incomplete bytes",
 			r.env.RingFolder,
 			found.CutBytes))
 	}

@@ -238,7 +238,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		}
 		again, err := b.file.Snapshot()
 		if err != nil || again.Version != v.Version+1 || again.Err() != nil ||
-			!strings.Contains(again.ReplacementReason, "cannot be read") {
+			!strings.Contains(again.ReplacementReason, "cannot read the rows stored in ") {
 			t.Fatalf("%s: %+v, %v", what, again, err)
 		}
 		memory, _ := b.memory.Snapshot()
@@ -264,7 +264,7 @@ func TestNoRoomForRows(t *testing.T) {
 		b.put(t, rowsHeader+csvRowsOf(0, 2000, 1))
 		for range 2 {
 			_, err := b.file.Snapshot()
-			if err == nil || !strings.Contains(err.Error(), "cannot be kept in "+folder) {
+			if err == nil || !strings.Contains(err.Error(), "cannot be stored in "+folder) {
 				t.Errorf("without a folder: %v", err)
 			}
 		}

@@ -135,9 +135,9 @@ func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 	switch {
 	case err == nil && failed:
 		delete(l.textByTroubleKey, key)
-		l.logger.Info("the source of data is in order again", "after", before)
+		l.logger.Info("data source recovered", "previous_problem", before)
 	case err != nil && !failed:
-		l.logger.Warn("the source of data has a problem", "err", err)
+		l.logger.Warn("data source has a problem", "err", err)
 		fallthrough
 	case err != nil:
 		l.textByTroubleKey[key] = err.Error()
@@ -204,15 +204,15 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 		case now.Sub(l.startedAt) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
 		case e == nil:
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
-				Text: fmt.Sprintf("the source has no input %q", name)})
+				Text: fmt.Sprintf("the data source has no input %q", name)})
 		case e.lastReadingAt.IsZero():
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
-				Text: fmt.Sprintf("input %q: nothing has come%s since the start",
+				Text: fmt.Sprintf("input %q: no readings received%s since the start",
 					name,
 					e.inputOrigin)})
 		default:
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
-				Text: fmt.Sprintf("input %q: nothing has come%s since %s", name,
+				Text: fmt.Sprintf("input %q: no readings received%s since %s", name,
 					e.inputOrigin,
 					e.lastReadingAt.UTC().Format(time.RFC3339))})
 		}

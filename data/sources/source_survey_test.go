@@ -59,7 +59,7 @@ func TestSurveyRing(t *testing.T) {
 	none := storedAt(t, c, dir).Survey(&w)
 	if f := faultsOf(none, "",
 		survey.ReasonNothingRecorded); f.Count != 1 || !strings.Contains(f.FirstFaults[0].Problem,
-		"nothing was recorded") {
+		"no readings recorded yet") {
 		t.Errorf("no ring: %+v", none)
 	}
 	ring, _, err := store.LocalDisk.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
@@ -320,7 +320,7 @@ func TestGuessFormat(t *testing.T) {
 		}
 	}
 	if got, why := guessTimeFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
-		!strings.Contains(why, `"01/02/2006 15:04" fits, too`) {
+		!strings.Contains(why, `also matches "01/02/2006 15:04"`) {
 		t.Errorf("%s: %s", got, why)
 	}
 }
@@ -363,7 +363,7 @@ func FuzzSurvey(f *testing.F) {
 		if _, err := survey.DescribeRows(storedAt(t, c, ""), *w); errors.As(err,
 			&bad) && len(s.Faults)+len(s.ConfigChanges) == 0 &&
 			s.LineCount > 0 && strings.HasSuffix(text, "\n") && // otherwise the last line may be incomplete
-			!strings.Contains(bad.Problem, "no row can be made yet") {
+			!strings.Contains(bad.Problem, "no rows can be made yet") {
 			t.Errorf("no fault of %q, but %v", text, err)
 		}
 	})

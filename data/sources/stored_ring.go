@@ -42,7 +42,7 @@ func (s *storedRing) forEachReading(take func(data.Reading), damaged func(error)
 	return err
 }
 
-var errNoRing = errors.New("nothing was recorded yet: the agent makes it when it runs")
+var errNoRing = errors.New("no readings recorded yet: agentd creates this folder when it runs")
 
 // OpenRows implements data.Source.
 func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
@@ -101,7 +101,7 @@ func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) 
 	}
 	f.SetQualityReport(all)
 	if err != nil {
-		f.Rewind("it could not be read to its end")
+		f.Rewind("it could not be read completely")
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (x *ringSurvey) addRejectedValueCounts(s *storedRing) error {
 			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
 				counted.CountedSince.UTC().Format(time.RFC3339))
 			if last := c.LastUnusedValue(why); last.Problem != "" {
-				problem += fmt.Sprintf("; the last one: %s", last)
+				problem += fmt.Sprintf("; most recently: %s", last)
 			}
 			x.AddFault(c.Name, why, survey.DataFault{Problem: problem}).Count += n - 1
 			if of := x.inputByName[c.Name]; of != nil && why == grid.ReasonMissing {
@@ -195,7 +195,7 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 		if c != nil {
 			c.Unused++
 			x.AddFault(r.Input, grid.ReasonFutureTime, survey.DataFault{Problem: rows.FormatTime(r.Time) +
-				" is later than the readings that follow, or in the future"})
+				" is later than the times of the following readings, or in the future"})
 		}
 		return
 	}
@@ -231,7 +231,7 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 	}
 	says := data.DescribeCellProblem(text, why)
 	if why == grid.ReasonLate {
-		says = "a reading came before that is newer by more than the lateness"
+		says = "a previous reading is newer by more than the lateness"
 	}
 	x.AddFault(r.Input, why, survey.DataFault{Problem: rows.FormatTime(r.Time) + ": " + says})
 }
@@ -243,10 +243,10 @@ func (x *ringSurvey) finishSurvey() *survey.SourceSurvey {
 		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.LineCount == 0 {
 			continue
 		}
-		f := x.AddFault(s.Name, survey.ReasonNoColumn, survey.DataFault{Problem: "nothing was recorded"})
-		f.Remedy = "see data.columns, and `agentd status`"
+		f := x.AddFault(s.Name, survey.ReasonNoColumn, survey.DataFault{Problem: "no readings were recorded"})
+		f.Remedy = "check data.columns and `agentd status`"
 		if near := spec.ClosestSpelling(s.Name, x.UnwantedColumns, normalizeColumnName); near != "" {
-			f.Remedy = fmt.Sprintf("did you mean %q, of which there are readings? see data.columns", near)
+			f.Remedy = fmt.Sprintf("did you mean %q, which has readings? check data.columns", near)
 		}
 	}
 	return &x.SourceSurvey

@@ -43,12 +43,12 @@ func (s *csvSurvey) remedyForFault(f *survey.DataFaultGroup) string {
 	case survey.ReasonNoColumn:
 		switch {
 		case s.query != nil && s.query.Recipe != nil && !s.linesAreReadings:
-			return "if the lines are readings, name the column of their time (data.time)"
+			return "if the lines are readings, set data.time to the name of the time column"
 		case f.Column == "":
-			return "correct data.where: the texts must be equal to those in the file, in upper and lower case, too"
+			return "correct data.where: its texts must match the file exactly, including upper and lower case"
 		case s.mayHaveManyFiles && s.usableFileCount > 0:
-			return "other files have the column: export this file with their columns, or leave it out with a pattern " +
-				"in data.csv"
+			return "other files contain the column: export this file with the same columns, " +
+				"or exclude it with a pattern in data.csv"
 		}
 		return s.missingColumnRemedy(f.Column)
 	case survey.ReasonUnreadable:
@@ -81,12 +81,12 @@ func (s *csvSurvey) checkEarlyTimes() {
 	first, isDay := format.excelDay(s.EarliestTime.UnixNano())
 	_, isLastDay := format.excelDay(s.LatestTime.UnixNano())
 	if isDay && isLastDay {
-		f.Remedy = fmt.Sprintf("if they are days of Excel (the first is %s), export the column as text, such as "+
-			"%s 12:00:00", first.Format(time.DateOnly), first.Format(time.DateOnly))
+		f.Remedy = fmt.Sprintf(
+			"if these are Excel day numbers (the first is %s), export the column as text, such as %s 12:00:00",
+			first.Format(time.DateOnly), first.Format(time.DateOnly))
 		return
 	}
-	f.Remedy = "if they are dates, correct data.time_format; times since the start of an experiment can stay as " +
-		"they are"
+	f.Remedy = "if these are dates, correct data.time_format; times since the start of an experiment need no change"
 }
 
 // hasNumbersAsTimes reports whether the first time in the last file is a number.
@@ -157,11 +157,11 @@ func (s *csvSurvey) unreadableFileRemedy(f *survey.DataFaultGroup) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "correct data.csv, or copy the file to this path"
 	case errors.Is(err, fs.ErrPermission):
-		return "let the user who runs agentd read the file"
+		return "give the user that runs agentd permission to read the file"
 	case err == nil && strings.HasPrefix(f.FirstFaults[0].Problem, "after line "):
-		return "copy the file again: a part of it is missing or damaged"
+		return "copy the file again: part of it is missing or damaged"
 	}
-	return "export the file again, with the names of the columns in its first line"
+	return "export the file again, with the column names in its first line"
 }
 
 // timeRemedy returns the advice for times that cannot be parsed.
@@ -173,7 +173,7 @@ func (s *csvSurvey) timeRemedy(f *survey.DataFaultGroup) string {
 	if s.readableTimeCount >= f.Count {
 		swapped := timeFormat{strings.NewReplacer("01", "02", "02", "01").Replace(format.format), format.zone}
 		if _, err := parseAllTimes(texts, swapped); err == nil && swapped.format != format.format {
-			return fmt.Sprintf("if day and month are in the other order in all lines, set data.time_format to %q; "+
+			return fmt.Sprintf("if day and month are swapped in all lines, set data.time_format to %q; "+
 				"otherwise only these lines are skipped", swapped.format)
 		}
 		return "only these lines are skipped; to use them, write all times in one format and time zone"
@@ -185,8 +185,8 @@ func (s *csvSurvey) timeRemedy(f *survey.DataFaultGroup) string {
 	if layout, unknown := guessAbbreviationLayout(texts, format.zone); layout != "" {
 		return fmt.Sprintf("set data.time_format to %q, and %s", layout, unknown.zoneAdvice())
 	}
-	return "set data.time_format to a Go time layout, which is the time 2006-01-02 15:04:05 written in the format of " +
-		"the file, with an offset as -0700"
+	return "set data.time_format to a Go time layout: the time 2006-01-02 15:04:05 in the format of the file, " +
+		"with the offset as -0700"
 }
 
 // missingValueRemedy returns the advice for missing values in a column of rows.
@@ -199,14 +199,14 @@ func (s *csvSurvey) missingValueRemedy(f *survey.DataFaultGroup) string {
 	case policy == grid.FillSkip:
 		return "only these rows are skipped; to fill in the value, set data.missing to last or mean"
 	default:
-		return fmt.Sprintf("data.missing is %s: the value is filled in, if there is one above", policy)
+		return fmt.Sprintf("data.missing is %s: the value is filled in if a previous value exists", policy)
 	}
 }
 
 // rangeRemedy returns the advice for values outside their range.
 func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
 	if bounds := s.file.filter.rangeByColumn[f.Column]; len(bounds) == 2 {
-		return fmt.Sprintf("only these values are rejected; if they are right, widen data.range: {%q: [%v, %v]}",
+		return fmt.Sprintf("only these values are rejected; if they are correct, widen data.range: {%q: [%v, %v]}",
 			f.Column, bounds[0], bounds[1])
 	}
 	if s.query != nil && s.query.Recipe != nil {
@@ -252,17 +252,17 @@ func (s *csvSurvey) numberRemedy(f *survey.DataFaultGroup) string {
 	case unit != "":
 		remedies = append(remedies, fmt.Sprintf("write %s as a plain number, without a unit or other characters", unit))
 	case len(words) > 1 && f.Reason == grid.ReasonNotANumber && s.columnByName(f.Column).NumberStats.Count == 0:
-		return "the column contains no numbers: name another column in data.columns; an input with texts needs " +
-			"classes in the task"
+		return "the column contains no numbers: select another column in data.columns; " +
+			"an input with texts requires classes in the task"
 	}
 	const most = 5
 	switch words = words[:min(len(words), most)]; {
 	case len(words) == 1:
-		remedies = append(remedies, fmt.Sprintf("if %s stands for a missing value, add it to data.missing_values: [%s]",
+		remedies = append(remedies, fmt.Sprintf("if %s means a missing value, add it to data.missing_values: [%s]",
 			words[0], words[0]))
 	case len(words) > 1:
-		remedies = append(remedies, fmt.Sprintf("if these texts stand for missing values, add them to "+
-			"data.missing_values: [%s]", strings.Join(words, ", ")))
+		remedies = append(remedies, fmt.Sprintf(
+			"if these texts mean missing values, add them to data.missing_values: [%s]", strings.Join(words, ", ")))
 	case len(remedies) == 0:
 		return "correct these cells, or leave them empty"
 	}
@@ -311,7 +311,7 @@ func (s *csvSurvey) missingColumnRemedy(column string) string {
 	case hint != "":
 		return hint
 	case slices.Contains(s.header, name):
-		return "rename one of them, or name another column in data.columns"
+		return "rename one of them, or select another column in data.columns"
 	case near == "":
 		return "the file has the columns " + quoteNames(s.header)
 	case column == s.file.filter.TimeColumn:

@@ -29,7 +29,7 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	if zone != "" {
 		var err error
 		if f.zone, err = time.LoadLocation(zone); err != nil {
-			return f, fmt.Errorf("the system knows no time zone %q; write it as Europe/Berlin", zone)
+			return f, fmt.Errorf("unknown time zone %q; want a name such as Europe/Berlin", zone)
 		}
 	}
 	if format == "" || format == "rfc3339" || unitByFormat[format] > 0 {
@@ -41,8 +41,8 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
-		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, nor a Go time layout with "+
-			"year, month and day, such as \"2006-01-02 15:04:05\"", format)
+		return f, fmt.Errorf("unknown time format %q; want rfc3339, unix, unix_ms, unix_us, "+
+			"unix_ns or a Go time layout with year, month and day, such as \"2006-01-02 15:04:05\"", format)
 	}
 	return f, nil
 }
@@ -138,12 +138,14 @@ var zoneByAbbreviation = map[string]string{"CET": "Europe/Berlin", "CEST": "Euro
 func (e *zoneAbbreviationError) zoneAdvice() string {
 	zone, found := zoneByAbbreviation[e.abbreviation]
 	if strings.ContainsAny(e.abbreviation, "+-") {
-		return fmt.Sprintf("replace MST in data.time_format with -07: it matches an offset such as +03, and %q is no "+
-			"abbreviation", e.abbreviation)
+		return fmt.Sprintf(
+			"replace MST in data.time_format with -07, which matches an offset such as +03: %q is not an abbreviation",
+			e.abbreviation)
 	}
 	if !found {
-		return fmt.Sprintf("set data.time_zone to a zone in which the abbreviation %q is used, as CET is in "+
-			"\"Europe/Berlin\"", e.abbreviation)
+		return fmt.Sprintf(
+			"set data.time_zone to a zone in which the abbreviation %q is used, for example \"Europe/Berlin\" for CET",
+			e.abbreviation)
 	}
 	return fmt.Sprintf("set data.time_zone to a zone in which the abbreviation %q is used, such as %q", e.abbreviation,
 		zone)
@@ -250,9 +252,9 @@ func parseUnixTime(text string, unit time.Duration) (int64, error) {
 func (f timeFormat) exampleTime() string {
 	switch f.format {
 	case "":
-		return "as 2026-03-01T12:00:00Z or in seconds since 1970"
+		return "in the format 2026-03-01T12:00:00Z or in seconds since 1970"
 	case "rfc3339":
-		return "as 2026-03-01T12:00:00Z"
+		return "in the format 2026-03-01T12:00:00Z"
 	case "unix":
 		return "in seconds since 1970"
 	case "unix_ms":
@@ -263,10 +265,10 @@ func (f timeFormat) exampleTime() string {
 		return "in nanoseconds since 1970"
 	}
 	if layoutHasOnlyAbbreviation(f.format) {
-		return fmt.Sprintf("as %s, where MST is an abbreviation used in data.time_zone (%s)", f.format,
+		return fmt.Sprintf("in the format %s, where MST is an abbreviation used in data.time_zone (%s)", f.format,
 			cmp.Or(f.zone, time.UTC))
 	}
-	return "as " + f.format
+	return "in the format " + f.format
 }
 
 // formatAdvice returns the advice to set another format or zone, if text is a time in another known format. It returns

@@ -32,9 +32,9 @@ func guessTimeFormat(texts []string, zone *time.Location) (format, why string) {
 		case err != nil:
 		case format == "":
 			format, first = layout, at
-			why = "the times are as " + data.QuoteForMessage(texts[0])
+			why = "the times have the format of " + data.QuoteForMessage(texts[0])
 		case !slices.Equal(at, first):
-			return format, fmt.Sprintf("%s, which %q fits, too", why, layout)
+			return format, fmt.Sprintf("%s, which also matches %q", why, layout)
 		}
 	}
 	return format, why + zoneHint(format, zone)
@@ -45,7 +45,7 @@ func zoneHint(format string, zone *time.Location) string {
 	if zone != nil || !strings.Contains(format, "06") || layoutHasOffset(format) || layoutHasOnlyAbbreviation(format) {
 		return ""
 	}
-	return "; with data.time_zone, if they are not in UTC"
+	return "; also set data.time_zone if they are not in UTC"
 }
 
 // guessAbbreviationLayout returns a layout that matches all times, if the zone abbreviation of at least one time is

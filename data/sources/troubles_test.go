@@ -111,7 +111,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.wants("at once", "b", "silent", "b: 0 used")
 		pass(silentAfter)
 		s.hear(5, "")
-		s.wants("later", "b", "silent", `input "b": nothing has come from topic site/b since the start`)
+		s.wants("later", "b", "silent", `input "b": no readings received from topic site/b since the start`)
 		s.hear(5, goodPayload)
 		s.wants("mended", "", "", "")
 	},
@@ -146,7 +146,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.wants("at once", "b", "silent", "b: 0 used")
 		pass(silentAfter)
 		s.hear(5, "")
-		s.wants("later", "b", "silent", `the source has no input "b"`)
+		s.wants("later", "b", "silent", `the data source has no input "b"`)
 	},
 	"an input that the file has not": func(t *testing.T) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}

@@ -42,7 +42,7 @@ func missingNameServerAdvice(goos string, root fs.FS, broker string) string {
 	if _, err := fs.Stat(root, "etc/resolv.conf"); err == nil {
 		return ""
 	}
-	return "Android does not tell programs its name server, so " + u.Hostname() +
-		" will not be found: set dns to the address and port of a name server, such as the router's at port 53, " +
-		"or give the broker's address in broker.url"
+	return "Android does not report its name server to programs, so " + u.Hostname() + " cannot be resolved. Set dns " +
+		"to the address and port of a name server, such as the router at port 53, or use the broker's IP address in " +
+		"broker.url"
 }

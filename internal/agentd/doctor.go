@@ -29,7 +29,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	broker.PresenceTopic = cfg.Topics.Presence(cfg.ID)
 	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.CoordinatorToAgent(cfg.ID),
 		broker.PresenceTopic}
-	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
+	announced := &announcedTask{settings: s, err: errors.New("cannot connect to the broker")}
 	t := &doctor.Target{
 		// room for the model, the update and a successor of each
 		Program: "agentd", Federation: s.LocalFederationName, StateDir: filepath.Clean(s.StateDir),
@@ -70,7 +70,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 	switch {
 	case err == nil && t.RejectionAdvice != "":
 		a.task, a.err = t, nil
-		f.State, f.Observation, f.Remedy = doctor.Bad, "it announces the task "+t.Name+" and ignores this device",
+		f.State, f.Observation, f.Remedy = doctor.Bad, "announces the task "+t.Name+" but ignores this device",
 			t.RejectionAdvice
 		return f
 	case errors.As(err, &rejected):
@@ -79,7 +79,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 		return f
 	case err == nil:
 		a.task, a.err = t, nil
-		f.State, f.Observation = doctor.Good, "it announces the task "+t.Name
+		f.State, f.Observation = doctor.Good, "announces the task "+t.Name
 		return f
 	case errors.As(err, &missing) && missing.Reason == announcement.NotRetained:
 		f.State, f.Remedy = doctor.Warn, missing.Remedy
@@ -98,7 +98,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 func checkDataAgainstTask(s *settings.Agent, source data.Source, announced *announcedTask) []doctor.Finding {
 	bad := func(err error) []doctor.Finding {
 		return []doctor.Finding{{Subject: "data", State: doctor.Bad, Observation: err.Error(),
-			Remedy: "correct the section data"}}
+			Remedy: "correct the data section of the configuration"}}
 	}
 	if _, collects := source.(data.ReadingCollector); collects {
 		if err := source.Probe(); err != nil {

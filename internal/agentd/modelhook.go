@@ -60,7 +60,7 @@ func runModelHook(ctx context.Context, command []string, most time.Duration, dir
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it was killed after %s: set predict.hook_time to more, or have the command do its work later",
+		err = fmt.Errorf("killed after %s: increase predict.hook_time, or let the command work in the background",
 			most)
 	}
 	if text := strings.TrimSpace(string(out)); text != "" {

@@ -130,7 +130,7 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	defer daemon.UnlockStateFolder(lock, log)
 	d := &sharedDeviceResources{isStateInMemory: store.IsRAMBackedFolder(dir)}
 	if d.isStateInMemory {
-		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
+		log.Info("state folder is in memory: after a power failure the agent repeats the training of the open round",
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
@@ -139,8 +139,8 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if _, err := os.Stat(filepath.Join(dir, store.BootEpochFile)); err == nil && len(s.Federations) > 0 {
-		log.Warn("the state folder has the state of a federation that was the only one, which is not used: to go on "+
-			"with it, stop agentd and move its files into the folder of that federation", "state_dir", dir)
+		log.Warn("state of a former single-federation configuration is not used: to use it, stop agentd and move "+
+			"the files into the folder of that federation", "state_dir", dir)
 	}
 	all := s.SettingsPerFederation()
 	ended := make(chan error)
@@ -246,7 +246,7 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 // running agent, or nil before it has started.
 func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) []api.Route {
 	return []api.Route{view.StatusRoute(), api.GetRoute(datacheck.TaskPath,
-		"The task that the agent holds its data against.",
+		"Return the task against which the agent checks its data.",
 		func(r *http.Request) (datacheck.AgentTask, error) {
 			a := present()
 			if a == nil {
@@ -262,7 +262,7 @@ func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) [
 				held.RejectionAdvice = problem + "; " + remedy
 			}
 			return held, err
-		}), api.PostRoute("/v1/key/rotate", "Give the device another key.",
+		}), api.PostRoute("/v1/key/rotate", "Replace the device's key.",
 		func(r *http.Request, _ api.EmptyBody) (KeyRotationResponse, error) {
 			a := present()
 			if a == nil {
@@ -353,7 +353,7 @@ func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	}
 	system := device.SystemReader{Root: s.Device.ProcSysRoot}
 	for _, rule := range rules.RulesWithoutSensor(system.Read()) {
-		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
+		cfg.Logger.Warn("device rule has no effect: the system does not report the required value",
 			"rule", rule)
 	}
 	cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {

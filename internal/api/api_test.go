@@ -90,7 +90,7 @@ func TestSocket(t *testing.T) {
 		"/v1/fail/bad":   {Status: 400, Problem: "a bad request"},
 		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", IsConfigInvalid: true},
 		"/v1/fail/other": {Status: 500, Problem: "a disk is full"},
-		"/v1/none":       {Status: 404, Problem: "GET has no /v1/none"},
+		"/v1/none":       {Status: 404, Problem: "unknown route: GET /v1/none"},
 	} {
 		var refused *Error
 		if err := c.Call(t.Context(), http.MethodGet, path, nil, nil); !errors.As(err, &refused) || *refused != want {
@@ -99,7 +99,7 @@ func TestSocket(t *testing.T) {
 	}
 	for _, body := range []string{`{"a": 1, "c": 2}`, `{"a": "1"}`, `[`} {
 		if _, err := c.CallRaw(t.Context(), http.MethodPost, "/v1/add", "application/json", []byte(body)); err == nil ||
-			!strings.Contains(err.Error(), "not what this route takes") {
+			!strings.Contains(err.Error(), "invalid request body") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestSocket(t *testing.T) {
 	}
 	c.Dir = t.TempDir()
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/seven", nil, nil); !errors.Is(err, ErrNotRunning) ||
-		err.Error() != "no test runs with the state folder "+c.Dir {
+		err.Error() != "no running test uses the state folder "+c.Dir {
 		t.Errorf("got %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestNoSocket(t *testing.T) {
 	var log strings.Builder
 	ServeSocket(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
 		slog.New(slog.NewTextHandler(&log, nil)))
-	if !strings.Contains(log.String(), "cannot reach this program") {
+	if !strings.Contains(log.String(), "cannot open the command socket") {
 		t.Errorf("log: %s", log.String())
 	}
 }
@@ -174,8 +174,10 @@ func TestTokens(t *testing.T) {
 	if got := ask("GET", "/v1/seven", operator); got != 401 {
 		t.Errorf("a token that is gone: %d", got)
 	}
-	for text, says := range map[string]string{"": "has no token", "view short": ":1: want view or operate",
-		"# x\nadmin " + viewer: ":2: want view or operate", "view " + viewer + " a b": ":1: want view or"} {
+	for text, says := range map[string]string{"": "contains no tokens", "view short": ":1: invalid line: want the " +
+		"role view or operate",
+		"# x\nadmin " + viewer:    ":2: invalid line: want the role view or operate",
+		"view " + viewer + " a b": ":1: invalid line: want the role view or"} {
 		write(text)
 		if err := TokenFile(path).Check(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)

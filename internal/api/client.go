@@ -22,7 +22,7 @@ type Client struct {
 }
 
 // ErrNotRunning says that no daemon listens.
-var ErrNotRunning = errors.New("it does not run")
+var ErrNotRunning = errors.New("not running")
 
 // Call sends in as JSON and decodes the reply into out. Either may be nil.
 func (c Client) Call(ctx context.Context, method, path string, in, out any) error {
@@ -74,7 +74,7 @@ func (c Client) CallStream(ctx context.Context, method, path, accept string, bod
 	refused := &Error{Status: answer.StatusCode}
 	if text, err := io.ReadAll(io.LimitReader(answer.Body, maxBody)); err != nil ||
 		json.Unmarshal(text, refused) != nil || refused.Problem == "" {
-		refused.Problem = fmt.Sprintf("%s answers %s to %s %s", c.Program, answer.Status, method, path)
+		refused.Problem = fmt.Sprintf("%s replied %s to %s %s", c.Program, answer.Status, method, path)
 	}
 	return nil, refused
 }
@@ -85,16 +85,16 @@ func (c Client) explainError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no %s runs with the state folder %s%w", c.Program, c.Dir, notRunningError{})
+		return fmt.Errorf("no running %s uses the state folder %s%w", c.Program, c.Dir, notRunningError{})
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user of %s",
+		return fmt.Errorf("this user may not read the state folder %s: run the command as root or as the user of %s",
 			c.Dir, c.Program)
-	case errors.As(err, &late) && late.Timeout(): // also of the dial: a stopped process does not accept
-		return fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or "+
-			"the machine is overloaded; look at its log, and restart it with: %[1]s service restart", c.Program, c.Dir,
+	case errors.As(err, &late) && late.Timeout():
+		return fmt.Errorf("%s uses the state folder %s but did not reply within %s: it is stopped or blocked, or the "+
+			"machine is overloaded; check its log, and restart it with: %[1]s service restart", c.Program, c.Dir,
 			c.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("%s closed the socket %s without an answer", c.Program, SocketPath(c.Dir))
+		return fmt.Errorf("%s closed the socket %s without a reply", c.Program, SocketPath(c.Dir))
 	}
 	return err
 }

@@ -27,7 +27,7 @@ func OpenAPIDocument(title, version string, routes []Route) []byte {
 		"info":    jsonObject{"title": title, "version": version, "license": jsonObject{"name": "Apache-2.0"}},
 		"paths":   paths,
 		"components": jsonObject{"schemas": d.schemas, "securitySchemes": jsonObject{"token": jsonObject{"type": "http",
-			"scheme": "bearer", "description": "Over TCP; the socket in the state folder needs none."}}},
+			"scheme": "bearer", "description": "Required over TCP. Not required on the socket in the state folder."}}},
 		"security": []jsonObject{{"token": []string{}}},
 	}, "", "  ")
 	if err != nil {
@@ -39,11 +39,11 @@ func OpenAPIDocument(title, version string, routes []Route) []byte {
 type openAPIBuilder struct{ schemas jsonObject }
 
 func (d *openAPIBuilder) describeOperation(r *Route, refused jsonObject) jsonObject {
-	op := jsonObject{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
+	op := jsonObject{"summary": r.Summary, "description": "Requires the role " + string(r.Role) + ".",
 		"responses": jsonObject{
 			"200": jsonObject{"description": "Done.", "content": d.describeContent(r.ResponseContentType,
 				r.ResponseType)},
-			"default": jsonObject{"description": "It was not carried out.", "content": refused},
+			"default": jsonObject{"description": "The request was not carried out.", "content": refused},
 		}}
 	var parameters []jsonObject
 	for _, part := range strings.Split(r.Path, "/") {
@@ -132,7 +132,7 @@ func (d *openAPIBuilder) describeStructByName(t reflect.Type) jsonObject {
 func WithOpenAPIRoute(title, version string, routes []Route) []Route {
 	var text []byte
 	all := append(routes, Route{Method: http.MethodGet, Path: "/v1/openapi.json", Role: RoleView,
-		Summary: "This description.", ResponseContentType: "application/json",
+		Summary: "Return this description.", ResponseContentType: "application/json",
 		serve: func(w http.ResponseWriter, _ *http.Request) error {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(text) // the client may have disconnected

@@ -130,7 +130,7 @@ func decodeRequestBody(r *http.Request, in any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(in); err != nil {
-		return BadRequest("the body is not what this route takes: %v", err)
+		return BadRequest("invalid request body: %v", err)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeErrorResponse(w, NotFound("%s has no %s", r.Method, r.URL.Path))
+		writeErrorResponse(w, NotFound("unknown route: %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -237,9 +237,11 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 func checkRole(route *Route, role Role) error {
 	switch {
 	case role == "":
-		return &Error{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer TOKEN"}
+		return &Error{Status: http.StatusUnauthorized, Problem: "token required: send the header Authorization: " +
+			"Bearer TOKEN"}
 	case role != RoleOperate && route.Role == RoleOperate:
-		return &Error{Status: http.StatusForbidden, Problem: "this token may only view"}
+		return &Error{Status: http.StatusForbidden, Problem: "permission denied: this token has the role view, and " +
+			"the request requires the role operate"}
 	}
 	return nil
 }

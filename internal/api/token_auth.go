@@ -28,7 +28,7 @@ type TokenFile string
 func (t TokenFile) Check() error {
 	tokens, err := t.readTokens()
 	if err == nil && len(tokens) == 0 {
-		err = fmt.Errorf("%s has no token", t)
+		err = fmt.Errorf("%s contains no tokens", t)
 	}
 	return err
 }
@@ -56,8 +56,8 @@ func (t TokenFile) readTokens() (all []hashedToken, err error) {
 			c.Name = "token " + words[2]
 		}
 		if c.Role != RoleView && c.Role != RoleOperate || len(words) > 4 || len(words[1]) < MinTokenLength {
-			return nil, fmt.Errorf("%s:%d: want %s or %s, a token of at least %d characters, and perhaps a name, with "+
-				"blanks between", t, n, RoleView, RoleOperate, MinTokenLength)
+			return nil, fmt.Errorf("%s:%d: invalid line: want the role %s or %s, a token of at least %d characters "+
+				"and an optional name, separated by spaces", t, n, RoleView, RoleOperate, MinTokenLength)
 		}
 		all = append(all, hashedToken{c, sha256.Sum256([]byte(words[1]))})
 	}
@@ -99,7 +99,7 @@ func ServeTCP(ctx context.Context, addr string, cfg *tls.Config, h http.Handler,
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the API is no longer served", "err", err)
+			log.Error("API server stopped", "err", err)
 		}
 	}()
 	return nil

@@ -33,7 +33,7 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 			return
 		}
 	}
-	log.Warn("commands on this machine cannot reach this program: its socket cannot be opened", "err", err)
+	log.Warn("cannot open the command socket; commands on this machine cannot connect", "err", err)
 }
 
 // peerNameContextKey is the context key of the connected user's name.

@@ -168,12 +168,12 @@ func tellsOfClone(t *testing.T) string {
 	clone := p.Daemon(t, "agentd", "agent-1", "--set", "state_dir="+p.Path("state-clone"))
 	began := time.Now()
 	p.within(3*time.Minute, "the coordinator tells of the clone", func() bool {
-		return strings.Contains(p.lead.Log(), "two devices use the identity of one agent")
+		return strings.Contains(p.lead.Log(), "two devices use the identity of the same agent")
 	})
 	told := time.Since(began)
 	p.within(3*time.Minute, "a device tells of the clone", func() bool {
 		return strings.Contains(p.agents["agent-1"].Log()+clone.Log(),
-			"another device has the identity of this agent")
+			"another device uses the identity of this agent")
 	})
 	clone.Kill()
 	p.goOn(5, 2*time.Minute)

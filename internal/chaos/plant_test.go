@@ -33,16 +33,16 @@ type plant struct {
 	lead   *testkit.Process
 	url    string // URL of the coordinator's metrics
 	agents map[string]*testkit.Process
-	extra  map[string][]string // additional arguments of each agent
+	extra  map[string][]string // additional command-line arguments of each agent
 }
 
 type layout struct {
 	agents   int
 	quorum   int           // quorum of a round; 0 means the number of agents
 	deadline time.Duration // deadline of a round; 0 means one minute
-	hidden   int           // units of the hidden layer; 0 means a linear model
+	hidden   int           // number of hidden units; 0 selects a linear model
 	conf     string        // additional lines of mosquitto.conf
-	liar     bool          // whether to prepare one more agent, which lie starts
+	liar     bool          // true to prepare an additional agent that sends false data
 	round    string        // additional keys of the section round
 }
 
@@ -154,7 +154,7 @@ func (p *plant) history() (lines []line) {
 	for text := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var l line
 		if json.Unmarshal(text, &l) != nil {
-			continue // the test has damaged this line
+			continue // The test has damaged this line.
 		}
 		if len(lines) > 0 && lines[0].Run != l.Run {
 			lines = nil

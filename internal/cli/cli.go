@@ -169,15 +169,15 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 			if open != nil {
 				if err := open(&l); err != nil {
 					printError(cmd.Root(), fmt.Errorf("warning: %w", err))
-					return printLine(cmd.OutOrStdout(), l.Path+" is good, but its data cannot be used now: "+program+
-						" starts, and waits until they can")
+					return printLine(cmd.OutOrStdout(), l.Path+" is valid, but its data are not usable now: "+
+						program+" starts, and waits until they are")
 				}
 			}
-			return printLine(cmd.OutOrStdout(), l.Path+" is good")
+			return printLine(cmd.OutOrStdout(), l.Path+" is valid")
 		},
 	}
 	show := &cobra.Command{
-		Use: "show", Short: "Show the configuration in effect, secrets hidden",
+		Use: "show", Short: "Show the configuration in effect, with secrets hidden",
 		Args: ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(&l)
@@ -194,14 +194,14 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 
 // KeyCommand returns the commands "key new" and "key show".
 func KeyCommand() *cobra.Command {
-	return GroupCommand("key", "Make or show a key", &cobra.Command{
-		Use: "new FILE", Short: "Make a private key file and print its public key",
+	return GroupCommand("key", "Create or show a key", &cobra.Command{
+		Use: "new FILE", Short: "Create a private key file and print its public key",
 		Args: ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: `Make a private key file, which stays on this machine, and print its public key.
+		Long: `Create a private key file and print its public key. The private key stays on this machine.
 
-The public key of an agent belongs in the coordinator's list of agents
-(identity.agents_file), as a line "ID KEY"; that of the coordinator belongs in
-every agent's configuration (identity.coordinator_key).`,
+Add the public key of an agent to the coordinator's list of agents
+(identity.agents_file), as a line "ID KEY". Set the public key of the coordinator in
+the configuration of every agent (identity.coordinator_key).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := keys.CreateSigningKeyFile(args[0])
 			if err != nil {

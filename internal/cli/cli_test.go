@@ -77,7 +77,7 @@ func TestExitCodes(t *testing.T) {
 		{"fail --fast", 2, "", "toy: unknown flag: --fast\nsee 'toy fail --help'\n"},
 		{"config check --set name", 2, "",
 			"toy: invalid argument \"name\" for \"--set\" flag: want KEY=VALUE\nsee 'toy config check --help'\n"},
-		{"config check -c " + good, 0, good + " is good\n", ""},
+		{"config check -c " + good, 0, good + " is valid\n", ""},
 		{"config check -c " + bad, 78, "",
 			"toy: " + bad + ":2:1: unknown key \"nmae\"; did you mean \"name\"?\n  2 | nmae: b\n    | ^\n"},
 		{"config check -c " + good + " --set name=", 78, "", "toy: command line: name: is empty\n"},
@@ -145,7 +145,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("key show: exit %d, %q; want what key new printed, %q", code, shown, made)
 	}
 	if code, _, stderr := try(t, t.Context(), "key", "new", path); code != 1 ||
-		!strings.Contains(stderr, path+" exists already") {
+		!strings.Contains(stderr, path+" already exists") {
 		t.Errorf("a second key new: exit %d, %s", code, stderr)
 	}
 }

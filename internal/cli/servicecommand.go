@@ -36,14 +36,18 @@ func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoade
 			},
 		}
 	}
-	return GroupCommand("service", "Install, remove or control the service of this system",
+	return GroupCommand("service", "Install, remove or control the system service",
 		serviceInstallCommand(unit, load),
-		act("uninstall", "Stop the service and remove it; configuration and state stay", (*service.Service).Uninstall),
-		act("start", "Start the service; if it fails, show why", (*service.Service).Start),
+		act("uninstall", "Stop and remove the service; keep its configuration and state", (*service.Service).Uninstall),
+		act("start", "Start the service; if it fails, show the reason", (*service.Service).Start),
 		act("stop", "Stop the service", (*service.Service).Stop),
-		act("restart", "Stop and start the service", (*service.Service).Restart),
+		act("restart", "Restart the service", (*service.Service).Restart),
 		&cobra.Command{
-			Use: "status", Short: "Show whether the service runs: exit status 0 if so, 3 if not, 4 if not installed",
+			Use: "status", Short: "Show whether the service is running",
+			Long: `Show whether the service is running.
+
+The exit status is 0 if it is running, 3 if it is not running, and 4 if it is not
+installed.`,
 			Args: ArgsCheckWithUsageError(cobra.NoArgs),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				s, err := service.New(unit)
@@ -68,12 +72,13 @@ func serviceInstallCommand[S ServiceConfig](unit systemd.Unit, load func(l *Conf
 		Args: ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Install the service, so that it starts with the system.
 
-The user, the program and the configuration are checked first. If a check or the
-installation fails, nothing is left behind. --print only shows what would be installed, for
-this system or, with --manager, for an image or another machine.`,
+The command first checks the user, the program and the configuration. If a check or the
+installation fails, the system stays unchanged. With --print the command only shows
+the files that it would install. To see the files for another system, such as an image,
+add --manager.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !show && cmd.Flags().Changed("manager") {
-				return UsageErrorf("--manager goes with --print")
+				return UsageErrorf("--manager requires --print")
 			}
 			if !show {
 				if err := service.CheckPrivileges(); err != nil {
@@ -119,7 +124,7 @@ this system or, with --manager, for an image or another machine.`,
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
 	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
 	cmd.Flags().StringVar(&manager, "manager", service.SystemManagerName(),
-		"with --print: "+strings.Join(service.Managers(), ", "))
+		"service manager, with --print: "+strings.Join(service.Managers(), ", "))
 	return cmd
 }
 
@@ -133,7 +138,7 @@ func prepareUnit(unit systemd.Unit, l *ConfigLoader, cfg ServiceConfig) (systemd
 		return unit, err
 	}
 	if l.Path == "" {
-		return unit, errors.New("a service needs a configuration file: --config FILE")
+		return unit, errors.New("a service requires a configuration file: use --config FILE")
 	}
 	if l.Path, err = filepath.Abs(l.Path); err != nil {
 		return unit, err

@@ -66,7 +66,7 @@ func TestManagerIsOfPrint(t *testing.T) {
 	root.SetErr(&errs)
 	if code := runRootCommand(t.Context(), root, []string{"service", "install", "--manager",
 		"procd"}); code != exitUsage ||
-		!strings.Contains(errs.String(), "--manager goes with --print") {
+		!strings.Contains(errs.String(), "--manager requires --print") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }

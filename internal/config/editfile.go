@@ -70,7 +70,7 @@ func EditConfigText(path string, file []byte, values map[string]string, fresh fu
 	}
 	text, byHand := applyChangesToText(file, Changes(before, after))
 	if err := Load(is, Source{Path: path, Text: text}); err != nil || len(Changes(is, after)) > 0 {
-		return nil, fmt.Errorf("%s is written in a way that no program can edit: set these keys by hand: %s", path,
+		return nil, fmt.Errorf("cannot edit %s automatically: set these keys by hand: %s", path,
 			byHand)
 	}
 	return text, nil

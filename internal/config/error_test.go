@@ -52,11 +52,11 @@ c.yaml:1:1: unknown key "task.level"; level belongs in section "task"
   1 | task.level: 1
     | ^`},
 	{"key of the top", "task:\n  ports: []\n", `
-c.yaml:2:3: unknown key "ports"; ports belongs at the top, outside all sections
+c.yaml:2:3: unknown key "ports"; ports belongs at the top level, outside all sections
   2 |   ports: []
     |   ^`},
 	{"key like no other", "tls:\n  zebra: 1\n", `
-c.yaml:2:3: unknown key "zebra"; the keys here are ca, strict
+c.yaml:2:3: unknown key "zebra"; the valid keys are ca, strict
   2 |   zebra: 1
     |   ^`},
 	{"case and dash", "task:\n  Step-Size: 1\n", `
@@ -143,7 +143,7 @@ c.yaml:1:9: agents: want a list, got "a1"; write [a, b]
   1 | agents: a1
     |         ^`},
 	{"list for a map", "labels: [a]\n", `
-c.yaml:1:9: labels: want keys with values, got a list; write {a: b}
+c.yaml:1:9: labels: want key-value pairs, got a list; write {a: b}
   1 | labels: [a]
     |         ^`},
 	{"text for a section", "task: fast\n", `
@@ -176,11 +176,11 @@ func TestSyntaxErrors(t *testing.T) { wantErrors(t, syntaxErrors) }
 
 var syntaxErrors = []badFile{
 	{"tab", "task:\n\tlevel: 1\n", `
-c.yaml:2:1: a tab cannot indent a line; use spaces
+c.yaml:2:1: tabs are not allowed for indentation; use spaces
   2 | 	level: 1
     | ^`},
 	{"indentation", "broker:\n  url: a\n    keepalive: 1s\n", `
-c.yaml:2:8: mapping value is not allowed in this context; check the indentation, and put text that holds ": " in quotes
+c.yaml:2:8: mapping value is not allowed in this context; check the indentation, and put text that contains ": " in quotes
   2 |   url: a
     |        ^`},
 	{"open bracket", "ports: [1, 2\n", `
@@ -192,41 +192,41 @@ c.yaml:2:8: could not find end character of double-quoted text
   2 |   url: "x
     |        ^`},
 	{"alias", "agents: &a [x]\nlabels: *a\n", `
-c.yaml:1:9: anchors ("&name") are not allowed; write the value out; quote text that begins with this character
+c.yaml:1:9: anchors ("&name") are not supported; write the value out; quote text that begins with this character
   1 | agents: &a [x]
     |         ^`},
 	{"asterisk", "agents: [*]\n", `
-c.yaml:1:10: aliases ("*name") are not allowed; write the value out; quote text that begins with this character
+c.yaml:1:10: aliases ("*name") are not supported; write the value out; quote text that begins with this character
   1 | agents: [*]
     |          ^`},
 	{"tag", "broker: {url: !!str 1}\n", `
-c.yaml:1:15: tags ("!name") are not allowed; write the value out; quote text that begins with this character
+c.yaml:1:15: tags ("!name") are not supported; write the value out; quote text that begins with this character
   1 | broker: {url: !!str 1}
     |               ^`},
 	{"second document", "agents: [a]\n---\nports: [1]\n", `
-c.yaml:2:1: a second document begins here; keep one configuration in the file
+c.yaml:2:1: unexpected second document in the file; keep only one configuration
   2 | ---
     | ^`},
 	{"second document after an empty one", "---\n# x\n---\nports: [1]\n", `
-c.yaml:3:1: a second document begins here; keep one configuration in the file
+c.yaml:3:1: unexpected second document in the file; keep only one configuration
   3 | ---
     | ^`},
 	{"second document after the end", "agents: [a]\n...\nports: [1]\n", `
-c.yaml:3:1: a second document begins here; keep one configuration in the file
+c.yaml:3:1: unexpected second document in the file; keep only one configuration
   3 | ports: [1]
     | ^`},
 	{"empty file", " \n\n", `
-c.yaml: the file is empty; restore it, or write at least a comment to mean the defaults`},
+c.yaml: the file is empty; restore it, or write at least a comment to use the defaults`},
 	{"zeroed file", "\x00\x00\x00", `
-c.yaml:1:1: character U+0000 is not text; the file may be damaged
+c.yaml:1:1: invalid character U+0000; the file may be damaged
   1 | ` + "\ufffd\ufffd\ufffd" + `
     | ^`},
 	{"Latin-1", "# ok\nagents: [caf\xe9]\n", `
-c.yaml:2:13: byte 0xe9 is not UTF-8 text; the file may be damaged
+c.yaml:2:13: invalid UTF-8 byte 0xe9; the file may be damaged
   2 | agents: [caf` + "\ufffd" + `]
     |             ^`},
 	{"complex key", "{? {? ", `
-c.yaml:1:2: complex keys ("? key") are not allowed; write the value out; quote text that begins with this character
+c.yaml:1:2: complex keys ("? key") are not supported; write the value out; quote text that begins with this character
   1 | {? {? 
     |  ^`},
 }
@@ -285,7 +285,7 @@ c.yaml:2:3: broker.password: want text, got a number or truth value; put it in q
   2 |   password: [redacted]
     |   ^`},
 	{"what config show prints", "broker: {password: '[redacted]'}\n", `
-c.yaml:1:10: broker.password: is "[redacted]", which config show prints in place of a secret; write the secret itself
+c.yaml:1:10: broker.password: is "[redacted]", the placeholder that config show prints for a secret; write the secret itself
   1 | broker: {password: [redacted]
     |          ^`},
 	{"mistyped name", "broker:\n  pasword: hunter2\n", `
@@ -293,7 +293,7 @@ c.yaml:2:3: unknown key "pasword"; did you mean "password"?
   2 |   pasword: [redacted]
     |   ^`},
 	{"unknown name", "broker:\n  api_token: hunter2\n", `
-c.yaml:2:3: unknown key "api_token"; the keys here are url, password, password_file, keepalive
+c.yaml:2:3: unknown key "api_token"; the valid keys are url, password, password_file, keepalive
   2 |   api_token: [redacted]
     |   ^`},
 	{"syntax error", "broker: {password: \"hunter2\n", `
@@ -305,7 +305,7 @@ c.yaml:1:44: unknown key "ulr"; did you mean "url"?
   1 | broker: {url: 'http://**********@proxy:1', ulr: x}
     |                                            ^`},
 	{"inside a block", "broker:\n  password: |\n    hunter2\n  \x01hunter2\n", `
-c.yaml:4:3: character U+0001 is not text; the file may be damaged
+c.yaml:4:3: invalid character U+0001; the file may be damaged
   4 | [redacted]
     |   ^`},
 	{"not a secret", "broker:\n  password_file: 7\n", `
@@ -326,7 +326,7 @@ func TestEnvironmentAndCommandLineErrors(t *testing.T) {
 			"task.level": "-1"},
 	})
 	wantMessage(t, err, `
-environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", which config show prints in place of a secret; write the secret itself
+environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", the placeholder that config show prints for a secret; write the secret itself
 environment AGENTD_BROKER_ULR: unknown variable; did you mean "AGENTD_BROKER_URL"?
 environment AGENTD_LABELS: labels: want name=value, got "a"; or write {name: value}, as in the file
 environment AGENTD_LABELS: duplicate key "b"

@@ -65,7 +65,7 @@ func TestOneOrMore(t *testing.T) {
 	}
 	for yaml, want := range map[string]string{
 		"nodes: 12\n":       `:1:8: nodes: want text, got 12`,
-		"nodes: {a: b}\n":   `:1:8: nodes: want text, got a section of keys; text that holds a colon goes in quotes`,
+		"nodes: {a: b}\n":   `:1:8: nodes: want text, got a section of keys; put text that contains a colon in quotes`,
 		"nodes: [a, [b]]\n": `nodes[1]: want text, got a list`,
 	} {
 		c := cfg{}

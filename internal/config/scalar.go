@@ -103,7 +103,7 @@ func (s scalar) parseSecretInto(dst reflect.Value) (problem, hint string) {
 	case s.style == plainStyle && s.isNumberOrBool():
 		return "want text, got a number or truth value", "put it in quotes"
 	case s.text == redacted:
-		return "is " + quoteShortened(redacted) + ", which config show prints in place of a secret",
+		return "is " + quoteShortened(redacted) + ", the placeholder that config show prints for a secret",
 			"write the secret itself"
 	}
 	dst.SetString(s.text)

@@ -85,5 +85,5 @@ func permissionWarning(file string) string {
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s is open to other users (mode %04o); run chmod 600 on it", file, info.Mode().Perm())
+	return fmt.Sprintf("%s is accessible to other users (mode %04o); run chmod 600 on it", file, info.Mode().Perm())
 }

@@ -86,12 +86,12 @@ func (l *loader) suggestName(name string, fields []*schemaField) string {
 	for _, f := range l.schema.leafFields {
 		switch section, nested := strings.CutSuffix(f.key, "."+f.lastKeyPart); {
 		case f.lastKeyPart == name && !nested:
-			return name + " belongs at the top, outside all sections"
+			return name + " belongs at the top level, outside all sections"
 		case f.lastKeyPart == name || f.key == name:
 			return f.lastKeyPart + " belongs in section " + quoteShortened(section)
 		}
 	}
-	return "the keys here are " + strings.Join(names, ", ")
+	return "the valid keys are " + strings.Join(names, ", ")
 }
 
 // setField sets a leaf or an element of a list.
@@ -131,7 +131,7 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 			fill()
 		}
 	case t.Kind() == reflect.Map && v.kind != mappingKind:
-		l.recordKeyError(v.origin, key, "want keys with values, got "+v.describe(), "write {a: b}")
+		l.recordKeyError(v.origin, key, "want key-value pairs, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Map:
 		dst.Set(reflect.MakeMap(t))
 		for _, e := range l.rejectDuplicateKeys(v.mappingEntries) {
@@ -183,7 +183,7 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mappingKind &&
 		dst.Kind() == reflect.String: // the library reads [tcp://a:1] inside braces as keys
-		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
+		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "put text that contains a colon in quotes")
 	case v.kind != scalarKind:
 		l.recordKeyError(v.origin, key, "want "+describeExpectedForm(dst.Type())+", got "+v.describe(), "")
 	default:

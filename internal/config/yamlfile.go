@@ -50,7 +50,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	if len(bytes.TrimSpace(data)) == 0 {
 		// An interrupted write can leave an empty file, so it must not be read as "all defaults".
 		return d, root, d.errorAt(origin{sourceName: path}, "the file is empty",
-			"restore it, or write at least a comment to mean the defaults")
+			"restore it, or write at least a comment to use the defaults")
 	}
 	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	if failure := d.findInvalidCharacter(); failure != nil {
@@ -68,9 +68,9 @@ func (d *configText) findInvalidCharacter() *Error {
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(line[bad:])
-		problem := fmt.Sprintf("character %U is not text", r)
+		problem := fmt.Sprintf("invalid character %U", r)
 		if r == utf8.RuneError && size == 1 {
-			problem = fmt.Sprintf("byte 0x%02x is not UTF-8 text", line[bad])
+			problem = fmt.Sprintf("invalid UTF-8 byte 0x%02x", line[bad])
 		}
 		at := origin{d.path, i + 1, utf8.RuneCountInString(line[:bad]) + 1}
 		return d.errorAt(at, problem, "the file may be damaged")
@@ -167,13 +167,14 @@ func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 		case t.Type == token.InvalidType:
 			return d.syntaxError(t, t.Error)
 		case unsupportedTokens[t.Type] != "":
-			return d.errorAt(d.tokenOrigin(t), unsupportedTokens[t.Type]+" are not allowed",
+			return d.errorAt(d.tokenOrigin(t), unsupportedTokens[t.Type]+" are not supported",
 				"write the value out; quote text that begins with this character")
 		case t.Type == token.CommentType:
 		case t.Type == token.DocumentEndType:
 			ended = true
 		case ended, content && t.Type == token.DocumentHeaderType:
-			return d.errorAt(d.tokenOrigin(t), "a second document begins here", "keep one configuration in the file")
+			return d.errorAt(d.tokenOrigin(t), "unexpected second document in the file",
+				"keep only one configuration")
 		default:
 			content = true // also after a leading "---": a second document would silently replace the first
 		}
@@ -186,9 +187,9 @@ func (d *configText) syntaxError(t *token.Token, message string) *Error {
 	hint := ""
 	switch {
 	case strings.Contains(message, "\t"):
-		message, hint = "a tab cannot indent a line", "use spaces"
+		message, hint = "tabs are not allowed for indentation", "use spaces"
 	case strings.HasPrefix(message, "mapping value is not allowed"):
-		hint = `check the indentation, and put text that holds ": " in quotes`
+		hint = `check the indentation, and put text that contains ": " in quotes`
 	}
 	return d.errorAt(d.tokenOrigin(t), message, hint)
 }

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	for _, s := range append(subjects, others...) {
 		t.Run(s.name, func(t *testing.T) {
-			t.Parallel() // each subtest starts its own brokers
+			t.Parallel() // Each subtest starts its own broker.
 			ran, lines := 0, []struct {
 				name string
 				test func(*testing.T, subject)

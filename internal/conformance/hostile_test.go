@@ -32,7 +32,7 @@ func testPoison(t *testing.T, s subject) {
 			mqtttest.WantDown(t, c)
 			mqtttest.WantUp(t, c)
 		}
-		for range 20 { // a resend loop would close the link again
+		for range 20 { // If the session sent the message repeatedly, the broker would close the link again.
 			mqtttest.SyncWithBroker(t, c)
 		}
 		if x := <-sent; qos == mqtt.AtLeastOnce && x.IsDropped != refused {
@@ -56,7 +56,7 @@ func testMalformed(t *testing.T, s subject) {
 	var open []string
 	for i, c := range malformed {
 		if c.claim && s.maxPacket == 0 {
-			continue // such a broker accepts any size and waits for the remaining bytes
+			continue // This broker accepts any packet size and waits for the remaining bytes.
 		}
 		if !b.closes(t, anyOne(1+i), c) {
 			open = append(open, c.name)
@@ -73,7 +73,7 @@ func testMalformed(t *testing.T, s subject) {
 
 type frame struct {
 	name         string
-	known, claim bool // whether the frame follows a valid CONNECT; whether only its length is invalid
+	known, claim bool
 	bytes        string
 }
 

@@ -113,7 +113,7 @@ func testPresence(t *testing.T, s subject) {
 	}
 	f.Stop()
 	expect(watcher, wire.PresenceOffline)
-	mqtttest.SyncWithBroker(t, watcher) // verify that no will is published
+	mqtttest.SyncWithBroker(t, watcher) // Check that the broker publishes no will.
 	late := mqtttest.Dial(t, b.as(anyOne(1)))
 	mqtttest.SettleRetained(t, watcher, late)
 	s.subscribeAll(t, late, strings.Replace(topic, federation+"-a0", "+", 1), topic)

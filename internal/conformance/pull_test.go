@@ -22,7 +22,7 @@ func blobOf(seed uint64, n int) []byte {
 	var key [32]byte
 	key[0] = byte(seed)
 	p := make([]byte, n)
-	_, _ = rand.NewChaCha8(key).Read(p) // Read never fails
+	_, _ = rand.NewChaCha8(key).Read(p) // Read never fails.
 	return p
 }
 

@@ -97,7 +97,7 @@ func (e *entry) place() int {
 // saw compares an observed fact with the record. With -update it stores the fact instead.
 func (s subject) saw(t *testing.T, f fact, got string) {
 	t.Helper()
-	if s.name == "" { // the broker in memory is not on the page
+	if s.name == "" { // The in-memory broker is not in the table.
 		return
 	}
 	kept.mu.Lock()

@@ -23,7 +23,7 @@ func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) bro
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that a client that does not read stalls early
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	if o.TLS == nil {
 		return brokers.NewRaw(t, conn, patience)
 	}
@@ -48,7 +48,7 @@ const stallPatience = 15 * time.Second
 // testStalled runs ten clients that subscribe to everything and read nothing. Meanwhile healthy clients must receive a
 // stream of messages, and then a model and a round.
 func testStalled(t *testing.T, s subject) {
-	const stalled, healthy, n, size = 10, 3, 600, 60 << 10 // together 35 MB: more than sockets and queues hold
+	const stalled, healthy, n, size = 10, 3, 600, 60 << 10
 	b := s.start(t, needs{agents: 5})
 	var blocked []brokers.RawClient
 	for i := range stalled {
@@ -65,7 +65,7 @@ func testStalled(t *testing.T, s subject) {
 		readers = append(readers, r)
 	}
 	publisher := mqtttest.Dial(t, b.as(anyOne(stalled+healthy)))
-	for i := range n { // one at a time, so that the healthy clients keep up
+	for i := range n {
 		payload := make([]byte, size)
 		copy(payload, fmt.Sprintf("%06d", i))
 		mqtttest.Publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})

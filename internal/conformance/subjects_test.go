@@ -37,8 +37,8 @@ type subject struct {
 
 // needs describes the requirements of a test for its broker.
 type needs struct {
-	agents int // number of agents, named a0, a1, …
-	memory int // Go's memory limit in bytes; 0 means no limit
+	agents int // number of agents, which are called a0, a1, …
+	memory int // Go's memory limit (GOMEMLIMIT) in bytes; 0 means no limit
 }
 
 type broker struct {
@@ -50,8 +50,8 @@ type broker struct {
 	address string
 	others  []string // addresses of the other nodes of the cluster
 	scheme  string
-	secrets func(o *mqtt.Options) // adds the credentials of a user
-	limited string                // note on the memory limit for the table; empty if none was set
+	secrets func(o *mqtt.Options) // adds the credentials of a user to the options
+	limited string                // note about the memory limit in the table; "" if no limit is set
 }
 
 var subjects = []subject{

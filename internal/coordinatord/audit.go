@@ -45,13 +45,13 @@ func openAudit(s *coordinatorsettings.ConfigFile, logger *slog.Logger) (*auditor
 
 func (a *auditor) logWriteFailure(err error) {
 	if !a.isWriteFailing.Swap(true) {
-		a.logger.Error("cannot write the audit log; its entries wait in memory", "err", err)
+		a.logger.Error("cannot write the audit log; entries are kept in memory", "err", err)
 	}
 }
 
 func (a *auditor) close() {
 	if err := a.log.Close(); err != nil {
-		a.logger.Error("closing the audit log", "err", err)
+		a.logger.Error("cannot close the audit log", "err", err)
 	}
 }
 
@@ -59,7 +59,7 @@ func (a *auditor) close() {
 func (a *auditor) BeforeRequest(who string, r *http.Request) error {
 	err := a.log.RecordEntry(audit.Entry{Event: audit.Command, Actor: who, Subject: r.Method + " " + r.URL.Path})
 	if err != nil {
-		return fmt.Errorf("a command is carried out when it stands in the audit log: %w", err)
+		return fmt.Errorf("command not executed because it cannot be recorded in the audit log: %w", err)
 	}
 	return nil
 }
@@ -70,12 +70,12 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	if from == "" || from == "@" {
 		from = api.SocketPath(a.dir)
 	}
-	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "nobody known"), "from", from}
+	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "unknown"), "from", from}
 	if err == nil {
-		a.logger.Info("a command", about...)
+		a.logger.Info("command executed", about...)
 		return
 	}
-	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
+	a.logger.Warn("command failed", append(about, "err", err)...)
 	if who != "" { // unauthenticated callers could fill the disk
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Refused, Actor: who,
 			Subject: r.Method + " " + r.URL.Path + ": " +
@@ -90,19 +90,19 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 	case enrol.DeviceJoined:
 		e.Event, e.Agent = audit.Joined, f.Agent
 		if f.ReplacedAgent != "" {
-			e.Subject = "in place of " + string(f.ReplacedAgent)
+			e.Subject = "replaces " + string(f.ReplacedAgent)
 		}
 	case enrol.CredentialsRenewed:
 		e.Event, e.Agent = audit.Renewed, f.Agent
 		if f.KeyChanged {
-			e.Subject = "another key"
+			e.Subject = "new key"
 		}
 		if !f.CertificateExpiresAt.IsZero() {
 			e.Subject = strings.TrimPrefix(e.Subject+", certificate until "+
-				""+f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
+				f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
 		}
 	case enrol.RenewalRefused:
-		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
+		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "new key or certificate: "+f.Reason.String()
 	case enrol.OpenJoinChanged:
 		e.Event = audit.Opened
 		if !f.OpenUntil.IsZero() {
@@ -123,7 +123,7 @@ func (a *auditor) Observe(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentSidelined:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
-			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})
+			Subject: fmt.Sprintf("round %d: %s, until round %d", f.Round, f.Reason, f.LastSidelinedRound)})
 	case round.AgentReadmitted:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d",
 			f.Round)})

@@ -13,7 +13,7 @@ import (
 )
 
 // errUnknownRenewalKey reports that the list contains neither the requested key nor the key that signed the request.
-var errUnknownRenewalKey = errors.New("the list has neither the key of the request nor the one that vouches for it")
+var errUnknownRenewalKey = errors.New("neither the requested key nor the signing key is in the list")
 
 // renewCredentials gives a device a new key in the list, a new certificate, or both. It implements
 // coordinator.Config.Renew. Repeating a request does not change the list again.

@@ -396,7 +396,8 @@ func TestKeyRotates(t *testing.T) {
 			t.Fatal(files, err)
 		}
 		text, err := os.ReadFile(files[0])
-		if err != nil || !bytes.Contains(text, []byte(`"event":"renewed","agent":"press","about":"another key, certificate`)) {
+		if err != nil || !bytes.Contains(text, []byte(`"event":"renewed","agent":"press","about":"new key, `+
+			`certificate`)) {
 			t.Errorf("the audit log: %s", text)
 		}
 		dropped := p.dropped.Load()

@@ -28,7 +28,7 @@ const deviceHistoryInterval = 10 * time.Minute
 
 // devicesRoute returns the route that lists the devices.
 func (f *Federation) devicesRoute() api.Route {
-	return api.GetRoute("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices,
+	return api.GetRoute("/v1/devices", "List the enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices,
 		error) {
 		enrolled, err := f.settings().AgentIDs()
 		if err != nil {
@@ -45,8 +45,8 @@ func (f *Federation) devicesRoute() api.Route {
 		return l, nil
 	}, api.QueryParameter{Name: "state", About: "only devices in these states: " +
 		strings.Join(coordinatorstatus.DeviceStates, ", ")},
-		api.QueryParameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
-			"; with a leading - in the other direction"})
+		api.QueryParameter{Name: "sort", About: "sort key: " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
+			"; a leading - reverses the order"})
 }
 
 // BootCounterResetAnswer is the response to a reset of a device's boot counter.
@@ -57,7 +57,7 @@ type BootCounterResetAnswer struct {
 // bootCounterResetRoute returns the route that resets a device's boot counter.
 func (f *Federation) bootCounterResetRoute() api.Route {
 	return api.PostRoute("/v1/devices/{id}/reset",
-		"Hear a device whose state folder was lost, whatever it said before.",
+		"Accept a device again after it lost its state folder.",
 		func(r *http.Request, _ api.EmptyBody) (BootCounterResetAnswer, error) {
 			id := wire.AgentID(r.PathValue("id"))
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
@@ -110,24 +110,24 @@ type (
 func (f *Federation) enrolmentRoutes() []api.Route {
 	return []api.Route{
 		f.rootDocumentInstallRoute(),
-		api.PostRoute("/v1/tokens", "Make a token with which a device joins.",
+		api.PostRoute("/v1/tokens", "Create a token with which a device can join.",
 			func(r *http.Request, w TokenRequest) (IssuedToken, error) {
 				return f.enrolment.issueToken(r.Context(), w)
 			}),
-		api.PostRoute("/v1/tokens/close", "Remove the token with which any device may join.",
+		api.PostRoute("/v1/tokens/close", "Revoke the token with which any device can join.",
 			func(*http.Request, api.EmptyBody) (OpenTokenRevoked, error) {
 				if f.enrolment.enroller == nil {
 					return OpenTokenRevoked{}, errEnrolmentDisabled
 				}
 				return OpenTokenRevoked{true}, f.enrolment.enroller.RevokeOpenToken()
 			}),
-		api.PostRoute("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
+		api.PostRoute("/v1/devices/{id}/admit", "Add a device with a known key to the list.",
 			func(r *http.Request, a AdmitRequest) (AdmitResponse, error) {
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 				defer cancel()
 				return f.enrolment.admitDevice(ctx, wire.AgentID(r.PathValue("id")), a)
 			}),
-		api.PostRoute("/v1/devices/{id}/revoke", "Take a device from the list; it is heard no more.",
+		api.PostRoute("/v1/devices/{id}/revoke", "Remove a device from the list and ignore its messages.",
 			func(r *http.Request, _ api.EmptyBody) (DeviceRevoked, error) {
 				id := wire.AgentID(r.PathValue("id"))
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
@@ -151,8 +151,8 @@ func unlistedAsNotFound(err error) error {
 }
 
 // errEnrolmentDisabled reports that enrolment is disabled.
-var errEnrolmentDisabled = api.Conflict("devices cannot join: enrol.listen is not set; `coordinator init` with " +
-	"a broker over TLS sets the section enrol")
+var errEnrolmentDisabled = api.Conflict("devices cannot join because enrol.listen is not set; `coordinator init` " +
+	"with a broker over TLS creates the section enrol")
 
 func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made IssuedToken, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
@@ -160,14 +160,15 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 	case e.enroller == nil:
 		return made, errEnrolmentDisabled
 	case err != nil || ttl < time.Minute || ttl > 366*24*time.Hour:
-		return made, api.BadRequest("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
+		return made, api.BadRequest("the lifetime of a token must be between 1m and 8784h, such as 24h, but is %q",
+			w.TTL)
 	}
 	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.ReplacedDevice)
 	path := e.federation.settings().Identity.AgentListFile
 	if is, err := agentlist.LookupAgentAndKey(path, id, nil); err != nil {
 		return made, err
 	} else if is.AgentKey != nil && id != replaces {
-		return made, api.Conflict("%s is in the list already; for a new key, or another device under this name: "+
+		return made, api.Conflict("%s is already in the list; for a new key, or another device with this name: "+
 			"coordinator devices rotate %[1]s", id)
 	}
 	if replaces != "" {
@@ -203,7 +204,7 @@ func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a A
 			return done, errEnrolmentDisabled
 		}
 		if len(a.TLSPublicKey) != len(wire.TLSPublicKey{}) {
-			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLSPublicKey),
+			return done, api.BadRequest("the certificate key has %d bytes, want %d", len(a.TLSPublicKey),
 				len(wire.TLSPublicKey{}))
 		}
 		made, err := e.enroller.AdmitDevice(ctx, id, wire.SigningPublicKey(key), wire.TLSPublicKey(a.TLSPublicKey),
@@ -253,7 +254,7 @@ func (f *Federation) loadDeviceHistory() {
 		}
 	}
 	if err != nil {
-		f.o.Logger.Warn("history of devices cannot be read", "err", err,
+		f.o.Logger.Warn("cannot read the history of devices", "err", err,
 			"consequence", runs.DeviceHistory.LossConsequence)
 	}
 }
@@ -274,7 +275,7 @@ func (f *Federation) saveDeviceHistoryPeriodically(ctx context.Context) {
 		}
 		if err := store.LocalDisk.SaveStateFile(f.stateDir, runs.DeviceHistory, body); err != nil {
 			f.statusTracker.MarkDeviceHistoryUnsaved()
-			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
+			f.o.Logger.Warn("cannot save the history of devices", "err", fmt.Errorf("state folder: %w", err))
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestDevicesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := rounds(); !strings.Contains(text, "2 never seen") ||
-		!strings.Contains(log.String(), "history of devices cannot be read") {
+		!strings.Contains(log.String(), "cannot read the history of devices") {
 		t.Errorf("damaged: %s%s", text, log.String())
 	}
 }

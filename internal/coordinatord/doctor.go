@@ -57,7 +57,7 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 		return []doctor.Finding{{Subject: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend}}
 	}
-	const reach = "check cluster.nats, and that two of three servers of NATS run, with JetStream"
+	const reach = "check cluster.nats, and that at least two of the three NATS servers are running with JetStream"
 	values, err := open(s)
 	if err != nil {
 		return found(doctor.Bad, reach, "%v", err), false
@@ -68,16 +68,18 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 		name, lives, err := replica.CurrentLeader(ctx, values, host.RealTimeRuntime{})
 		switch {
 		case err == nil && lives:
-			return found(doctor.Good, "", "%s leads", name), true
+			return found(doctor.Good, "", "the leader is %s", name), true
 		case err == nil && name != "":
-			return found(doctor.Warn, "see that a coordinator runs; one that stands by takes the lead 15 s later",
-				"%s has led, and has not shown for 5 s that it is there", name), false
+			return found(doctor.Warn, "check that a coordinator is running; a coordinator on standby takes over "+
+				"after 15 s",
+				"no sign of life from the leader %s for 5 s", name), false
 		case err == nil:
-			return found(doctor.Warn, "start a coordinator", "nobody leads"), false
+			return found(doctor.Warn, "start a coordinator", "no leader"), false
 		case errors.Is(err, replica.ErrNone):
-			return found(doctor.Good, "", "it is empty: the first coordinator that is started founds it"), false
+			return found(doctor.Good, "", "the state store is empty: the first coordinator that starts initialises "+
+				"it"), false
 		case ctx.Err() != nil:
-			return found(doctor.Bad, reach, "it does not answer: %v", err), false
+			return found(doctor.Bad, reach, "no reply from the state store: %v", err), false
 		}
 		select {
 		case <-time.After(time.Second):

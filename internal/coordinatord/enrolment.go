@@ -60,7 +60,8 @@ func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.federation.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrolment.JoinURL)
+	e.federation.o.Logger.Info("waiting for devices to join with a token",
+		"listen", at.String(), "url", s.Enrolment.JoinURL)
 	go e.watchOpenTokenExpiry(ctx)
 	if s.Enrolment.ACLFile != "" {
 		e.aclUpdateDelays = make(chan time.Duration, 1)
@@ -168,7 +169,7 @@ func (e *enrolmentService) revokeDevice(ctx context.Context, id wire.AgentID) er
 	case !there:
 		return unlistedAgentError(id)
 	}
-	e.federation.o.Logger.Warn("a device is revoked", "agent", id)
+	e.federation.o.Logger.Warn("device revoked", "agent", id)
 	return nil
 }
 
@@ -242,8 +243,7 @@ func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID
 		}
 	}()
 	if err != nil {
-		e.federation.o.Logger.Warn("the session of a revoked device was not ended at the broker; its messages are "+
-			"dropped",
+		e.federation.o.Logger.Warn("cannot end the broker session of a revoked device; its messages are dropped",
 			"agent", id, "err", err)
 	}
 }
@@ -328,12 +328,12 @@ type AccessRulesWritten struct {
 func (e AccessRulesWritten) Describe(d *observe.EventDescription) {
 	const condition = "access rules"
 	if e.Err == nil {
-		d.Log(observe.Info, "the broker's access rules are written", "file", e.ACLFile)
+		d.Log(observe.Info, "broker access rules written", "file", e.ACLFile)
 		d.ResolveCondition(condition)
 		return
 	}
 	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.ACLFile, "err", e.Err)
 	d.RaiseCondition(condition,
-		fmt.Sprintf("cannot write the broker's access rules, so devices that have joined are kept out, "+
-			"and revoked devices are not: %v", e.Err), "make the file in enrol.acl writable: the write is tried again")
+		fmt.Sprintf("cannot write the broker's access rules, so new devices have no access and revoked devices still "+
+			"have access: %v", e.Err), "make the file in enrol.acl writable; the write is retried")
 }

@@ -60,8 +60,8 @@ func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, e
 		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), AppliedAt: time.Now(),
 			TaskYAML: f.applied.YAML()}
 	} else if f.applied, err = s.ReadApplied(appliedTaskErrorName, control.Task.TaskYAML); err != nil && !o.NewRun {
-		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
-			"configuration's task", f.stateDir, err)
+		return nil, fmt.Errorf("state folder %s: %w; to begin a new run with the configuration's task: `coordinator "+
+			"run --new-run`", f.stateDir, err)
 	}
 	if o.NewRun || o.InitialModel != "" {
 		a := s.AppliedSettings()
@@ -90,10 +90,10 @@ func (f *Federation) warnTaskDifferences(file *coordinatorsettings.ConfigFile) {
 	}
 	var all []string
 	for _, c := range changes {
-		all = append(all, fmt.Sprintf("%s is %s, in the file %s", c.Key, c.Before, c.After))
+		all = append(all, fmt.Sprintf("%s is %s, but %s in the file", c.Key, c.Before, c.After))
 	}
-	f.o.Logger.Warn("the configuration's task differs from the applied one, which stays in effect; to apply the "+
-		"file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
+	f.o.Logger.Warn("configured task differs from the applied task, which stays in effect; to apply the file: "+
+		"coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
 }
 
 // runCoordinators runs one coordinator after the other until ctx ends.
@@ -193,7 +193,7 @@ func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinat
 	case flags, ctx.Err() != nil:
 		return nil, err
 	default:
-		f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version", next.Version,
+		f.o.Logger.Error("cannot apply the task; the previous task stays in effect", "version", next.Version,
 			"err", err)
 	}
 	f.control.NextTask = nil
@@ -229,7 +229,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	}
 	past, err := c.SummarizeRun(status.KeptLosses)
 	if err != nil {
-		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
+		cfg.Logger.Warn("cannot read the history; the status omits earlier rounds", "err", err)
 	}
 	f.statusTracker.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: task.Version,
 		AppliedAt: task.AppliedAt}, &s.Round,
@@ -286,7 +286,7 @@ func (f *Federation) awaitCoordinator(ctx context.Context) (*coordinator.Coordin
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no coordinator runs: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("no running coordinator: %w", context.Cause(ctx))
 		}
 	}
 }

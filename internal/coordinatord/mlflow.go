@@ -44,11 +44,11 @@ func (e MLflowHistoryLogged) Describe(d *observe.EventDescription) {
 			d.Log(observe.Warn, "cannot log rounds to MLflow", "err", e.Err)
 		}
 		d.RaiseCondition(condition, "cannot log rounds to MLflow: "+e.Err.Error(),
-			"check the server in history.mlflow.url: all missing rounds are logged when it answers again")
+			"check the server in history.mlflow.url; missing rounds are logged as soon as it replies")
 		return
 	}
 	if !e.IsRepeatedOutcome {
-		d.Log(observe.Info, "rounds are logged to MLflow", "url", e.URL, "experiment", e.Experiment)
+		d.Log(observe.Info, "logging rounds to MLflow", "url", e.URL, "experiment", e.Experiment)
 	}
 	d.ResolveCondition(condition)
 }

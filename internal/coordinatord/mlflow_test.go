@@ -62,7 +62,7 @@ func TestTrackingTells(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
 		if text := f.statusTracker.Status().Draw(300); strings.Contains(text, problem) || tracked(t, reg) != 1 ||
-			strings.Count(log.String(), "rounds are logged to MLflow") != 1 {
+			strings.Count(log.String(), "logging rounds to MLflow") != 1 {
 			t.Errorf("back: metric %v, status\n%slog\n%s", tracked(t, reg), text, log.String())
 		}
 	})

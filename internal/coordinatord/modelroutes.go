@@ -27,11 +27,11 @@ type StoredModel struct {
 func (f *Federation) openRunModels(r *http.Request) (*store.ModelFolder, uint64, error) {
 	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
 	if err != nil {
-		return nil, 0, api.BadRequest("%q is not the number of a run", r.PathValue("run"))
+		return nil, 0, api.BadRequest("%q is not a valid run number", r.PathValue("run"))
 	}
 	models, err := runs.OpenModelsOfRun(f.stateDir, wire.RunID(run))
 	if err != nil {
-		return nil, 0, api.NotFound("there are no models of run %d", run)
+		return nil, 0, api.NotFound("run %d has no models", run)
 	}
 	return models, run, nil
 }
@@ -57,9 +57,9 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 
 // historyRoute returns the route that streams the history from the state folder.
 func (f *Federation) historyRoute() api.Route {
-	r := api.StreamRoute("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
+	r := api.StreamRoute("/v1/history", "Return the finished rounds, oldest first, one JSON object per line.",
 		"application/x-ndjson", f.writeHistory)
-	r.QueryParameters = []api.QueryParameter{{Name: "run", About: "only of the run with this number"}}
+	r.QueryParameters = []api.QueryParameter{{Name: "run", About: "only rounds of the run with this number"}}
 	return r
 }
 
@@ -68,7 +68,7 @@ func (f *Federation) writeHistory(w io.Writer, r *http.Request) error {
 	if s := r.FormValue("run"); s != "" {
 		var err error
 		if run, err = strconv.ParseUint(s, 10, 64); err != nil {
-			return api.BadRequest("%q is not the number of a run", s)
+			return api.BadRequest("%q is not a valid run number", s)
 		}
 	}
 	lines := json.NewEncoder(w)
@@ -96,7 +96,7 @@ func (f *Federation) writeModel(w io.Writer, r *http.Request) error {
 	}
 	version, err := strconv.ParseUint(r.PathValue("version"), 10, 64)
 	if err != nil {
-		return api.BadRequest("%q is not a version", r.PathValue("version"))
+		return api.BadRequest("%q is not a valid version", r.PathValue("version"))
 	}
 	file, err := models.Get(version)
 	if err != nil {

@@ -30,7 +30,7 @@ type (
 
 // rootDocumentInstallRoute returns the route that installs the next root document.
 func (f *Federation) rootDocumentInstallRoute() api.Route {
-	return api.PostRoute("/v1/root", "Install the next root document; devices take it from the broker.",
+	return api.PostRoute("/v1/root", "Install the next root document. Devices receive it from the broker.",
 		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
@@ -52,8 +52,8 @@ func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, doc
 	case err != nil:
 		return next, err
 	case len(roots) == 0:
-		return next, errors.New("this federation has no root: enrol.root_file is empty, and devices have the " +
-			"coordinator's key in their configurations")
+		return next, errors.New("this federation has no root document: enrol.root_file is empty, and the devices' " +
+			"configurations contain the coordinator's key")
 	}
 	held := &roots[len(roots)-1]
 	if bytes.Equal(document, held.Bytes()) {
@@ -79,7 +79,7 @@ func (e *enrolmentService) installRootDocument(ctx context.Context, document []b
 	if err != nil {
 		return done, err
 	}
-	e.federation.o.Logger.Warn("a root document is installed: devices take it from the broker", "version", next.Version)
+	e.federation.o.Logger.Warn("root document installed; devices receive it from the broker", "version", next.Version)
 	for _, id := range next.RevokedAgents {
 		if err := e.revokeDevice(ctx, id); err != nil && !errors.Is(err, coordinator.ErrUnlisted) {
 			return done, err

@@ -27,8 +27,8 @@ import (
 const replicatedAgentListName = "agents"
 
 var (
-	errStopped           = errors.New("its process is to end")
-	errBrokerUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may",
+	errStopped           = errors.New("the process is stopping")
+	errBrokerUnreachable = fmt.Errorf("no connection to the broker for %s: another coordinator may have one",
 		brokerLossTimeout)
 )
 
@@ -74,7 +74,8 @@ func checkAgentListWritable(list string) error {
 	}
 	if err != nil {
 		return &config.Error{Origin: "identity.agents_file", Problem: "cannot be written: " + err.Error(), Err: err,
-			Hint: "coordinators that take turns keep one list: put it where each may write, as into state_dir"}
+			Hint: "the coordinators of a cluster share one list: store it in a folder that each of them can write, " +
+				"such as state_dir"}
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func (w *StandbyCoordinator) enterStandby() {
 
 // serveStandbyMessage answers commands with the leader's name until ctx ends.
 func (w *StandbyCoordinator) serveStandbyMessage(ctx context.Context, dir string, log *slog.Logger) {
-	routes := []api.Route{api.GetRoute("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
+	routes := []api.Route{api.GetRoute("/v1/status", "Return the leader.", func(*http.Request) (struct{}, error) {
 		return struct{}{}, &api.Error{Status: http.StatusServiceUnavailable, Problem: w.standbyMessage()}
 	})}
 	api.ServeSocket(ctx, dir, api.Handler(routes, api.SocketCaller, nil), log)
@@ -108,10 +109,10 @@ func (w *StandbyCoordinator) serveStandbyMessage(ctx context.Context, dir string
 
 func (w *StandbyCoordinator) standbyMessage() string {
 	if l := w.leaderName.Load(); l != nil && *l != "" {
-		return fmt.Sprintf("this coordinator stands by: %s leads, ask there", *l)
+		return fmt.Sprintf("this coordinator is on standby; run the command on the leader %s", *l)
 	}
-	return "this coordinator stands by, and does not know who leads: the cluster's engine does not answer, or a " +
-		"leader is about to be found"
+	return "this coordinator is on standby and the leader is unknown: the state store does not reply, or an election " +
+		"is in progress"
 }
 
 // Observe implements observe.Observer. It records the leader for the replies to commands.
@@ -132,7 +133,7 @@ func (f *Federation) publishStateToReplicas(ctx context.Context) error {
 	}
 	err := f.o.leadership.CommitFolderWrite(ctx, 0, func() error { return nil })
 	if err != nil {
-		return fmt.Errorf("it is decided here, but may not be known to the coordinators that stand by: %w", err)
+		return fmt.Errorf("the change is saved here, but the coordinators on standby may not have received it: %w", err)
 	}
 	return nil
 }
@@ -152,7 +153,7 @@ func newBrokerLossMonitor(lead *replica.Leadership, log *slog.Logger) *brokerLos
 			if err == nil {
 				return
 			}
-			log.Warn("the lead is not given away yet, although the broker is out of reach", "err", err)
+			log.Warn("cannot step down as leader although the broker is unreachable; retrying", "err", err)
 			select {
 			case <-lead.Context().Done():
 			case <-time.After(time.Second):
@@ -181,7 +182,7 @@ func stepDownAsLeader(ctx context.Context, lead *replica.Leadership, log *slog.L
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepDownWithin)
 	defer cancel()
 	if err := lead.StepDown(ctx, errStopped); err != nil {
-		log.Warn("the lead is not given away: another coordinator takes it when its time is over", "err", err)
+		log.Warn("cannot step down as leader; another coordinator takes over after the lease expires", "err", err)
 	}
 	return nil
 }

@@ -97,9 +97,9 @@ var coordinatorEvents = []observe.Event{
 		HeldOutScore: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
 	aggregation.ModelReady{Version: 1, MeanReportedRisk: 12345.6},
 	aggregation.ModelReady{Version: 2, MeanReportedRisk: 1e9, RiskAssessment: aggregation.RiskAssessment{
-		RiskDataSource: "the agents' median", Risk: 1e9, LowestRisk: 0.5, Exploded: true, ExplosionBegan: true}},
+		RiskDataSource: "median of the agents", Risk: 1e9, LowestRisk: 0.5, Exploded: true, ExplosionBegan: true}},
 	aggregation.ModelReady{Version: 3, MeanReportedRisk: 0.5,
-		RiskAssessment: aggregation.RiskAssessment{RiskDataSource: "the agents' median", Risk: 0.5, LowestRisk: 0.5}},
+		RiskAssessment: aggregation.RiskAssessment{RiskDataSource: "median of the agents", Risk: 0.5, LowestRisk: 0.5}},
 	MLflowHistoryLogged{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host")},
 	MLflowHistoryLogged{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host"),
 		IsRepeatedOutcome: true},

@@ -71,22 +71,23 @@ type RunControlRequest struct {
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
 		f.statusTracker.StatusRoute(), f.devicesRoute(), f.bootCounterResetRoute(),
-		api.GetRoute("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) {
+		api.GetRoute("/v1/task", "Return the applied task.", func(*http.Request) (AppliedTask, error) {
 			return f.AppliedTask(),
 				nil
 		}),
-		api.PostRoute("/v1/task", "Apply a task, or tell what that would do.",
+		api.PostRoute("/v1/task", "Apply a task, or preview its effect.",
 			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.ApplyTask(r.Context(), a) }),
-		f.operatorCommandRoute("pause", round.CommandPause, "Open no round until the run is to go on."),
-		f.operatorCommandRoute("resume", round.CommandContinue, "Have the run go on."),
-		f.operatorCommandRoute("stop", round.CommandStop, "End the run; its model stays."),
-		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
+		f.operatorCommandRoute("pause", round.CommandPause, "Pause the run: no new rounds until it is resumed."),
+		f.operatorCommandRoute("resume", round.CommandContinue, "Resume the run."),
+		f.operatorCommandRoute("stop", round.CommandStop, "End the run. Its model is kept."),
+		api.GetRoute("/v1/runs", "List the runs that have models, newest last.",
 			func(*http.Request) ([]runs.RunInfo, error) { return runs.ListStoredRuns(f.stateDir) }),
-		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.listModels),
-		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
+		api.GetRoute("/v1/runs/{run}/models", "List the models of a run.", f.listModels),
+		api.StreamRoute("/v1/runs/{run}/models/{version}", "Return a model in the safetensors format.",
+			"application/octet-stream",
 			f.writeModel),
 		f.historyRoute(),
-		api.StreamRoute("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
+		api.StreamRoute("/v1/backup", "Return a backup of the state folder as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
 				c, err := f.awaitCoordinator(r.Context())
 				if err != nil {
@@ -140,7 +141,7 @@ func (f *Federation) ApplyTask(ctx context.Context, a ApplyRequest) (ApplyPrevie
 		return o, err
 	}
 	if o.MissingFlags != "" {
-		return o, api.Conflict("this needs a %s: add %s", o.Effect, o.MissingFlags)
+		return o, api.Conflict("the change requires a %s: add %s", o.Effect, o.MissingFlags)
 	}
 	next := &coordinator.AppliedTask{Version: o.Version, AppliedAt: time.Now(), TaskYAML: applied.YAML(),
 		NewRun:     o.NewRun,
@@ -186,7 +187,7 @@ func (f *Federation) previewTaskApply(a ApplyRequest) (coordinatorsettings.Appli
 	case effect == coordinatorsettings.EffectNewRunFromModel:
 		o.MissingFlags = "--from present, --from MODEL, or --new-run for an initial model"
 	case effect == coordinatorsettings.EffectNewRunFromInitial:
-		o.MissingFlags = "--new-run for an initial model, or --from MODEL for one that fits"
+		o.MissingFlags = "--new-run for an initial model, or --from MODEL for a model that fits the task"
 	}
 	return applied, o, nil
 }
@@ -214,7 +215,7 @@ func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o 
 		return nil
 	}
 	if err := coordinator.CheckStartModel(cfg); err != nil {
-		return api.Conflict("no run can begin from this model: %v", err)
+		return api.Conflict("cannot begin a run from this model: %v", err)
 	}
 	return nil
 }
@@ -234,13 +235,13 @@ func (f *Federation) ApplyOperatorCommand(ctx context.Context, course round.Oper
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
 	over := func() bool { return f.statusTracker.Phase() == round.CoordinatorFinished && f.control.NextTask == nil }
-	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
-		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
+	finished := api.Conflict("the run is finished: raise the limit that ended it, such as round.rounds, with " +
+		"`coordinator task set KEY=VALUE`, or begin a new run with `coordinator task apply --new-run`")
 	switch {
 	case over() && f.control.OperatorCommand != round.CommandStop:
 		return f.appliedTaskLocked(), finished
 	case over() && course == round.CommandPause:
-		return f.appliedTaskLocked(), api.Conflict("the run is stopped: there is nothing to pause")
+		return f.appliedTaskLocked(), api.Conflict("cannot pause: the run is stopped")
 	}
 	control := f.control
 	control.OperatorCommand = course
@@ -281,7 +282,7 @@ func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Cont
 	case f.runningCoordinator() != c:
 		return nil
 	case err != nil:
-		return fmt.Errorf("it is decided, and counts as soon as the coordinator can go on: %w", err)
+		return fmt.Errorf("the change is saved and takes effect when the coordinator responds again: %w", err)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestReadiness(t *testing.T) {
 		happens func()
 		want    string
 	}{
-		{func() {}, "503 not ready: the state folder is being opened; wait; if it takes long, look at the log\n"},
+		{func() {}, "503 not ready: the state folder is being opened; wait; if this takes long, check the log\n"},
 		{func() { board.ResolveCondition(status.StartingCondition.Name) }, "200 ready\n"},
 		{func() { reader.Observe(host.RefusedSubscriptionsChanged{Filters: []string{"p/+", "s/+"}}) },
 			"503 not ready: the broker refuses p/+, s/+; " + mqtt.RefusalRemedy + "\n"},
@@ -93,8 +93,8 @@ func TestReadiness(t *testing.T) {
 		{func() { reader.Observe(host.RefusedSubscriptionsChanged{NeighborBrokerFilters: []string{"n/+"}}) },
 			"200 ready\n"},
 		{func() { reader.Observe(host.StorageFailing{Operation: "save the model", Err: full}) },
-			"503 not ready: cannot save the model: no space left on device; make state_dir writable, with free " +
-				"space: the write is tried again until it succeeds\n"},
+			"503 not ready: cannot save the model: no space left on device; make state_dir writable, and free " +
+				"some space; the write is retried until it succeeds\n"},
 		{func() { reader.Observe(host.StorageRecovered{}) }, "200 ready\n"},
 	} {
 		tt.happens()

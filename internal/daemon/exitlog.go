@@ -17,7 +17,7 @@ func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(said)
 		began = time.Now()
-		log.Info("stopping: what is under way is on disk, and the next start goes on with it",
+		log.Info("stopping: work in progress is saved and continues at the next start",
 			"why", context.Cause(ctx))
 	})
 	return func() {

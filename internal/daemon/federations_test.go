@@ -24,14 +24,14 @@ func TestSeveral(t *testing.T) {
 	d.ShowStatusValue(observe.ConnectionStatus, "connected to the broker")
 	air.ApplyDescription(&d)
 	d.Reset()
-	d.ShowStatusValue(observe.ActivityStatus, "at work in round 3")
+	d.ShowStatusValue(observe.ActivityStatus, "working in round 3")
 	power.ApplyDescription(&d)
 	select {
 	case <-line.boardChanged:
 	default:
 		t.Error("a change is not reported")
 	}
-	const want = "air: connected to the broker; power: connecting to the broker; at work in round 3"
+	const want = "air: connected to the broker; power: connecting to the broker; working in round 3"
 	if got := line.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

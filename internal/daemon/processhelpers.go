@@ -19,7 +19,7 @@ func SelfTestTimeout(b *settings.Broker) time.Duration { return 2 * b.KeepAlive 
 // UnlockStateFolder unlocks the state folder. The process is ending, so an error is only logged.
 func UnlockStateFolder(l *store.StateFolderLock, log *slog.Logger) {
 	if err := l.Unlock(); err != nil {
-		log.Warn("the state folder could not be unlocked", "err", err)
+		log.Warn("cannot unlock the state folder", "err", err)
 	}
 }
 

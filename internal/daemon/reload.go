@@ -38,7 +38,7 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 	r.OnReloaded(err == nil)
 	if err != nil {
 		for _, line := range config.ErrorLines(err) {
-			r.Log.Error("the configuration was not reloaded; the previous one stays in effect: " + line)
+			r.Log.Error("configuration not reloaded; the previous one stays in effect: " + line)
 		}
 		return
 	}
@@ -50,9 +50,9 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 		return slices.Contains(reloadable, key) || r.IsAppliedByCommand != nil && r.IsAppliedByCommand(key)
 	})
 	if len(changed) > 0 {
-		r.Log.Warn("the configuration was reloaded, but these settings need a restart",
+		r.Log.Warn("configuration reloaded, but these settings require a restart",
 			"keys", changed)
 		return
 	}
-	r.Log.Info("the configuration was reloaded")
+	r.Log.Info("configuration reloaded")
 }

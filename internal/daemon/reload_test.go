@@ -35,12 +35,12 @@ func TestReload(t *testing.T) {
 		says   string
 	}{
 		{func() { fresh.Log.Level = "debug" }, true, slog.LevelDebug,
-			`level=INFO msg="the configuration was reloaded"`},
+			`level=INFO msg="configuration reloaded"`},
 		{
 			func() {
 				bad = &config.Error{Origin: "a.yaml", Line: 3, Column: 1, Problem: "unknown key", Excerpt: "x: 1"}
 			}, false, slog.LevelDebug,
-			`level=ERROR msg="the configuration was not reloaded; the previous one stays in effect: a.yaml:3:1: unknown key"`,
+			`level=ERROR msg="configuration not reloaded; the previous one stays in effect: a.yaml:3:1: unknown key"`,
 		},
 		{func() { bad, refused = nil, errors.New("no") }, false, slog.LevelDebug, "stays in effect: no"},
 		{
@@ -49,7 +49,7 @@ func TestReload(t *testing.T) {
 					"warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
 				fresh.Data.CSVPath = "applied.csv"
 			}, true, slog.LevelWarn,
-			`level=WARN msg="the configuration was reloaded, but these settings need a restart" keys="[id broker.url]"`,
+			`level=WARN msg="configuration reloaded, but these settings require a restart" keys="[id broker.url]"`,
 		},
 	} {
 		fresh = running

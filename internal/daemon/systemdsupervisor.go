@@ -96,8 +96,8 @@ func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) 
 	defer cancel()
 	for _, w := range workers {
 		if err := w.CheckAlive(ctx); err != nil {
-			s.log.Error(fmt.Sprintf("the %s does not answer; if this lasts, the watchdog ends the process and its "+
-				"stacks are written here", w.Name), "err", err)
+			s.log.Error(fmt.Sprintf("the %s is unresponsive; if this continues, the watchdog kills the process and "+
+				"its stack traces appear here", w.Name), "err", err)
 			return
 		}
 	}
@@ -107,6 +107,6 @@ func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) 
 // sendToSystemd sends assignments to systemd. An error is only logged.
 func (s *SystemdSupervisor) sendToSystemd(assignments ...string) {
 	if err := s.notifySystemd(assignments...); err != nil {
-		s.log.Warn("systemd did not receive the status of this service", "err", err)
+		s.log.Warn("cannot send the service status to systemd", "err", err)
 	}
 }

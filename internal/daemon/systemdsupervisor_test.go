@@ -96,7 +96,7 @@ func TestWatchdog(t *testing.T) {
 		stop()
 		s.Wait()
 		s.wants(t, "STOPPING=1")
-		for _, line := range []string{"the other does not answer", "the port is gone"} {
+		for _, line := range []string{"the other is unresponsive", "the port is gone"} {
 			if !strings.Contains(s.log.String(), line) {
 				t.Errorf("the log does not say %q:\n%s", line, &s.log)
 			}

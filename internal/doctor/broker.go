@@ -72,10 +72,10 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 	if err != nil {
 		mend := "check the host name and the system's name server (on Android: set dns)"
 		if !strings.Contains(err.Error(), "lookup") {
-			mend = "check that it runs, that it listens on this address (Mosquitto listens only on loopback unless " +
-				"its configuration has `listener 1883`), and that no firewall blocks the connection"
+			mend = "check that it is running, that it listens on this address (Mosquitto listens only on loopback " +
+				"unless its configuration contains `listener 1883`), and that no firewall blocks the connection"
 		}
-		r.addFinding("network", Bad, mend, "%s cannot be reached: %v", what, err)
+		r.addFinding("network", Bad, mend, "cannot connect to %s: %v", what, err)
 		return false
 	}
 	switch u.Scheme {
@@ -85,7 +85,7 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 		}
 	}
 	_ = conn.Close() // no data was sent
-	r.addGoodFinding("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
+	r.addGoodFinding("network", "connected to %s at %s after %v", what, conn.RemoteAddr(),
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
@@ -156,19 +156,20 @@ func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter)
 	if another := taken(); v == nil {
 		return false
 	} else if another {
-		v.reportClientIDClash("if this device was cut off less than two minutes ago, try again; else find that "+
-			"client: ",
-			"was connected with the client id %s: the broker has ended its connection for this one", v.Options.ClientID)
+		v.reportClientIDClash("if this device lost its connection less than two minutes ago, try again; otherwise "+
+			"find the other client: ",
+			"was connected with the client id %s: the broker closed its connection in favour of this one",
+			v.Options.ClientID)
 		return false
 	}
 	if !v.checkLargeMessageRoundTrip(ctx) {
 		return false
 	}
-	v.reportRefusedFilters("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
+	v.reportRefusedFilters("allow this user to read the topic; `coordinator acl` writes the rules for Mosquitto")
 	if len(v.refusedFilters) == 0 {
 		r.addGoodFinding("access",
-			"no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
-				"messages instead, which shows only when others publish")
+			"all subscriptions accepted; note that Mosquitto accepts every subscription and silently drops messages "+
+				"without read access")
 	}
 	v.checkRetained(ctx)
 	return true
@@ -182,26 +183,26 @@ func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *bro
 	o.MaxReconnectDelay = time.Second // a single client needs no jitter
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
-		r.addFinding("connection", Bad, "mend the configuration", "%v", err)
+		r.addFinding("connection", Bad, "correct the configuration", "%v", err)
 		return nil
 	}
 	v := &brokerSession{BrokerTarget: b, report: r, conn: conn, events: conn.Events(),
 		retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
 	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
-		r.addFinding("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
-			"%s", warning.LastTextOr("no answer"))
+		r.addFinding("connection", Bad, "check the user, password, certificate and CA, and the broker's log",
+			"%s", warning.LastTextOr("no reply"))
 		_ = conn.Close() // no data was sent
 		return nil
 	}
-	r.addGoodFinding("connection", "the broker accepts the client %s", b.Options.ClientID)
+	r.addGoodFinding("connection", "the broker accepted the client %s", b.Options.ClientID)
 	return v
 }
 
 // reportRefusedFilters adds a finding for each filter that the broker refuses.
 func (v *brokerSession) reportRefusedFilters(mend string) {
 	for _, filter := range v.refusedFilters {
-		v.report.addFinding("access", Bad, mend, "the broker refuses %s", filter)
+		v.report.addFinding("access", Bad, mend, "the broker rejected the subscription to %s", filter)
 	}
 }
 
@@ -238,16 +239,16 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 		var result *mqtt.SelfTestReport
 		select {
 		case <-ctx.Done():
-			v.report.addFinding("messages", Bad, "see the broker's log, and try again",
-				"the test with the largest message has not ended after %v: %v", selfTestTimeout, ctx.Err())
+			v.report.addFinding("messages", Bad, "check the broker's log, and try again",
+				"timeout: the test with the largest message did not finish within %v: %v", selfTestTimeout, ctx.Err())
 			return false
 		case e := <-v.events:
 			v.recordEvent(e)
 			_, result = test.Step(time.Now(), e)
 			if result == nil && v.consecutiveShortLinks >= clientIDClashThreshold {
-				v.reportClientIDClash("find that client: ",
-					"has the client id %s: the broker ended %d connections in a row, each "+
-						"within %v", v.Options.ClientID, v.consecutiveShortLinks, answerTimeout)
+				v.reportClientIDClash("find the other client: ",
+					"uses the client id %s: the broker closed %d connections in a row, each within %v",
+					v.Options.ClientID, v.consecutiveShortLinks, answerTimeout)
 				return false
 			}
 		case <-tick.C:
@@ -261,7 +262,7 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 		if result.Result != mqtt.SelfTestPassed {
 			v.report.addFinding("messages", Bad, result.Remedy(), "%s", result.Problem())
 		} else {
-			v.report.addGoodFinding("messages", "a message of %d bytes comes back from %s", result.LargeMessageBytes,
+			v.report.addGoodFinding("messages", "received a test message of %d bytes on %s", result.LargeMessageBytes,
 				result.Topic)
 		}
 		return true
@@ -271,8 +272,8 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 // reportClientIDClash reports another client with the same client id.
 func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 	v.report.addFinding("identity", Bad,
-		find+"the same program with another state_dir, a copy of this device, or a fleet; "+
-			"stop it, or give it an id and a key of its own", "another client "+found, args...)
+		find+"it may be the same program with another state_dir, a copy of this device, or a fleet; stop it, or "+
+			"give it its own id and key", "another client "+found, args...)
 }
 
 // willDeliveryTime is the maximum time from the end of a connection to the delivery of its will.
@@ -338,7 +339,7 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 	}) {
 		v.report.addGoodFinding("retained", "the broker keeps retained messages")
 	} else {
-		v.report.addFinding("retained", Bad, "let it keep retained messages, which carry the models (Mosquitto: "+
+		v.report.addFinding("retained", Bad, "enable retained messages, which carry the models (Mosquitto: "+
 			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it

@@ -22,22 +22,22 @@ func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter)
 	}
 	u, err := url.Parse(b.Options.URL)
 	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
-		r.addFinding("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
+		r.addFinding("queue", Skipped, "", "check requires tcp or tls, without a proxy")
 		return
 	}
 	kept, err := b.measureQueueLength(ctx, u, b.WantedQueueLength)
 	switch {
 	case err != nil:
-		r.addFinding("queue", Skipped, "", "could not be examined: %v", err)
+		r.addFinding("queue", Skipped, "", "check failed: %v", err)
 	case kept < b.WantedQueueLength:
 		r.addFinding("queue", Bad,
-			fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
-				"1000 in version 2, 100 in version 1)", b.WantedQueueLength),
+			fmt.Sprintf("increase the queue limit (Mosquitto: max_queued_messages %d; the default is 1000 in version "+
+				"2, 100 in version 1)", b.WantedQueueLength),
 			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
-				"together would be sent again and again",
+				"together would have to be sent repeatedly",
 			b.WantedQueueLength, b.WantedQueueLength-kept)
 	default:
-		r.addGoodFinding("queue", "the broker keeps %d messages for a slow reader", b.WantedQueueLength)
+		r.addGoodFinding("queue", "the broker queues %d messages for a slow reader", b.WantedQueueLength)
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *rawMQTTClient) connectAndSubscribe(b *BrokerTarget) error {
 	if p, err := c.readPacket(); err != nil {
 		return err
 	} else if ack, ok := p.(*packets.ConnackPacket); !ok || ack.ReturnCode != packets.Accepted {
-		return fmt.Errorf("the broker answers with %v", p)
+		return fmt.Errorf("unexpected reply from the broker: %v", p)
 	}
 	s := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
 	s.MessageID, s.Topics, s.Qoss = 1, []string{b.SelfTestTopic}, []byte{byte(mqtt.AtLeastOnce)}
@@ -152,7 +152,7 @@ func (c *rawMQTTClient) connectAndSubscribe(b *BrokerTarget) error {
 		}
 		if ack, ok := p.(*packets.SubackPacket); ok {
 			if len(ack.ReturnCodes) != 1 || ack.ReturnCodes[0] == mqtt.SubackFailure {
-				return fmt.Errorf("the broker refuses %s", b.SelfTestTopic)
+				return fmt.Errorf("the broker rejected the subscription to %s", b.SelfTestTopic)
 			}
 			return nil
 		}

@@ -13,21 +13,23 @@ func checkCertificateExpiry(r *findingReporter, config *tls.Config, now time.Tim
 	}
 	leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0])
 	if err != nil {
-		r.addFinding("certificate", Bad, "put another file at broker.cert_file", "it cannot be read: %v", err)
+		r.addFinding("certificate", Bad, "replace the file in broker.cert_file",
+			"cannot read the certificate: %v", err)
 		return
 	}
-	const mend = "an agent that runs and reaches its coordinator renews it, if that has made it; let a device whose " +
-		"certificate has ended join again (coordinator devices rotate ID); renew one of your own authority yourself"
+	const mend = "a connected agent automatically renews a certificate that its coordinator issued; if the " +
+		"certificate has expired, let the device join again (coordinator devices rotate ID); renew a certificate of " +
+		"your own authority yourself"
 	until, left := leaf.NotAfter.UTC().Format(time.DateTime), leaf.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
-		r.addFinding("certificate", Bad, mend, "it expired at %s UTC", until)
+		r.addFinding("certificate", Bad, mend, "expired at %s UTC", until)
 	case now.Before(leaf.NotBefore):
-		r.addFinding("certificate", Bad, "set the clock", "it does not count before %s UTC",
+		r.addFinding("certificate", Bad, "set the clock", "not valid before %s UTC",
 			leaf.NotBefore.UTC().Format(time.DateTime))
 	case left < leaf.NotAfter.Sub(leaf.NotBefore)/6:
-		r.addFinding("certificate", Warn, mend, "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addFinding("certificate", Warn, mend, "expires at %s UTC, in %d days", until, int(left.Hours()/24))
 	default:
-		r.addGoodFinding("certificate", "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addGoodFinding("certificate", "expires at %s UTC, in %d days", until, int(left.Hours()/24))
 	}
 }

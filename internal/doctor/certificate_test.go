@@ -39,8 +39,8 @@ func TestCertificate(t *testing.T) {
 		"fresh":        {with(der), day, Good, "expires at 2026-11-20 14:13:20 UTC, in 59 days"},
 		"the last":     {with(der), 51 * day, Warn, "in 9 days"},
 		"ended":        {with(der), 61 * day, Bad, "expired at 2026-11-20"},
-		"not yet":      {with(der), -day, Bad, "does not count before 2026-09-21"},
-		"no such file": {with(der[:9]), 0, Bad, "cannot be read"},
+		"not yet":      {with(der), -day, Bad, "not valid before 2026-09-21"},
+		"no such file": {with(der[:9]), 0, Bad, "cannot read the certificate"},
 	} {
 		var found Finding
 		checkCertificateExpiry(&findingReporter{showFinding: func(f Finding) { found = f }}, tt.config, from.Add(tt.at))

@@ -17,13 +17,14 @@ func Command[S any](program string, load func(*cli.ConfigLoader) (S, error),
 	var l cli.ConfigLoader
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
+		Use: "doctor", Short: "Check the broker, the disk, the clock and the data, and suggest remedies",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
-broker's access rules, largest messages, retained messages and queues; of an agent also
-its data, and the broker that they come from. Each finding says what to change.
-While ` + program + ` runs, the checks that need its connection are skipped.
-The exit status is 1 when something is bad.`,
+		Long: `Check the environment of ` + program + `: its state folder, the clock, the connection to the
+broker, and the broker's access rules, message size limit, retained messages and
+queues. For an agent, also check its data and the broker of its readings. Each
+problem is shown with a remedy.
+While ` + program + ` is running, checks that need its connection are skipped.
+The exit status is 1 if a check fails.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := load(&l)
 			if err != nil {
@@ -42,7 +43,7 @@ The exit status is 1 when something is bad.`,
 				bad += p.Examine(cmd.Context(), show)
 			}
 			if bad > 0 {
-				return fmt.Errorf("findings that are bad: %d", bad)
+				return fmt.Errorf("failed checks: %d", bad)
 			}
 			return nil
 		},
@@ -55,7 +56,7 @@ The exit status is 1 when something is bad.`,
 // Examine runs all checks, shows each finding, and returns the number of bad ones.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &findingReporter{showFinding: show, federation: p.Federation}
-	r.addGoodFinding("configuration", "can be used")
+	r.addGoodFinding("configuration", "valid")
 	lock, runs := p.checkStateFolder(r)
 	checkClock(r, time.Now())
 	checkCertificateExpiry(r, p.Broker.Options.TLS, time.Now())
@@ -75,10 +76,10 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		reached := node.checkTCPConnection(ctx, r)
 		switch {
 		case reached && runs:
-			r.addFinding("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
-				"`%[1]s status`", p.Program)
+			r.addFinding("broker", Skipped, "", "%s is running and uses the connection: stop it to run the remaining "+
+				"checks, or run `%[1]s status`", p.Program)
 		case reached && elsewhere:
-			r.addFinding("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
+			r.addFinding("broker", Skipped, "", "another %s is the leader and uses the connection", p.Program)
 		case reached && node.checkMQTTSession(ctx, r):
 			node.checkQueueLength(ctx, r)
 		}

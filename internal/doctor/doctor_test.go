@@ -73,7 +73,7 @@ func TestExamine(t *testing.T) {
 		found  string
 		says   string
 	}{
-		{"all is well", nil, nil, "", "the broker keeps 300 messages for a slow reader"},
+		{"all is well", nil, nil, "", "the broker queues 300 messages for a slow reader"},
 		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
 		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
@@ -93,9 +93,9 @@ func TestExamine(t *testing.T) {
 		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
 			p.Broker.Options.Username, p.Broker.PresenceTopic, p.Broker.WantedQueueLength = "air-one",
 				"fl/v1/air/p/air-one", 0
-		}, "", "comes back"},
+		}, "", "received a test message"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
-			"does not exist yet: the first start makes it"},
+			"does not exist yet: it is created at the first start"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +132,7 @@ func TestRefusedSubscription(t *testing.T) {
 	p.Broker.Options.Username, p.Broker.WantedQueueLength = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"access bad"}) ||
-		!strings.Contains(text, "the broker refuses "+topics.AllPresencesFilter()) {
+		!strings.Contains(text, "the broker rejected the subscription to "+topics.AllPresencesFilter()) {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -170,8 +170,8 @@ func TestEachNodeIsExamined(t *testing.T) {
 	p.Broker.Options.MoreURLs = []string{good}
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"network bad"}) ||
-		!strings.Contains(text, p.Broker.Options.URL+": the broker cannot be reached") ||
-		!strings.Contains(text, good+": the broker keeps 300 messages for a slow reader") {
+		!strings.Contains(text, p.Broker.Options.URL+": cannot connect to the broker") ||
+		!strings.Contains(text, good+": the broker queues 300 messages for a slow reader") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -190,7 +190,7 @@ func TestCloneIsNamed(t *testing.T) {
 	defer conn.Close()
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"identity bad"}) ||
-		!strings.Contains(text, "another client has the client id air-coordinator") {
+		!strings.Contains(text, "another client uses the client id air-coordinator") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -223,7 +223,7 @@ func TestCloneIsSeen(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	found, text := examine(t, newTarget(t, "tcp://"+brokers.FreeAddress(t)))
-	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that it runs") {
+	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that it is running") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }

@@ -38,10 +38,10 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.addGoodFinding("state folder", "%s does not exist yet: the first start makes it", p.StateDir)
+		r.addGoodFinding("state folder", "%s does not exist yet: it is created at the first start", p.StateDir)
 		return nil, false
 	case err != nil:
-		r.addFinding("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor as root or as the user of the service", "%v", err)
 		return nil, false
 	case !info.IsDir():
 		r.addFinding("state folder", Bad, "set state_dir to a folder", "%s is not a folder", p.StateDir)
@@ -53,7 +53,7 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // no daemon has been started with this folder
 	case errors.Is(err, fs.ErrPermission):
-		r.addFinding("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor as root or as the user of the service", "%v", err)
 		return nil, false
 	case errors.Is(err, store.ErrLocked):
 		runs = true
@@ -65,15 +65,15 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
 	switch free, known := store.FreeDiskBytes(p.StateDir); {
 	case err != nil:
-		r.addFinding("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
+		r.addFinding("state folder", Bad, "give the service's user write access, or free disk space", "%v", err)
 	case known && free < p.NeededFreeBytes:
-		r.addFinding("state folder", Warn, "free disk space: models, updates and records are kept there",
+		r.addFinding("state folder", Warn, "free disk space: models, updates and records are stored there",
 			"%s has %s free, less than the %s that may be needed",
 			p.StateDir, formatBytes(free), formatBytes(p.NeededFreeBytes))
 	case known:
-		r.addGoodFinding("state folder", "%s can be written, %s are free", p.StateDir, formatBytes(free))
+		r.addGoodFinding("state folder", "%s is writable, with %s free", p.StateDir, formatBytes(free))
 	default:
-		r.addGoodFinding("state folder", "%s can be written", p.StateDir)
+		r.addGoodFinding("state folder", "%s is writable", p.StateDir)
 	}
 	return lock, runs
 }
@@ -103,18 +103,19 @@ func BuildCommitTime() (at time.Time) {
 func checkClock(r *findingReporter, now time.Time) {
 	if built := BuildCommitTime(); now.Before(built) {
 		r.addFinding("clock", Bad,
-			"set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
-				"monthly budgets depend on it",
-			"it is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),
+			"set the clock, and synchronise it with NTP (apt install systemd-timesyncd): certificates and monthly "+
+				"budgets depend on it",
+			"the time is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),
 			built.UTC().Format(time.DateTime))
 		return
 	}
 	if _, err := os.Stat("/run/systemd/timesync"); err == nil {
 		if _, err := os.Stat("/run/systemd/timesync/synchronized"); err != nil {
-			r.addFinding("clock", Warn, "see `timedatectl timesync-status`",
-				"it is %s, and NTP has not set it since the system started", now.UTC().Format(time.DateTime))
+			r.addFinding("clock", Warn, "run `timedatectl timesync-status`",
+				"the time is %s, but NTP has not set the clock since the system started",
+				now.UTC().Format(time.DateTime))
 			return
 		}
 	}
-	r.addGoodFinding("clock", "it is %s UTC", now.UTC().Format(time.DateTime))
+	r.addGoodFinding("clock", "the time is %s UTC", now.UTC().Format(time.DateTime))
 }

@@ -37,7 +37,7 @@ var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, 
 // source.
 func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
-		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
+		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` on that machine, or check "+
 			"/proc/PID/limits of the broker: want 4096 open files or more",
 			"the broker is on another machine")
 		return
@@ -73,11 +73,11 @@ func checkOpenFiles(r *findingReporter, process string) {
 	switch {
 	case err != nil: // the limit is "unlimited"
 	case limit < minOpenFiles:
-		r.addFinding("descriptors", Warn, "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
-			"(LimitNOFILE=20000), then systemctl daemon-reload and restart it",
-			"Mosquitto may have only %d files open: that many idle connections keep all devices out", limit)
+		r.addFinding("descriptors", Warn, "install the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
+			"(LimitNOFILE=20000), then run systemctl daemon-reload and restart Mosquitto",
+			"Mosquitto is limited to %d open files: that many idle connections lock out all devices", limit)
 	default:
-		r.addGoodFinding("descriptors", "Mosquitto may have %d files open", limit)
+		r.addGoodFinding("descriptors", "Mosquitto is limited to %d open files", limit)
 	}
 }
 
@@ -112,12 +112,12 @@ func checkMemoryLimit(r *findingReporter, process string) {
 		}
 	}
 	if limit := memoryLimitPattern.FindSubmatch(text); limit != nil {
-		r.addGoodFinding("broker memory", "Mosquitto takes at most %s bytes", limit[1])
+		r.addGoodFinding("broker memory", "Mosquitto is limited to %s bytes of memory", limit[1])
 		return
 	}
 	r.addFinding("broker memory", Warn,
-		"set memory_limit (packaging/mosquitto/mosquitto.conf says how much), then restart it",
-		"%s sets no memory_limit: one device can have Mosquitto retain messages until the machine has no memory", file)
+		"set memory_limit (see packaging/mosquitto/mosquitto.conf), then restart Mosquitto",
+		"%s does not set memory_limit: a single device can fill the machine's memory with retained messages", file)
 }
 
 // checkFirewallConnectionLimit checks whether a firewall limits the connections per source, if other machines can reach
@@ -127,22 +127,22 @@ func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findi
 	if !open {
 		return
 	}
-	const mend = "install packaging/mosquitto/fedmesh.nft as its first lines say, or have another firewall bound the " +
-		"connections of each source"
+	const mend = "install packaging/mosquitto/fedmesh.nft as described in the file, or limit the connections per " +
+		"source with another firewall"
 	out, err := m.runNft(ctx, "list", "set", "inet", "fedmesh", "fedmesh")
 	switch named := slices.Contains(strings.FieldsFunc(out, func(c rune) bool { return c < '0' || c > '9' }),
 		strconv.Itoa(int(port))); {
 	case err == nil && named:
-		r.addGoodFinding("firewall", "nftables bounds the connections of each source to port %d", port)
+		r.addGoodFinding("firewall", "nftables limits the connections per source to port %d", port)
 	case err == nil:
-		r.addFinding("firewall", Warn, "add the port to the set fedmesh of fedmesh.nft, and load it",
-			"the nftables rules of fedmesh do not name port %d: one machine can take all connections", port)
+		r.addFinding("firewall", Warn, "add the port to the set fedmesh in fedmesh.nft, and load the file",
+			"the nftables rules of fedmesh do not contain port %d: a single machine can use up all connections", port)
 	case strings.Contains(out, "No such file"), errors.Is(err, exec.ErrNotFound):
 		r.addFinding("firewall", Warn, mend,
-			"others can reach port %d, and fedmesh.nft is not loaded: one machine can take "+
-				"all connections", port)
+			"port %d is reachable from other machines and fedmesh.nft is not loaded: a single machine can use up all "+
+				"connections", port)
 	default:
-		r.addFinding("firewall", Skipped, "run the doctor as root", "nft does not tell its rules: %s",
+		r.addFinding("firewall", Skipped, "run the doctor as root", "cannot list the nftables rules: %s",
 			strings.TrimSpace(fmt.Sprintf("%.100s %v", strings.TrimSpace(out), err)))
 	}
 }

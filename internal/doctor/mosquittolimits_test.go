@@ -67,18 +67,18 @@ func TestDescriptors(t *testing.T) {
 		{"no Mosquitto", map[string]string{"7/comm": "emqx\n", "7/limits": limits(9)}, same, ""},
 		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
-			"warn Mosquitto may have only 1024 files open: that many idle connections keep all devices out"},
+			"warn Mosquitto is limited to 1024 open files: that many idle connections lock out all devices"},
 		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
-			"good Mosquitto may have 20000 files open"},
+			"good Mosquitto is limited to 20000 open files"},
 		{"of two, the one on the port", map[string]string{
 			"5/comm": "mosquitto\n", "5/limits": limits(1024), "5/fd/4": "-> socket:[99]",
 			"7/comm": "mosquitto\n", "7/limits": limits(20000), "7/fd/4": "-> socket:[4711]", "net/tcp6": sockets,
-		}, same, "good Mosquitto may have 20000 files open"},
+		}, same, "good Mosquitto is limited to 20000 open files"},
 		{"it listens elsewhere", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
 			"7/fd/4": "-> socket:[99]", "net/tcp": sockets}, same, ""},
 		{"its files are not shown", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
-			"net/tcp": sockets}, same, "warn Mosquitto may have only 1024 files open"},
+			"net/tcp": sockets}, same, "warn Mosquitto is limited to 1024 open files"},
 		{"nor which of two", map[string]string{"5/comm": "mosquitto\n", "5/limits": limits(20000),
 			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
 	} {
@@ -109,15 +109,15 @@ func TestFirewall(t *testing.T) {
 		{"only this machine, by IPv6", strings.Replace(sockets, "0100007F", "00000000000000000000000001000000", 1),
 			none, failed, ""},
 		{"another network's 127", strings.Replace(sockets, "0100007F", "7F01A8C0", 1), none, failed,
-			"warn others can reach port 8883"},
+			"warn port 8883 is reachable from other machines"},
 		{"all, by IPv6", strings.Replace(sockets, "0100007F", strings.Repeat("0", 32), 1), none, failed,
-			"warn others can reach port 8883"},
-		{"no nft", anyone, "", exec.ErrNotFound, "warn others can reach port 8883"},
-		{"loaded", anyone, table, nil, "good nftables bounds the connections of each source to port 8883"},
+			"warn port 8883 is reachable from other machines"},
+		{"no nft", anyone, "", exec.ErrNotFound, "warn port 8883 is reachable from other machines"},
+		{"loaded", anyone, table, nil, "good nftables limits the connections per source to port 8883"},
 		{"another port", anyone, strings.Replace(table, "8883", "18883", 1), nil,
-			"warn the nftables rules of fedmesh do not name port 8883"},
+			"warn the nftables rules of fedmesh do not contain port 8883"},
 		{"not root", anyone, "Operation not permitted (you must be root)\nnetlink: no cache\n", failed,
-			"skipped nft does not tell its rules: Operation not permitted (you must be root)"},
+			"skipped cannot list the nftables rules: Operation not permitted (you must be root)"},
 	} {
 		found := ""
 		m := localMachine{proc(t, map[string]string{"net/tcp": tt.sockets}),
@@ -145,9 +145,9 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]string{
-		"shipped.conf": "good Mosquitto takes at most 1073741824 bytes",
-		"folder.conf":  "good Mosquitto takes at most 1000000 bytes",
-		"none.conf":    "warn " + dir + "/none.conf sets no memory_limit",
+		"shipped.conf": "good Mosquitto is limited to 1073741824 bytes of memory",
+		"folder.conf":  "good Mosquitto is limited to 1000000 bytes of memory",
+		"none.conf":    "warn " + dir + "/none.conf does not set memory_limit",
 		"missing.conf": "skipped open " + dir + "/missing.conf",
 		"":             "",
 	} {

@@ -36,15 +36,16 @@ func (b *BrokerTarget) checkReadingsArrive(ctx context.Context, r *findingReport
 		}
 		return false
 	})
-	v.reportRefusedFilters("let this user read the topic, or name another one in data.columns")
+	v.reportRefusedFilters("allow this user to read the topic, or use another topic in data.columns")
 	switch {
 	case len(v.refusedFilters) > 0:
 	case came == 0:
 		r.addFinding("readings", Warn,
-			"wait for the next ones, compare the topics in data.columns with what is published, "+
-				"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",
+			"wait for the next messages, compare the topics in data.columns with the published topics, and check the "+
+				"broker's access rules for this user",
+			"no messages received within %v on the topics %q",
 			readingsWait, b.SubscribedFilters)
 	default:
-		r.addGoodFinding("readings", "messages within %v: %d", readingsWait, came)
+		r.addGoodFinding("readings", "messages received within %v: %d", readingsWait, came)
 	}
 }

@@ -27,7 +27,7 @@ import (
 type bigFile struct {
 	megabytes int64
 	zipped    bool
-	inputs    bool // whether the file contains readings from which the agent makes rows
+	inputs    bool // true if the file contains readings, from which the agent makes rows
 	// start starts a command with an optional memory limit, and end checks its memory usage.
 	start func(cmd *exec.Cmd)
 	end   func()
@@ -106,7 +106,7 @@ func (b *bigFile) write(t *testing.T, path string) (rows int) {
 	var to io.Writer = f
 	var z *gzip.Writer
 	if b.zipped {
-		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // no error: the level is valid
+		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // NewWriterLevel fails only for an invalid level.
 		to = z
 	}
 	w := bufio.NewWriterSize(to, 1<<20)
@@ -142,7 +142,7 @@ func (b *bigFile) write(t *testing.T, path string) (rows int) {
 
 var (
 	fitTook     = regexp.MustCompile(` local data fit the task .* took=(\S+)`)
-	trainedTook = regexp.MustCompile(` trained .* took=(\S+)`)
+	trainedTook = regexp.MustCompile(` local training finished .* took=(\S+)`)
 )
 
 // tell logs the durations of the steps.

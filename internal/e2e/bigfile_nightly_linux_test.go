@@ -50,10 +50,10 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 			t.Error(err)
 		}
 	})
-	for _, name := range slices.Sorted(maps.Keys(limits)) { // memory first: memory+swap must not be below it
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		n, path := limits[name], filepath.Join(g.dir, name)
 		if _, err := os.Stat(path); err != nil && strings.Contains(name, "sw") {
-			continue // a kernel without swap has no such file
+			continue // A kernel without swap does not have this file.
 		}
 		if err := os.WriteFile(path, []byte(strconv.Itoa(n)), 0); err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestGigabyte(t *testing.T) {
 		g := newMemoryGroup(t, 64<<20)
 		b.start = func(cmd *exec.Cmd) {
 			g.into(cmd)
-			cmd.Env = append(os.Environ(), "GOMEMLIMIT=51MiB") // as set by agentd service install
+			cmd.Env = append(os.Environ(), "GOMEMLIMIT=51MiB")
 		}
 		b.end = func() {
 			t.Logf("at most %d MiB with copies of files, and nothing was killed", g.peak(t)>>20)

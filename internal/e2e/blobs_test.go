@@ -20,7 +20,7 @@ import (
 type vandal struct {
 	conn     mqtt.Conn
 	mu       sync.Mutex
-	named    map[wire.AnnouncementPosition][]string // hashes in each announcement
+	named    map[wire.AnnouncementPosition][]string // hashes that each announcement contains
 	finished map[wire.RunID]bool
 	gone     bool
 }

@@ -27,7 +27,7 @@ type bridged struct {
 	*federation
 	t         *testing.T
 	authority *acltest.Authority
-	rules     string // access rules for Mosquitto
+	rules     string // access rules for Mosquitto in acl format
 	hub       *brokers.Mosquitto
 	sites     []*brokers.Mosquitto
 	lines     []*line // connections from the sites to the hub
@@ -162,7 +162,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 			if m, ok := e.(mqtt.MessageReceived); ok {
 				kind, _, _, _, err := topics.ParseTopic(m.Topic)
 				if err != nil {
-					continue // retained by the coordinator only; bridges do not forward it
+					continue
 				}
 				s.mu.Lock()
 				s.seen[kind]++
@@ -226,7 +226,7 @@ func TestBridgeMixing(t *testing.T) {
 			t.Errorf("%v: %d messages at the hub, want none; %d at the site", kind, at, there)
 		}
 	}
-	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindSelfTest) > 2 { // the coordinator's self-test
+	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindSelfTest) > 2 {
 		t.Errorf("the hub has seen %d parts of updates and %d self-tests", hub.count(mqtt.KindUpdate),
 			hub.count(mqtt.KindSelfTest))
 	}

@@ -18,7 +18,7 @@ func TestUnreachableBroker(t *testing.T) {
 	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	daemons := []*testkit.Process{f.Daemon(t, "agentd", "one"), f.Daemon(t, "coordinator", "coordinator")}
 	for _, p := range daemons {
-		p.Await(t, "cannot reach the broker at tcp://"+address+": connection refused; next try in ")
+		p.Await(t, "cannot reach the broker at tcp://"+address+": connection refused; retry in ")
 	}
 	broker.Start(t)
 	for _, p := range daemons {

@@ -30,8 +30,8 @@ func TestBudget(t *testing.T) {
 	}
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	one := f.Daemon(t, "agentd", "one", "--set", "budget.bytes_per_month=20MB")
-	one.Await(t, "byte budget of the month is too small for a round")
-	lead.Await(t, "agent cannot do the task agent=one reason=budget")
+	one.Await(t, "remaining traffic budget is too small for a round")
+	lead.Await(t, "agent cannot perform the task agent=one reason=budget")
 	for _, p := range []*testkit.Process{one, lead} {
 		p.Stop(t, syscall.SIGTERM, 0)
 	}

@@ -20,14 +20,14 @@ func TestClone(t *testing.T) {
 	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	first := f.Daemon(t, "agentd", "one")
-	lead.Await(t, "agent present agent=one")
+	lead.Await(t, "agent available agent=one")
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))
 	second := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
-	if line := second.Await(t, "another device has the identity of this agent"); !strings.Contains(line,
+	if line := second.Await(t, "another device uses the identity of this agent"); !strings.Contains(line,
 		`other_start="1 (`) {
 		t.Errorf("the clone says %s", line)
 	}
-	if line := lead.Await(t, "two devices use the identity of one agent"); !strings.Contains(line, "agent=one") {
+	if line := lead.Await(t, "two devices use the identity of the same agent"); !strings.Contains(line, "agent=one") {
 		t.Errorf("the coordinator says %s", line)
 	}
 	for _, p := range []*testkit.Process{first, second, lead} {

@@ -150,7 +150,7 @@ func TestStoppedCoordinator(t *testing.T) {
 	if err := c.replicas[first].Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	c.ends(t, first, "this replica does not lead any more")
+	c.ends(t, first, "this replica is no longer the leader")
 	c.end(t, heard, 2)
 }
 
@@ -170,7 +170,7 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 	}
 	c.takenOver(t, first, cut)
 	lines[first].Unfreeze()
-	c.ends(t, first, "the cluster has taken nothing for")
+	c.ends(t, first, "no write to the state store has succeeded for")
 	c.end(t, heard, 2)
 }
 
@@ -180,16 +180,16 @@ func TestCoordinatorCutFromBroker(t *testing.T) {
 	engine, broker, heard := stage(t, 1)
 	lines := map[string]*brokers.Proxy{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, strings.TrimPrefix(broker, "tcp://")),
-		func(_, text string) string { // detect the loss long before the round's deadline
+		func(_, text string) string {
 			return strings.Replace(text, "broker: {", "broker: {keep_alive: 5s, min_rate: 1MB, ", 1)
 		})
 	first := c.leader(t, c.names...)
 	c.awaitRounds(t, first, 3)
 	lines[first].Freeze()
-	c.replicas[first].AwaitFor(t, 4*testkit.Patience, "it has not reached the broker for")
+	c.replicas[first].AwaitFor(t, 4*testkit.Patience, "no connection to the broker for")
 	c.takenOver(t, first, time.Now())
 	lines[first].Unfreeze()
-	c.ends(t, first, "it has not reached the broker for")
+	c.ends(t, first, "no connection to the broker for")
 	c.end(t, heard, 2)
 }
 
@@ -208,14 +208,14 @@ func TestEngineWithoutQuorum(t *testing.T) {
 		t.Errorf("the one that leads has ended after %v", took)
 	}
 	for _, name := range c.but(first) {
-		if strings.Contains(c.replicas[name].Log(), "this coordinator leads") {
+		if strings.Contains(c.replicas[name].Log(), "this coordinator is now the leader") {
 			t.Errorf("%s leads without a quorum", name)
 		}
 	}
 	engine.Nodes[0].Start(t)
 	engine.Nodes[1].Start(t)
 	c.takenOver(t, first, time.Now())
-	c.ends(t, first, "this replica does not lead any more")
+	c.ends(t, first, "this replica is no longer the leader")
 	c.end(t, heard, 2)
 }
 
@@ -231,7 +231,7 @@ func TestUpgradeCluster(t *testing.T) {
 	leads := c.leader(t, c.names...)
 	c.awaitRounds(t, leads, 2)
 	c.Programs = now
-	const standsBy = "by leader=" // in logs of the last release and of this version
+	const standsBy = "by leader=" // text that is in the log messages of both versions
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
 			c.replicas[other].Await(t, standsBy)

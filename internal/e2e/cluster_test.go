@@ -82,7 +82,7 @@ func (c *cluster) leader(t *testing.T, among ...string) string {
 	leads := ""
 	testkit.Until(t, "a coordinator leads", func() bool {
 		for _, name := range among {
-			if strings.Contains(c.replicas[name].Log(), "this coordinator leads") {
+			if strings.Contains(c.replicas[name].Log(), "this coordinator is now the leader") {
 				leads = name
 			}
 		}
@@ -124,7 +124,7 @@ func (c *cluster) awaitRounds(t *testing.T, name string, n int) {
 
 // rounds returns the number of complete lines in a replica's history.
 func (c *cluster) rounds(name string) int {
-	text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl")) // the file may not exist yet
+	text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl"))
 	return bytes.Count(text, []byte("\n"))
 }
 
@@ -140,7 +140,7 @@ func (c *cluster) models(t *testing.T) (all map[string][][]byte) {
 		for _, path := range files {
 			hash, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // the old model was removed meanwhile
+				continue // The old model was removed in the meantime.
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func (c *cluster) wantOneModel(t *testing.T) {
 	}
 }
 
-var trained = regexp.MustCompile(`trained agent=\w+ round=(\d+)`)
+var trained = regexp.MustCompile(`local training finished agent=\w+ round=(\d+)`)
 
 // wantOneTraining checks that no agent has trained twice for one round.
 func (c *cluster) wantOneTraining(t *testing.T) {
@@ -209,16 +209,16 @@ func TestCoordinators(t *testing.T) {
 		`deadline: 60s, gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`)
 	first := c.leader(t, c.names...)
 	for _, name := range c.but(first) {
-		c.replicas[name].Await(t, "standing by leader="+first)
+		c.replicas[name].Await(t, "on standby leader="+first)
 	}
 	standby := c.but(first)[0]
 	if code, _, stderr := programs.Run(t, "coordinator", "status", "--config", c.Path(standby+".yaml")); code == 0 ||
-		!strings.Contains(stderr, "stands by: "+first+" leads") {
-		t.Errorf("status of who stands by: exit %d, %s", code, stderr)
+		!strings.Contains(stderr, "this coordinator is on standby; run the command on the leader "+first) {
+		t.Errorf("status of who is on standby; exit %d, %s", code, stderr)
 	}
 	if code, stdout, _ := programs.Run(t, "coordinator", "doctor", "--config", c.Path(standby+".yaml")); code != 0 ||
-		!strings.Contains(stdout, first+" leads") {
-		t.Errorf("the doctor of who stands by: exit %d, %s", code, stdout)
+		!strings.Contains(stdout, "the leader is "+first) {
+		t.Errorf("the doctor of who is on standby; exit %d, %s", code, stdout)
 	}
 	c.awaitRounds(t, first, 4)
 	c.replicas[first].Kill()
@@ -229,7 +229,7 @@ func TestCoordinators(t *testing.T) {
 	before := c.history(t, second)
 	c.awaitRounds(t, second, len(before)+2)
 	c.start(t, first)
-	c.replicas[first].Await(t, "standing by leader="+second)
+	c.replicas[first].Await(t, "on standby leader="+second)
 	c.replicas[second].Stop(t, syscall.SIGTERM, 0)
 	third := c.leader(t, c.but(second)...)
 	before = c.history(t, third)
@@ -240,7 +240,7 @@ func TestCoordinators(t *testing.T) {
 	for _, name := range c.but(second) {
 		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
 	}
-	if n := len(c.history(t, third)); n <= len(before) { // the next process may write the last line
+	if n := len(c.history(t, third)); n <= len(before) {
 		t.Errorf("the history has %d rounds, had %d before", n, len(before))
 	}
 	c.wantOneModel(t)

@@ -25,11 +25,11 @@ type killing struct {
 // whether the command succeeded.
 func (k *killing) strike(t *testing.T, words ...string) bool {
 	t.Helper()
-	if words[0] != "restandardize" { // restandardize has the flag --state-dir instead
+	if words[0] != "restandardize" { // The command restandardize has the flag --state-dir instead.
 		words = append(words, "--config", k.Path("coordinator.yaml"))
 	}
 	p := programs.Start(t, "coordinator", words...)
-	<-time.After(time.Duration(k.draw.IntN(60)) * time.Millisecond) // a command takes about 20 ms
+	<-time.After(time.Duration(k.draw.IntN(60)) * time.Millisecond)
 	k.lead.Kill()
 	select {
 	case <-p.Ended:
@@ -52,7 +52,7 @@ func (k *killing) goesOn(t *testing.T) {
 	at := k.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool {
 		n := k.picture(t).Aggregations
-		return n > at+1 || n > 0 && n < at // a lower count means a new run
+		return n > at+1 || n > 0 && n < at // A lower number of models means that a new run has started.
 	})
 }
 
@@ -81,13 +81,13 @@ func (k *killing) steer(t *testing.T) {
 		k.awaitPhase(t, "paused")
 	}
 	if !k.strike(t, "task", "resume") {
-		k.mustTask(t, "the run goes on", "resume")
+		k.mustTask(t, "the run continues", "resume")
 	}
 	k.goesOn(t)
 	if k.strike(t, "task", "stop") {
 		k.awaitPhase(t, "finished")
 	}
-	k.mustTask(t, "the run goes on", "resume")
+	k.mustTask(t, "the run continues", "resume")
 	k.goesOn(t)
 }
 

@@ -54,7 +54,7 @@ func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
 	p := programs.Start(t, "fedlab", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
-	for len(retained(t, url)) < 13 { // the announcement and the presence of each agent
+	for len(retained(t, url)) < 13 { // the announcement and the presence messages of 12 agents
 		select {
 		case <-p.Ended:
 			t.Fatal("the demo ended by itself")
@@ -73,9 +73,9 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoRefuses checks that invalid usage is reported before the demo starts.
 func TestDemoRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--participants 13": "fedlab: --participants must be between 1 and 12 (0 means 6), is 13\n" +
+		"--participants 13": "fedlab: --participants must be between 1 and 12 (0 means 6), but is 13\n" +
 			"see 'fedlab demo --help'\n",
-		"--model tree": "fedlab: --model must be linear or mlp, is \"tree\"\nsee 'fedlab demo --help'\n",
+		"--model tree": "fedlab: --model must be linear or mlp, but is \"tree\"\nsee 'fedlab demo --help'\n",
 		"now":          "fedlab: unknown command \"now\" for \"fedlab demo\"\nsee 'fedlab demo --help'\n",
 	} {
 		code, stdout, stderr := programs.Run(t, "fedlab", append([]string{"demo"}, strings.Fields(args)...)...)

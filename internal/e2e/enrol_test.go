@@ -17,7 +17,7 @@ func TestEnrolCommands(t *testing.T) {
 	open := func(n, id string) (code int, said string) {
 		said = j.command("enrol", "--open")
 		is := printed.FindStringSubmatch(said)
-		if is == nil || !strings.Contains(said, "every device with this token") {
+		if is == nil || !strings.Contains(said, "any device with this token") {
 			t.Fatalf("enrol --open says %s", said)
 		}
 		if n == "closed" {
@@ -30,7 +30,7 @@ func TestEnrolCommands(t *testing.T) {
 	if code, said := open("open", "press-0"); code != 0 {
 		t.Errorf("an open token: exit status %d, %s", code, said)
 	}
-	if code, said := open("closed", "press-9"); code != 1 || !strings.Contains(said, "the token is not known") {
+	if code, said := open("closed", "press-9"); code != 1 || !strings.Contains(said, "unknown token") {
 		t.Errorf("when it is removed: exit status %d, %s", code, said)
 	}
 	known := strings.TrimSpace(programs.MustRun(t, "agentd", "key", "new", filepath.Join(t.TempDir(), "agent.key")))
@@ -52,7 +52,7 @@ func TestEnrolCommands(t *testing.T) {
 	}
 	device := testkit.Start(t, exec.Command(filepath.Join(string(programs), "agentd"), run...))
 	device.Await(t, "local data fit the task")
-	j.lead.Await(t, "agent present agent=press-1")
+	j.lead.Await(t, "agent available agent=press-1")
 	list := j.command("devices", "list")
 	for _, id := range []string{"press-0", "press-1", "press-2"} {
 		if !strings.Contains(list, id) {

@@ -26,14 +26,15 @@ func TestEvaluate(t *testing.T) {
 		agents = append(agents, f.Daemon(t, "agentd", fmt.Sprint("a", i), "--set", "evaluation.held_out=0.2"))
 	}
 	for version := 1; version <= 3; version++ {
-		lead.Await(t, fmt.Sprintf("on the rows that they hold out version=%d agents=5 present=5 rows=60", version))
+		lead.Await(t, fmt.Sprintf("model evaluated on the held-out rows of agents version=%d agents=5 present=5 "+
+			"rows=60", version))
 	}
 	for i, a := range agents {
 		a.Await(t, fmt.Sprintf("model evaluated on held-out rows agent=a%d version=3 rows=12", i))
 	}
 	at := []string{"--config", f.Path("coordinator.yaml")}
 	status := programs.MustRun(t, "coordinator", append([]string{"status"}, at...)...)
-	if !strings.Contains(status, "(version 3, 60 rows of 5 agents)") ||
+	if !strings.Contains(status, "(version 3, 60 rows at 5 agents)") ||
 		!strings.Contains(status, "risk by agent: mean") {
 		t.Errorf("%s", status)
 	}

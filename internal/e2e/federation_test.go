@@ -55,12 +55,12 @@ func TestFederation(t *testing.T) {
 	f.lead(t, list, threeOfThree)
 	for _, name := range append(good, "broken") {
 		if got := programs.MustRun(t, "agentd", "config", "check",
-			"--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is good\n" {
+			"--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is valid\n" {
 			t.Errorf("config check says %q", got)
 		}
 	}
 	if got := programs.MustRun(t, "coordinator", "config", "check",
-		"--config", f.Path("coordinator.yaml")); got != f.Path("coordinator.yaml")+" is good\n" {
+		"--config", f.Path("coordinator.yaml")); got != f.Path("coordinator.yaml")+" is valid\n" {
 		t.Errorf("config check says %q", got)
 	}
 
@@ -68,13 +68,13 @@ func TestFederation(t *testing.T) {
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	agents["broken"].Await(t,
 		`local data do not fit the task agent=broken task=plane err="`+
-			f.Path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number; 1 of 2 rows cannot be used`)
-	lead.Await(t, "agent cannot do the task agent=broken reason=bad_data")
+			f.Path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number; 1 of 2 rows are unusable`)
+	lead.Await(t, "agent cannot perform the task agent=broken reason=bad_data")
 	for _, id := range good {
 		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	lead.Await(t, "run finished version=3")
-	f.checkModels(t) // run the model commands while the daemon runs
+	f.checkModels(t) // Run the model commands also while the coordinator is running.
 	f.checkLocks(t)
 	f.checkStatus(t)
 	f.checkData(t)
@@ -128,7 +128,7 @@ func (f *federation) checkModels(t *testing.T) {
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "model", "list",
 		"--state-dir", f.Path("elsewhere")); code != 1 ||
-		!strings.Contains(stderr, f.Path("elsewhere")+": no run has been begun there") {
+		!strings.Contains(stderr, f.Path("elsewhere")+": the folder contains no run") {
 		t.Errorf("model list elsewhere: exit %d, %s", code, stderr)
 	}
 }
@@ -138,7 +138,7 @@ func (f *federation) checkLocks(t *testing.T) {
 	t.Helper()
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
 		code, _, stderr := programs.Run(t, program, "run", "--config", f.Path(name+".yaml"))
-		if code != 1 || !strings.Contains(stderr, " is held by process ") ||
+		if code != 1 || !strings.Contains(stderr, " is locked by process ") ||
 			!strings.Contains(stderr, f.Path("state")) {
 			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
 		}
@@ -150,7 +150,7 @@ func (f *federation) checkData(t *testing.T) {
 	t.Helper()
 	good := programs.MustRun(t, "agentd", "data", "check", "--config", f.Path("one.yaml"))
 	code, bad, stderr := programs.Run(t, "agentd", "data", "check", "--config", f.Path("broken.yaml"))
-	for got, want := range map[string]string{good: "this device would take part", bad: "would decline: " +
+	for got, want := range map[string]string{good: "this device would participate", bad: "would decline the task: " +
 		f.Path("broken.csv") + `: line 3: column "b": "warm" is not a number`} {
 		if !strings.Contains(got, "task    plane, from the running agentd") || !strings.Contains(got, want) {
 			t.Errorf("data check says %s\nwant %q", got, want)
@@ -159,7 +159,7 @@ func (f *federation) checkData(t *testing.T) {
 	if code != 1 || stderr != "" {
 		t.Errorf("data check of bad data: exit %d, %s", code, stderr)
 	}
-	f.checkStatus(t) // the agents must still be connected
+	f.checkStatus(t) // All agents must still be connected.
 }
 
 // checkStatus runs the status commands while the daemons run.
@@ -167,9 +167,10 @@ func (f *federation) checkStatus(t *testing.T) {
 	t.Helper()
 	for name, wants := range map[string][]string{
 		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished",
-			"3 may be drawn, of 4 in the list", "broken (bad_data, column \"b\", \"not_a_number\", 1 of 2, ", "3 of 3"},
-		"one":    {"agent one of federation e2e", "60 rows fit the task", "last trained", "rounds        accepted"},
-		"broken": {"cannot do the task: bad_data", `"warm" is not a number`},
+			"3 eligible, of 4 in the list", "broken (bad_data, column \"b\", \"not_a_number\", 1 of 2, ", "3 of 3"},
+		"one": {"agent one of federation e2e", "60 rows usable for the task", "last trained",
+			"rounds        accepted"},
+		"broken": {"cannot train for the task: bad_data", `"warm" is not a number`},
 	} {
 		program := "agentd"
 		if name == "coordinator" {
@@ -210,7 +211,7 @@ func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
 	again := f.Daemon(t, "coordinator", "coordinator")
 	again.Await(t, "connected to the broker at "+f.Broker)
-	again.Await(t, "run finished version=3") // at this point it has loaded its state
+	again.Await(t, "run finished version=3")
 	if text := programs.MustRun(t, "coordinator", "status",
 		"--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") ||
 		!strings.Contains(text, "over 3 rounds") {
@@ -219,16 +220,16 @@ func (f *federation) checkRestart(t *testing.T) {
 	again.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	other := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16")
-	other.Await(t, "the configuration's task differs from the applied one, which stays in effect")
-	other.Await(t, "task.batch_size is 32, in the file 16")
+	other.Await(t, "configured task differs from the applied task, which stays in effect")
+	other.Await(t, "task.batch_size is 32, but 16 in the file")
 	other.Await(t, "run finished version=3")
 	other.Stop(t, syscall.SIGTERM, 0)
 	warm := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--from", "3")
-	warm.Await(t, "a run begins from a model")
+	warm.Await(t, "starting a run from a model")
 	warm.Await(t, "connected to the broker at "+f.Broker)
 	warm.Stop(t, syscall.SIGTERM, 0)
 	warm = f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--from", "3")
-	warm.Await(t, "the run that began from this model goes on")
+	warm.Await(t, "continuing the run that started from this model")
 	warm.Await(t, "connected to the broker at "+f.Broker)
 	warm.Stop(t, syscall.SIGTERM, 0)
 	if show := programs.MustRun(t, "coordinator", "model", "show",

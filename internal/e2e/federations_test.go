@@ -52,7 +52,7 @@ federations:
 	for i, lead := range leads {
 		lead.Await(t, "run finished version=40")
 		name := []string{"air", "power"}[i]
-		testkit.Until(t, "the metrics of "+name+" are at the end", func() bool { // one round is a statistics round
+		testkit.Until(t, "the metrics of "+name+" are at the end", func() bool {
 			return testkit.ScrapeMetric(t, metrics, fmt.Sprintf("agentd_round{federation=%q}", name)) == 41
 		})
 		if text := air.MustRun(t, "agentd", "status", "--federation", name, "--config", config); !strings.Contains(text,
@@ -67,8 +67,8 @@ federations:
 	}
 	one.Stop(t, syscall.SIGTERM, 0)
 	text = air.MustRun(t, "agentd", "doctor", "--config", config)
-	for _, want := range []string{"federation air:\n", "accepts the client air-one", "federation power:\n",
-		"accepts the client power-one"} {
+	for _, want := range []string{"federation air:\n", "accepted the client air-one", "federation power:\n",
+		"accepted the client power-one"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in what the doctor says:\n%s", want, text)
 		}

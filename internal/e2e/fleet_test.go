@@ -24,15 +24,15 @@ func TestFleet(t *testing.T) {
 	lead.Await(t, "run finished version=3")
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
-	for _, p := range []*testkit.Process{fleet, lead} { // after a kill the presence messages would remain
-		first, last := p.Await(t, "stopping: what is under way is on disk"), p.Await(t, "stopped took=")
+	for _, p := range []*testkit.Process{fleet, lead} {
+		first, last := p.Await(t, "stopping: work in progress is saved"), p.Await(t, "stopped took=")
 		if !strings.Contains(first, "terminated signal received") ||
 			!strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
 			t.Errorf("the log ends with\n%s\n…\n%s", first, last)
 		}
 	}
 	log := lead.Log()
-	if n := strings.Count(log, "round closed"); n < 4 { // including the statistics round
+	if n := strings.Count(log, "round closed"); n < 4 { // 3 training rounds and the statistics round
 		t.Errorf("%d rounds closed, want 4 or more", n)
 	}
 	if !strings.Contains(log, "missing=") {

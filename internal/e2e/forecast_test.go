@@ -32,7 +32,7 @@ func TestForecasts(t *testing.T) {
 	lead.Await(t, "run finished version=2")
 	one.Await(t, "version=2 task=plane pinned=false")
 	lead.Stop(t, syscall.SIGTERM, 0)
-	mqtttest.Received(t, sub) // forecast for the newest existing row
+	mqtttest.Received(t, sub) // Skip the forecast for the newest row that exists already.
 	grows := func(from, to int) {
 		t.Helper()
 		put(t, f.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(to), plane(from)))

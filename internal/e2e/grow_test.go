@@ -22,23 +22,23 @@ func TestGrowingFile(t *testing.T) {
 	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
 	two := f.Daemon(t, "agentd", "two")
 	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
-	one.Await(t, "trained")
+	one.Await(t, "local training finished")
 	if n := testkit.ScrapeMetric(t, url, "agentd_samples"); n != 20 {
 		t.Errorf("%v rows", n)
 	}
 	grown := plane(27)
 	put(t, f.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(grown, plane(20))+"1,2")
-	one.Await(t, "local data have grown agent=one task=plane rows=27 before=20")
+	one.Await(t, "local data have grown agent=one task=plane rows=27 rows_before=20")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.ScrapeMetric(t, url, "agentd_samples") == 27 })
 
 	put(t, f.Path("one.csv"), os.O_APPEND, ",3,4\n1,2,3\n")
-	one.Await(t, `4 fields where the header has 3`) // only this line is skipped
+	one.Await(t, `4 fields, but the header has 3`) // The agent skips only this line.
 	if n := testkit.ScrapeMetric(t, url, "agentd_samples"); n != 28 {
 		t.Errorf("%v rows beside a malformed line", n)
 	}
 	put(t, f.Path("one.csv"), os.O_TRUNC, plane(25))
 	one.Await(t, "it was truncated")
-	one.Await(t, "rows=25 before=28")
+	one.Await(t, "rows=25 rows_before=28")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.ScrapeMetric(t, url, "agentd_samples") == 25 })
 	for _, p := range []*testkit.Process{one, two, lead} {
 		p.Stop(t, syscall.SIGTERM, 0)

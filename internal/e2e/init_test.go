@@ -22,7 +22,7 @@ var founded = []struct {
 	flags  []string
 	target func(r *rand.Rand, z1, z2 float64) float64
 	by     int     // last round in which the goal must be reached
-	share  float64 // largest allowed share of the first round's risk
+	share  float64 // maximum risk as a fraction of the risk in the first round
 }{
 	{"linear", nil, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
@@ -65,7 +65,7 @@ func TestFoundedFederationsLearn(t *testing.T) {
 				"--broker", broker, "--from", files[0]}, kind.flags...)...)
 			learns := "from temperature, humidity:"
 			if kind.name == "autoencoder" {
-				learns = "how temperature, humidity, power are together:"
+				learns = "the relations between temperature, humidity, power:"
 			}
 			if !strings.Contains(said, kind.name+" learns ") || !strings.Contains(said, learns) {
 				t.Errorf("init says %s", said)

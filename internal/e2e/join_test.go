@@ -68,7 +68,7 @@ func (j *joining) rows(device int) []byte {
 // reload makes the broker load the next version of its access rules, as fedmesh-acl.path does.
 func (j *joining) reload() {
 	j.t.Helper()
-	const written = "the broker's access rules are written"
+	const written = "broker access rules written"
 	testkit.Until(j.t, written, func() bool { return strings.Count(j.lead.Log(), written) > j.rules })
 	j.rules++
 	j.broker.Reload(j.t)
@@ -146,11 +146,11 @@ func TestJoin(t *testing.T) {
 			!strings.Contains(said, "To start it: agentd run") {
 			t.Fatalf("join: exit status %d, %s", code, said)
 		}
-		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "had joined") {
+		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "had already joined") {
 			t.Errorf("the same again: exit status %d, %s", code, said)
 		}
 		if code, said := join(t, j.device(10+n), url, token); code != 1 ||
-			!strings.Contains(said, "another device has used") {
+			!strings.Contains(said, "already used by another device") {
 			t.Errorf("another device with the token: exit status %d, %s", code, said)
 		}
 	}
@@ -172,8 +172,9 @@ func TestJoin(t *testing.T) {
 
 	j.command("devices", "revoke", "press-2")
 	devices[2].Await(t, "coordinator ignores this device's messages")
-	devices[2].Await(t, "lost the broker")
-	if told, lost := order(devices[2].Log(), "ignores this device's messages", "lost the broker"); told > lost {
+	devices[2].Await(t, "lost the connection to the broker")
+	if told, lost := order(devices[2].Log(), "ignores this device's messages",
+		"lost the connection to the broker"); told > lost {
 		t.Errorf("its session is ended before it is told: %s", devices[2].Log())
 	}
 	j.lead.Await(t, "agent left agent=press-2")
@@ -200,7 +201,7 @@ func (j *joining) checked(n int) {
 		j.t.Errorf("data check: %s", said)
 	}
 	if said := programs.MustRun(j.t, "agentd", "doctor", "--config", config); !strings.Contains(said,
-		"it announces the task") {
+		"announces the task") {
 		j.t.Errorf("doctor: %s", said)
 	}
 }
@@ -225,7 +226,7 @@ func (j *joining) nextRoot(devices []*testkit.Process) {
 // audited checks the entries of the audit log, and that `audit verify` detects a changed entry.
 func (j *joining) audited() {
 	j.t.Helper()
-	if said := j.command("audit", "verify"); !strings.Contains(said, "are what was written") ||
+	if said := j.command("audit", "verify"); !strings.Contains(said, "are unmodified") ||
 		strings.Contains(said, " 0 signed heads") {
 		j.t.Errorf("audit verify: %s", said)
 	}
@@ -252,7 +253,7 @@ func (j *joining) audited() {
 	if err := os.WriteFile(files[0], []byte(log), 0o600); err != nil {
 		j.t.Fatal(err)
 	}
-	if code, said := verify(); code != 1 || !strings.Contains(said, "is not what was written: ") {
+	if code, said := verify(); code != 1 || !strings.Contains(said, "is damaged or was modified: ") {
 		j.t.Errorf("a changed log: exit status %d, %s", code, said)
 	}
 }

@@ -56,7 +56,7 @@ func TestKilledInTransfer(t *testing.T) {
 		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had,
 			modelBytes, most)
 	}
-	before := seen.Load() // chunks that already had credit may have been sent meanwhile
+	before := seen.Load()
 	if before >= modelChunks {
 		t.Fatalf("the coordinator was killed too late: %d chunks had been sent", before)
 	}

@@ -51,7 +51,7 @@ func (f *federation) picture(t *testing.T) (p struct {
 	t.Helper()
 	code, text, _ := programs.Run(t, "coordinator", "status", "--json", "--config", f.Path("coordinator.yaml"))
 	if code != 0 {
-		return p // the coordinator is starting
+		return p // The coordinator is still starting.
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
@@ -81,8 +81,8 @@ func TestLifecycle(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgents(t, plane(60), "one", "two", "three")
 	f.lead(t, list, forEver)
-	f.mustTask(t, "# The task of the configuration: no run has been begun yet.", "show")
-	f.noTask(t, 1, "no coordinator runs", "pause")
+	f.mustTask(t, "# The task of the configuration: no run has begun yet.", "show")
+	f.noTask(t, 1, "no running coordinator", "pause")
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	f.Agents(t, []string{"one", "two", "three"})
 	lead.Await(t, "model ready")
@@ -94,22 +94,23 @@ func TestLifecycle(t *testing.T) {
 	lead.Kill()
 	lead = f.Daemon(t, "coordinator", "coordinator")
 	f.awaitPhase(t, "paused")
-	f.mustTask(t, "the run goes on", "resume")
+	f.mustTask(t, "the run continues", "resume")
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
 
 	slower := f.edited(t, "max: 20", "max: 7")
-	f.mustTask(t, "task.steps.max: 20 -> 7 (goes on; the schedule's time goes on)\nthe run would go on", "diff", slower)
-	f.mustTask(t, "; the run goes on from its model", "apply", slower)
+	f.mustTask(t, "task.steps.max: 20 -> 7 (the run continues; the schedule continues)\nthe run would continue", "diff",
+		slower)
+	f.mustTask(t, "; the run continues from its model", "apply", slower)
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 2 })
-	lead.Await(t, "another task takes over version=2")
+	lead.Await(t, "switched to another task version=2")
 	at = f.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
-	f.mustTask(t, "nothing differs", "apply", slower)
+	f.mustTask(t, "no differences", "apply", slower)
 
 	f.refusedTasks(t)
 	f.mustTask(t, "a new run begins from the present model", "apply",
 		f.edited(t, "frozen: []", "frozen: [layer0.bias]"), "--from", "present", "--now")
-	lead.Await(t, "a run begins from a model")
+	lead.Await(t, "starting a run from a model")
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 3 })
 
 	f.mustTask(t, "", "stop")
@@ -117,17 +118,17 @@ func TestLifecycle(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 	f.mustTask(t, "# The applied task, version 3.", "show")
 	lead = f.Daemon(t, "coordinator", "coordinator")
-	lead.Await(t, "the configuration's task differs from the applied one, which stays in effect")
+	lead.Await(t, "configured task differs from the applied task, which stays in effect")
 	f.awaitPhase(t, "finished")
-	f.noTask(t, 1, "there is nothing to pause", "pause")
-	f.mustTask(t, "the run goes on", "resume")
+	f.noTask(t, 1, "cannot pause", "pause")
+	f.mustTask(t, "the run continues", "resume")
 	at = f.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
 	f.mustTask(t, "", "stop", "--now")
 	f.awaitPhase(t, "finished")
-	f.mustTask(t, "round.rounds: 0 -> 1 (goes on)", "apply", f.edited(t, "  rounds: 0", "  rounds: 1"))
+	f.mustTask(t, "round.rounds: 0 -> 1 (the run continues)", "apply", f.edited(t, "  rounds: 0", "  rounds: 1"))
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 4 })
-	f.noTask(t, 1, "the run is finished: raise round.rounds", "resume") // the run has ended by itself
+	f.noTask(t, 1, "the run is finished: raise the limit", "resume")
 	f.noTask(t, 1, "the run is finished", "pause")
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
@@ -136,13 +137,13 @@ func TestLifecycle(t *testing.T) {
 func (f *federation) refusedTasks(t *testing.T) {
 	t.Helper()
 	f.noTask(t, 78, "edited.yaml:", "apply", f.edited(t, "min_rows: 10", "min_rows: none"))
-	f.noTask(t, 1, "this needs a new run from an initial model: add --new-run", "apply",
+	f.noTask(t, 1, "the change requires a new run from an initial model: add --new-run", "apply",
 		f.edited(t, "features: [a, b]", "features: [a]"))
-	f.mustTask(t, "task.features: [a, b] -> [a] (new run from an initial model; the model's inputs are others)\n"+
-		"apply it with --new-run", "diff", f.Path("edited.yaml"))
-	f.noTask(t, 1, "no run can begin from this model", "apply", f.Path("edited.yaml"), "--from", "present")
-	f.noTask(t, 1, "no run can begin from this model", "apply", "--from", "12345")
-	f.noTask(t, 2, "name the FILE", "apply")
+	f.mustTask(t, "task.features: [a, b] -> [a] (new run from an initial model; the model has different inputs)\n"+
+		"to apply it, add --new-run", "diff", f.Path("edited.yaml"))
+	f.noTask(t, 1, "cannot begin a run from this model", "apply", f.Path("edited.yaml"), "--from", "present")
+	f.noTask(t, 1, "cannot begin a run from this model", "apply", "--from", "12345")
+	f.noTask(t, 2, "want the FILE", "apply")
 	if v := f.picture(t).Task; v.Version != 2 || v.Next != 0 {
 		t.Errorf("the task is %+v", v)
 	}
@@ -182,7 +183,7 @@ func TestLifecycleKilled(t *testing.T) {
 		at := f.picture(t).Aggregations
 		testkit.Until(t, "more models", func() bool {
 			p := f.picture(t)
-			return p.Aggregations > at+1 || p.Aggregations < at // a lower count means a new run
+			return p.Aggregations > at+1 || p.Aggregations < at
 		})
 	}
 	if _, text, _ := f.task(t, "show"); !strings.Contains(text, fmt.Sprint("max: ", steps)) {
@@ -204,7 +205,7 @@ func TestModelsAndBackup(t *testing.T) {
 	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list,
 		forEver,
 		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
-			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // no server listens there
+			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // No server listens at this address.
 	config := []string{"--config", f.Path("coordinator.yaml")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	f.Agents(t, []string{"one", "two", "three"})
@@ -215,8 +216,8 @@ func TestModelsAndBackup(t *testing.T) {
 	asked(t, url, "POST", "/v1/task/pause", "0123456789abcdef", 403)
 	asked(t, url, "POST", "/v1/task/pause", "fedcba9876543210", 200)
 	f.awaitPhase(t, "paused")
-	lead.Await(t, "a command was not carried out request=\"POST /v1/task/pause\" who=\"token of line 1\"")
-	lead.Await(t, "a command request=\"POST /v1/task/pause\" who=\"token alice\" from=127.0.0.1:")
+	lead.Await(t, "command failed request=\"POST /v1/task/pause\" who=\"token of line 1\"")
+	lead.Await(t, "command executed request=\"POST /v1/task/pause\" who=\"token alice\" from=127.0.0.1:")
 	at := f.picture(t).Aggregations
 	said := programs.MustRun(t, "coordinator", "model", "diff", fmt.Sprint(at-1), "--state-dir", f.Path("state"))
 	if !strings.Contains(said, "layer0.weight  [1 2]") || !strings.Contains(said, "version") {
@@ -237,8 +238,8 @@ func TestModelsAndBackup(t *testing.T) {
 	if !strings.Contains(said, fmt.Sprintf("/%d", at-1)) {
 		t.Errorf("model rollback says %s", said)
 	}
-	f.mustTask(t, "the run goes on", "resume")
-	lead.Await(t, "a run begins from a model")
+	f.mustTask(t, "the run continues", "resume")
+	lead.Await(t, "starting a run from a model")
 	testkit.Until(t, "models", func() bool { p := f.picture(t); return p.Task.Version == 2 && p.Aggregations > 2 })
 	lead.Stop(t, syscall.SIGTERM, 0)
 
@@ -251,9 +252,9 @@ func TestModelsAndBackup(t *testing.T) {
 		t.Errorf("restore says %s", said)
 	}
 	lead = f.Daemon(t, "coordinator", "coordinator", moved[2:]...)
-	lead.Await(t, "rounds begin")
+	lead.Await(t, "rounds started")
 	said = programs.MustRun(t, "coordinator", append([]string{"task", "resume"}, moved...)...)
-	if !strings.Contains(said, "the run goes on") {
+	if !strings.Contains(said, "the run continues") {
 		t.Errorf("resume says %s", said)
 	}
 	lead.Await(t, fmt.Sprintf("model ready version=%d", at+2))

@@ -30,7 +30,7 @@ func TestResidentMemory(t *testing.T) {
 	m.lead(t)
 	m.agent.Await(t, "version=3 task=large")
 	m.report(t, "after three rounds with a 4 MB model")
-	mqtttest.Received(t, sub) // forecast for the newest existing row
+	mqtttest.Received(t, sub) // Skip the forecast for the newest row that exists already.
 	put(t, m.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(160), plane(60)))
 	for range 100 {
 		mqtttest.Received(t, sub)
@@ -44,7 +44,7 @@ type memory struct {
 	*federation
 	agent *testkit.Process
 	name  string
-	limit float64 // limit of anonymous memory, which the kernel cannot drop and read again
+	limit float64 // limit of anonymous memory, which the kernel cannot reclaim
 }
 
 func newMemory(t *testing.T) *memory {

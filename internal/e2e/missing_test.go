@@ -20,7 +20,7 @@ func TestAnnouncementMissing(t *testing.T) {
 	f.lead(t, list, `{participants: 1, quorum: 1, pause: 50ms, deadline: 20s, gather: {minimum: 1, spread: 10ms}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	good := f.Daemon(t, "agentd", "good")
-	lead.Await(t, "agent present agent=good")
+	lead.Await(t, "agent available agent=good")
 
 	closed := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	closed.Write(t, "acl", []byte("topic readwrite elsewhere/#\n"))
@@ -29,13 +29,14 @@ func TestAnnouncementMissing(t *testing.T) {
 	for id, tt := range map[string]struct {
 		set, log, status, doctor string
 	}{
-		"key": {"identity.coordinator_key=" + strings.Fields(list)[1], "no announcement agent=key reason=wrong_key",
+		"key": {"identity.coordinator_key=" + strings.Fields(list)[1], "no valid announcement received agent=key " +
+			"reason=wrong_key",
 			"signed with a key that this device does not accept", "identity.coordinator_key"},
-		"name": {"federation=other", "no announcement agent=name reason=wrong_federation",
+		"name": {"federation=other", "no valid announcement received agent=name reason=wrong_federation",
 			"announces federation e2e, but agentd.yaml has federation: other",
 			"set federation: e2e"},
 		"access": {"broker.url=tcp://" + closed.Address, "broker test failed agent=access result=denied",
-			"the broker's access rules withhold messages from this user",
+			"the broker's access rules block messages to this user",
 			"systemctl reload mosquitto"},
 	} {
 		t.Run(id, func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestAnnouncementMissing(t *testing.T) {
 		})
 	}
 	if code, out, _ := programs.Run(t, "agentd", "doctor", "--config", f.Path("good.yaml")); code != 0 ||
-		!strings.Contains(out, "it announces the task") {
+		!strings.Contains(out, "announces the task") {
 		t.Errorf("doctor of a good device: exit status %d\n%s", code, out)
 	}
 	unlisted := f.Daemon(t, "agentd", "unlisted")

@@ -90,7 +90,7 @@ func TestDiscovery(t *testing.T) {
 				}
 			}
 			line := daemons[0].Await(t, "agents=4 edges=4")
-			if !strings.Contains(line, "agents mix") {
+			if !strings.Contains(line, "mixing graph computed") {
 				t.Error(line)
 			}
 			daemons[1].Await(t, "flows=20")
@@ -125,11 +125,11 @@ func TestWithoutUplink(t *testing.T) {
 		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	for _, p := range agents {
-		p.Await(t, "begins_with=model")
+		p.Await(t, "starts_from=model")
 	}
 	lead.Await(t, "model ready version=2")
 	uplink.Kill()
-	lead.Await(t, "lost the broker")
+	lead.Await(t, "lost the connection to the broker")
 
 	observer, err := mqtt.Dial(t.Context(), mqtt.Options{URL: site, ClientID: "observer"})
 	if err != nil {
@@ -159,14 +159,14 @@ func TestWithoutUplink(t *testing.T) {
 	killed := agents["one"]
 	killed.Stop(t, syscall.SIGKILL, -1)
 	agents["one"] = f.Daemon(t, "agentd", "one")
-	agents["one"].Await(t, "begins_with=neighbour")
+	agents["one"].Await(t, "starts_from=neighbour")
 	for _, id := range ids {
 		hear(id)
 	}
 
 	before := strings.Count(lead.Log(), "model ready")
 	uplink.Start(t)
-	lead.Await(t, fmt.Sprintf("model ready version=%d", before+2)) // version 1 is the first model
+	lead.Await(t, fmt.Sprintf("model ready version=%d", before+2))
 	for _, p := range append(slices.Collect(maps.Values(agents)), lead) {
 		p.Stop(t, syscall.SIGTERM, 0)
 	}

@@ -61,7 +61,7 @@ func nameServer(t *testing.T, name string) string {
 // IPv4.
 func answerOf(question []byte) []byte {
 	answer := append([]byte(nil), question...)
-	answer[2], answer[3] = 0x81, 0x80 // header flags: a response without an error
+	answer[2], answer[3] = 0x81, 0x80 // header flags of a DNS response without an error
 	copy(answer[4:12], []byte{0, 1, 0, 0, 0, 0, 0, 0})
 	if binary.BigEndian.Uint16(question[len(question)-4:]) != 1 {
 		return answer

@@ -99,7 +99,7 @@ func (f *nodesFederation) models() (hashes []string) {
 	out := programs.MustRun(f.t, "coordinator", "model", "list", "--state-dir", f.Path("state"))
 	_, rows, _ := strings.Cut(out, "\n")
 	for line := range strings.Lines(rows) {
-		fields := strings.Fields(line) // version, bytes, hash, run and round
+		fields := strings.Fields(line) // The fields are version, bytes, hash, run and round.
 		if fields[0] != fmt.Sprint(len(hashes)) {
 			f.t.Fatalf("model %d is missing: %s", len(hashes), line)
 		}
@@ -114,7 +114,7 @@ func TestNATSKilled(t *testing.T) {
 	t.Parallel()
 	const (
 		agents, rounds, kills = 6, 2000, 30
-		promised, most        = 30 * time.Second, 60 * time.Second // downtime: promised and largest allowed
+		promised, most        = 30 * time.Second, 60 * time.Second
 	)
 	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
 	n.Start(t)
@@ -191,7 +191,7 @@ func TestNATSNoWill(t *testing.T) {
 	for _, node := range n.Nodes {
 		lost := f.at(node.HasClient)
 		if lost == "" {
-			continue // clients are distributed at random
+			continue // Clients are distributed over the nodes at random: try again.
 		}
 		gone := f.agents[lost]
 		delete(f.agents, lost)

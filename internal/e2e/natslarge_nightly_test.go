@@ -17,8 +17,8 @@ func TestNATSLarge(t *testing.T) {
 	t.Parallel()
 	const (
 		agents, kills  = 4, 6
-		hidden         = 20_000                             // hidden units, for a model of 320 kB
-		promised, most = 30 * time.Second, 60 * time.Second // downtime: promised and largest allowed
+		hidden         = 20_000 // number of hidden units of a model of 320 kB
+		promised, most = 30 * time.Second, 60 * time.Second
 	)
 	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
 	n.Start(t)

@@ -37,9 +37,9 @@ func TestNewDisk(t *testing.T) {
 			if err := os.RemoveAll(f.Path("state-one")); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"counter of starts raised"}},
+		}, []string{"start counter raised"}},
 		{damage("boot", "obeyed.a", "obeyed.b"), []string{"file=boot", "file=obeyed",
-			"counter of starts raised"}},
+			"start counter raised"}},
 		{damage("update.a"), []string{"file=update"}},
 	} {
 		step.before()

@@ -39,7 +39,7 @@ func TestKilledNode(t *testing.T) {
 	}
 	lead.Await(t, "round closed round=3 ")
 	nodes[node].Kill()
-	lead.Await(t, "lost the broker at "+node)
+	lead.Await(t, "lost the connection to the broker at "+node)
 	lead.Await(t, "connected to the broker at "+other)
 	lead.Await(t, "round closed round=6 kind=training accepted=3 ")
 	if log := lead.Log(); strings.Contains(log, "round abandoned") {

@@ -43,7 +43,7 @@ func TestPredict(t *testing.T) {
 			"--out", "-")
 	}
 	for id, p := range agents {
-		p.Await(t, "version=2 task=plane pinned=false") // wait until there are two models
+		p.Await(t, "version=2 task=plane pinned=false") // Wait until there are two models.
 		p.Await(t, "version=3 task=plane pinned=false")
 		copied, err := os.ReadFile(f.Path(id + ".copy"))
 		if err != nil || string(copied) != exported("3") || inUse(id) != exported("3") {
@@ -55,7 +55,8 @@ func TestPredict(t *testing.T) {
 			!strings.Contains(got, "in use, pinned") || inUse(id) != exported("2") {
 			t.Errorf("%s", got)
 		}
-		if !strings.Contains(programs.MustRun(t, "agentd", "status", "--config", f.Path(id+".yaml")), "/2, for ") {
+		status := programs.MustRun(t, "agentd", "status", "--config", f.Path(id+".yaml"))
+		if !strings.Contains(status, "/2, in use for ") {
 			t.Error("the status tells another model")
 		}
 		p.Stop(t, syscall.SIGTERM, 0)

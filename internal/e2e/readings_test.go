@@ -37,7 +37,7 @@ readings: {broker: {url: tcp://`+m.Address+`}}`, 1))
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
 	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
-	one.Await(t, "the task wants the columns of a file, and the source has readings: give the task inputs")
+	one.Await(t, "the task requires columns of a file, but the data source provides readings: define task.inputs")
 	metric := func(name string) float64 { return testkit.ScrapeMetric(t, url, name) }
 
 	gateway := mqtttest.Dial(t, mqtt.Options{URL: "tcp://" + m.Address, ClientID: "gateway"})
@@ -55,7 +55,7 @@ readings: {broker: {url: tcp://`+m.Address+`}}`, 1))
 		return metric(`agentd_data_troubles{kind="broker"}`) == 1
 	})
 	status := programs.MustRun(t, "agentd", "status", "--config", f.Path("one.yaml"))
-	if !strings.Contains(status, "the site's broker is away") {
+	if !strings.Contains(status, "not connected to the site's broker") {
 		t.Errorf("status:\n%s", status)
 	}
 	m.Start(t)

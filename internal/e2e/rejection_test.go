@@ -32,7 +32,7 @@ func TestRejected(t *testing.T) {
 	f.lead(t, list, `{participants: 1, quorum: 1, pause: 50ms, deadline: 20s, gather: {minimum: 1, spread: 10ms}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	one := f.Daemon(t, "agentd", "one")
-	lead.Await(t, "agent present agent=one")
+	lead.Await(t, "agent available agent=one")
 
 	unlisted := f.Daemon(t, "agentd", "stranger")
 	f.awaitStatus(t, "stranger", "ignores this device's messages: its id is not in the list of agents")
@@ -40,15 +40,15 @@ func TestRejected(t *testing.T) {
 	if err := lead.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	lead.Await(t, "agent present agent=stranger")
+	lead.Await(t, "agent available agent=stranger")
 	unlisted.Await(t, "coordinator accepts this device's messages again")
 
 	says := func(text string, times int) {
 		testkit.Until(t, text, func() bool { return strings.Count(lead.Log(), text) >= times })
 	}
-	for n := range 2 { // its start counter must exceed the counter of a new folder
+	for n := range 2 {
 		two := f.Daemon(t, "agentd", "two")
-		says("agent present agent=two", n+1)
+		says("agent available agent=two", n+1)
 		two.Kill()
 		says("agent left agent=two", n+1)
 	}
@@ -63,9 +63,9 @@ func TestRejected(t *testing.T) {
 	admin.Subscribe(mqtt.AtLeastOnce, "done")
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: topics.Presence("two"), QoS: mqtt.AtLeastOnce, Retained: true})
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: "done", QoS: mqtt.AtLeastOnce, Payload: []byte("1")})
-	mqtttest.Received(t, admin) // so that the broker has handled both messages
+	mqtttest.Received(t, admin) // When this message arrives, the broker has processed both messages.
 	two := f.Daemon(t, "agentd", "two")
-	f.awaitStatus(t, "two", "its counter of starts is behind")
+	f.awaitStatus(t, "two", "its start counter is too low")
 	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),
 		"--state", "absent")
 	if code != 0 || !strings.Contains(text, "rejected: counter_behind") || strings.Contains(text, "one ") {
@@ -77,12 +77,12 @@ func TestRejected(t *testing.T) {
 	}
 	programs.MustRun(t, "coordinator", "devices", "reset", "two", "--config", f.Path("coordinator.yaml"))
 	two.Await(t, "coordinator accepts this device's messages again")
-	says("agent present agent=two", 3)
+	says("agent available agent=two", 3)
 
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))
 	clone := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
-	f.awaitStatus(t, "one", "another device has the identity of this agent")
-	f.awaitStatus(t, "one", "another device has the identity of this agent", "--set", "state_dir="+f.Path("copied"))
+	f.awaitStatus(t, "one", "another device uses the identity of this agent")
+	f.awaitStatus(t, "one", "another device uses the identity of this agent", "--set", "state_dir="+f.Path("copied"))
 	for _, p := range []*testkit.Process{one, clone, two, unlisted, lead} {
 		p.Stop(t, syscall.SIGTERM, 0)
 	}

@@ -25,7 +25,7 @@ func TestRenew(t *testing.T) {
 	j.accepted(1)
 
 	const renewed = "certificate renewed"
-	for n := range 2 { // by the second round the first certificate has expired
+	for n := range 2 {
 		testkit.Until(t, "the certificate is renewed", func() bool { return strings.Count(device.Log(), renewed) > n })
 	}
 	j.broker.Stop(t)
@@ -38,10 +38,10 @@ func TestRenew(t *testing.T) {
 
 	config := filepath.Join(dir, "agentd.yaml")
 	said := programs.MustRun(t, "agentd", "key", "rotate", "--config", config)
-	if !strings.Contains(said, "another key from now on") {
+	if !strings.Contains(said, "the device's key is replaced") {
 		t.Errorf("key rotate says %s", said)
 	}
-	j.lead.Await(t, "device has another key, and its previous key is no longer accepted agent=press-0 again=false")
+	j.lead.Await(t, "device key replaced; the previous key is no longer accepted agent=press-0 repeated=false")
 	j.accepted(2)
 	device.Stop(t, syscall.SIGTERM, 0)
 	device = run(t, dir)
@@ -56,7 +56,7 @@ func TestRenew(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, "state", "key")); err != nil || len(text) == 0 {
 		t.Errorf("the key is not in the state folder: %v", err)
 	}
-	j.wantAudited(`"event":"renewed","agent":"press-0","about":"another key, certificate until`)
+	j.wantAudited(`"event":"renewed","agent":"press-0","about":"new key, certificate until`)
 }
 
 // wantAudited checks that the audit log contains all texts.

@@ -49,7 +49,7 @@ type guest struct {
 	url      string
 	back     bool
 	accepted float64
-	again    bool // whether an update has been accepted since its return
+	again    bool // true if an update was accepted after the agent had reconnected
 }
 
 // heard holds the observer's data: the share of agents that each gathering asks, and the number of clients at the
@@ -57,7 +57,7 @@ type guest struct {
 type heard struct {
 	mu     sync.Mutex
 	shares []float64
-	fewest int // smallest number of clients
+	fewest int // smallest number of clients so far
 }
 
 // from returns the shares from index n on.
@@ -219,7 +219,7 @@ func (c *crowd) respond(t *testing.T, many int) {
 		fmt.Sprintf("%d agents have left, come back and taken part", many),
 		func() bool { return c.returned(t) >= many })
 	c.heard.fewestFrom()
-	testkit.Until(t, "the broker has fewer clients", func() bool { // including the coordinator and the observer
+	testkit.Until(t, "the broker has fewer clients", func() bool {
 		return c.heard.fewestClients() <= crowdThere+2-max(1, many/2)
 	})
 	c.checkEstimate(t, before)
@@ -239,7 +239,7 @@ func (c *crowd) respond(t *testing.T, many int) {
 // listed agents. A restarted coordinator must keep its estimate.
 func (c *crowd) checkEstimate(t *testing.T, before int) {
 	t.Helper()
-	const wanted = 1.3 * 4 // as documented; round.gather.respond.target is 4
+	const wanted = 1.3 * 4
 	all := c.heard.from(0)
 	if first := wanted / crowdListed; math.Abs(all[0]-first) > 1e-6 {
 		t.Errorf("at first %g of the agents are asked, want %g: by those listed", all[0], first)
@@ -264,7 +264,7 @@ func (c *crowd) checkAway(t *testing.T) {
 	testkit.Until(t, "an agent says that it is away", func() bool {
 		for i, g := range c.agents {
 			if g.back && strings.Contains(c.MustRun(t, "agentd", "status", "--config", c.Path(i+".yaml")),
-				"away by plan for ") {
+				"disconnected as planned for ") {
 				id = i
 				return true
 			}

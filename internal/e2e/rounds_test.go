@@ -5,7 +5,7 @@ import "github.com/fedmesh/fedmesh/coordinator/runs"
 // rounds reads the history of a coordinator. It does not use the log, which omits frequent messages.
 type rounds struct {
 	dir  string
-	read int64 // number of bytes read
+	read int64 // number of bytes read so far
 	all  []runs.HistoryEntry
 }
 
@@ -13,7 +13,7 @@ type rounds struct {
 func (r *rounds) last() (newest runs.HistoryEntry) {
 	for entry, err := range runs.ReadHistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
-			break // the file does not exist yet
+			break // The file does not exist yet.
 		}
 		r.all = append(r.all, entry)
 	}

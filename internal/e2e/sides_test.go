@@ -23,7 +23,7 @@ import (
 type side struct {
 	*federation
 	name   string
-	column int // column that the agents learn to copy
+	column int // index of the column that the agents learn to copy
 	lead   *testkit.Process
 	all    []*testkit.Process
 }

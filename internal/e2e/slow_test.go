@@ -18,7 +18,7 @@ func TestSlowLink(t *testing.T) {
 		rate, hidden int
 		settings     []string
 	}{
-		{20_000, 330, nil}, // 440 kB: 22 s down, 22 s up
+		{20_000, 330, nil}, // 440 kB: 22 s down and 22 s up
 		{5000, 150, []string{"broker.min_rate=5kB", "broker.keep_alive=105s"}}, // 93 kB: 19 s down, 19 s up, two chunks
 	} {
 		t.Run(fmt.Sprint(tt.rate), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestSlowLink(t *testing.T) {
 					t.Errorf("%v bytes were %s for %v", n, direction, bytes)
 				}
 			}
-			if log := one.Log(); strings.Contains(log, "lost the broker") ||
+			if log := one.Log(); strings.Contains(log, "lost the connection to the broker") ||
 				strings.Count(log, "connected to the broker") != 1 {
 				t.Errorf("the agent lost its link:\n%s", log)
 			}

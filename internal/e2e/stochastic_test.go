@@ -29,7 +29,7 @@ const stochastic = `{name: saddle, features: [a, b], target: y, standardize: fal
 func TestStochasticGradients(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
-	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of aggregation
+	ids, data := []string{"one", "three", "two"}, map[string]string{} // ids are in the order of aggregation
 	var list strings.Builder
 	for i, id := range ids {
 		data[id] = classes(30 + 7*i)

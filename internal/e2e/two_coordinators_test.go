@@ -31,7 +31,7 @@ func TestTwoCoordinators(t *testing.T) {
 	second := f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Wait(t, 78)
 	if log := second.Log(); !strings.Contains(log,
-		"another coordinator runs with this key, or this state folder is an older copy") ||
+		"another coordinator is running with this key, or this state folder is an older copy") ||
 		!strings.Contains(log, "coordinator restore") || strings.Contains(log, "round opened") {
 		t.Errorf("it says:\n%s", log)
 	}
@@ -49,7 +49,7 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 	second = f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Await(t, "round closed")
-	lead = f.Daemon(t, "coordinator", "coordinator") // now this folder is the older one
+	lead = f.Daemon(t, "coordinator", "coordinator") // The folder of this coordinator is now the older one.
 	lead.Wait(t, 78)
 	second.Stop(t, syscall.SIGTERM, 0)
 	testkit.StopAll(t, agents...)

@@ -21,14 +21,14 @@ func TestUpgrade(t *testing.T) {
 		f := newFleet(t)
 		f.run(t, old, append(fleetIDs, "")...)
 		f.versions(t, 4)
-		f.step(t, programs, "")      // new coordinator, all agents of the last release
+		f.step(t, programs, "")      // new coordinator, agents of the last release
 		f.step(t, programs, half...) // agents of both versions
 		f.mixed(t, 2)
-		f.step(t, programs, rest...) // all agents new
+		f.step(t, programs, rest...) // all agents of the new version
 		f.mixed(t, 0)
 		f.step(t, old, half...) // downgrade of some agents
 		f.step(t, old, "")      // downgrade of the coordinator
-		f.step(t, programs, "") // upgrade again
+		f.step(t, programs, "") // upgrade everything again
 	})
 	t.Run("agents first", func(t *testing.T) {
 		f := newFleet(t)

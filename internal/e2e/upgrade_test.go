@@ -93,7 +93,7 @@ func (f *fleet) rounds(t *testing.T) (all []closed) {
 	for line := range strings.Lines(string(text)) {
 		var r closed
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			continue // the line is incomplete
+			continue // The last line is not complete yet.
 		}
 		if r.Outcome == "closed" && !slices.Contains(all, r) {
 			all = append(all, r)

@@ -44,7 +44,7 @@ func TestFashion(t *testing.T) {
 	}
 	lead.AwaitFor(t, 4*time.Minute, "run finished")
 	// Each device evaluates the last model on its tenth of the test images.
-	said := lead.Await(t, fmt.Sprintf("evaluated a model on the rows that they hold out version=%d agents=3 "+
+	said := lead.Await(t, fmt.Sprintf("model evaluated on the held-out rows of agents version=%d agents=3 "+
 		"present=3 rows=3000",
 		rounds))
 	_, text, _ := strings.Cut(said, " accuracy=")

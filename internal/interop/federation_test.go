@@ -138,7 +138,8 @@ func endsWell(t *testing.T, p *testkit.Process) {
 func (f *federation) await(t *testing.T) {
 	t.Helper()
 	f.coordinator.Await(t, `"msg":"run finished"`)
-	for _, e := range f.events(t, "message dropped", "agent declined", "agent cannot do the task", "update refused",
+	for _, e := range f.events(t, "message dropped", "agent declined the round", "agent cannot perform the task",
+		"update refused",
 		"round abandoned") {
 		t.Errorf("the coordinator says %q of %s in round %d", e.Msg, e.Agent, e.Round)
 	}

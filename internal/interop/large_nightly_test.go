@@ -78,7 +78,7 @@ func TestLarge(t *testing.T) {
 			}
 		}
 	}
-	lead.Stop(t, syscall.SIGTERM, 0) // after that the last model is in the archive
+	lead.Stop(t, syscall.SIGTERM, 0)
 	export := f.Path("exported.safetensors")
 	x.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
 	file, err := os.ReadFile(export)

@@ -16,7 +16,7 @@ func TestPackage(t *testing.T) {
 	folder := filepath.Join("..", "..", "packaging", "python")
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			_, err = os.Stat(path) // go test reruns this test if the file changes
+			_, err = os.Stat(path) // Calling Stat makes go test run this test again when the file changes.
 		}
 		return err
 	})

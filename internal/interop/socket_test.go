@@ -26,7 +26,7 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // the process may have ended
+		_ = cmd.Process.Kill() // Ignore the error, because the process may have ended.
 		_ = cmd.Wait()
 	})
 	lines := bufio.NewScanner(said)
@@ -51,8 +51,8 @@ func TestSocket(t *testing.T) {
 	keys := f.AddAgent(t, "a", "unused\n0\n")
 	configure(t, f, "a", fmt.Sprintf("trainers: [{name: growing, socket: %q}]\n", path))
 	lead, device := startGrowing(t, f, initial, keys, "rounds: 2")
-	device.Await(t, `not_confined="it runs by itself, behind `+path)
-	device.Await(t, `err="trainer growing: the program has ended"`)
+	device.Await(t, `unconfined_reason="it is an independent process at socket `+path)
+	device.Await(t, `err="trainer growing: the program has exited"`)
 	if err := first.Wait(); err == nil || first.ProcessState.ExitCode() != 7 {
 		t.Errorf("the program: %v", err)
 	}

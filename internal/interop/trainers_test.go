@@ -73,13 +73,13 @@ func TestTrainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]agreement{
-		"fedavg": {round: "participants: 3, quorum: 3", ends: `err="trainer logistic: the program has ended"`},
+		"fedavg": {round: "participants: 3, quorum: 3", ends: `err="trainer logistic: the program has exited"`},
 		"feddec": {task: ", mixing: {every: 1, wait: 30s}", agent: "d2d: {uplink: true}\n",
 			mesh:  "mesh: {edges: complete}",
 			round: "algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1",
-			ends:  "trainer ended"},
+			ends:  "trainer exited"},
 		"agent": {round: "participants: 3, quorum: 3", wire: "b",
-			ends: `err="trainer logistic: the program has ended"`},
+			ends: `err="trainer logistic: the program has exited"`},
 		// The bias is personal: devices share only the weights.
 		"personal": {round: "participants: 3, quorum: 3", task: ", personal: {layers: [layer0.bias]}", own: 1},
 	} {
@@ -94,11 +94,11 @@ func TestTrainers(t *testing.T) {
 type agreement struct {
 	tools
 	python, source string
-	task           string // further keys of the section task
+	task           string // additional keys of the section task
 	round          string // keys of the section round
-	agent, mesh    string // configuration sections
-	wire           string // device that runs fedmesh.agent instead of agentd, with the trainer in the same process
-	ends           string // log message of a device whose program has crashed; empty if none crashes
+	agent, mesh    string // configuration sections of each agent (agent) and for mixing (mesh)
+	wire           string // device that runs fedmesh.agent with the trainer in the same process, instead of agentd
+	ends           string // log message of a device whose program has crashed; "" if no program crashes
 	own            int    // number of personal parameters
 }
 
@@ -128,7 +128,7 @@ func (c *agreement) try(t *testing.T) {
 			}
 			agents[0].Await(t, "trainer started")
 			status := c.programs.MustRun(t, "agentd", "status", "--config", with.Path("a.yaml"))
-			if !strings.Contains(status, "not confined") {
+			if !strings.Contains(status, "without a sandbox") {
 				t.Errorf("the program is not confined here, and the status is\n%s", status)
 			}
 		})
@@ -148,7 +148,7 @@ func (c *agreement) try(t *testing.T) {
 func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, program []string) {
 	f.Write(t, "a.csv", classes(0))
 	shown := c.checkTrainer(t, f, initial, c.source, program, 0)
-	for _, want := range []string{`hello      ok     "Logistic", 40 rows`, "fit        ok     3 steps", "fit again  ok",
+	for _, want := range []string{`hello      ok     program "Logistic", 40 rows`, "fit        ok     3 steps", "fit again  ok",
 		"mixing     ok", "initial    ok", "evaluate   ok", "stop       ok", "end        ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
@@ -156,7 +156,7 @@ func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, pr
 	}
 	other := f.Write(t, "other.py", "print('Epoch 1/10')\n")
 	if shown := c.checkTrainer(t, f, initial, c.source, []string{c.python, other}, 1); !strings.Contains(shown,
-		`hello      WRONG  the program wrote "Epoch 1/10\n", which is no frame`) {
+		`hello      WRONG  the program wrote an invalid frame "Epoch 1/10\n"`) {
 		t.Errorf("of a program that speaks otherwise:\n%s", shown)
 	}
 }
@@ -170,7 +170,7 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 		keys += f.AddAgent(t, id, classes(uint64(i)))
 		configure(t, f, id, device+c.agent)
 	}
-	evaluation, evaluates := "", device != "" && c.wire == "" // fedmesh.agent does not evaluate
+	evaluation, evaluates := "", device != "" && c.wire == ""
 	if evaluates {
 		evaluation = ", evaluation: {every: 2, min_rows: 40}"
 	}
@@ -194,7 +194,7 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	export := f.Path("exported.safetensors")
 	c.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
 	w := parametersOf(t, export, "layer0.weight", "layer0.bias")
-	if evaluates { // agentd holds rows out; the program evaluates on all rows
+	if evaluates {
 		c.evaluated(t, lead, w)
 	}
 	return w
@@ -204,8 +204,8 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 // the rows of all devices.
 func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) {
 	t.Helper()
-	said := "agents have evaluated a model on the rows that they hold out version=6 agents=3 present=3 rows=120 risk="
-	if c.own > 0 { // the biases stay on the devices
+	said := "model evaluated on the held-out rows of agents version=6 agents=3 present=3 rows=120 risk="
+	if c.own > 0 { // The biases are personal and stay on the devices.
 		lead.Await(t, said)
 		return
 	}
@@ -236,7 +236,7 @@ func TestExample(t *testing.T) {
 	e := newExample(t, python, "logistic:Logistic", "rows.csv", "y")
 	initial := e.initial(t, f)
 	shown := x.checkTrainer(t, f, initial, e.path, e.program, 0)
-	for _, want := range []string{`ok     "logistic regression", 32 rows`, "mixing     ok", "proximal   ok",
+	for _, want := range []string{`ok     program "logistic regression", 32 rows`, "mixing     ok", "proximal   ok",
 		"evaluate   ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)

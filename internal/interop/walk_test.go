@@ -47,7 +47,7 @@ class Walk(Trainer):
 type walker struct {
 	tools
 	e       *example
-	initial string // initial model of f
+	initial string // initial model of the federation f
 	f       *testkit.Federation
 }
 
@@ -147,7 +147,7 @@ func TestFromModel(t *testing.T) {
 	w.lead(t, w.f, w.device(t), "step_size: {constant: 0.5}", "rounds: 2")
 	left := func(steps float64) func(int) float64 { return func(int) float64 { return 1 - math.Pow(0.5, steps) } }
 	w.run(t, w.f, left(2))
-	w.run(t, w.f, left(3), "--from", "1") // two more rounds after model 1
+	w.run(t, w.f, left(3), "--from", "1") // train two more rounds after model 1
 	w.f.MustRun(t, "coordinator", "model", "export", "--out", w.f.Path("third"), "--state-dir", w.f.Path("state"))
 	w.run(t, w.f, left(5), "--from", w.f.Path("third"))
 	w.run(t, w.f, left(2), "--new-run")

@@ -74,7 +74,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	k *DeviceKeys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
-		return nil, fmt.Errorf("the coordinator's address must be https://HOST:PORT, is %q", target)
+		return nil, fmt.Errorf("the coordinator's address must be https://HOST:PORT, but is %q", target)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	}
 	answer, err := postEnrolmentRequest(conn, u.JoinPath("join"), j.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; the same command asks again", target, errors.Join(err, ctx.Err()))
+		return nil, fmt.Errorf("%s: %w; run the same command again to retry", target, errors.Join(err, ctx.Err()))
 	}
 	return verifyAdmission(answer, root, token, k)
 }
@@ -127,18 +127,17 @@ func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, 
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the answer is %s: %.200s", answer.Status, p)
+		return nil, fmt.Errorf("unexpected reply %s: %.200s", answer.Status, p)
 	case len(p) > wire.MaxEnrolmentAnswerBytes:
-		return nil, fmt.Errorf("the answer has more than %d bytes", wire.MaxEnrolmentAnswerBytes)
+		return nil, fmt.Errorf("the reply exceeds the limit of %d bytes", wire.MaxEnrolmentAnswerBytes)
 	}
 	return p, nil
 }
 
 // errPinMismatch is returned if the listener is not the coordinator, or if the token belongs to another federation.
-var errPinMismatch = errors.New("this is not the coordinator that has made the token: its certificate does not " +
-	"carry the " +
-	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
-	"until they fit")
+var errPinMismatch = errors.New("the server is not the coordinator that created the token: its certificate does not " +
+	"contain the root document that the token pins. The connection may be intercepted: check the address and the " +
+	"token, and do not join until they match")
 
 // verifyPinnedRoot returns the root document in a listener's certificate. It checks that the document has the pinned
 // root key and names the certificate's key.
@@ -188,7 +187,7 @@ func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) 
 		return nil, joinRefusalError(a.RefusalReason)
 	}
 	if root != nil && !bytes.Equal(root, a.RootDocument) {
-		return nil, errors.New("the answer has another root document than the connection")
+		return nil, errors.New("the root document in the reply differs from the root document of the connection")
 	}
 	is, err := CheckAdmission(&a, token.Pin, k)
 	if err == nil {
@@ -208,39 +207,40 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	}
 	authority, err := x509.ParseCertificate(a.CACertificate)
 	if err != nil {
-		return nil, fmt.Errorf("the authority's certificate: %w", err)
+		return nil, fmt.Errorf("invalid certificate of the authority: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(a.Certificate)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate: %w", err)
+		return nil, fmt.Errorf("invalid certificate: %w", err)
 	}
 	switch {
 	case sha256.Sum256(a.CACertificate) != d.CACertificateHash:
-		return nil, errors.New("the authority is not the one of the root document")
+		return nil, errors.New("the certificate authority does not match the root document")
 	case leaf.CheckSignatureFrom(authority) != nil:
 		return nil, errors.New("the certificate is not signed by the authority")
 	case !k.TLSKey.PublicKey.Equal(leaf.PublicKey):
-		return nil, errors.New("the certificate is of another key")
+		return nil, errors.New("the certificate was issued for a different key")
 	}
 	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil
 }
 
 // joinRefusalError returns an error that explains a refusal and its remedy.
 func joinRefusalError(r wire.EnrolmentRefusalReason) error {
-	const again = "; make another one there: coordinator enrol --device ID"
+	const again = "; create a new token on the coordinator: coordinator enrol --device ID"
 	why := map[wire.EnrolmentRefusalReason]string{
-		wire.EnrolmentUnknownToken: "the token is not known: it has expired, was replaced, or is of another device" +
+		wire.EnrolmentUnknownToken: "unknown token: it has expired, was replaced, or belongs to a different device" +
 			again,
-		wire.EnrolmentTooManyTries: "there were too many wrong tries from this address: wait two minutes",
-		wire.EnrolmentTokenUsed: "another device has used the token, or this one has and is not in the list any " +
-			"more; if none of your devices has used it, revoke the one that did: coordinator devices revoke ID" + again,
-		wire.EnrolmentOtherKeyListed: "the coordinator lists this device with another key; for a new key or a new " +
-			"device under this name, there: coordinator devices rotate ID",
-		wire.EnrolmentKeyOfOtherDevice: "the coordinator lists this device's key under another name; there: " +
+		wire.EnrolmentTooManyTries: "too many failed attempts from this address: wait two minutes",
+		wire.EnrolmentTokenUsed: "the token was already used by another device, or by this device before it was " +
+			"removed from the list; if none of your devices has used it, revoke the device that did: coordinator " +
+			"devices revoke ID" + again,
+		wire.EnrolmentOtherKeyListed: "this device is listed with a different key; to join with a new key, or with a " +
+			"new device of the same name, run on the coordinator: coordinator devices rotate ID",
+		wire.EnrolmentKeyOfOtherDevice: "this device's key is listed under a different name; run on the coordinator: " +
 			"coordinator devices rename OLD NEW",
-		wire.EnrolmentDeviceRevoked: "the federation's root document revokes this device",
-		wire.EnrolmentStorageFailed: "the coordinator could not take it in (its log says why); the same command asks " +
-			"again",
+		wire.EnrolmentDeviceRevoked: "this device is revoked by the federation's root document",
+		wire.EnrolmentStorageFailed: "the coordinator cannot store the device (see its log for the reason); run the " +
+			"same command again to retry",
 	}[r]
-	return fmt.Errorf("the coordinator refuses: %s", why)
+	return fmt.Errorf("rejected by the coordinator: %s", why)
 }

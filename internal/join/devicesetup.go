@@ -73,13 +73,13 @@ func (s *DeviceSetup) tokenMarker() []byte {
 // Join enrols the device. before reports whether the device had already joined with this token.
 func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	if s.Token.Agent != "" && s.Agent != "" && s.Agent != s.Token.Agent {
-		return false, fmt.Errorf("the token is of the device %s, not of %s", s.Token.Agent, s.Agent)
+		return false, fmt.Errorf("the token is for the device %s, not for %s", s.Token.Agent, s.Agent)
 	}
 	if s.Agent == "" {
 		s.Agent = s.Token.Agent
 	}
 	if s.Agent == "" {
-		return false, errors.New("the token is for any device: say which one this is with --id")
+		return false, errors.New("the token is valid for any device: set the id of this device with --id")
 	}
 	if err := s.Agent.ValidateNonCoordinator(); err != nil {
 		return false, err
@@ -91,7 +91,7 @@ func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
 		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
 			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
-				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
+				"another folder with --config or, if this device has a new name, move %s away and revoke %[2]s on "+
 				"the coordinator", filepath.Dir(s.ConfigPath), device, s.pathBesideConfig(usedTokenFile))
 		}
 	}
@@ -170,8 +170,8 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	}
 	p, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already, and was made by hand: it may be the identity of this device. Move it "+
-			"away to join with a key of its own, or choose another folder with --config",
+		return fmt.Errorf("%s already exists and was created by hand: it may be the identity of this device. Move it "+
+			"away to join with a new key, or choose another folder with --config",
 			s.pathBesideConfig(agentKeyFile))
 	}
 	if err != nil {
@@ -182,10 +182,10 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 		return fmt.Errorf("%s: %w", s.pathBesideConfig(rootFile), err)
 	}
 	if d.RootPin() != s.Token.Pin {
-		return fmt.Errorf("this device has a root document of the federation %s, of another root than the token: if "+
-			"that federation has changed its root keys, or to leave it for good, move %s and %s away; to be in both, "+
-			"choose another folder with --config", d.Federation, s.pathBesideConfig(agentKeyFile),
-			s.pathBesideConfig(rootFile))
+		return fmt.Errorf("this device has a root document of the federation %s with a different root key than the "+
+			"token. If that federation has changed its root keys, or to leave it permanently, move %s and %s "+
+			"away. To join both federations, choose another folder with --config", d.Federation,
+			s.pathBesideConfig(agentKeyFile), s.pathBesideConfig(rootFile))
 	}
 	return nil
 }
@@ -231,12 +231,12 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	case is.RootKey != next.RootKey && is.RootPin() != next.RootPin():
 		return nil
 	case next.Version < is.Version:
-		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+
-			"the coordinator the newest one, and start it again", next.Version, s.pathBesideConfig(rootFile),
+		return fmt.Errorf("the coordinator has version %d of the root document, but %s already has version %d: "+
+			"install the newest version on the coordinator, and restart it", next.Version, s.pathBesideConfig(rootFile),
 			is.Version)
 	case next.Version == is.Version && !bytes.Equal(fresh, held):
-		return fmt.Errorf("the coordinator has another version %d of the root document than %s: give all the same "+
-			"one, with the next number", next.Version, s.pathBesideConfig(rootFile))
+		return fmt.Errorf("the coordinator's version %d of the root document differs from %s: create a document with "+
+			"the next version number, and install it everywhere", next.Version, s.pathBesideConfig(rootFile))
 	}
 	return nil
 }
@@ -307,7 +307,8 @@ func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error)
 }
 
 // configHeader is the header of a newly created configuration.
-const configHeader = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
+const configHeader = "# agentd configuration, written by `agentd join`. The sample in the documentation contains all " +
+	"keys.\n"
 
 // updatedConfig returns agentd.yaml with the settings of the admitted device.
 func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
@@ -327,8 +328,8 @@ func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 		return nil, err
 	}
 	if several, err := settings.ReadUnvalidatedAgent(path); err == nil && len(several.Federations) > 0 {
-		return nil, fmt.Errorf("%s has several federations: join with --config in another folder, and write its "+
-			"federation, broker and identity into an entry of federations", path)
+		return nil, fmt.Errorf("%s contains several federations: join in another folder with --config, and copy the "+
+			"federation, broker and identity from there into an entry of federations", path)
 	}
 	maps.Copy(values, AgentConfigValues(filepath.Dir(path), s.Agent, a, &s.SkippedSettings))
 	maps.Copy(values, s.OwnerSettings)

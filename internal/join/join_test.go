@@ -182,17 +182,17 @@ func TestRunRefused(t *testing.T) {
 	}{
 		"another federation's coordinator": {func(_ string, s *DeviceSetup) {
 			s.RequestAdmission = other.setup("", token).RequestAdmission
-		}, "not the coordinator that has made the token"},
+		}, "not the coordinator that created the token"},
 		"a key by hand": {func(dir string, _ *DeviceSetup) {
 			if _, err := keys.CreateSigningKeyFile(filepath.Join(dir, agentKeyFile)); err != nil {
 				t.Fatal(err)
 			}
-		}, "made by hand"},
+		}, "created by hand"},
 		"a device of another federation": {func(dir string, _ *DeviceSetup) {
 			if _, err := other.setup(dir, other.token(t, "press-01", "")).Join(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		}, "of another root than the token"},
+		}, "with a different root key than the token"},
 		"an open token": {func(_ string, s *DeviceSetup) { s.Token = o.token(t, "", "") }, "--id"},
 		"an open token, used for another device": {func(dir string, s *DeviceSetup) {
 			first := o.setup(dir, o.token(t, "", ""))
@@ -203,7 +203,7 @@ func TestRunRefused(t *testing.T) {
 			s.Token, s.Agent = first.Token, "press-06"
 		}, "belongs to the device prees-06"},
 		"another name": {func(_ string, s *DeviceSetup) { s.Agent = "press-02" },
-			"the token is of the device press-01"},
+			"the token is for the device press-01"},
 		"a configuration that cannot be read": {func(dir string, s *DeviceSetup) {
 			if err := os.WriteFile(s.ConfigPath, []byte("federation: [\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -254,8 +254,8 @@ func TestOldRoot(t *testing.T) {
 		version wire.RootVersion
 		want    string
 	}{
-		"older":   {wire.FirstRootVersion + 1, "is version 2 already"},
-		"another": {wire.FirstRootVersion, "another version 1"},
+		"older":   {wire.FirstRootVersion + 1, "already has version 2"},
+		"another": {wire.FirstRootVersion, "version 1 of the root document differs"},
 	} {
 		o, dir := open(t, 1), t.TempDir()
 		if _, err := o.setup(dir, o.token(t, "press-01", "")).Join(t.Context()); err != nil {
@@ -305,7 +305,8 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	if err := os.WriteFile(s.pathBesideConfig(rootFile), document(6, 2, 3), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.checkNextRoot(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {
+	if err := s.checkNextRoot(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "already has version "+
+		"6") {
 		t.Errorf("version 5 in the place of version 6: %v", err)
 	}
 	if err := s.checkNextRoot(document(7, 3, 2)); err != nil {

@@ -27,7 +27,7 @@ import (
 // because its key may be the identity of a device.
 func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
+		return nil, fmt.Errorf("%s already exists: remove it first if its key is no longer needed", path)
 	}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 // CreateClientKeyFile is like CreateSigningKeyFile for the P-256 private key of a certificate.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
+		return nil, fmt.Errorf("%s already exists: remove it first if its key is no longer needed", path)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -75,14 +75,14 @@ func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 func readPrivateKey[K any](path, kind string) (none K, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fmt.Errorf("%w; make a key with `key new`", err)
+		return none, fmt.Errorf("%w; create a key with `key new`", err)
 	}
 	if err != nil {
 		return none, err
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return none, fmt.Errorf("%s: no PEM block \"PRIVATE KEY\"; make a key with `key new`", path)
+		return none, fmt.Errorf("%s: no PEM block \"PRIVATE KEY\"; create a key with `key new`", path)
 	}
 	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -108,9 +108,8 @@ func CheckPermissions(path string) error {
 		filepath.Dir(path) == filepath.Clean(dir) {
 		return nil
 	}
-	return fmt.Errorf("%s is open to all users (mode %04o), want a private key that only its user reads: "+
-		"chmod 600 %s; "+
-		"if others may have read it, make a new key", path, mode, path)
+	return fmt.Errorf("%s can be read or written by all users (mode %04o): run chmod 600 %s; if others may have read "+
+		"the key, create a new one", path, mode, path)
 }
 
 // Public returns the public part of a private key.
@@ -125,12 +124,12 @@ func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.Enco
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s,
+		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as printed by `key show`", s,
 			ed25519.PublicKeySize)
 	}
 	if isWeakKey(b) {
-		return nil, fmt.Errorf("%q is a public key that anybody can sign for, or another spelling of one: want a key "+
-			"that `key new` has made", s)
+		return nil, fmt.Errorf("%q is a weak Ed25519 public key, or it is not in canonical form: use a key that `key "+
+			"new` has created", s)
 	}
 	return b, nil
 }

@@ -44,7 +44,8 @@ func checkReadable(what, path string, owner *user.User) error {
 		ok = mode&0o004 != 0
 	}
 	if !ok {
-		return fmt.Errorf("%s: the user %s may not read %s (%v): for example chgrp %s and chmod 640 it", what,
+		return fmt.Errorf("%s: the user %s has no read permission for %s (%v): for example, run chgrp %s and chmod "+
+			"640 on it", what,
 			owner.Username, path, mode, owner.Username)
 	}
 	return nil
@@ -61,7 +62,7 @@ func checkFolderOwner(what, path string, owner *user.User) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: %s must be a folder of the user %s: make it with %q", what, path, owner.Username,
+	return fmt.Errorf("%s: %s must be a folder of the user %s: create it with %q", what, path, owner.Username,
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 

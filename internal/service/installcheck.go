@@ -26,16 +26,17 @@ func (s *Service) checkInstallable(files map[string]string) error {
 		return err
 	}
 	if path := s.packageFile(); path != "" {
-		return fmt.Errorf("%s is installed by a package (%s), and a unit in /etc would hide that of the package: use "+
-			"the package's, with \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path,
+		return fmt.Errorf("%s is already installed by a package (%s), and a unit in /etc would hide the package's "+
+			"unit: use the package's unit, with \"systemctl edit %s\" for changes, or remove the package first",
+			s.unit.Program, path,
 			s.unit.Program)
 	}
 	if s.installed() {
 		if s.serviceFilePath == "" {
-			return fmt.Errorf("%s is installed already; to install it again, first: %s service uninstall",
+			return fmt.Errorf("%s is already installed; to reinstall it, first run: %s service uninstall",
 				s.unit.Program, s.unit.Program)
 		}
-		return fmt.Errorf("%s exists already; to install it again, first: %s service uninstall", s.serviceFilePath,
+		return fmt.Errorf("%s already exists; to reinstall it, first run: %s service uninstall", s.serviceFilePath,
 			s.unit.Program)
 	}
 	errs := []error{s.checkProgram()}
@@ -44,7 +45,8 @@ func (s *Service) checkInstallable(files map[string]string) error {
 		var err error
 		if owner, err = user.Lookup(s.unit.User); err != nil {
 			errs = append(errs,
-				fmt.Errorf("the user %q does not exist; make it with %q, or name another with --user", s.unit.User,
+				fmt.Errorf("the user %q does not exist; create it with %q, or choose another user with --user",
+					s.unit.User,
 					"useradd --system --user-group --no-create-home --home-dir /var/lib/"+s.unit.Program+
 						" --shell /usr/sbin/nologin "+s.unit.User))
 		}
@@ -67,7 +69,7 @@ func (s *Service) checkProgram() error {
 		return fmt.Errorf("the program: %w", err)
 	}
 	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o001 == 0 {
-		return fmt.Errorf("the program, %s (%v), is not a file that every user may run: chmod 755 it",
+		return fmt.Errorf("the program %s (%v) is not a file that every user may execute: run chmod 755 on it",
 			s.unit.Executable, info.Mode())
 	}
 	return s.checkPathVisible("the program", s.unit.Executable)
@@ -86,7 +88,7 @@ func (s *Service) checkPathVisible(what, path string) error {
 	}
 	for _, folder := range slices.Sorted(maps.Keys(hiddenFolders)) {
 		if clean := filepath.Clean(path); clean == folder || strings.HasPrefix(clean, folder+"/") {
-			return fmt.Errorf("%s: %s is in %s, which the service cannot see (%s=yes in its unit): move it, for "+
+			return fmt.Errorf("%s: %s is in %s, which the service cannot access (%s=yes in its unit): move it, for "+
 				"example to /usr/local/bin, /etc/%s or /srv",
 				what, path, folder, hiddenFolders[folder], s.unit.Program)
 		}

@@ -69,8 +69,8 @@ func renderWindows(u systemd.Unit) (string, error) {
 	if user == "" {
 		user = "LocalSystem"
 	}
-	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, "+
-		"delayed\nfailure:  started again after 5s\n",
+	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, delayed\n"+
+		"failure:  restarts after 5s\n",
 		u.Program, u.Description, u.Executable, strings.Join(commandArguments(u), " "), user), nil
 }
 

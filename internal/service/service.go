@@ -82,8 +82,8 @@ func SystemManagerName() string {
 func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	p, known := platformByName[name]
 	if !known {
-		return nil, fmt.Errorf("this system's service manager (%s) is not supported, unlike systemd, OpenRC, launchd "+
-			"and Windows: set it up yourself to run %q under a dedicated user account", name,
+		return nil, fmt.Errorf("unsupported service manager %s (supported: systemd, OpenRC, launchd and Windows): "+
+			"create a service that runs %q under a dedicated user account", name,
 			ownProgram(u.Executable)+" run")
 	}
 	text, err := p.renderServiceFile(u)
@@ -116,7 +116,7 @@ func (s *Service) Install(files map[string]string) error {
 		return err
 	}
 	if err := s.manager.Install(); err != nil {
-		return errors.Join(fmt.Errorf("%s could not be installed, and nothing was left behind: %w", s.unit.Program,
+		return errors.Join(fmt.Errorf("cannot install %s; the system is unchanged: %w", s.unit.Program,
 			err), s.removeFailedInstall())
 	}
 	return nil
@@ -151,11 +151,11 @@ func (s *Service) Uninstall() error {
 	}
 	if s.running() {
 		if err := s.manager.Stop(); err != nil {
-			return fmt.Errorf("%s could not be stopped, and was not removed: %w", s.unit.Program, err)
+			return fmt.Errorf("cannot stop %s, so it was not removed: %w", s.unit.Program, err)
 		}
 	}
 	if err := s.manager.Uninstall(); err != nil {
-		return fmt.Errorf("%s could not be removed: %w", s.unit.Program, err)
+		return fmt.Errorf("cannot remove %s: %w", s.unit.Program, err)
 	}
 	if s.platformName == systemdPlatform {
 		// this returns an error if the unit has not failed
@@ -184,7 +184,7 @@ func (s *Service) Restart() error {
 	})
 }
 
-var errBadConfig = errors.New("the configuration is bad; the service still runs with the previous one")
+var errBadConfig = errors.New("invalid configuration; the service continues with the previous one")
 
 func (s *Service) changeRunState(done string, act func() error) error {
 	if err := s.checkPrivileges(); err != nil {

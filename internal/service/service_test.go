@@ -87,7 +87,7 @@ func TestLife(t *testing.T) {
 		if err := s.Install(nil); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, s.Install(nil), "exists already")
+		wantError(t, s.Install(nil), "already exists")
 		for _, act := range []func() error{s.Start, s.Restart, s.Stop} {
 			if err := act(); err != nil {
 				t.Error(err)
@@ -114,7 +114,7 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 		}
 		return show(args...)
 	}
-	wantError(t, s.Restart(), "still runs")
+	wantError(t, s.Restart(), "continues with the previous one")
 	if slices.Contains(f.did, "restart") {
 		t.Errorf("did %q", f.did)
 	}
@@ -151,7 +151,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 func TestFailedInstallLeavesNothing(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	f.err = errors.New("no room")
-	wantError(t, s.Install(nil), "nothing was left behind")
+	wantError(t, s.Install(nil), "the system is unchanged")
 	if _, err := os.Lstat(f.file); err == nil {
 		t.Error("the file is left")
 	}
@@ -180,12 +180,12 @@ func TestRefusals(t *testing.T) {
 		{"ProtectHome", func(_ *Service, files map[string]string) { files["data.csv"] = "/home/me/data.csv" }},
 		{"PrivateTmp", func(s *Service, _ map[string]string) { s.unit.StateDir = "/tmp/state" }},
 		{"install -d -m 700", func(s *Service, _ map[string]string) { s.unit.StateDir = "/no/such/folder" }},
-		{"hide that of the package", func(s *Service, _ map[string]string) {
+		{"hide the package's unit", func(s *Service, _ map[string]string) {
 			if err := os.WriteFile(filepath.Join(s.packageUnitFolders[0], "agentd.service"), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"may not read", func(s *Service, files map[string]string) {
+		{"has no read permission", func(s *Service, files map[string]string) {
 			if err := os.WriteFile(private, nil, 0o000); err != nil {
 				t.Fatal(err)
 			}

@@ -77,13 +77,13 @@ func describeUnitState(program string, p map[string]string) (text string, code i
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s is %s (%s)", program, p["ActiveState"], p["SubState"])
 	if p["StatusText"] != "" && code == ExitCodeRunning {
-		line("  says:      %s", p["StatusText"])
+		line("  status:    %s", p["StatusText"])
 	}
 	if p["MainPID"] != "" && p["MainPID"] != "0" {
 		line("  process:   %s", p["MainPID"])
 	}
 	if p["Result"] != "success" || code != ExitCodeRunning && p["ExecMainStatus"] != "0" {
-		line("  last end:  %s, exit status %s", p["Result"], p["ExecMainStatus"])
+		line("  last exit: %s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
 	if p["NRestarts"] != "0" {
 		line("  restarts:  %s", p["NRestarts"])

@@ -21,7 +21,7 @@ func TestDescribe(t *testing.T) {
 		{
 			"LoadState=loaded ActiveState=active SubState=running Result=success ExecMainStatus=0 NRestarts=2 " +
 				"StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", ExitCodeRunning,
-			"agentd is active (running)\n  says:      ok\n  process:   7\n  restarts:  2\n  at boot:   enabled\n  " +
+			"agentd is active (running)\n  status:    ok\n  process:   7\n  restarts:  2\n  at boot:   enabled\n  " +
 				"unit:      /a /b\n",
 		},
 		{"LoadState=loaded ActiveState=reloading SubState=reload Result=success NRestarts=0", ExitCodeRunning,
@@ -29,10 +29,10 @@ func TestDescribe(t *testing.T) {
 		{
 			"LoadState=loaded ActiveState=activating SubState=auto-restart Result=exit-code ExecMainStatus=217 " +
 				"NRestarts=9 StatusText=old", ExitCodeNotRunning,
-			"agentd is activating (auto-restart)\n  last end:  exit-code, exit status 217\n  restarts:  9\n",
+			"agentd is activating (auto-restart)\n  last exit: exit-code, exit status 217\n  restarts:  9\n",
 		},
 		{"LoadState=loaded ActiveState=failed SubState=failed Result=exit-code ExecMainStatus=78 NRestarts=0",
-			ExitCodeNotRunning, "agentd is failed (failed)\n  last end:  exit-code, exit status 78\n"},
+			ExitCodeNotRunning, "agentd is failed (failed)\n  last exit: exit-code, exit status 78\n"},
 		{"LoadState=loaded ActiveState=inactive SubState=dead Result=success ExecMainStatus=0 NRestarts=0",
 			ExitCodeNotRunning,
 			"agentd is inactive (dead)\n"},

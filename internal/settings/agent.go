@@ -135,12 +135,13 @@ func (p *Prediction) SiteBroker() Broker {
 }
 
 func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
-	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d",
+	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep",
+		"must be between 1 and 1000, or 0 for none, but is %d",
 		p.KeptModels)
-	c.Require(p.MinModelRefreshInterval >= 0, "predict.refresh", "must not be negative, is %s",
+	c.Require(p.MinModelRefreshInterval >= 0, "predict.refresh", "must not be negative, but is %s",
 		p.MinModelRefreshInterval)
 	c.Require(p.MaxRiskIncrease >= 0 && p.MaxRiskIncrease <= 10, "predict.margin",
-		"must be 0 to 10, a share of the risk, is %v",
+		"must be between 0 and 10, as a fraction of the risk, but is %v",
 		p.MaxRiskIncrease)
 	c.Require(len(p.ModelHookCommand) == 0 || p.KeptModels > 0, "predict.hook",
 		"is set, but no models are kept: set predict.keep, or remove predict.hook")
@@ -149,15 +150,15 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		c.AddError("predict.hook", err)
 	}
 	c.Require(p.ForecastInterval >= time.Second && p.ForecastInterval <= 24*time.Hour, "predict.every",
-		"must be 1s to 24h, is %s", p.ForecastInterval)
+		"must be between 1s and 24h, but is %s", p.ForecastInterval)
 	c.Require(p.UsualResidualShare > 0 && p.UsualResidualShare < 1, "predict.anomaly",
-		"must be above 0 and below 1, is %v", p.UsualResidualShare)
+		"must be above 0 and below 1, but is %v", p.UsualResidualShare)
 	c.Require((p.ForecastTopic == "") == (len(p.ForecastBroker.URLs) == 0), "predict.publish",
-		"goes with predict.broker.url: give both or neither")
+		"must be set together with predict.broker.url, or not at all")
 	if p.ForecastTopic != "" {
 		c.Require(p.KeptModels > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
 		c.Require(!strings.ContainsAny(p.ForecastTopic, "+#"), "predict.publish",
-			"must name one topic, without + and #, is %q",
+			"must be a single topic, without + and #, but is %q",
 			p.ForecastTopic)
 		c.AddError("predict.publish", mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, p.ForecastTopic))
 		var of SettingsChecker
@@ -166,7 +167,7 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		c.AddSectionErrors("predict", of.Err())
 	}
 	c.Require(p.ModelHookTimeout > 0 && p.ModelHookTimeout <= 10*time.Minute, "predict.hook_time",
-		"must be above 0s, up to 10m, is %s",
+		"must be above 0s and at most 10m, but is %s",
 		p.ModelHookTimeout)
 }
 
@@ -245,17 +246,20 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 		switch {
 		case b.band == EaseStopBand{}:
 		case min(low, high) <= 0 || max(low, high) > b.most:
-			c.Require(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
+			c.Require(false, key, "ease and stop must be above 0 and at most %v, or both 0 to disable the rule, "+
+				"but are %v and %v",
 				b.most, b.band.EaseThreshold, b.band.StopThreshold)
 		case b.falling:
-			c.Require(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.EaseThreshold,
+			c.Require(low <= high, key, "must be at most ease (%v), but is %v: the battery level decreases",
+				b.band.EaseThreshold,
 				b.band.StopThreshold)
 		default:
-			c.Require(low <= high, key, "must be at least ease (%v), is %v", b.band.EaseThreshold, b.band.StopThreshold)
+			c.Require(low <= high, key, "must be at least ease (%v), but is %v",
+				b.band.EaseThreshold, b.band.StopThreshold)
 		}
 	}
-	c.Require(d.ProcSysRoot != "", "device.root", "is empty; want the folder with proc and sys, such as /")
-	c.Require(d.MinAvailableMemory >= 0, "device.memory", "must not be negative, is %s", d.MinAvailableMemory)
+	c.Require(d.ProcSysRoot != "", "device.root", "is empty; want the folder that contains proc and sys, such as /")
+	c.Require(d.MinAvailableMemory >= 0, "device.memory", "must not be negative, but is %s", d.MinAvailableMemory)
 	_, err := spec.ParseTimeWindows(d.WorkTimeWindows)
 	c.AddError("device.windows", err)
 }
@@ -285,27 +289,27 @@ func DefaultAgent() Agent {
 // Validate reports every problem by key.
 func (a *Agent) Validate() error {
 	var c SettingsChecker
-	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that persists across restarts")
 	if a.NameServer != "" {
 		_, err := netip.ParseAddrPort(a.NameServer)
-		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q",
+		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, but is %q",
 			a.NameServer)
 	}
 	c.checkFederations(a)
 	c.checkExternalTrainers(a.Trainers)
 	a.eachFederation(func(section string, m *Agent) { c.AddSectionErrors(section, m.validateForFederation()) })
 	c.Require(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= minMonthlyBudget, "budget.bytes_per_month",
-		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
+		"must be 0 (no limit) or at least 20MB, but is %s: an idle connection already uses about 10MB a month",
 		a.Budget.BytesPerMonth)
 	c.CheckMetricsListen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
 	c.Require(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",
-		"must be 0s (never) or whole seconds up to 24h, is %s", every)
+		"must be 0s (never), or whole seconds up to 24h, but is %s", every)
 	if a.Metrics.AdvertisedAddress != "" {
 		host, _, err := net.SplitHostPort(a.Metrics.AdvertisedAddress)
 		c.Require(err == nil && host != "" && len(a.Metrics.AdvertisedAddress) <= wire.MaxName, "metrics.advertise",
-			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.AdvertisedAddress)
+			"must be host:port, such as 192.0.2.7:9465, or empty, but is %q", a.Metrics.AdvertisedAddress)
 	}
 	c.checkDeviceRules(&a.Device)
 	c.CheckLog(&a.Log)
@@ -330,10 +334,10 @@ func (a *Agent) validateForFederation() error {
 	c.checkReadings(&m.Readings, m.Federation, m.Data.Source == data.SourceMQTT)
 	c.checkPrediction(&m.Predict, m.Federation)
 	spec.RequireOneOf(&c.ProblemList, "compute.moments", m.Compute.MomentsMethod, MomentsRobust, MomentsExact)
-	c.Require(m.Compute.DeclaredStepTime >= 0, "compute.step_time", "must not be negative, is %s",
+	c.Require(m.Compute.DeclaredStepTime >= 0, "compute.step_time", "must not be negative, but is %s",
 		m.Compute.DeclaredStepTime)
 	c.Require(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlobBytes, "limits.max_model",
-		"must be 1 to %d bytes, is %s", wire.MaxBlobBytes, m.Limits.MaxModel)
+		"must be between 1 and %d bytes, but is %s", wire.MaxBlobBytes, m.Limits.MaxModel)
 	return c.Err()
 }
 
@@ -366,26 +370,27 @@ func (c *SettingsChecker) checkData(a *Agent) {
 		sources.CheckConfig(&a.Data, &c.ProblemList, "data")
 	}
 	c.Require(a.Evaluation.HeldOutShare >= 0 && a.Evaluation.HeldOutShare < 1, "evaluation.held_out",
-		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOutShare)
-	c.Require(a.Privacy.MinRowsToParticipate >= 1, "privacy.min_rows", "must be at least 1, is %d",
+		"must be at least 0 (none) and below 1, but is %v", a.Evaluation.HeldOutShare)
+	c.Require(a.Privacy.MinRowsToParticipate >= 1, "privacy.min_rows", "must be at least 1, but is %d",
 		a.Privacy.MinRowsToParticipate)
 }
 
 func (c *SettingsChecker) checkD2D(d *D2D, federation string, uplink []string) {
 	c.Require(d.UsesUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
-		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+		"set either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.NeighborCell != "" {
 		c.AddError("d2d.cell", mqtt.CheckCellName(d.NeighborCell))
 	}
 	c.Require(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
-		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultMaxDegree, d.MaxDegree)
+		"must be between 1 and %d, or 0 for the default of %d, but is %d",
+		wire.MaxNeighbors, DefaultMaxDegree, d.MaxDegree)
 	c.Require(d.MaxDegree == 0 || d.NeighborCell != "", "d2d.max_degree",
-		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
+		"requires d2d.cell: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {
 		return
 	}
 	c.Require(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
-		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
+		"d2d.broker.url", "is also the coordinator's broker: to send the traffic between neighbours over it, set "+
 			"d2d.uplink: true instead")
 	var of SettingsChecker
 	site := d.SiteBroker()

@@ -94,9 +94,9 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	}
 	switch {
 	case (b.CertFile == "") != (b.KeyFile == ""):
-		c.Require(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
+		c.Require(false, "broker.cert_file", "must be set together with broker.key_file, or not at all")
 	case b.Password != "" && b.PasswordFile != "":
-		c.Require(false, "broker.password", "is set, and so is broker.password_file: remove one of them")
+		c.Require(false, "broker.password", "is set together with broker.password_file: remove one of them")
 	default:
 		o, _, err := b.SessionOptions("check")
 		c.AddSectionErrors("", err)
@@ -104,19 +104,19 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	}
 	c.checkBrokerURLs(b.URLs, encryption)
 	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
-		"must be %s or %s, is %q", olderTLSVersion,
+		"must be %s or %s, but is %q", olderTLSVersion,
 		defaultMinTLSVersion, b.TLSMin)
 	c.Require(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
 		"broker.keep_alive",
-		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
-	c.Require(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, is %d", b.QoS)
+		"must be between 1s and 65535s, in whole seconds, but is %s", b.KeepAlive)
+	c.Require(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, but is %d", b.QoS)
 	c.Require(b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate, "broker.min_rate",
-		"must be 1kB to 1GB a second, is %s", b.MinRate)
+		"must be between 1kB and 1GB per second, but is %s", b.MinRate)
 	if b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate {
 		least := mqtt.MinKeepAlive(int(b.MinRate))
 		c.Require(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
-			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
-				"eighth of it", least, b.MinRate, b.KeepAlive)
+			"must be at least %s for a link rate of %s per second (broker.min_rate), but is %s: sending a message may "+
+				"take an eighth of it", least, b.MinRate, b.KeepAlive)
 	}
 }
 
@@ -131,7 +131,7 @@ func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config)
 		}
 		c.AddError(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
 	}
-	c.Require(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
+	c.Require(len(urls) > 0, key, "is empty; want the URL of the broker, such as tcp://127.0.0.1:1883")
 	if c.ProblemCount() == before {
 		c.AddError(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
 	}
@@ -141,7 +141,8 @@ func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config)
 func (c *SettingsChecker) CheckMetricsListen(address string) {
 	if address != "" {
 		_, _, err := net.SplitHostPort(address)
-		c.Require(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
+		c.Require(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty, but is %q",
+			address)
 	}
 }
 
@@ -177,7 +178,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 		o.Proxy, err = url.Parse(b.HTTPProxyURL)
 		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
 			return o, "", &spec.FieldError{Key: "broker.proxy",
-				Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
+				Problem: "must be http://host:port, with user:password@ before the host if the proxy requires it"}
 		}
 	}
 	o.TLS, err = b.tlsConfig()
@@ -210,7 +211,8 @@ func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " contains no certificate in PEM " +
+				"format"}
 		}
 	}
 	if b.CertFile != "" {

@@ -53,10 +53,10 @@ func (a *Agent) ForFederation(name string) (*Agent, error) {
 		}
 	}
 	if name == "" {
-		return nil, fmt.Errorf("the device is in several federations: say which one with --federation %s",
+		return nil, fmt.Errorf("the device is in several federations: choose one with --federation %s",
 			strings.Join(names, " or --federation "))
 	}
-	return nil, fmt.Errorf("the device is in no federation %q: the configuration has %s", name,
+	return nil, fmt.Errorf("unknown federation %q: the configuration contains %s", name,
 		strings.Join(names, ", "))
 }
 
@@ -66,12 +66,11 @@ func (a *Agent) FederationFolder() string { return filepath.Join(a.StateDir, a.L
 // checkFederations reports conflicts between the federations of one device.
 func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
-		"is set, and so is federations: write it into "+
-			"an entry there, or remove federations")
+		"is set together with federations: move it into an entry of federations, or remove federations")
 	before := map[string]string{} // section that already uses a value, for values that must be unique
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
-		c.Require(!taken, section+key, "is as in "+other+": "+format, args...)
+		c.Require(!taken, section+key, "duplicates "+other+": "+format, args...)
 		before[what] = section
 		return !taken
 	}
@@ -81,21 +80,21 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 		}
 		for _, u := range m.Broker.URLs {
 			if !once("client "+m.Federation+" "+u, section, ".federation",
-				"%s knows a device once in each federation; remove one of the two", u) {
+				"a device can use %s only once per federation; remove one of the entries", u) {
 				return
 			}
 		}
 		c.AddError(section+".name", wire.FederationName(m.LocalFederationName).Validate())
 		c.Require(!slices.Contains([]string{"boot", "budget", "lock"}, m.LocalFederationName), section+".name",
-			"is %s, a file of the device in the folder of all; give it another name", m.LocalFederationName)
+			"is %s, the name of a file in the state folder; choose another name", m.LocalFederationName)
 		once("folder "+m.LocalFederationName, section, ".name",
-			"the state of both would be in %s; give one another name",
+			"both would store their state in %s; rename one of them",
 			m.FederationFolder())
 		if m.Data.Source == data.SourceLines && m.Data.LinesPath != "" {
-			once("lines "+m.Data.LinesPath, section, ".data.lines", "each line comes to one reader")
+			once("lines "+m.Data.LinesPath, section, ".data.lines", "each line can be read by only one federation")
 		}
 		if p := m.Predict.ForecastTopic; p != "" {
-			once("topic "+p, section, ".predict.publish", "nobody could tell the forecasts apart")
+			once("topic "+p, section, ".predict.publish", "the forecasts could not be distinguished")
 		}
 	})
 }

@@ -114,31 +114,33 @@ func TestIn(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	_, err = s.ForFederation("")
-	wantError(t, err, "the device is in several federations: say which one with --federation air or --federation power")
+	wantError(t, err, "the device is in several federations: choose one with --federation air or --federation power")
 	_, err = s.ForFederation("powr")
-	wantError(t, err, `the device is in no federation "powr": the configuration has air, power`)
+	wantError(t, err, `unknown federation "powr": the configuration contains air, power`)
 }
 
 func TestFederationProblems(t *testing.T) {
 	checkProblems(t, twoFederations(t), []problem{
 		{"id: roof-1 -> id: roof-1\nfederation: air",
-			`:2:13: federation: is set, and so is federations: write it into an entry there, or remove federations`},
+			`:2:13: federation: is set together with federations: move it into an entry of federations, or remove ` +
+				`federations`},
 		{"- federation: power -> - federation: air\n    name: power\n" +
-			"    broker: {url: [\"tcp://a:1\", \"tcp://localhost:1883\"]}\n  - federation: third", `:16:17: federations[1].federation: is as in federations[0]: tcp://localhost:1883 knows a ` +
-			`device once in each federation; remove one of the two`},
-		{"- federation: power -> - federation: air", `:16:15: federations[1].name: is as in federations[0]: the state of ` +
-			`both would be in /var/lib/x/air; give one another name`},
-		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, a file of the ` +
-			`device in the folder of all; give it another name`},
-		{"- federation: power -> - federation: power\n    name: Power", `:17:11: federations[1].name: federation "Power"`},
+			"    broker: {url: [\"tcp://a:1\", \"tcp://localhost:1883\"]}\n  - federation: third", `:16:17: federations[1].federation: duplicates federations[0]: a device can use ` +
+			`tcp://localhost:1883 only once per federation; remove one of the entries`},
+		{"- federation: power -> - federation: air", `:16:15: federations[1].name: duplicates federations[0]: both ` +
+			`would store their state in /var/lib/x/air; rename one of them`},
+		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, the ` +
+			`name of a file in the state folder; choose another name`},
+		{"- federation: power -> - federation: power\n    name: Power", `:17:11: federations[1].name: federation ` +
+			`"Power"`},
 		{"- federation: power\n    id: p-1 -> - id: p-1", `:16:7: federations[1].federation: federation "": `},
 		{"- federation: power -> - federation: power\n    state_dir: /x",
-			`:17:5: unknown key "state_dir"; state_dir belongs at the top, outside all sections`},
+			`:17:5: unknown key "state_dir"; state_dir belongs at the top level, outside all sections`},
 		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: is empty`},
-		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, is 7`},
-		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, is 7`}, // reported once, at its own line
+		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, but is 7`},
+		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, but is 7`}, // reported once, at its own line
 		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
-			`:23:20: predict.publish: is as in federations[0]: nobody could tell the forecasts apart`},
+			`:23:20: predict.publish: duplicates federations[0]: the forecasts could not be distinguished`},
 	}, func(path string) error { _, err := loadAgent(path); return err })
 	_, err := loadAgent(writeFile(t, "once.yaml", strings.Replace(twoFederations(t), ", qos: 0", "", 1)+
 		"compute: {step_time: -1s}\n"))
@@ -149,5 +151,6 @@ func TestFederationProblems(t *testing.T) {
 	text = strings.NewReplacer("data:\n  source: lines, lines: /dev/x, time: t, what: rows.csv",
 		"data: {source: lines, lines: /dev/x}", ", time: t, what: power.csv", "").Replace(text)
 	_, err = loadAgent(writeFile(t, "agentd.yaml", text))
-	wantError(t, err, "federations[1].data.lines: is as in federations[0]: each line comes to one reader")
+	wantError(t, err, "federations[1].data.lines: duplicates federations[0]: each line can be read by only one "+
+		"federation")
 }

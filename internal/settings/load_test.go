@@ -52,7 +52,7 @@ func TestSourcesAreNamed(t *testing.T) {
 		return settings.Load(&s, "agentd", path, set)
 	}
 	wantError(t, load(map[string]string{"privacy.min_rows": "0"}),
-		"command line: privacy.min_rows: must be at least 1, is 0")
+		"command line: privacy.min_rows: must be at least 1, but is 0")
 	wantError(t, load(map[string]string{"privacy.min_row": "1"}),
 		`command line: unknown key "privacy.min_row"; did you mean "privacy.min_rows"?`)
 	t.Setenv("AGENTD_PRIVACY_MINROWS", "1")

@@ -41,13 +41,13 @@ func (r *Readings) RingBounds() store.RingLimits {
 }
 
 func (c *SettingsChecker) checkReadings(r *Readings, federation string, fromBroker bool) {
-	c.Require(r.Retention.Bytes >= store.MinRingBytes, "readings.keep.bytes", "must be at least 1MiB, is %s",
+	c.Require(r.Retention.Bytes >= store.MinRingBytes, "readings.keep.bytes", "must be at least 1MiB, but is %s",
 		r.Retention.Bytes)
 	c.Require(r.Retention.MaxReadings == 0 || r.Retention.MaxReadings >= minRetainedReadings, "readings.keep.rows",
-		"must be 0 (no bound) or at least %d, is %d", minRetainedReadings, r.Retention.MaxReadings)
-	c.Require(r.Retention.Age >= 0, "readings.keep.age", "must not be negative, is %s", r.Retention.Age)
+		"must be 0 (no limit) or at least %d, but is %d", minRetainedReadings, r.Retention.MaxReadings)
+	c.Require(r.Retention.Age >= 0, "readings.keep.age", "must not be negative, but is %s", r.Retention.Age)
 	c.Require(fromBroker == (len(r.Broker.URLs) > 0), "readings.broker.url",
-		"goes with data.source: mqtt: give both or neither")
+		"must be set if data.source is mqtt, and only then")
 	if len(r.Broker.URLs) == 0 {
 		return
 	}

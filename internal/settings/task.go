@@ -111,7 +111,7 @@ func (m *Mixing) toWireSettings() wire.MixingSettings {
 
 func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 	c.Require(m.StepsPerMixing >= 1 && t.Steps.Max%max(m.StepsPerMixing, 1) == 0, "task.mixing.every",
-		"must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.StepsPerMixing)
+		"must be at least 1 and divide task.steps.max (%d), but is %d", t.Steps.Max, m.StepsPerMixing)
 	for _, d := range []struct {
 		key   string
 		value time.Duration
@@ -120,17 +120,17 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		m.LateSnapshotTimeout,
 		0}} {
 		c.Require(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
-			"must be %s to 1h, in whole milliseconds, is %s", d.least, d.value)
+			"must be between %s and 1h, in whole milliseconds, but is %s", d.least, d.value)
 	}
 	c.Require(m.StepsPerServerAverage == -1 || m.StepsPerServerAverage == 0 || m.StepsPerServerAverage == t.Steps.Max,
 		"task.mixing.server_every",
-		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
+		"must be 0 (never), -1 or task.steps.max (%d), the number of local steps of a round, but is %d", t.Steps.Max,
 		m.StepsPerServerAverage)
 	c.Require(m.SnapshotTimeout > 0 || !m.toWireSettings().HasEndlessBlocks, "task.mixing.wait",
-		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
+		"must be above 0 if server_every is 0; otherwise an agent would wait forever for a lost neighbour")
 	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateForMixing())
 	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
-		"must be a finite number of 0 or more, is %v",
+		"must be finite and not negative, but is %v",
 		m.ClipDistance)
 }
 
@@ -170,40 +170,42 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.Model.CheckTensorNames(c, "task.personal.layers", t.Personal.Layers, t.externalTensorNames())
 	spec.CheckFinetuneOptions(c, "task.finetune", &t.Finetune)
 	c.Require(t.Model.Risk != spec.LossFullSquared, "task.model.risk",
-		"must be %s, is %q: devices know no other", spec.JoinWithOr(spec.DeviceLossKinds()), t.Model.Risk)
+		"must be %s, but is %q: agents support no other losses", spec.JoinWithOr(spec.DeviceLossKinds()), t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
 	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
-		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
+		"must be between 0 (all rows) and 65536, but is %d", t.BatchSize)
 	spec.CheckLocalStepProbability(c, "task.response.probability", t.StepSampling.StepProbability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Require(t.ProximalWeight >= 0 && !math.IsInf(t.ProximalWeight, 1), "task.proximal",
-		"must be finite and not negative, is %v",
+		"must be finite and not negative, but is %v",
 		t.ProximalWeight)
-	c.Require(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
+	c.Require(t.MinRows >= 1, "task.min_rows", "must be at least 1, but is %d", t.MinRows)
 	c.Require(t.Standardize || len(t.RestandardizeAtVersions) == 0, "task.standardize_at",
 		"is set, but task.standardize is false: set it to true, or remove task.standardize_at")
 	c.Require(!mixes || t.Mixing.StepsPerServerAverage != 0 || len(t.RestandardizeAtVersions) == 0,
 		"task.standardize_at",
-		"does not go with task.mixing.server_every: 0: agents never take the server's model")
+		"cannot be combined with task.mixing.server_every: 0, because agents never receive the server's model")
 	for _, v := range t.RestandardizeAtVersions {
-		c.Require(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
+		c.Require(v >= 1, "task.standardize_at", "must contain versions of at least 1, contains %d", v)
 	}
-	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipStandardDeviations)
+	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, but is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
 	if size := t.StepSize; size.IsDiminishing { // the task does not determine these constants, so they must be set
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
-			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
+			"is %v; want at least task.step_size.strong_convexity (%v), or set task.step_size.gamma", size.Smoothness,
 			size.StrongConvexity)
 	}
 	c.Require(t.Steps.TimeBudget >= time.Millisecond && t.Steps.TimeBudget <= 24*time.Hour, "task.steps.budget",
-		"must be 1ms to 24h, is %s", t.Steps.TimeBudget)
-	c.Require(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
-	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
+		"must be between 1ms and 24h, but is %s", t.Steps.TimeBudget)
+	c.Require(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, but is %d", t.Steps.Min)
+	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), but is %d",
+		t.Steps.Min,
 		t.Steps.Max)
-	c.Require(t.Steps.Max <= maxLocalSteps, "task.steps.max", "must be at most %d, is %d", maxLocalSteps, t.Steps.Max)
+	c.Require(t.Steps.Max <= maxLocalSteps, "task.steps.max", "must be at most %d, but is %d",
+		maxLocalSteps, t.Steps.Max)
 	if c.ProblemCount() == 0 {
 		c.AddError("task", task.Validate[float32](t.ToWireTask(mixes)))
 	}
@@ -217,14 +219,15 @@ func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.HasExter
 
 func (t *Task) checkColumns(c *spec.ProblemList) {
 	if t.HasExternalModel() {
-		const own = "is set, and the program of an external model has rows of its own: remove it"
+		const own = "is set, but the program of an external model has its own rows: remove it"
 		c.Require(len(t.Features) == 0, "task.features", own)
 		c.Require(t.Target == "", "task.target", own)
 		c.Require(len(t.Inputs) == 0, "task.inputs", own)
 		c.Require(t.StepSampling.StepProbability == 1, "task.response.probability",
-			"must be 1, since the program of an external model takes each step, is %v", t.StepSampling.StepProbability)
+			"must be 1, because the program of an external model executes every step, but is %v",
+			t.StepSampling.StepProbability)
 		c.Require(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
-			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
+			"must be none, because the program of an external model adds no noise, but is %s", t.GradientNoise.Law)
 		_, err := t.externalTensorSchema()
 		c.AddError("task.model.initial", err)
 		return
@@ -233,7 +236,8 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 	if t.Model.Kind.HasTarget() {
 		c.Require(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	} else {
-		c.Require(t.Target == "", "task.target", "is %q, and the kind %s has none: remove it", t.Target, t.Model.Kind)
+		c.Require(t.Target == "", "task.target", "is %q, but a model of kind %s has no target: remove it",
+			t.Target, t.Model.Kind)
 	}
 	t.checkRecipe(c)
 }
@@ -250,7 +254,7 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	var s wire.TensorSchema
 	for _, has := range tensors {
 		if has.DType != "F32" {
-			return nil, fmt.Errorf("tensor %q is %s; want F32 of all", has.Name, has.DType)
+			return nil, fmt.Errorf("tensor %q has the type %s; all tensors must have the type F32", has.Name, has.DType)
 		}
 		tensor := wire.TensorSpec{Name: has.Name, DType: wire.Float32}
 		for _, n := range has.Shape {
@@ -260,9 +264,10 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	}
 	switch {
 	case len(s) > wire.MaxTensors:
-		return nil, fmt.Errorf("%d tensors; want at most %d", len(s), wire.MaxTensors)
+		return nil, fmt.Errorf("the model has %d tensors; want at most %d", len(s), wire.MaxTensors)
 	case s.VectorByteCount() > wire.MaxBlobBytes:
-		return nil, fmt.Errorf("%d bytes of parameters; want at most %d", s.VectorByteCount(), wire.MaxBlobBytes)
+		return nil, fmt.Errorf("the model has %d bytes of parameters; want at most %d",
+			s.VectorByteCount(), wire.MaxBlobBytes)
 	}
 	return s, nil
 }

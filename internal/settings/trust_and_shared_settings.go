@@ -36,8 +36,8 @@ func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.Ro
 	if i.RootFile == "" {
 		key, err := keys.ParsePublic(i.CoordinatorKey)
 		if err != nil {
-			return nil, nil, &spec.FieldError{Key: "identity.coordinator_key", Problem: err.Error() +
-				"; a device that joins with `agentd join` needs none"}
+			return nil, nil, &spec.FieldError{Key: "identity.coordinator_key", Problem: err.Error() + "; a device " +
+				"that joins with `agentd join` does not need this key"}
 		}
 		return key, nil, nil
 	}
@@ -46,9 +46,10 @@ func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.Ro
 	case err != nil:
 	case i.CoordinatorKey != "":
 		return nil, nil, &spec.FieldError{Key: "identity.coordinator_key",
-			Problem: "is set, and so is identity.root_file, which names the coordinator's key: remove one of them"}
+			Problem: "is set together with identity.root_file, which contains the coordinator's key: remove one of " +
+				"them"}
 	case slices.Contains(d.RevokedAgents, wire.AgentID(m.ID)):
-		err = fmt.Errorf("%s revokes the device %s", i.RootFile, m.ID)
+		err = fmt.Errorf("the root document %s revokes the device %s", i.RootFile, m.ID)
 	}
 	if err != nil {
 		return nil, nil, &spec.FieldError{Key: "identity.root_file", Problem: err.Error()}

@@ -64,12 +64,12 @@ func agentFileProblems(t *testing.T) []problem {
 	empty, authority := writeFile(t, "empty", ""), writeCertificate(t)
 	return []problem{
 		{"  url: -> \n  ca_file: " + authority + "\n  url:",
-			`:6:8: broker.url: mqtt: TLS settings are given, but tcp:// does not encrypt; write tls:// or wss://`},
+			`:6:8: broker.url: mqtt: TLS is configured but tcp:// is not encrypted: use tls:// or wss://`},
 		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:",
 			`:5:14: broker.cert_file: open ` + none},
 		{"  url: -> \n  ca_file: " + none + "\n  url:", `:5:12: broker.ca_file: open ` + none},
 		{"  url: -> \n  ca_file: " + empty + "\n  url:",
-			`:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
+			`:5:12: broker.ca_file: ` + empty + ` contains no certificate in PEM format`},
 		{"  url: -> \n  password_file: " + empty + "\n  url:", `:3:1: broker.password: mqtt-password: ` + empty +
 			` is empty`},
 	}
@@ -78,94 +78,105 @@ func agentFileProblems(t *testing.T) []problem {
 // agentProblems are mistakes whose error is constant.
 var agentProblems = []problem{
 	{"federation: air -> federation: Air", `:1:13: federation: federation "Air"`},
-	{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator": this name is the coordinator's`},
+	{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator" is reserved for the coordinator`},
 	{"id: roof-1\n -> ", `: id: agent id "": is empty`},
-	{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that outlives a restart`},
+	{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that persists across restarts`},
 	{"tcp://localhost:1883 -> localhost",
 		`:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
 	{"tcp://localhost:1883 -> [tcp://localhost:1883, tcp://b, c]",
-		`:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port; add one: usually 1883, or 8883 for TLS`},
+		`:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port: add one, usually 1883, or 8883 for TLS`},
 	{"tcp://localhost:1883 -> [tcp://localhost:1883, tls://b:8883]",
-		`:4:3: broker.url: mqtt: broker URL "tls://b:8883": some URLs encrypt and some do not; give tls:// or wss:// for all, or for none`},
+		`:4:3: broker.url: mqtt: broker URL "tls://b:8883": cannot mix encrypted and unencrypted URLs: use tls:// ` +
+			`or wss:// for all or for none`},
 	{"tcp://localhost:1883 -> [tcp://a:1883, tcp://a:1883]",
-		`:4:3: broker.url: mqtt: broker URL "tcp://a:1883" is there twice; remove one`},
-	{"tcp://localhost:1883 -> []", `:4:3: broker.url: is empty; want the broker's, such as tcp://127.0.0.1:1883`},
+		`:4:3: broker.url: mqtt: duplicate broker URL "tcp://a:1883": remove one`},
+	{"tcp://localhost:1883 -> []", `:4:3: broker.url: is empty; want the URL of the broker, such as ` +
+		`tcp://127.0.0.1:1883`},
 	{"tcp:// -> http://", `:4:8: broker.url: mqtt: broker URL "http://localhost:1883": unknown scheme "http"`},
 	{"localhost:1883 -> localhost",
-		`:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; add one: usually 1883, or 8883 for TLS`},
+		`:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port: add one, usually 1883, or 8883 for TLS`},
 	{"localhost:1883 -> me:hush@localhost:1883",
-		":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" carries credentials; give them as " +
-			"user name and password\n" +
-			"  4 |   url: tcp://*******@localhost:1883\n"},
+		":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" contains credentials: set user name " +
+			"and password separately\n  4 |   url: tcp://*******@localhost:1883\n"},
 	{"  url: -> \n  prefix: a b\n  url:", `:5:11: broker.prefix: mqtt: topic prefix "a b"`},
 	{"  url: -> \n  keep_alive: 1500ms\n  url:",
-		`:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
+		`:5:15: broker.keep_alive: must be between 1s and 65535s, in whole seconds, but is 1.5s`},
 	{"  url: -> \n  keep_alive: 20s\n  url:",
-		`:5:15: broker.keep_alive: must be at least 27s where the link carries 20kB a second (broker.min_rate), is 20s: a message may take an eighth of it`},
+		`:5:15: broker.keep_alive: must be at least 27s for a link rate of 20kB per second (broker.min_rate), ` +
+			`but is 20s: sending a message may take an eighth of it`},
 	{"  url: -> \n  min_rate: 2kB\n  url:",
-		`:3:1: broker.keep_alive: must be at least 4m23s where the link carries 2kB a second`},
-	{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 999B`},
-	{"  url: -> \n  min_rate: 4GiB\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 4GiB`},
+		`:3:1: broker.keep_alive: must be at least 4m23s for a link rate of 2kB per second`},
+	{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be between 1kB and 1GB per second, but ` +
+		`is 999B`},
+	{"  url: -> \n  min_rate: 4GiB\n  url:", `:5:13: broker.min_rate: must be between 1kB and 1GB per second, but ` +
+		`is 4GiB`},
 	{" -> dns: resolver",
-		`:10:6: dns: must be the address and port of a name server, such as 192.0.2.53:53, is "resolver"`},
-	{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s`},
+		`:10:6: dns: must be the address and port of a name server, such as 192.0.2.53:53, but is "resolver"`},
+	{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be between 1s`},
 	{"  url: -> \n  key_file: x\n  url:",
-		`:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
+		`:3:1: broker.cert_file: must be set together with broker.key_file, or not at all; set broker.cert_file in ` +
+			`the file`},
 	{"  url: -> \n  proxy: https://p:1\n  url:", `:5:10: broker.proxy: must be http://host:port`},
 	{"  url: -> \n  proxy: http://me:hush@:1\n  url:",
-		":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy wants " +
-			"that\n  5 |   proxy: http://*******@:1\n"},
+		":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy requires " +
+			"it\n  5 |   proxy: http://*******@:1\n"},
 	{"  url: -> \n  password: x\n  password_file: y\n  url:",
-		`:5:3: broker.password: is set, and so is broker.password_file: remove one of them`},
+		`:5:3: broker.password: is set together with broker.password_file: remove one of them`},
 	{"  coordinator_key: " + publicKey(7) + " ->   coordinator_key: \"\"",
 		`:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
 	{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: is empty; want a CSV file with named columns`},
-	{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: must not be negative, is -1`},
-	{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: must be 0 to shares - 1, is 3 of 3`},
-	{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, is -1s`},
-	{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, is 0`},
-	{" -> trainers: [{name: x}]", `:10:12: trainers[0].command: is empty; want a program and its arguments, or the key`},
+	{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: is -1, want 0 or more`},
+	{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: is 3, want 0 to shares - 1 (shares is 3)`},
+	{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, but is -1s`},
+	{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, but is 0`},
+	{" -> trainers: [{name: x}]", `:10:12: trainers[0].command: is empty; want a program and its arguments, or set ` +
+		`the key`},
 	{" -> trainers: [{name: x, command: [y], socket: /run/z}]",
-		`:10:44: trainers[0].socket: is "/run/z", and command, dir, env, memory or network is set`},
-	{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be 1 to`},
+		`:10:44: trainers[0].socket: is "/run/z", but command, dir, env, memory or network is also set`},
+	{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be between 1 and`},
 	{" -> budget: {bytes_per_month: 5MB}",
-		`:10:27: budget.bytes_per_month: must be 0 (no limit) or at least 20MB, is 5MB: staying connected takes some 10MB a month`},
+		`:10:27: budget.bytes_per_month: must be 0 (no limit) or at least 20MB, ` +
+			`but is 5MB: an idle connection already uses about 10MB a month`},
 	{" -> d2d: {place: {x: 1, y: 2}}",
-		`:10:1: d2d.broker.url: give either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
-	{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: give either`},
+		`:10:1: d2d.broker.url: set either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
+	{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: set either`},
 	{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}",
-		`:10:21: d2d.broker.url: is the coordinator's broker, too`},
+		`:10:21: d2d.broker.url: is also the coordinator's broker`},
 	{" -> d2d: {broker: {url: [\"tcp://site:1883\", \"tcp://localhost:1883\"]}}",
-		`:10:16: d2d.broker.url: is the coordinator's broker, too`},
+		`:10:16: d2d.broker.url: is also the coordinator's broker`},
 	{" -> d2d: {broker: {url: [\"tcp://site:1883\", site]}}",
 		`:10:41: d2d.broker.url[1]: mqtt: broker URL "site" is not`},
-	{" -> readings: {broker: {url: \"tcp://site:1883\"}}", `:10:26: readings.broker.url: goes with data.source: mqtt`},
-	{" -> readings: {keep: {bytes: 1MB}}", `:10:26: readings.keep.bytes: must be at least 1MiB, is 1MB`},
-	{" -> readings: {keep: {rows: 10}}", `:10:25: readings.keep.rows: must be 0 (no bound) or at least 1000, is 10`},
-	{" -> readings: {keep: {age: -1s}}", `:10:24: readings.keep.age: must not be negative, is -1s`},
+	{" -> readings: {broker: {url: \"tcp://site:1883\"}}", `:10:26: readings.broker.url: must be set if data.source ` +
+		`is mqtt`},
+	{" -> readings: {keep: {bytes: 1MB}}", `:10:26: readings.keep.bytes: must be at least 1MiB, but is 1MB`},
+	{" -> readings: {keep: {rows: 10}}", `:10:25: readings.keep.rows: must be 0 (no limit) or at least 1000, ` +
+		`but is 10`},
+	{" -> readings: {keep: {age: -1s}}", `:10:24: readings.keep.age: must not be negative, but is -1s`},
 	{" -> d2d: {broker: {url: site}}", `:10:21: d2d.broker.url: mqtt: broker URL "site" is not`},
 	{" -> device: {temperature: {ease: 80, stop: 60}}",
-		`:10:40: device.temperature.stop: must be at least ease (80), is 60`},
+		`:10:40: device.temperature.stop: must be at least ease (80), but is 60`},
 	{" -> device: {battery: {ease: 20, stop: 50}}",
-		`:10:36: device.battery.stop: must be at most ease (20), is 50: a battery falls`},
+		`:10:36: device.battery.stop: must be at most ease (20), but is 50: the battery level decreases`},
 	{" -> device: {load: {ease: 1, stop: 0}}",
-		`:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 for no rule; are 1 and 0`},
+		`:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 to disable the rule, ` +
+			`but are 1 and 0`},
 	{" -> device: {battery: {ease: 101, stop: 5}}",
 		`:10:37: device.battery.stop: ease and stop must be above 0 and at most 100`},
 	{" -> device: {windows: [\"22:00\"]}",
-		`:10:10: device.windows: "22:00" is no part of the day; want one such as 22:00-06:30`},
-	{" -> device: {root: \"\"}", `:10:16: device.root: is empty; want the folder with proc and sys, such as /`},
+		`:10:10: device.windows: invalid time window "22:00"; want a window such as 22:00-06:30`},
+	{" -> device: {root: \"\"}", `:10:16: device.root: is empty; want the folder that contains proc and sys, such ` +
+		`as /`},
 	{" -> metrics: {report_every: 25h}",
-		`:10:25: metrics.report_every: must be 0s (never) or whole seconds up to 24h, is 25h0m0s`},
+		`:10:25: metrics.report_every: must be 0s (never), or whole seconds up to 24h, but is 25h0m0s`},
 	{" -> metrics: {listen: localhost}",
-		`:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
+		`:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty, but is "localhost"`},
 	{" -> log: {level: loud}",
 		`:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 	{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
-	{" -> d2d: {uplink: true, cell: a/b}", `:10:27: d2d.cell: mqtt: cell "a/b" must have 1 to 48 letters`},
+	{" -> d2d: {uplink: true, cell: a/b}", `:10:27: d2d.cell: mqtt: cell "a/b" must consist of 1 to 48 letters`},
 	{" -> d2d: {uplink: true, cell: a, max_degree: 129}",
-		`:10:42: d2d.max_degree: must be 1 to 128, or 0 for 6, is 129`},
-	{" -> d2d: {uplink: true, max_degree: 3}", `:10:33: d2d.max_degree: goes with d2d.cell`},
+		`:10:42: d2d.max_degree: must be between 1 and 128, or 0 for the default of 6, but is 129`},
+	{" -> d2d: {uplink: true, max_degree: 3}", `:10:33: d2d.max_degree: requires d2d.cell`},
 	{" -> metric: {}", `:10:1: unknown key "metric"; did you mean "metrics"?`},
 }
 
@@ -182,9 +193,9 @@ func coordinatorFileProblems(t *testing.T) []problem {
 	bad := writeFile(t, "bad.keys", "a b c\n")
 	return []problem{
 		{" -> history: {mlflow: {url: \"http://mlflow:5000\", token_file: " + bad + "}}",
-			`:14:25: history.mlflow.url: must be https:// where there is a token_file`},
+			`:14:25: history.mlflow.url: must be https:// because token_file is set`},
 		{"agents_file: -> agents_file: " + bad + " #",
-			`:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},
+			`:4:16: identity.agents_file: ` + bad + `:1: invalid line: want an agent id and its public key`},
 		{"agents_file: -> agents_file: " + writeFile(t, "none.keys", "# none\n") + " #",
 			`:4:16: identity.agents_file: `},
 	}
@@ -201,102 +212,113 @@ var coordinatorProblems = []problem{
 		`:14:55: history.mlflow.token_file: token: open /nowhere`},
 	{" -> broker: {url: x}", `:14:15: broker.url: mqtt: broker URL "x" is not`},
 	{"    minimum: 2 ->     minimum: 3", `:9:14: round.gather.minimum: must be at most the number of agents in`},
-	{"  quorum: 1 ->   quorum: 3", `:7:11: round.quorum: must be 1 to participants (2), is 3`},
+	{"  quorum: 1 ->   quorum: 3", `:7:11: round.quorum: must be between 1 and participants (2), but is 3`},
 	{"  quorum: 1 ->   quorum: 1\n  weights: both", `:8:12: round.weights: want equal or samples, got "both"`},
-	{"  quorum: 1 ->   quorum: 1\n  deadline: 0s", `:8:13: round.deadline: must be 1ms to`},
+	{"  quorum: 1 ->   quorum: 1\n  deadline: 0s", `:8:13: round.deadline: must be between 1ms and`},
 	{"  quorum: 1 ->   quorum: 1\n  stop: {patience: -1}", `:8:20: round.stop.patience: must not be negative`},
 	{"  quorum: 1 ->   quorum: 1\n  stop: {accuracy: 0.9}",
-		`:8:20: round.stop.accuracy: is 0.9, but the model predicts numbers (squared): use round.stop.r2, or 0`},
-	{"  quorum: 1 ->   quorum: 1\n  schedule: {windows: [\"22:00\"]}", `:8:14: round.schedule.windows: "22:00" is no part of`},
+		`:8:20: round.stop.accuracy: is 0.9, but the model predicts numbers (squared): use round.stop.r2, or set it ` +
+			`to 0`},
+	{"  quorum: 1 ->   quorum: 1\n  schedule: {windows: [\"22:00\"]}", `:8:14: round.schedule.windows: invalid time ` +
+		`window "22:00"`},
 	{"  quorum: 1 ->   quorum: 1\n  schedule: {windows: [\"22:00-06:00\"], zone: Mars}",
 		`:8:46: round.schedule.zone: unknown time zone Mars: want a name such as`},
-	{"  quorum: 1 ->   quorum: 1\n  schedule: {zone: UTC}", `:8:20: round.schedule.zone: is UTC, but there are no`},
+	{"  quorum: 1 ->   quorum: 1\n  schedule: {zone: UTC}", `:8:20: round.schedule.zone: is UTC but windows is empty`},
 	{"  quorum: 1 ->   quorum: 1\n  schedule: {new_rows: {agents: 3, rows: 1}}",
 		`:8:33: round.schedule.new_rows.agents: must be at most the number of agents in`},
-	{"  quorum: 1 ->   quorum: 1\n  stop: {r2: 0.9}", `:8:3: round.stop: has r2 or accuracy, but there are no data`},
+	{"  quorum: 1 ->   quorum: 1\n  stop: {r2: 0.9}", `:8:3: round.stop: contains r2 or accuracy, which require ` +
+		`held-out data`},
 	{"name: air -> name: \"\"", `:11:9: task.name: must have 1 to`},
 	{"[a, b] -> []", `:12:3: task.features: is empty`},
 	{"target: y -> target: \"\"", `:13:11: task.target: is empty`},
-	{" ->   grid: {step: 1h}", `:14:3: task.grid: is set without task.inputs: add the inputs, or remove this`},
+	{" ->   grid: {step: 1h}", `:14:3: task.grid: is set but task.inputs is empty: add inputs or remove this key`},
 	{" ->   inputs: [{name: a}, {name: b}, {name: y}]", `:10:1: task.grid.step: is 0s; want 1ms to 1193h2m47.295s`},
 	{" ->   grid: {step: 1h, zone: Mars/Olympus}\n  inputs: [{name: a}, {name: b}, {name: y}]",
 		`:14:26: task.grid.zone: unknown time zone Mars/Olympus`},
 	{" ->   grid: {step: 1h}\n  inputs: [{name: a}, {name: y}]",
-		`:12:17: task.features[1]: "b": there is no input b; the inputs are a, y`},
+		`:12:17: task.features[1]: "b": unknown input b; available inputs: a, y`},
 	{" ->   grid: {step: 1h}\n  inputs: [{name: a}, {name: b}, {name: y, range: [1, 0]}]",
-		`:15:44: task.inputs[2].range: is [1 0]; want [LEAST, LARGEST]`},
+		`:15:44: task.inputs[2].range: is [1 0]; want [MINIMUM, MAXIMUM]`},
 	{"[a, b] -> [a lag 90m]\n  grid: {step: 1h}\n  inputs: [{name: a}, {name: y}]",
-		`:12:14: task.features[0]: "a lag 90m": want a multiple of the grid's step (1h)`},
+		`:12:14: task.features[0]: "a lag 90m": the duration must be a multiple of the grid step (1h)`},
 	{" ->   inputs: [{name: a, unt: m}]", `:14:22: unknown key "unt"; did you mean "unit"?`},
 	{"target: y -> target: a", `:10:1: task: `},
 	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want " +
 		spec.JoinWithOr(append(spec.ModelKinds(), spec.ModelExternal)) + `, got "cubic"`},
 	{" ->   model: {kind: conv1d, channels: 3, kernel: 2, filters: [3], pool: 1}",
-		":14:35: task.model.channels: is 3, and there are 2 features, which are not as many channels of one length"},
+		":14:35: task.model.channels: is 3, but 2 features cannot be divided into equal channels"},
 	{" ->   model: {kind: conv1d, channels: 1, kernel: 3, filters: [3], pool: 1}",
-		":14:46: task.model.kernel: is 3, more than the 2 steps of a channel (2 features in 1 channels)"},
+		":14:46: task.model.kernel: is 3, which exceeds the 2 steps of a channel (2 features in 1 channels)"},
 	{" ->   model: {kind: conv1d, channels: 1, kernel: 2, filters: [3], pool: 2}",
-		":14:69: task.model.pool: is 2, and a kernel of 2 leaves 1 of the 2 steps of a channel"},
-	{" ->   model: {kind: conv1d}", ":14:3: task.model.filters: is []; the kind conv1d needs it"},
-	{" ->   model: {kernel: 3}", ":14:19: task.model.kernel: is 3; it goes with the kind conv1d, and with no other"},
+		":14:69: task.model.pool: is 2, but a kernel of 2 leaves only 1 of the 2 steps of a channel"},
+	{" ->   model: {kind: conv1d}", ":14:3: task.model.filters: is [], but the kind conv1d requires"},
+	{" ->   model: {kernel: 3}", ":14:19: task.model.kernel: is 3, but only the kind conv1d supports this key"},
 	{" ->   model: {kind: autoencoder, hidden: [1]}",
-		`:13:11: task.target: is "y", and the kind autoencoder has none: remove it`},
+		`:13:11: task.target: is "y", but a model of kind autoencoder has no target: remove it`},
 	{" ->   model: {risk: cubic}",
 		":14:17: task.model.risk: want " + spec.JoinWithOr(spec.LossKinds()) + `, got "cubic"`},
 	{" ->   model: {risk: full_squared}",
 		":14:17: task.model.risk: must be " + spec.JoinWithOr(spec.DeviceLossKinds()) +
-			`, is "full_squared": devices know no other`},
+			`, but is "full_squared": agents support no other losses`},
 	{" ->   model: {activation: step}", `:14:23: task.model.activation: want tanh, relu or identity, got "step"`},
 	{" ->   model: {hidden: [3]}",
-		`:14:11: task.model.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other`},
+		`:14:11: task.model.hidden: is [3], but hidden layers are required for mlp and autoencoder, optional for ` +
+			`conv1d and invalid for all other kinds`},
 	{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: is 65537; want 1 to 65536`},
 	{" ->   model: {kind: mlp}",
-		":14:3: task.model.hidden: is []; it goes with the kinds mlp, autoencoder and conv1d, and with no other; set " +
+		":14:3: task.model.hidden: is [], but hidden layers are required for mlp and autoencoder, optional for " +
+			"conv1d and invalid for all other kinds; set " +
 			"task.model.hidden in the file"},
-	{" ->   model: {kind: softmax}", `:14:3: task.model.classes: is 0; want 2 to 65536 with a softmax`},
+	{" ->   model: {kind: softmax}", `:14:3: task.model.classes: is 0; want 2 to 65536 with the risk softmax`},
 	{" ->   exchange: letters", `:14:13: task.exchange: want parameters or gradient, got "letters"`},
-	{" ->   batch_size: 65537", `:14:15: task.batch_size: must be 0 (all rows) to 65536, is 65537`},
+	{" ->   batch_size: 65537", `:14:15: task.batch_size: must be between 0 (all rows) and 65536, but is 65537`},
 	{" ->   response: {probability: 0}", `:14:27: task.response.probability: is 0; want more than 0 and at most 1`},
 	{" ->   response: {probability: 1.5}",
 		`:14:27: task.response.probability: is 1.5; want more than 0 and at most 1`},
 	{" ->   gradient_noise: {law: white}",
 		`:14:25: task.gradient_noise.law: want none, gaussian or laplace, got "white"`},
-	{" ->   gradient_noise: {variance: 1}", `:14:30: task.gradient_noise.variance: is 1 without a law`},
+	{" ->   gradient_noise: {variance: 1}", `:14:30: task.gradient_noise.variance: is 1 but no noise law is set`},
 	{" ->   gradient_noise: {law: laplace}",
 		`:14:3: task.gradient_noise.variance: is 0; want a positive number with the law laplace`},
 	{" ->   gradient_noise:\n    law: laplace\n    variance: -1",
 		`:16:15: task.gradient_noise.variance: is -1; want a positive number`},
-	{" ->   min_rows: 0", `:14:13: task.min_rows: must be at least 1, is 0`},
-	{" ->   clip: -1", `:14:9: task.clip: must not be negative, is -1`},
+	{" ->   min_rows: 0", `:14:13: task.min_rows: must be at least 1, but is 0`},
+	{" ->   clip: -1", `:14:9: task.clip: must not be negative, but is -1`},
 	{" ->   step_size: 0.1", `:14:14: task.step_size: want a section of keys, got 0.1`},
 	{" ->   step_size: {constant: 0}", `:14:25: task.step_size.constant: is 0; want a positive number`},
 	{" ->   step_size: {strong_convexity: 1}",
-		`:14:33: task.step_size.strong_convexity: is 1 without task.step_size.diminishing`},
+		`:14:33: task.step_size.strong_convexity: is 1 but task.step_size.diminishing is not set`},
 	{" ->   step_size: {diminishing: true}",
 		`:14:3: task.step_size.strong_convexity: is 0; want a positive number`},
 	{" ->   step_size: {diminishing: true, strong_convexity: 3, smoothness: 2}",
-		`:14:67: task.step_size.smoothness: is 2; want at least task.step_size.strong_convexity (3), or task.step_size.gamma`},
+		`:14:67: task.step_size.smoothness: is 2; want at least task.step_size.strong_convexity (3), or set ` +
+			`task.step_size.gamma`},
 	{" ->   personal: {layers: [layer7]}",
 		`:14:23: task.personal.layers[0]: is "layer7"; want layer0, layer0.weight, layer0.bias or last`},
-	{" ->   personal: {layers: [last]}", `:10:1: task: task "air": personal: nothing is left to share`},
-	{" ->   personal: {method: ditto, lambda: -1}", `:14:37: task.personal.lambda: is -1; want a finite number of 0 or`},
+	{" ->   personal: {layers: [last]}", `:10:1: task: task "air": personal: all tensors are personal, but at least ` +
+		`one must be shared`},
+	{" ->   personal: {method: ditto, lambda: -1}", `:14:37: task.personal.lambda: is -1; want a finite number of ` +
+		`at least 0`},
 	{" ->   personal: {method: mine}", `:14:22: task.personal.method: want layers or ditto, got "mine"`},
 	{" ->   personal: {method: ditto}\n  standardize_at: [3]",
-		`:15:3: task.standardize_at: does not go with task.personal: what is an agent's own is of the old columns`},
+		`:15:3: task.standardize_at: cannot be combined with task.personal: personal models keep the previous ` +
+			`standardisation`},
 	{" ->   personal: {layers: [layer0.bias]}\nheld_out: {csv: rows.csv}",
-		`:15:1: held_out: does not go with task.personal.layers: the coordinator has no whole model to score`},
+		`:15:1: held_out: cannot be combined with task.personal.layers: the coordinator does not have the complete ` +
+			`model`},
 	{" ->   finetune: {steps: 3}\npredict: {rollout: 10%}",
-		`:15:20: predict.rollout: does not go with task.personal and task.finetune: each device predicts with a model of`},
+		`:15:20: predict.rollout: cannot be combined with task.personal or task.finetune: each device predicts with ` +
+			`its own`},
 	{" ->   finetune: {steps: 1000001}", `:14:21: task.finetune.steps: is 1000001; want 0 (none) to 1000000`},
-	{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be 1ms to 24h, is 25h0m0s`},
-	{" ->   steps: {budget: 0s}", `:14:19: task.steps.budget: must be 1ms to 24h, is 0s`},
-	{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, is 0`},
-	{" ->   steps: {max: 1000000001}", `:14:16: task.steps.max: must be at most 1000000000, is 1000000001`},
-	{" ->   steps: {max: 0}", `:14:16: task.steps.max: must be at least task.steps.min (1), is 0`},
+	{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be between 1ms and 24h, but is 25h0m0s`},
+	{" ->   steps: {budget: 0s}", `:14:19: task.steps.budget: must be between 1ms and 24h, but is 0s`},
+	{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, but is 0`},
+	{" ->   steps: {max: 1000000001}", `:14:16: task.steps.max: must be at most 1000000000, but is 1000000001`},
+	{" ->   steps: {max: 0}", `:14:16: task.steps.max: must be at least task.steps.min (1), but is 0`},
 	{" -> held_out: {shares: 2}", `:14:1: held_out.csv: is empty`},
 	{" -> held_out: {csv: none.csv}", `:14:17: held_out.csv: open none.csv: no such file`},
-	{" -> policy: {max_norm: -1}", `:14:20: policy.max_norm: must not be negative, is -1`},
-	{" -> policy: {keep_models: 1}", `:14:23: policy.keep_models: must be 0 (all) or at least 2, is 1`},
+	{" -> policy: {max_norm: -1}", `:14:20: policy.max_norm: must not be negative, but is -1`},
+	{" -> policy: {keep_models: 1}", `:14:23: policy.keep_models: must be 0 (all) or at least 2, but is 1`},
 	{" -> log: {level: loud}", `:14:14: log.level: unknown log level`},
 	{" -> metrics: {listen: x}", `:14:19: metrics.listen: must be host:port`},
 }
@@ -312,19 +334,20 @@ func TestMixingProblems(t *testing.T) {
 		"  step_size: {normalize: false}\nmesh: {edges: ring}\n"
 	checkProblems(t, base, []problem{
 		{"normalize: false -> normalize: true",
-			`:8:14: round.algorithm: feddec does not go with task.step_size.normalize true: its step size is per local`},
+			`:8:14: round.algorithm: feddec cannot be combined with task.step_size.normalize true: feddec applies ` +
+				`the step size`},
 		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}",
-			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
+			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), but is 3`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",
 			`:17:19: task.mixing.codec: want raw, bfloat16, int8, int4, signs or top_k:0.05, got "zip"`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: signs}",
 			`:17:19: task.mixing.codec: want raw, bfloat16, int8 or int4, got "signs"`},
 		{"normalize: false} -> normalize: false}\n  mixing: {wait: 500us}",
-			`:17:18: task.mixing.wait: must be 0s to 1h, in whole milliseconds, is 500µs`},
+			`:17:18: task.mixing.wait: must be between 0s and 1h, in whole milliseconds, but is 500µs`},
 		{"edges: ring -> edges: star",
 			`:17:15: mesh.edges: want radius, file, ring, complete or discovered, got "star"`},
-		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},
-		{"edges: ring -> edges: file", `:17:1: mesh.file: must be set for mesh.edges file`},
+		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive if mesh.edges is radius`},
+		{"edges: ring -> edges: file", `:17:1: mesh.file: must be set if mesh.edges is file`},
 		{"edges: ring -> edges: file, file: " + none, `:17:27: mesh.file: stat ` + none},
 		{"edges: ring -> edges: ring, weights: heavy",
 			`:17:30: mesh.weights: want metropolis, best-constant, max-degree or fastest, got "heavy"`},
@@ -354,8 +377,8 @@ func TestOpenKeyFile(t *testing.T) {
 	s := settings.DefaultAgent()
 	err := settings.Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
 		map[string]string{"identity.key_file": key})
-	wantError(t, err, "command line: identity.key_file: "+key+" is open to all users (mode 0644), want a private key "+
-		"that only its user reads: chmod 600 "+key)
+	wantError(t, err, "command line: identity.key_file: "+key+" can be read or written by all users "+
+		"(mode 0644): run chmod 600 "+key)
 
 	path, secret := writeKey(t)
 	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
@@ -373,13 +396,13 @@ func TestOpenKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = b.SessionOptions("air-a")
-	wantError(t, err, "broker.key_file: "+b.KeyFile+" is open to all users (mode 0644)")
+	wantError(t, err, "broker.key_file: "+b.KeyFile+" can be read or written by all users (mode 0644)")
 }
 
 func TestMissingKeyFile(t *testing.T) {
 	s := settings.DefaultAgent()
 	err := settings.Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
 		map[string]string{"identity.key_file": "/none/agent.key"})
-	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; make a key "+
+	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; create a key "+
 		"with `key new`")
 }

@@ -18,7 +18,7 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 	var l cli.ConfigLoader
 	var watch, json bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what the running " + program + " does",
+		Use: "status", Short: "Show the status of the running " + program,
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dirs, err := stateDirs(&l)
@@ -49,7 +49,7 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again every second, until Ctrl-C")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh the status every second, until Ctrl-C")
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON, one object per line")
 	return cmd
 }
@@ -66,7 +66,7 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 		case err != nil && !answered:
 			return err
 		case err != nil && !silent:
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s; asking again every second\n", err)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s; retrying every second\n", err)
 		case err == nil && !json && terminal:
 			text = append([]byte("\x1b[H\x1b[J"), text...) // clear the screen and start at the top
 		case err == nil && !json:

@@ -22,7 +22,7 @@ type Condition struct {
 
 // StartingCondition is the condition of a daemon that is opening its state folder.
 var StartingCondition = Condition{Name: "starting", Problem: "the state folder is being opened",
-	Remedy: "wait; if it takes long, look at the log", BlocksReadiness: true}
+	Remedy: "wait; if this takes long, check the log", BlocksReadiness: true}
 
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }

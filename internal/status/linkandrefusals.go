@@ -32,11 +32,12 @@ func (l *Link) describe(now time.Time) string {
 	case l.Connected:
 		return "connected for " + FormatDuration(now.Sub(l.Since))
 	case l.ReconnectAt != nil && now.Before(*l.ReconnectAt):
-		return fmt.Sprintf("away by plan for %s, back in %s, at %s", FormatDuration(now.Sub(l.Since)),
+		return fmt.Sprintf("disconnected as planned for %s, reconnects in %s, at %s", FormatDuration(now.Sub(l.Since)),
 			FormatDuration(l.ReconnectAt.Sub(now)),
 			l.ReconnectAt.Local().Format(time.DateTime))
 	case l.ReconnectAt != nil:
-		return fmt.Sprintf("NOT connected for %s, since it wanted to be back", FormatDuration(now.Sub(*l.ReconnectAt)))
+		return fmt.Sprintf("NOT connected: the planned reconnection is %s overdue",
+			FormatDuration(now.Sub(*l.ReconnectAt)))
 	case l.LastLossError != "":
 		return fmt.Sprintf("NOT connected for %s: %s", FormatDuration(now.Sub(l.Since)), l.LastLossError)
 	}

@@ -42,13 +42,13 @@ func serveOne(ctx context.Context, dir string, v *agentstatus.StatusTracker) {
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ask(t, dir); err == nil ||
-		!strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
+		!strings.Contains(err.Error(), "no running agentd uses the state folder "+dir) {
 		t.Errorf("without a daemon: error %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "api.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no running agentd") {
 		t.Errorf("where one was killed: error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("%v, error %v", info, err)
 	}
 	cancel()
-	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until the daemon has closed its socket
+	for err == nil || !strings.Contains(err.Error(), "no running agentd") { // until the daemon has closed its socket
 		_, err = ask(t, dir)
 	}
 }
@@ -75,7 +75,7 @@ func TestSocket(t *testing.T) {
 // no daemon answers the first request.
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
-	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no running agentd") {
 		t.Errorf("without a daemon: %q, error %v", text, err)
 	}
 	serve := func(id string) context.CancelFunc {
@@ -104,10 +104,10 @@ func TestWatch(t *testing.T) {
 	}
 	until("agent s1 of")
 	stop()
-	until("no agentd runs with the state folder " + dir + "; asking again every second")
+	until("no running agentd uses the state folder " + dir + "; retrying every second")
 	<-time.After(2500 * time.Millisecond)
 	defer serve("s2")()
-	if text := until("agent s2 of"); strings.Contains(text, "no agentd runs") {
+	if text := until("agent s2 of"); strings.Contains(text, "no running agentd") {
 		t.Errorf("said it again: %q", text)
 	}
 	cancel()

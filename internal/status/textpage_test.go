@@ -20,7 +20,7 @@ func TestHungProcess(t *testing.T) {
 	defer l.Close()
 	_, err = fetchStatus(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(),
-		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
+		"coordinator uses the state folder "+dir+" but did not reply within 1ms") ||
 		!strings.Contains(err.Error(), "coordinator service restart") {
 		t.Errorf("got %v", err)
 	}

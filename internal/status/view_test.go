@@ -348,7 +348,8 @@ func TestReachablePage(t *testing.T) {
 		v.Observe(round.RoundOpened{Round: 8, Kind: wire.KindTraining, EligibleAgents: 10,
 			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
-		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {
+		if says := strings.Contains(page,
+			"about 1234 available (estimated by asking 25 % of them)\n"); says != tt.want {
 			t.Errorf("%+v: \n%s", tt.is, page)
 		}
 	}
@@ -370,12 +371,12 @@ func TestAwayPage(t *testing.T) {
 	back := c.Now().Add(time.Hour)
 	v.Observe(host.BrokerLinkChanged{Err: mqtt.ErrPlannedDisconnect, ReconnectAt: back})
 	c.Advance(20 * time.Minute)
-	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
+	want := "disconnected as planned for 20m0s, reconnects in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
 		t.Errorf("broker %q, want %q", got, want)
 	}
 	c.Advance(50 * time.Minute)
-	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
+	if got := broker(); got != "NOT connected: the planned reconnection is 10m0s overdue" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
 	v.Observe(host.BrokerLinkChanged{IsConnected: true})
@@ -417,12 +418,12 @@ func TestWaits(t *testing.T) {
 	v := newCoordinatorPage(c.Now)
 	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	for want, f := range map[string]round.ScheduleWait{
-		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitForWindow,
+		"waiting for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitForWindow,
 			WindowOpensAt: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
-		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitForNewRows,
+		"waiting for new rows: 3 of 5 agents have at least 100 unused rows\n": {Reason: round.WaitForNewRows,
 			AgentsWithNewRows: 3,
 			RequiredAgents:    5, RequiredNewRows: 100},
-		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitForNewRows,
+		"have at least 100 unused rows; 2 have not reported": {Reason: round.WaitForNewRows,
 			RequiredAgents: 5, RequiredNewRows: 100, AgentsWithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)

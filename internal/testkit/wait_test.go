@@ -15,7 +15,7 @@ func TestUntil(t *testing.T) {
 				began, looks := time.Now(), 0
 				Until(t, "it comes", func() bool {
 					if looks++; looks%100 == 0 {
-						<-time.After(200 * time.Millisecond) // simulates a busy host
+						<-time.After(200 * time.Millisecond) // Simulate a busy host.
 					}
 					return time.Since(began) >= comes
 				})

@@ -22,7 +22,7 @@ type Attack struct {
 
 // attackKind is an entry of the table. Exactly one of its functions is set, or flipsLabels is true.
 type attackKind struct {
-	defaultParameter float64 // parameter if none is given; 0 means that the attack has no parameter
+	defaultParameter float64 // default of the parameter x; 0 means that the attack has no parameter
 	// corruptElement returns the false value of one element v of an update; x is the parameter.
 	corruptElement func(v, x float64, rng *rand.Rand) float64
 	// colludeElement returns the false value of one element from the mean and the standard deviation of the honest
@@ -68,14 +68,14 @@ func Parse(text string) (Attack, error) {
 	name, number, given := strings.Cut(text, ":")
 	k, known := table[name]
 	if !known {
-		return Attack{}, fmt.Errorf("want an attack, one of %s, the number as you like; got %q",
+		return Attack{}, fmt.Errorf("unknown attack, want one of %s with an optional number; got %q",
 			strings.Join(Names(), ", "), text)
 	}
 	a := Attack{k.defaultParameter, k}
 	if given {
 		x, err := strconv.ParseFloat(number, 64)
 		if k.defaultParameter == 0 || err != nil || math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
-			return Attack{}, fmt.Errorf("attack %s: want one of %s, the number as you like", text,
+			return Attack{}, fmt.Errorf("attack %s: invalid number, want one of %s with an optional number", text,
 				strings.Join(Names(), ", "))
 		}
 		a.parameter = x

@@ -116,8 +116,8 @@ func TestParse(t *testing.T) {
 		parse(t, name)
 	}
 	for text, want := range map[string]string{
-		"truth":         "want an attack, one of alie:1.5, constant:1, inner:0.5, labelflip, noise:1, signflip:10",
-		"signflip:x":    "attack signflip:x: want one of alie:1.5",
+		"truth":         "unknown attack, want one of alie:1.5, constant:1, inner:0.5, labelflip, noise:1, signflip:10",
+		"signflip:x":    "attack signflip:x: invalid number, want one of alie:1.5",
 		"constant:1e99": "attack constant:1e99", "noise:NaN": "attack noise:NaN", "labelflip:2": "attack labelflip:2",
 	} {
 		if _, err := attack.Parse(text); !strings.HasPrefix(fmt.Sprint(err), want) {

@@ -15,14 +15,14 @@ import (
 
 // Options are the options of the benchmark.
 type Options struct {
-	Brokers []string // brokers to test: mosquitto, embedded
-	Agents  []int    // numbers of agents, each from 1 to 5,000
-	Dims    []int    // lengths of the model in float32 elements, even, each from 2 to 10,000,000
-	Only    []string // contestants by their names in the table; empty means all
-	Reps    int      // number of repetitions; the fastest is reported
-	Dir     string   // folder of the coordinator's state, on the disk whose fsync is measured
-	Memory  string   // folder in memory, for the agents' state and the coordinator's state without fsync
-	Profile string   // file for a CPU profile of the rounds; "" means no profile
+	Brokers []string // names of the brokers to test: mosquitto, embedded
+	Agents  []int    // numbers of agents to test, each from 1 to 5,000
+	Dims    []int    // numbers of model parameters (float32) to test; even, from 2 to 10,000,000
+	Only    []string // names of the contestants to run; empty means all
+	Reps    int      // number of repetitions; the table shows the fastest one
+	Dir     string   // folder for the coordinator's state; the benchmark measures the fsync of its disk
+	Memory  string   // in-memory folder for the agents' state and for the coordinator's state without fsync
+	Profile string   // output file for a CPU profile of the rounds; "" disables profiling
 }
 
 // Defaults returns the options of docs/BENCHMARKS.md.
@@ -36,16 +36,16 @@ func Defaults() Options {
 // Validate reports invalid options.
 func (o *Options) Validate() error {
 	if o.Reps < 1 {
-		return fmt.Errorf("--reps must be at least 1, is %d", o.Reps)
+		return fmt.Errorf("--reps must be at least 1, but is %d", o.Reps)
 	}
 	for _, name := range o.Brokers {
 		if starters[name] == nil {
-			return fmt.Errorf("--brokers must be of mosquitto and embedded, has %q", name)
+			return fmt.Errorf("--brokers: unknown broker %q, want mosquitto or embedded", name)
 		}
 	}
 	for _, name := range o.Only {
 		if !slices.Contains(columns, name) {
-			return fmt.Errorf("--only: no contestant is called %q: they are %s", name, strings.Join(columns, ", "))
+			return fmt.Errorf("--only: unknown contestant %q, want one of %s", name, strings.Join(columns, ", "))
 		}
 	}
 	return errors.Join(within("agents", o.Agents, 1, 5000), within("dims", o.Dims, 2, 10_000_000))
@@ -55,7 +55,7 @@ func (o *Options) Validate() error {
 func within(flag string, all []int, least, most int) error {
 	for _, n := range all {
 		if n < least || n > most {
-			return fmt.Errorf("--%s must be from %d to %d, has %d", flag, least, most, n)
+			return fmt.Errorf("--%s must be from %d to %d, but contains %d", flag, least, most, n)
 		}
 	}
 	return nil
@@ -64,7 +64,7 @@ func within(flag string, all []int, least, most int) error {
 // Run measures every cell and prints its line when it is complete. Then it prints the table of processor times and the
 // notes.
 func Run(ctx context.Context, o Options, out io.Writer) error {
-	record := func() error { return nil } // starts the profile
+	record := func() error { return nil } // starts the CPU profile
 	if o.Profile != "" {
 		f, err := os.Create(o.Profile)
 		if err != nil {
@@ -117,11 +117,11 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		return nil, err
 	}
 	lost := map[string]int{}
-	if o.Profile == "" { // the profile should contain the contestants only
+	if o.Profile == "" {
 		contestants = append(contestants,
 			contestant{signing, func(context.Context) (sample, error) { return sign(n, s.payload), nil }})
 	}
-	for rep := range o.Reps + 1 { // the first repetition is a warm-up and is not counted
+	for rep := range o.Reps + 1 { // The first repetition is a warm-up and is not recorded.
 		if rep == 1 {
 			if err := record(); err != nil {
 				return nil, err
@@ -130,7 +130,7 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		for _, x := range contestants {
 			took, err := x.round(ctx)
 			switch {
-			case errors.Is(err, errLost) && (x.name == paho0 || x.name == paho1): // fedmesh must not lose messages
+			case errors.Is(err, errLost) && (x.name == paho0 || x.name == paho1):
 				lost[x.name]++
 			case err != nil:
 				return nil, fmt.Errorf("%s: %w", x.name, err)
@@ -140,7 +140,7 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		}
 	}
 	for name, times := range lost {
-		c.note("%s lost messages in %d of %d repetitions, which do not count", name, times, o.Reps+1)
+		c.note("%s lost messages in %d of %d repetitions, which are excluded", name, times, o.Reps+1)
 	}
 	return c, nil
 }

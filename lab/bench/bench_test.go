@@ -27,18 +27,18 @@ func TestEveryContestantFinishes(t *testing.T) {
 			}
 		}
 	}
-	if lines != 4 { // two cells in two tables
+	if lines != 4 { // two rows in each of two tables
 		t.Errorf("%d lines, want 4:\n%s", lines, &out)
 	}
 }
 
 func TestBadOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		`--brokers must be of mosquitto and embedded, has "none"`: func(o *Options) { o.Brokers[0] = "none" },
-		`--agents must be from 1 to 5000, has 0`:                  func(o *Options) { o.Agents[1] = 0 },
-		`--dims must be from 2 to 10000000, has -1`:               func(o *Options) { o.Dims[0] = -1 },
-		`--reps must be at least 1, is 0`:                         func(o *Options) { o.Reps = 0 },
-		`--only: no contestant is called "us"`:                    func(o *Options) { o.Only = []string{"us"} },
+		`--brokers: unknown broker "none", want mosquitto or embedded`:   func(o *Options) { o.Brokers[0] = "none" },
+		`--agents must be from 1 to 5000, but contains 0`:                func(o *Options) { o.Agents[1] = 0 },
+		`--dims must be from 2 to 10000000, but contains -1`:             func(o *Options) { o.Dims[0] = -1 },
+		`--reps must be at least 1, but is 0`:                            func(o *Options) { o.Reps = 0 },
+		`--only: unknown contestant "us", want one of fedmesh, no fsync`: func(o *Options) { o.Only = []string{"us"} },
 	} {
 		o := Defaults()
 		if err := o.Validate(); err != nil {

@@ -33,12 +33,12 @@ type fleet struct {
 	name    wire.FederationName
 	site    *site
 	agents  int
-	drawn   int // number of agents in each round
+	drawn   int // number of agents drawn in each round
 	dim     int
 	meter   meter
 	turn    atomic.Pointer[turn]
 	folder  *launch.Folder // folder of all files except the coordinator's state
-	dirs    []string       // folders that are removed at the end
+	dirs    []string       // folders to remove at the end
 	running *launch.Group
 }
 
@@ -65,7 +65,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir
 		Metrics: coordinatormetrics.New(metrics.NewRegistry("coordinator"), time.Now)})
 	runAgents(f.running, agents, gated{fleet: f})
 	if err := first.arrived.wait(f.running.Context(), nil); err != nil {
-		return f, fmt.Errorf("the first model: %w", err)
+		return f, fmt.Errorf("first model not received by all agents: %w", err)
 	}
 	return f, nil
 }
@@ -175,10 +175,10 @@ func (f *fleet) round(context.Context) (s sample, err error) {
 	used, begun := f.meter.now(), time.Now()
 	close(gate)
 	if err := next.accepted.wait(ctx, nil); err != nil {
-		return s, fmt.Errorf("updates back: %w", err)
+		return s, fmt.Errorf("updates not accepted: %w", err)
 	}
 	if err := next.arrived.wait(ctx, nil); err != nil {
-		return s, fmt.Errorf("model out: %w", err)
+		return s, fmt.Errorf("model not received by all agents: %w", err)
 	}
 	return sample{time.Since(begun), f.meter.now() - used}, nil
 }

@@ -3,7 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
-	_ "embed" // embeds the Flower program
+	_ "embed" // The blank import enables go:embed.
 	"errors"
 	"fmt"
 	"io"
@@ -22,9 +22,9 @@ var flowerProgram []byte
 // FlowerOptions are the options of the comparison with Flower.
 type FlowerOptions struct {
 	Runs
-	Cells []string // cells as AGENTSxELEMENTS
-	Venv  string   // folder of Flower's environment, created if missing; "" means the cache folder
-	Into  string   // page whose tables are replaced; "" means none
+	Cells []string // cases to measure, each as AGENTSxELEMENTS, for example 10x1000
+	Venv  string   // folder of Flower's Python environment, created if missing; "" means a folder in the user's cache
+	Into  string   // Markdown page whose result tables are replaced; "" means none
 }
 
 // FlowerDefaults returns the options of docs/BENCHMARKS.md. It contains no folders of this machine, since manual pages
@@ -56,7 +56,8 @@ func (o *FlowerOptions) matches() (all []*match, err error) {
 	for _, text := range o.Cells {
 		m := parseMatch(text)
 		if m == nil {
-			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS, an even number of elements, as 4x1000; got %q",
+			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS with an even number of elements, such as 4x1000; "+
+				"got %q",
 				text)
 		}
 		all = append(all, m)
@@ -84,7 +85,7 @@ func RunFlower(ctx context.Context, o FlowerOptions, out io.Writer) error {
 					return fmt.Errorf("%s, %d agents, d = %d: %w", name, m.agents, m.dim, err)
 				}
 				m.runs[name] = append(m.runs[name], r)
-				fmt.Fprintf(out, "%d agents, d = %d, run %d, %s: %s ms a round\n", m.agents, m.dim, rep+1, name,
+				fmt.Fprintf(out, "%d agents, d = %d, run %d, %s: %s ms per round\n", m.agents, m.dim, rep+1, name,
 					milliseconds(r.took))
 			}
 		}
@@ -136,7 +137,7 @@ func replaceBetween(path, begin, end, text string) error {
 	before, rest, found := strings.Cut(string(page), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return errors.New(path + " has no marks " + strings.TrimSpace(begin) + " and " + end)
+		return errors.New(path + " does not contain the marks " + strings.TrimSpace(begin) + " and " + end)
 	}
 	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
 }

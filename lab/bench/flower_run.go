@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	warmUp   = 5  // number of rounds before the measurement
-	dataRows = 20 // number of rows of each agent
+	warmUp   = 5  // number of rounds that are run before the measurement
+	dataRows = 20 // number of data rows of each agent
 	// window is the number of consecutive rounds that are timed together. Our history has times in milliseconds, which
 	// is too coarse for a single small round.
 	window = 10
@@ -29,12 +29,12 @@ const (
 
 // race is the result of one run of a contestant: the median time of a round, and the resource usage of its processes.
 type race struct {
-	ready                  time.Duration // time until the first round was announced, which requires all agents
+	ready                  time.Duration // time until all agents are connected and the first round starts
 	took                   time.Duration
-	leader, agent, broker  time.Duration // processor time per round; agent: mean of all agents
-	leaderBytes, agentByte int           // proportional memory (PSS); agent: mean of all agents
+	leader, agent, broker  time.Duration // CPU time per round; agent is the mean over all agents
+	leaderBytes, agentByte int           // proportional memory (PSS) in bytes; agentByte is the mean over all agents
 	brokerBytes            int
-	leaderMost             int // peak resident memory, including shared pages
+	leaderMost             int // peak resident memory of the leader in bytes, including shared pages
 }
 
 // crew is the set of processes of a run.
@@ -42,10 +42,10 @@ type crew struct {
 	*launch.Group
 	began   time.Time
 	rounds  chan lap
-	leader  int   // process id of the coordinator or Flower's server
-	agents  []int // process ids of the agents or Flower's clients
-	members int   // number of agents in the processes of agents
-	broker  int   // process id of the broker; 0 means none
+	leader  int   // process id of the coordinator or of Flower's server
+	agents  []int // process ids of the agents or of Flower's clients
+	members int   // number of agents that run in these processes
+	broker  int   // process id of the broker; 0 if the run has no broker
 }
 
 // lap is the start of a round, or its end with its duration.
@@ -85,11 +85,11 @@ func (c *crew) follow(ctx context.Context, path string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(20 * time.Millisecond): // a long pause, to leave the processors to the contestants
+		case <-time.After(20 * time.Millisecond):
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			continue // the first round has not ended
+			continue // The file is created at the end of the first round.
 		}
 		text, _ := io.ReadAll(io.NewSectionReader(f, read, 1<<20))
 		_ = f.Close()
@@ -118,7 +118,7 @@ func (c *crew) measure(rounds int) (r race, err error) {
 		case <-c.Context().Done():
 			return r, context.Cause(c.Context())
 		case <-time.After(10 * time.Minute):
-			return r, errors.New("no round in 10 minutes")
+			return r, errors.New("no round completed within 10 minutes")
 		}
 		switch k {
 		case 0:

@@ -22,7 +22,8 @@ func (m *match) median(name string, of func(race) time.Duration) time.Duration {
 // flowerTables returns the tables of the round times, and of each program's processor time and memory.
 func flowerTables(all []*match, reps int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s; Go %s, Flower %s; medians of %d runs in turn.\n\nTime of a round in ms:\n\n", machine(),
+	fmt.Fprintf(&b, "%s; Go %s, Flower %s; medians of %d alternating runs.\n\nDuration of a round in ms:\n\n",
+		machine(),
 		strings.TrimPrefix(runtime.Version(), "go"), flowerVersion, reps)
 	b.WriteString("| agents | d | " + agentsOnDisk + " | " + agentsInMemory + " | Flower | " +
 		agentsOnDisk + " ÷ Flower | " + agentsInMemory + " ÷ Flower |\n|---|---|---|---|---|---|---|\n")
@@ -32,10 +33,10 @@ func flowerTables(all []*match, reps int) string {
 		fmt.Fprintf(&b, "| %d | %d | %s | %s | %s | %s | %s |\n", m.agents, m.dim, milliseconds(disk),
 			milliseconds(memory), milliseconds(theirs), ratio(disk, theirs), ratio(memory, theirs))
 	}
-	b.WriteString("\nProcessor time of a round in ms, and memory in MB (PSS), ours with " + agentsOnDisk +
-		"; of an agent and of a client the mean:\n\n" +
-		"| agents | d | coordinator | agent | broker | Flower's server | its client | coordinator, MB | agent, MB | " +
-		"Flower's server, MB | its client, MB |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\nProcessor time per round in ms and memory in MB (PSS), fedmesh with " + agentsOnDisk +
+		"; mean of all agents and of all clients:\n\n" +
+		"| agents | d | coordinator | agent | broker | Flower server | Flower client | coordinator, MB | agent, MB | " +
+		"Flower server, MB | Flower client, MB |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		fmt.Fprintf(&b, "| %d | %d", m.agents, m.dim)
 		for _, x := range []struct {
@@ -70,5 +71,5 @@ func machine() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d virtual cores of an %s", runtime.NumCPU(), model)
+	return fmt.Sprintf("%d virtual cores (%s)", runtime.NumCPU(), model)
 }

@@ -95,7 +95,7 @@ func TestFlowerTables(t *testing.T) {
 		agentsInMemory: runs(16, 14, 15), flower: runs(99, 40, 1)}}
 	text := flowerTables([]*match{m}, 3)
 	for _, want := range []string{"| 4 | 1000 | 20 | 15 | 40 | 0.50 | 0.38 |", "| 4 | 1000 | 10 | ",
-		"medians of 3 runs"} {
+		"medians of 3 alternating runs"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

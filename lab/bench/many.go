@@ -13,8 +13,8 @@ import (
 // ManyOptions are the options of the benchmark with many agents.
 type ManyOptions struct {
 	Runs
-	Cells []string // cells as AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN
-	Fleet bool     // agents share processes and have no local steps; otherwise each agent is a process
+	Cells []string // cases to measure: AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN
+	Fleet bool     // true to run many agents without local steps per process; false to run one process per agent
 }
 
 // ManyDefaults returns the options of docs/BENCHMARKS.md.
@@ -30,7 +30,8 @@ func (o *ManyOptions) matches() (all []*match, err error) {
 			m.drawn, err = strconv.Atoi(drawn)
 		}
 		if m == nil || err != nil || m.drawn < 1 || m.drawn > m.agents {
-			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN, as 1000x100000/10; got %q",
+			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN, such as "+
+				"1000x100000/10; got %q",
 				text)
 		}
 		m.fleet = o.Fleet
@@ -55,7 +56,7 @@ func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 				return fmt.Errorf("%d agents, d = %d: %w", m.agents, m.dim, err)
 			}
 			m.runs[agentsInMemory] = append(m.runs[agentsInMemory], r)
-			fmt.Fprintf(out, "%d agents, %d drawn, d = %d, run %d: %s ms a round\n", m.agents, m.drawn, m.dim, rep+1,
+			fmt.Fprintf(out, "%d agents, %d drawn, d = %d, run %d: %s ms per round\n", m.agents, m.drawn, m.dim, rep+1,
 				milliseconds(r.took))
 		}
 	}
@@ -66,10 +67,10 @@ func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 // manyTable returns the table with one line per federation. The memory is from the last run.
 func manyTable(all []*match, reps int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s; Go %s; medians of %d runs in turn.\n\n", machine(),
+	fmt.Fprintf(&b, "%s; Go %s; medians of %d runs.\n\n", machine(),
 		strings.TrimPrefix(runtime.Version(), "go"), reps)
-	b.WriteString("| agents | drawn | d | all there, s | a round, ms | ÷ the first line | coordinator, CPU ms | " +
-		"all agents | broker | coordinator, MB | at most, RSS | an agent | broker | all |\n" +
+	b.WriteString("| agents | drawn | d | all connected, s | round, ms | ÷ first line | coordinator, CPU ms | " +
+		"all agents | broker | coordinator, MB | peak RSS | agent | broker | all |\n" +
 		strings.Repeat("|---", 14) + "|\n")
 	for _, m := range all {
 		of := func(what func(race) time.Duration) time.Duration { return m.median(agentsInMemory, what) }

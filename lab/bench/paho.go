@@ -35,14 +35,14 @@ const (
 // exchange is the state of one round.
 type exchange struct {
 	out, back *count
-	underway  chan struct{} // one entry for each part in flight
+	underway  chan struct{} // contains one element for each chunk in flight
 	over      chan struct{}
 }
 
 func (x *exchange) came() {
 	select {
 	case <-x.underway:
-	default: // duplicate message
+	default: // The message is a duplicate: no chunk is in flight.
 	}
 	x.back.done()
 }
@@ -68,7 +68,7 @@ func (p *bare) connect(b *site, id wire.AgentID, filter string, came func(*excha
 	name := rival + "-" + string(id)
 	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).
 		SetProtocolVersion(4).
-		SetAutoAckDisabled(true) // acknowledge before admitting further parts
+		SetAutoAckDisabled(true) // Acknowledge each message manually, before the next chunk may be sent.
 	c := paho.NewClient(o)
 	if t := c.Connect(); t.Wait() && t.Error() != nil {
 		return nil, fmt.Errorf("paho: %w", t.Error())
@@ -104,7 +104,7 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 		return s, err
 	}
 	if err := x.out.wait(ctx, failed); err != nil {
-		return s, fmt.Errorf("model out: %w", err)
+		return s, fmt.Errorf("model not received by all agents: %w", err)
 	}
 	var publishers sync.WaitGroup
 	for k, c := range p.agents {
@@ -122,7 +122,7 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	close(x.over)
 	publishers.Wait()
 	if err != nil {
-		return s, fmt.Errorf("updates back: %w", err)
+		return s, fmt.Errorf("updates not received: %w", err)
 	}
 	return sample{time.Since(begun), p.meter.now() - used}, nil
 }

@@ -16,7 +16,7 @@ import (
 // all agents. Each connection has a reading goroutine and, at the relay, a writing one.
 type relay struct {
 	listener net.Listener
-	conns    []net.Conn // both ends of each connection
+	conns    []net.Conn // both ends of every connection
 	center   net.Conn
 	agents   []net.Conn
 	payload  []byte
@@ -35,7 +35,7 @@ func connectRelay(n int, payload []byte) (*relay, error) {
 		return r, err
 	}
 	r.center = near
-	var up sync.Mutex // serialises frames to the center
+	var up sync.Mutex // serialises the frames that are sent to the central connection
 	var down []chan []byte
 	for range n {
 		agent, broker, err := r.pair()
@@ -127,7 +127,7 @@ func (r *relay) round(ctx context.Context) (s sample, err error) {
 		return s, err
 	}
 	if err := x.out.wait(ctx, nil); err != nil {
-		return s, fmt.Errorf("model out: %w", err)
+		return s, fmt.Errorf("model not received by all agents: %w", err)
 	}
 	var senders sync.WaitGroup
 	failed := make(chan error, len(r.agents))
@@ -140,7 +140,7 @@ func (r *relay) round(ctx context.Context) (s sample, err error) {
 	}
 	senders.Wait()
 	if err := x.back.wait(ctx, failed); err != nil {
-		return s, fmt.Errorf("updates back: %w", err)
+		return s, fmt.Errorf("updates not received: %w", err)
 	}
 	return sample{time.Since(begun), meter{}.now() - used}, nil
 }

@@ -16,11 +16,11 @@ import (
 
 // Runs are the options of runs of our programs.
 type Runs struct {
-	Reps     int    // number of runs of each contestant; the median is reported
-	Rounds   int    // number of measured rounds in a run; 0 means a number based on the size of the model
-	Dir      string // folder on the disk whose fsync is measured; "" means the temporary folder
-	Memory   string // folder in memory
-	Programs string // folder of agentd and coordinator; "" means the folder of this program
+	Reps     int    // number of runs of each contestant; the table shows the median
+	Rounds   int    // number of measured rounds per run; 0 selects a number that suits the size of the model
+	Dir      string // folder on disk for the coordinator's state; "" means the temporary folder
+	Memory   string // in-memory folder for the agents' state
+	Programs string // folder that contains agentd and coordinator; "" means the folder of the running program
 }
 
 // find sets missing folders to folders of this machine.
@@ -33,7 +33,8 @@ func (o *Runs) find() error {
 
 func (o *Runs) check() error {
 	if o.Reps < 1 || o.Rounds != 0 && o.Rounds < window {
-		return fmt.Errorf("--reps must be at least 1 and --rounds 0 or at least %d, are %d and %d", window, o.Reps,
+		return fmt.Errorf("--reps must be at least 1 and --rounds must be 0 or at least %d, but they are %d and %d",
+			window, o.Reps,
 			o.Rounds)
 	}
 	return nil
@@ -42,9 +43,9 @@ func (o *Runs) check() error {
 // match is a cell of the table.
 type match struct {
 	agents, dim int
-	drawn       int               // number of agents in each round
-	fleet       bool              // whether agents share processes and have no local steps
-	runs        map[string][]race // results of the runs, by contestant
+	drawn       int               // number of agents drawn in each round
+	fleet       bool              // true if many agents without local steps share a process
+	runs        map[string][]race // results of all runs by contestant
 }
 
 // parseMatch parses AGENTSxELEMENTS, with all agents drawn. It returns nil if the text is invalid.
@@ -77,7 +78,7 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	defer f.close()
 	leader, agents, err := f.layOut(o.Dir, folder)
 	if err == nil {
-		err = rowsFile(agents[0].Data.CSVPath, m.dim, dataRows) // one file for all agents
+		err = rowsFile(agents[0].Data.CSVPath, m.dim, dataRows) // All agents share one data file.
 	}
 	if err != nil {
 		return race{}, err

@@ -86,8 +86,8 @@ func (c *cell) print(w io.Writer) {
 // printCPU writes the table of processor times in ms. Signatures are measured separately.
 func printCPU(w io.Writer, cells []*cell) {
 	fmt.Fprintln(w)
-	printTitles(w, ours, "of it signatures", paho0, paho1, relayed, "fedmesh ÷ "+paho1, "÷ "+paho0,
-		"less signatures ÷ "+paho1, "÷ "+paho0)
+	printTitles(w, ours, "signatures", paho0, paho1, relayed, "fedmesh ÷ "+paho1, "÷ "+paho0,
+		"without signatures ÷ "+paho1, "÷ "+paho0)
 	for _, c := range cells {
 		cpu := func(name string) time.Duration { return c.best(name, sample.cpuTime).cpu }
 		all, signed, p0, p1 := cpu(ours), cpu(signing), cpu(paho0), cpu(paho1)

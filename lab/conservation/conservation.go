@@ -130,7 +130,7 @@ func Drift(all []BlockSums) (float64, error) {
 	for i := range all {
 		b := &all[i]
 		if len(b.Params) != d || len(b.Start) != d || len(b.LocalStepSum) != d {
-			return 0, fmt.Errorf("sums of %s: %d parameters, want %d", b.ID, len(b.Params), d)
+			return 0, fmt.Errorf("sums of %s have %d parameters, want %d", b.ID, len(b.Params), d)
 		}
 		for k, x := range b.Params {
 			sum[k] += x - b.Start[k] - b.LocalStepSum[k]

@@ -45,17 +45,17 @@ func TestHAR(t *testing.T) {
 			t.Errorf("the second has %+v", all)
 		}
 		w := make([]float64, 6*3)
-		w[2*2] = 1 // class 2 by the first feature, which is limited to 6
+		w[2*2] = 1 // Predict class 2 from the first feature, which is limited to 6.
 		if got := p.Metrics[0].Of(w); got != 1 {
 			t.Errorf("accuracy %v on the stranger's row", got)
 		}
 	}
 	for _, c := range []struct{ text, want string }{
-		{"subject,test,label,f1\n1,0,7,1\n", `line 2: label "7", want 1 to 6`},
-		{"subject,test,label\n1,0,1\n", "no features"},
+		{"subject,test,label,f1\n1,0,7,1\n", `line 2: invalid label "7", want 1 to 6`},
+		{"subject,test,label\n1,0,1\n", "no feature columns"},
 		{"subject,test,label,f1\n1,0,1,x\n", "line 2"},
-		{"subject,test,label,f1\n1,0,1,2\n", "no rows of people"},
-		{"subject,test,label,f1\n2,0,1,2\n", "no rows of people"},
+		{"subject,test,label,f1\n1,0,1,2\n", "no rows of training subjects"},
+		{"subject,test,label,f1\n2,0,1,2\n", "no rows of training subjects"},
 	} {
 		if _, err := HAR(write(t, filepath.Join(t.TempDir(), "x.csv"), []byte(c.text))); err == nil ||
 			!strings.Contains(err.Error(), c.want) {

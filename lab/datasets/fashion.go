@@ -32,7 +32,7 @@ const (
 type Fashion struct{ train, test images }
 
 type images struct {
-	x []float32 // pixel values, shape [rows,pixels]
+	x []float32 // pixel values with shape [rows, pixels]
 	y []float32
 }
 
@@ -52,7 +52,8 @@ func ReadFashion(folder string) (*Fashion, error) {
 			return nil, err
 		}
 		if len(x) != pixels*len(y) || slices.Max(y) >= fashionLabels {
-			return nil, fmt.Errorf("%s: %d labels for %d pixels, up to class %d", folder, len(y), len(x), slices.Max(y))
+			return nil, fmt.Errorf("%s: labels and images do not match: got %d labels (largest class %d) and %d pixels",
+				folder, len(y), slices.Max(y), len(x))
 		}
 		part.to.x, part.to.y = make([]float32, len(x)), make([]float32, len(y))
 		for i, v := range x {
@@ -69,7 +70,7 @@ func ReadFashion(folder string) (*Fashion, error) {
 func idx(path string, size int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w (apt-get install dataset-fashion-mnist)", err)
+		return nil, fmt.Errorf("%w: install the Debian package dataset-fashion-mnist", err)
 	}
 	defer f.Close()
 	unpacked, err := gzip.NewReader(bufio.NewReader(f))
@@ -80,13 +81,13 @@ func idx(path string, size int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	const bytesOf = 8 // type code for unsigned bytes in the third byte of an IDX file
+	const bytesOf = 8 // The third byte of an IDX file is the type of the elements; 8 means unsigned bytes.
 	if len(all) < 4 || all[2] != bytesOf || len(all) < 4+4*int(all[3]) {
-		return nil, fmt.Errorf("%s: it is no IDX file of bytes", path)
+		return nil, fmt.Errorf("%s: not an IDX file of unsigned bytes", path)
 	}
 	items, body := int(binary.BigEndian.Uint32(all[4:])), all[4+4*int(all[3]):]
 	if items == 0 || len(body) != items*size {
-		return nil, fmt.Errorf("%s: %d bytes for %d items of %d", path, len(body), items, size)
+		return nil, fmt.Errorf("%s: got %d bytes, want %d items of %d bytes", path, len(body), items, size)
 	}
 	return body, nil
 }
@@ -96,9 +97,9 @@ type Split string
 
 // The methods of distribution.
 const (
-	IID       Split = "iid"       // random distribution: all devices are alike
-	Shards    Split = "shards"    // two random pieces per device of the images sorted by class
-	Dirichlet Split = "dirichlet" // shares of each class drawn from a symmetric Dirichlet distribution
+	IID       Split = "iid"       // random distribution: all devices have similar images
+	Shards    Split = "shards"    // the images are sorted by class; each device gets two random contiguous parts
+	Dirichlet Split = "dirichlet" // the shares of each class are drawn from a symmetric Dirichlet distribution
 )
 
 // Problem distributes the images over devices, at least one to each. Its metric accuracy is measured on the test
@@ -155,7 +156,7 @@ func (f *Fashion) split(by Split, devices int, concentration float64, rng *rand.
 			}
 			shares, all := make([]float64, devices), 0.0
 			for k := range shares {
-				shares[k] = gamma.Rand() // normalised, these shares have a Dirichlet distribution
+				shares[k] = gamma.Rand()
 				all += shares[k]
 			}
 			from, sum := 0, 0.0
@@ -166,11 +167,11 @@ func (f *Fashion) split(by Split, devices int, concentration float64, rng *rand.
 			}
 		}
 	default:
-		return nil, fmt.Errorf("no split is called %q; there are iid, shards and dirichlet", by)
+		return nil, fmt.Errorf("unknown split %q, want iid, shards or dirichlet", by)
 	}
 	for k, p := range parts {
 		if len(p) == 0 {
-			return nil, errors.New("device " + fmt.Sprint(k) + " has no image: another seed, or fewer devices")
+			return nil, errors.New("device " + fmt.Sprint(k) + " has no images: use another seed or fewer devices")
 		}
 	}
 	return parts, nil

@@ -49,7 +49,7 @@ func HAR(path string) (*data.Problem[float32], error) {
 		mean[j] /= n
 		deviation[j] = math.Sqrt(max(deviation[j]/n-mean[j]*mean[j], 0))
 	}
-	x, y := map[int][]float32{}, map[int][]float32{} // rows by person; key 0 holds the people without a device
+	x, y := map[int][]float32{}, map[int][]float32{}
 	last := 0
 	for _, r := range rows {
 		k := r.subject
@@ -105,7 +105,7 @@ func readHAR(path string) (rows []harRow, err error) {
 			break
 		}
 		if err == nil && len(record) <= harColumns {
-			err = errors.New("no features: want columns subject, test, label and features")
+			err = errors.New("no feature columns: want columns subject, test, label and at least one feature")
 		}
 		r := harRow{}
 		if err == nil {
@@ -123,7 +123,7 @@ func readHAR(path string) (rows []harRow, err error) {
 			found = found || heldOutPeople[r.subject] != with
 		}
 		if !found {
-			return nil, errors.New("no rows of people with a device, or of those without: want subjects 1 to 30")
+			return nil, errors.New("no rows of training subjects or no rows of test subjects: want subjects 1 to 30")
 		}
 	}
 	return rows, nil
@@ -135,7 +135,7 @@ func (r *harRow) parse(record []string) (err error) {
 	}
 	label, err := strconv.Atoi(record[2])
 	if err != nil || label < 1 || label > 6 {
-		return fmt.Errorf("label %q, want 1 to 6", record[2])
+		return fmt.Errorf("invalid label %q, want 1 to 6", record[2])
 	}
 	r.label = float32(label - 1)
 	r.x = make([]float64, len(record)-harColumns)

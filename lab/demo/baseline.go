@@ -19,9 +19,9 @@ const clip = 6
 
 // baselineScores are the scores of models without a federation: R² over all stations on the held-out year.
 type baselineScores struct {
-	Persistence float64        // R² of predicting no change within six hours
-	Alone       []stationScore // R² of each station's model, from its own rows only
-	Central     float64        // R² of one model from the rows of all stations
+	Persistence float64        // R² of the prediction that the value does not change within six hours
+	Alone       []stationScore // R² of one model per station, each trained on the rows of that station
+	Central     float64        // R² of one model that is trained on the rows of all stations
 }
 
 // stationScore is the score of one station's own model.
@@ -45,7 +45,7 @@ func baselines(f *files) (*baselineScores, error) {
 		}
 		r2, err := ridge(s, held)
 		if err != nil {
-			return nil, fmt.Errorf("%s alone: %w", f.stations[i], err)
+			return nil, fmt.Errorf("model of station %s: %w", f.stations[i], err)
 		}
 		b.Alone = append(b.Alone, stationScore{f.stations[i], s.Len(), r2})
 		all := s.All()
@@ -65,7 +65,7 @@ func persistence(held *learner.Samples[float32]) float64 {
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	st := learner.ComputeColumnMoments(train).Standardization(spec.LossSquared, clip)
 	x, _ := train.Row(0)
-	d := len(x) + 1 // the features and a constant
+	d := len(x) + 1 // number of weights: one per feature, and one for the constant term
 	row := func(dst []float64, x []float32) {
 		for j, v := range x {
 			dst[j] = max(-clip, min(clip, (float64(v)-st.Mean[j])/st.Scale[j]))
@@ -87,7 +87,7 @@ func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	}
 	var c mat.Cholesky
 	if !c.Factorize(a) {
-		return 0, fmt.Errorf("the normal equations cannot be solved")
+		return 0, fmt.Errorf("cannot solve the normal equations")
 	}
 	w := mat.NewVecDense(d, nil)
 	if err := c.SolveVecTo(w, b); err != nil {

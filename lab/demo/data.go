@@ -3,7 +3,7 @@ package demo
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // embeds the data set
+	_ "embed" // The blank import enables go:embed.
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -32,10 +32,10 @@ var (
 type files struct {
 	features []string
 	target   string
-	stations []string // names of the stations, in alphabetical order
-	train    []string // paths of the training files, in the same order
+	stations []string // names of the stations, sorted
+	train    []string // paths of the training files, in the order of stations
 	held     string
-	rows     []int // number of rows of each station, if known in advance
+	rows     []int // number of training rows of each station; nil if unknown
 }
 
 // writeData writes the embedded data set to a folder.
@@ -79,11 +79,11 @@ func writeData(dir string) (*files, error) {
 func readAir() (header []string, rows [][]string, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(airGzip))
 	if err != nil {
-		return nil, nil, fmt.Errorf("the embedded data: %w", err)
+		return nil, nil, fmt.Errorf("read embedded data: %w", err)
 	}
 	all, err := csv.NewReader(z).ReadAll()
 	if err != nil {
-		return nil, nil, fmt.Errorf("the embedded data: %w", err)
+		return nil, nil, fmt.Errorf("read embedded data: %w", err)
 	}
 	return all[0], all[1:], nil
 }

@@ -247,7 +247,7 @@ func TestMetrics(t *testing.T) {
 	out.text = "round   1/50"
 	out.tell = func() {
 		defer stop()
-		_, url, _ := strings.Cut(out.written.String(), "metrics at ")
+		_, url, _ := strings.Cut(out.written.String(), "metrics: ")
 		url, _, _ = strings.Cut(url, "\n")
 		r, err := http.Get(url)
 		if err != nil {
@@ -306,24 +306,25 @@ func TestOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{func(o *Options) { o.Participants = 13 }, "--participants must be between 1 and 12 (0 means 6), is 13"},
+		{func(o *Options) { o.Participants = 13 }, "--participants must be between 1 and 12 (0 means 6), but is 13"},
 		{func(o *Options) { o.Algorithm, o.Participants = "feddec", 21 },
-			"--participants must be between 1 and 20 (0 means 2), is 21"},
-		{func(o *Options) { o.Agentd = "/bin/true" }, "--agentd goes with --processes"},
-		{func(o *Options) { o.Codec = "int8" }, "--codec goes with --algorithm feddec: it packs what neighbours " +
-			"exchange; for updates use --set task.codec=int8"},
-		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, is -1"},
-		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file go with --broker: the " +
-			"embedded one has users of its own"},
-		{func(o *Options) { o.Model = "tree" }, `--model must be linear or mlp, is "tree"`},
-		{func(o *Options) { o.Attackers = 2 }, "--attackers is 2: say with --attack what they send"},
-		{func(o *Options) { o.Attack = "signflip" }, "--attackers must be 1 to 12, is 0"},
+			"--participants must be between 1 and 20 (0 means 2), but is 21"},
+		{func(o *Options) { o.Agentd = "/bin/true" }, "--agentd requires --processes"},
+		{func(o *Options) { o.Codec = "int8" }, "--codec requires --algorithm feddec, because it compresses " +
+			"snapshots between neighbours: for updates use --set task.codec=int8"},
+		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, but is -1"},
+		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file require --broker: the " +
+			"embedded broker has its own users"},
+		{func(o *Options) { o.Model = "tree" }, `--model must be linear or mlp, but is "tree"`},
+		{func(o *Options) { o.Attackers = 2 }, "--attackers is 2, but --attack is not set: set --attack to the " +
+			"kind of attack"},
+		{func(o *Options) { o.Attack = "signflip" }, "--attackers must be from 1 to 12, but is 0"},
 		{func(o *Options) { o.Attack, o.Attackers, o.Rule = "signflip:10", 2, "krum" },
-			"--rule: aggregation.rule: krum needs rounds of 7 updates or more; participants is 6"},
+			"--rule: aggregation.rule: krum requires at least 7 updates per round, but participants is 6"},
 		{func(o *Options) { o.Attack, o.Attackers, o.Processes = "nan", 1, true },
-			"--attack does not go with --processes: agentd does not lie"},
+			"--attack cannot be used with --processes, because the program agentd cannot send false updates"},
 		{func(o *Options) { o.Algorithm, o.Rule = "feddec", "median" },
-			"--rule, --attack and --attackers go with --algorithm fedavg"},
+			"--rule, --attack and --attackers require --algorithm fedavg"},
 	} {
 		o := Defaults()
 		tt.change(&o)

@@ -17,10 +17,10 @@ type display interface {
 	start(h heading)
 	gathering(p *progress)
 	standardised(rows, agents int)
-	round(p *progress) // called when participants are drawn or an update arrives
-	model(p *progress) // called after a round
+	round(p *progress) // called when the participants are drawn and when an update arrives
+	model(p *progress) // called when a round is complete and a new model is available
 	result(r *Result)
-	failed() // called when the run fails; the caller reports the error
+	failed() // called when the run fails; the caller reports the error itself
 }
 
 // heading describes a run.
@@ -34,9 +34,9 @@ type heading struct {
 	L        int      `json:"participants"`
 	Seed     uint64   `json:"seed"`
 	Rule     string   `json:"rule"`
-	Attack   string   `json:"attack,omitempty"` // attack of the first Attackers agents
+	Attack   string   `json:"attack,omitempty"` // attack that the first Attackers agents carry out
 	Liars    int      `json:"attackers,omitempty"`
-	Metrics  string   `json:"metrics,omitempty"` // URL of the metrics
+	Metrics  string   `json:"metrics,omitempty"` // URL at which the metrics are served
 	Stations []string `json:"-"`
 }
 
@@ -67,19 +67,19 @@ func (d plain) start(h heading) {
 	if h.Embedded {
 		broker = "embedded broker"
 	}
-	fmt.Fprintf(d.w, "fedmesh demo: predict air pollution (log PM2.5) six hours ahead, from %d features\n", h.Features)
-	fmt.Fprintf(d.w, "%d weather stations in Beijing are the agents; each keeps its measurements, of a quarter year "+
-		"of its own\n", h.Agents)
-	fmt.Fprintf(d.w, "%s model, %d rounds with %d of the %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L,
+	fmt.Fprintf(d.w, "fedmesh demo: predict air pollution (log PM2.5) six hours ahead from %d features\n", h.Features)
+	fmt.Fprintf(d.w, "%d agents, one per weather station in Beijing; each keeps its own measurements of three months\n",
+		h.Agents)
+	fmt.Fprintf(d.w, "%s model, %d rounds with %d of %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L,
 		h.Agents, h.Seed, broker, h.Broker)
 	if h.Rule != rule.Mean || h.Liars > 0 {
-		fmt.Fprintf(d.w, "rule %s\n", h.Rule)
+		fmt.Fprintf(d.w, "aggregation rule: %s\n", h.Rule)
 	}
 	if h.Liars > 0 {
-		fmt.Fprintf(d.w, "%d of the agents lie about their updates: %s\n", h.Liars, h.Attack)
+		fmt.Fprintf(d.w, "%d agents send false updates: %s\n", h.Liars, h.Attack)
 	}
 	if h.Metrics != "" {
-		fmt.Fprintf(d.w, "metrics at %s\n", h.Metrics)
+		fmt.Fprintf(d.w, "metrics: %s\n", h.Metrics)
 	}
 	fmt.Fprintln(d.w)
 }
@@ -87,14 +87,15 @@ func (d plain) start(h heading) {
 func (d plain) gathering(*progress) {}
 
 func (d plain) standardised(rows, agents int) {
-	fmt.Fprintf(d.w, "columns standardised from sums over %d rows at %d agents; no row has left an agent\n", rows,
+	fmt.Fprintf(d.w, "columns standardised with sums over %d rows of %d agents; all rows stay on the agents\n", rows,
 		agents)
 }
 
 func (d plain) round(*progress) {}
 
 func (d plain) model(p *progress) {
-	fmt.Fprintf(d.w, "round %3d/%d  loss %s  R² %s  took part: %s\n", p.Round, p.Rounds, number(p.Loss), number(p.R2),
+	fmt.Fprintf(d.w, "round %3d/%d  loss %s  R² %s  participants: %s\n", p.Round, p.Rounds, number(p.Loss),
+		number(p.R2),
 		tookPart(p))
 }
 

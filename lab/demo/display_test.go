@@ -55,28 +55,28 @@ func play(t *testing.T, d display, events []observe.Event) *watcher {
 	return w
 }
 
-const plainHead = `fedmesh demo: predict air pollution (log PM2.5) six hours ahead, from 21 features
-3 weather stations in Beijing are the agents; each keeps its measurements, of a quarter year of its own
-linear model, 2 rounds with 2 of the 3 agents each, seed 1, embedded broker tcp://127.0.0.1:1883
+const plainHead = `fedmesh demo: predict air pollution (log PM2.5) six hours ahead from 21 features
+3 agents, one per weather station in Beijing; each keeps its own measurements of three months
+linear model, 2 rounds with 2 of 3 agents each, seed 1, embedded broker tcp://127.0.0.1:1883
 
-columns standardised from sums over 300 rows at 3 agents; no row has left an agent
+columns standardised with sums over 300 rows of 3 agents; all rows stay on the agents
 `
 
 const table = `
-How well each model predicts a year that none of them has seen, at all stations.
-R² = 1 is perfect, 0 is no better than the mean, and below 0 is worse than that.
+Prediction quality (R²) of each model in the held-out year at all stations.
+R² = 1 is perfect; 0 is as good as predicting the mean; below 0 is worse.
 
                                   R²
   Aotizhongxin alone           0.750   ridge regression on its own 100 rows
   Changping alone              0.250   ridge regression on its own 150 rows
   Dingling alone              -0.250   ridge regression on its own 50 rows
 
-  a station alone, mean        0.250   the worst has -0.250
-  persistence                  0.535   no model: in six hours it will be as it is now
-  federated                    0.620   2 rounds; every row stayed at its station
-  centralised                  0.640   ridge regression on all 300 rows in one place
+  a station alone, mean        0.250   worst station: -0.250
+  persistence                  0.535   no model: predicts the present value for six hours ahead
+  federated                    0.620   2 rounds; all rows stay at their stations
+  centralised                  0.640   ridge regression on all 300 rows together
 
-Ridge regressions have λ = 1 and standardise their columns by their own rows.
+Ridge regressions have λ = 1 and standardise columns with the moments of their training rows.
 1.2 seconds
 `
 
@@ -93,7 +93,7 @@ func TestPlain(t *testing.T) {
 	play(t, d, script)
 	d.result(&testResult)
 	compareText(t, b.String(), plainHead+
-		"round   1/2  loss 0.5310  R² 0.5887  took part: Aotizhongxin (E=32), Dingling (E=16)\n"+table)
+		"round   1/2  loss 0.5310  R² 0.5887  participants: Aotizhongxin (E=32), Dingling (E=16)\n"+table)
 }
 
 func TestPlainOnABrokerOfTheUsers(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPlainOnABrokerOfTheUsers(t *testing.T) {
 	r.out = "result"
 	plain{&b}.result(&r)
 	for _, want := range []string{
-		", broker tcp://127.0.0.1:1883\n", "\nmetrics at http://127.0.0.1:9464/metrics\n",
+		", broker tcp://127.0.0.1:1883\n", "\nmetrics: http://127.0.0.1:9464/metrics\n",
 		"\nmodel.safetensors, history.jsonl and result.json are in result\n",
 	} {
 		if !bytes.Contains(b.Bytes(), []byte(want)) {
@@ -118,7 +118,7 @@ func TestJSONLines(t *testing.T) {
 	var b bytes.Buffer
 	d := jsonLines{&b}
 	w := play(t, d, script)
-	w.now.R2 = math.NaN() // JSON cannot represent NaN
+	w.now.R2 = math.NaN() // Set a finite value, because JSON cannot represent NaN.
 	d.model(&w.now)
 	d.result(&testResult)
 	compareText(t, b.String(),
@@ -149,9 +149,9 @@ func testLive(t *testing.T) {
 		_, body, _ := bytes.Cut([]byte(s.text()), []byte("1883\n\n"))
 		compareText(t, string(body), want)
 	}
-	const standardised = "columns standardised from sums over 300 rows at 3 agents; no row has left an agent\n"
-	shown(1, "|waiting for the agents: 1 of 3 are there\n")
-	shown(4, "|waiting for the agents: 3 of 3 are there\n")
+	const standardised = "columns standardised with sums over 300 rows of 3 agents; all rows stay on the agents\n"
+	shown(1, "|waiting for agents: 1 of 3 ready\n")
+	shown(4, "|waiting for agents: 3 of 3 ready\n")
 	shown(5, standardised+"|\n")
 	shown(7, standardised+`|░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░ round 0/2  loss   -     R²   -     0.0 s
   ◌ Aotizhongxin        · Changping           ● Dingling E=16
@@ -160,7 +160,7 @@ func testLive(t *testing.T) {
   ● Aotizhongxin E=32   · Changping           ● Dingling E=16
 `)
 	d.result(&testResult)
-	_, body, _ := bytes.Cut([]byte(s.text()), []byte("no row has left an agent\n"))
+	_, body, _ := bytes.Cut([]byte(s.text()), []byte("all rows stay on the agents\n"))
 	compareText(t, string(body), `███████████████░░░░░░░░░░░░░░░ round 1/2  loss 0.5310  R² 0.5887  0.0 s
   ● Aotizhongxin E=32   · Changping           ● Dingling E=16
 `+table+"|\n")
@@ -173,7 +173,7 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 		for _, height := range []int{1, 2, 3, 24} {
 			s := newScreen(t, width, height)
 			d := liveOn(s)
-			d.all = testHeading.Stations // the heading may be wider than the terminal
+			d.all = testHeading.Stations // Skip the heading, which may be wider than the terminal.
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
 				w.Observe(f)
@@ -222,12 +222,12 @@ func TestWatcherEndsTheDemo(t *testing.T) {
 		want  string
 	}{
 		{round.RoundClosed{Round: 3, MissingAgents: []wire.AgentID{"a"}},
-			"round 3 went on without [a]: the result would not be reproducible"},
+			"round 3 closed without updates from [a], so the result is not reproducible"},
 		{round.RoundAbandoned{Round: 3, Reason: round.AbandonUnusableAggregate, Err: errors.New("not finite")},
-			"round 3 was abandoned (fold), without []\nnot finite"},
-		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, "agent a cannot do the task: bad_data"},
+			"round 3 was abandoned (fold); missing updates: []\nnot finite"},
+		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, "agent a cannot perform the task: bad_data"},
 		{round.AgentDeclined{Agent: "a", Round: 3, Reason: wire.DeclineNoTime}, "agent a declined round 3: no_time"},
-		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNormTooLarge}, "the update of agent a was refused: norm"},
+		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNormTooLarge}, "update of agent a was refused: norm"},
 	} {
 		w := newWatcher(plain{&bytes.Buffer{}}, 2)
 		if done, err := w.takeRound(tt.event); done || fmt.Sprint(err) != tt.want {

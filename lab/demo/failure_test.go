@@ -51,14 +51,14 @@ func TestUnreachableBroker(t *testing.T) {
 	inTemp(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	errs := started{text: "next try in", tell: interrupt}
+	errs := started{text: "retry in", tell: interrupt}
 	o := Defaults()
 	o.Broker, o.Stdout, o.Stderr = "tcp://127.0.0.1:1", io.Discard, &errs
 	if _, err := Run(ctx, o); err == nil || err.Error() != "interrupted" {
 		t.Errorf("error %v, want interrupted", err)
 	}
 	if text := errs.written.String(); strings.Count(text, "\n") != 1 ||
-		!strings.Contains(text, "cannot reach the broker at tcp://127.0.0.1:1: connection refused; next try in ") {
+		!strings.Contains(text, "cannot reach the broker at tcp://127.0.0.1:1: connection refused; retry in ") {
 		t.Errorf("on stderr:\n%s", text)
 	}
 }
@@ -81,11 +81,11 @@ func TestRefused(t *testing.T) {
 	o := Defaults()
 	o.Broker, o.Rounds, o.Stdout, o.Stderr = server.URL(), 1, io.Discard, io.Discard
 	if _, err := Run(t.Context(), o); !errors.Is(err, mqtt.ErrRefused) ||
-		!strings.Contains(err.Error(), "not Authorized: give a user and a password that it knows") {
+		!strings.Contains(err.Error(), "not Authorized: set --username and --password-file to valid credentials") {
 		t.Errorf("without a password: %v", err)
 	}
 	if testing.Short() {
-		return // a whole demonstration takes too long
+		return // Skip the rest, because running the whole demonstration takes too long.
 	}
 	o.Username, o.PasswordFile = "me", secret
 	if r, err := Run(t.Context(), o); err != nil || r.Model == "" {
@@ -108,7 +108,7 @@ func TestAgentFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = fed.run(ctx, newWatcher(plain{io.Discard}, 3))
-	if err == nil || err.Error() != "agent Dingling cannot do the task: bad_data" {
+	if err == nil || err.Error() != "agent Dingling cannot perform the task: bad_data" {
 		t.Errorf("error %v", err)
 	}
 	if !strings.Contains(errs.String(), `Dingling.csv: line 1: column \"lpm\": missing`) {
@@ -128,7 +128,7 @@ func TestProcessFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	o.Agentd = "/bin/true"
-	if _, err := Run(ctx, o); err == nil || !strings.HasSuffix(err.Error(), ": it ended before the run was finished") {
+	if _, err := Run(ctx, o); err == nil || !strings.HasSuffix(err.Error(), ": ended before the run was finished") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -45,17 +45,17 @@ type federation struct {
 	coordinator coordinatorsettings.ConfigFile
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server                                          // nil with the user's own broker
-	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // makes the mixing graph; nil without mixing
+	server      *broker.Server                                          // embedded broker; nil if not started
+	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // computes the mixing graph; nil without mixing
 	// host runs an agent; nil means the default, in this process or in a separate one
 	host    func(context.Context, *settings.Agent) error
-	reached bool                        // whether the broker has been reached
+	reached bool                        // true after a client has connected to the broker
 	before  func(context.Context) error // called before the coordinator starts; may be nil
 	// after is called after the run has finished; may be nil
 	after func(context.Context) (*Predictions, error)
-	site  *site // broker of the stations; nil without streams
+	site  *site // broker for the stations' readings; nil if agents read CSV files
 
-	predictions *Predictions // result of after
+	predictions *Predictions // value that the function after has returned
 
 	registry      *prometheus.Registry
 	ofCoordinator *coordinatormetrics.CoordinatorMetrics
@@ -87,7 +87,7 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	}
 	name, url := "demo", o.Broker
 	if url != "" {
-		name = "demo_" + strings.ToLower(rand.Text()[:10]) // avoids conflicts with other federations at that broker
+		name = "demo_" + strings.ToLower(rand.Text()[:10])
 	}
 	if fed.Folder, err = launch.NewFolder(dir, name); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (fed *federation) enrol(url string) (err error) {
 	}
 	for i := range fed.agents {
 		s := &fed.agents[i]
-		if s.D2D != nil && !s.D2D.UsesUplink { // the neighbours' broker has the same users
+		if s.D2D != nil && !s.D2D.UsesUplink {
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}
@@ -215,7 +215,7 @@ func (fed *federation) trainer(s *settings.Agent) training.Trainer {
 		if other.ID == s.ID {
 			lie, err := liar.Parse(fed.options.Attack)
 			if err != nil {
-				panic(err) // cannot happen: Validate has parsed the attack
+				panic(err) // Validate has already parsed the attack, so this error cannot occur.
 			}
 			return liar.Trainer{Trainer: paced, Lie: lie}
 		}
@@ -254,13 +254,13 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	if path, err := exec.LookPath("agentd"); err == nil {
 		return path, nil
 	}
-	fmt.Fprintln(fed.options.Stderr, "building agentd for --processes")
+	fmt.Fprintln(fed.options.Stderr, "building agentd, which --processes requires")
 	built := fed.Path("agentd")
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", built,
 		"github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("--processes needs the agentd program: put it beside this one, or name it with "+
-			"--agentd (building it failed: %w\n%s)", err, out)
+		return "", fmt.Errorf("--processes requires the agentd program: copy it to the folder of fedlab or set "+
+			"--agentd to its path (the build failed: %w\n%s)", err, out)
 	}
 	return built, nil
 }

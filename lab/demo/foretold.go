@@ -19,11 +19,11 @@ import (
 type Predictions struct {
 	// Predicted is R² of the received forecasts like Federated, with labels from the raw readings.
 	Predicted  float64  `json:"predicted"`
-	Forecasts  int      `json:"forecasts"` // number of distinct pairs of station and hour
+	Forecasts  int      `json:"forecasts"` // number of distinct (station, hour) pairs with a forecast
 	Missing    int      `json:"missing"`
 	Twice      int      `json:"twice"`
-	Unexpected int      `json:"unexpected"`      // number of forecasts of hours that have no row
-	Named      []string `json:"named,omitempty"` // first incorrect forecasts
+	Unexpected int      `json:"unexpected"`      // number of forecasts for hours without a data row
+	Named      []string `json:"named,omitempty"` // description of the first incorrect forecasts
 }
 
 // mostNamed is the largest number of incorrect forecasts that are listed.
@@ -32,7 +32,7 @@ const mostNamed = 20
 // stationHour identifies a row for prediction.
 type stationHour struct {
 	station string
-	at      int64 // seconds since 1970
+	at      int64 // Unix time in seconds
 }
 
 func (s stationHour) String() string {
@@ -41,12 +41,12 @@ func (s stationHour) String() string {
 
 // audience collects the forecasts of all stations.
 type audience struct {
-	from   map[string]int64 // first expected hour of each station
+	from   map[string]int64 // first hour with an expected forecast (Unix time), by station
 	wanted map[stationHour]bool
 	labels map[stationHour]float64
 	heard  map[stationHour][]float64
-	lacks  int   // number of expected forecasts that have not been received
-	bad    error // error of an invalid message
+	lacks  int   // number of expected forecasts that have not arrived yet
+	bad    error // error of an invalid forecast message; nil if all messages are valid
 }
 
 // newAudience computes the expected forecasts and their labels from the raw readings.
@@ -87,12 +87,13 @@ func (a *audience) take(m mqtt.Message) {
 		Residual   *float64
 	}
 	if err := json.Unmarshal(m.Payload, &f); err != nil {
-		a.bad = fmt.Errorf("topic %s: %w", m.Topic, err)
+		a.bad = fmt.Errorf("topic %s: invalid forecast: %w", m.Topic, err)
 		return
 	}
 	of := stationHour{strings.TrimPrefix(m.Topic, forecastsOf("")), f.Time.Unix()}
 	if f.Device != of.station || !f.For.Equal(f.Time.Add(ahead)) {
-		a.bad = fmt.Errorf("topic %s: forecast of device %q at %s for %s, want device %q and %s later", m.Topic,
+		a.bad = fmt.Errorf("topic %s: got a forecast of device %q made at %s for %s, want device %q and a target "+
+			"time %s later", m.Topic,
 			f.Device, f.Time, f.For, of.station, ahead)
 		return
 	}
@@ -166,7 +167,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 		go r.hear(conn, a)
 	}
 	if err := r.until(ctx, r.all(func(s string) bool { return r.models[s] >= r.rounds })); err != nil {
-		return nil, fmt.Errorf("not all agents predict with model %d: %w", r.rounds, err)
+		return nil, fmt.Errorf("not all agents use model version %d for forecasts: %w", r.rounds, err)
 	}
 	talk, err := r.talk(ctx)
 	if err != nil {
@@ -176,7 +177,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	if err := r.say(ctx, talk, func(s air.StationData) []air.StationHour { return s.HeldOutHours }); err != nil {
 		return nil, err
 	}
-	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil { // after a timeout some forecasts are missing
+	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	if err := sleep(ctx, twice); err != nil {

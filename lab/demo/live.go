@@ -13,15 +13,15 @@ import (
 // live redraws some lines on a terminal. Between two calls the cursor is at the beginning of the first of these lines.
 type live struct {
 	plain
-	size   func() (width, height int) // size of the terminal, which may change
+	size   func() (width, height int) // returns the current size of the terminal
 	stderr io.Writer
 	all    []string // names of all agents
 
-	mu    sync.Mutex // log lines come from other goroutines
-	drawn []string   // lines on the terminal
+	mu    sync.Mutex // protects the fields below, because log lines arrive from other goroutines
+	drawn []string   // lines that are currently on the terminal
 }
 
-const barWidth = 30 // maximum; the bar is narrower on a small terminal
+const barWidth = 30 // maximum width of the progress bar; it is narrower on a small terminal
 
 func (d *live) start(h heading) {
 	d.all = h.Stations
@@ -29,7 +29,7 @@ func (d *live) start(h heading) {
 }
 
 func (d *live) gathering(p *progress) {
-	d.draw(fmt.Sprintf("waiting for the agents: %d of %d are there", p.Agents, len(d.all)))
+	d.draw(fmt.Sprintf("waiting for agents: %d of %d ready", p.Agents, len(d.all)))
 }
 
 func (d *live) standardised(rows, agents int) {
@@ -117,7 +117,7 @@ func (d *live) redraw() {
 		b.WriteString(line + "\n")
 	}
 	fmt.Fprintf(&b, "\x1b[%dA", len(d.drawn))
-	_, _ = io.WriteString(d.w, b.String()) // a closed terminal does not stop the run
+	_, _ = io.WriteString(d.w, b.String())
 }
 
 // clear removes the drawn lines.

@@ -13,7 +13,7 @@ import (
 type mixDisplay interface {
 	start(m *mixing, site string)
 	round(m *mixing, c *course, p point)
-	alone(m *mixing) // called after FedAvg has finished
+	alone(m *mixing) // called when the FedAvg run has finished
 	result(r *MixResult)
 }
 
@@ -51,17 +51,17 @@ type mixLines struct{ w io.Writer }
 
 func (d mixLines) start(m *mixing, site string) {
 	o, s := &m.options, m.scene
-	fmt.Fprintf(d.w, "fedmesh demo: FedDec beside FedAvg\n%s\n", s.what)
-	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads a round, seed %d\n", len(s.files.stations),
+	fmt.Fprintf(d.w, "fedmesh demo: FedDec compared with FedAvg\n%s\n", s.what)
+	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads per round, seed %d\n", len(s.files.stations),
 		s.rounds, s.task.Steps.Max, s.uploads, o.Seed)
 	if site != "" {
-		fmt.Fprintf(d.w, "neighbours meet at a broker of their own, %s\n", site)
+		fmt.Fprintf(d.w, "neighbours use a separate broker: %s\n", site)
 	} else {
-		fmt.Fprintf(d.w, "neighbours meet at the coordinator's broker, %s\n", o.Broker)
+		fmt.Fprintf(d.w, "neighbours use the coordinator's broker: %s\n", o.Broker)
 	}
 	if o.faulty() {
-		fmt.Fprintf(d.w, "of the messages between neighbours %.3g %% are lost and %.3g %% come twice, each is up to "+
-			"%v late; %d agents are killed and come back\n",
+		fmt.Fprintf(d.w, "simulated faults between neighbours: %.3g %% of messages lost, %.3g %% duplicated, "+
+			"delays up to %v; %d agents killed and restarted\n",
 			100*o.Loss, 100*o.Duplicates, o.Delay, o.Kill)
 	}
 	fmt.Fprintln(d.w)
@@ -69,7 +69,7 @@ func (d mixLines) start(m *mixing, site string) {
 
 func (d mixLines) alone(m *mixing) {
 	p := m.alone.last()
-	fmt.Fprintf(d.w, "FedAvg came first: loss %s after %d rounds, %s over the uplink\n\n", loss(p.Loss),
+	fmt.Fprintf(d.w, "FedAvg finished: loss %s after %d rounds, %s uplink traffic\n\n", loss(p.Loss),
 		len(m.alone.rounds), bytesOf(p.Uplink))
 }
 
@@ -89,7 +89,7 @@ func (d mixLines) round(m *mixing, c *course, p point) {
 	if n <= len(m.alone.rounds) {
 		beside = m.alone.rounds[n-1].Loss
 	}
-	fmt.Fprintf(d.w, "round %3d/%d  loss %s  FedAvg's %s  Σ‖x−x̄‖² %s  uplink %s  D2D %s\n",
+	fmt.Fprintf(d.w, "round %3d/%d  loss %s  FedAvg %s  Σ‖x−x̄‖² %s  uplink %s  D2D %s\n",
 		n, m.scene.rounds, loss(p.Loss), loss(beside), loss(p.Consensus), bytesOf(p.Uplink), bytesOf(p.D2D))
 }
 
@@ -116,7 +116,7 @@ func bytesOf(n uint64) string {
 type mixJSON struct{ w io.Writer }
 
 func (d mixJSON) put(v any) {
-	_ = json.NewEncoder(d.w).Encode(v) // a closed output does not stop the training
+	_ = json.NewEncoder(d.w).Encode(v)
 }
 
 func (d mixJSON) start(m *mixing, site string) {

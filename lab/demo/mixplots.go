@@ -18,12 +18,12 @@ import (
 // drawings returns the plots of --out, by name.
 func (m *mixing) drawings() map[string]plot.Drawing {
 	all := map[string]plot.Drawing{
-		"by-rounds": m.race("by server rounds", "server round", false,
+		"by-rounds": m.race("by number of server rounds", "server round", false,
 			func(i int, p point) float64 { return float64(i + 1) }),
-		"by-uplink": m.race("by what the uplink carried",
-			"over the uplink", true, func(_ int, p point) float64 { return float64(p.Uplink) }),
-		"by-bytes": m.race("by all that was sent",
-			"over the uplink and between devices", true,
+		"by-uplink": m.race("by uplink traffic",
+			"uplink traffic", true, func(_ int, p point) float64 { return float64(p.Uplink) }),
+		"by-bytes": m.race("by total traffic",
+			"uplink traffic and traffic between devices", true,
 			func(_ int, p point) float64 { return float64(p.Uplink + p.D2D) }),
 		"consensus": m.consensus(),
 	}
@@ -61,7 +61,7 @@ func (m *mixing) consensus() *plot.Figure {
 		curve.X, curve.Y = append(curve.X, float64(i+1)), append(curve.Y, a.consensus[at])
 	}
 	return &plot.Figure{
-		Title: "How far the agents are from each other", X: plot.Axis{Label: "local step"},
+		Title: "Distance between the agents' parameters", X: plot.Axis{Label: "local step"},
 		Y: plot.Axis{Label: "Σ‖x − x̄‖²", Log: true}, Curves: []plot.Curve{curve},
 	}
 }
@@ -87,7 +87,7 @@ func (m *mixing) network() (*plot.Network, bool) {
 	}
 	p := &plot.Network{
 		Graph: g, Title: fmt.Sprintf("%d agents, %d edges, |λ₂|² = %.3f", n, len(mesh.Edges), mesh.SecondEigenvalue),
-		Caption: "width: weight; colour: flows in time, from none, red, to all, green",
+		Caption: "width: weight; colour: share of timely flows, from red (none) to green (all)",
 	}
 	for _, e := range g.Edges() {
 		ids := [2]wire.AgentID{wire.AgentID(m.scene.files.stations[e.I]), wire.AgentID(m.scene.files.stations[e.J])}

@@ -39,7 +39,7 @@ type MixResult struct {
 	Model       string `json:"model"`
 	FedAvgModel string `json:"fedavg_model"`
 
-	out string // folder of the output files; "" means none
+	out string // folder for the output files; "" means none
 }
 
 func (m *mixing) task() string {
@@ -71,19 +71,19 @@ func (r *MixResult) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%-8s  %12s  %12s  %12s\n", "", "loss", "uplink", "D2D")
 	fmt.Fprintf(w, "%-8s  %12.4g  %12s  %12s\n", "FedDec", r.Final, bytesOf(r.UplinkBytes), bytesOf(r.D2DBytes))
 	fmt.Fprintf(w, "%-8s  %12.4g  %12s  %12s\n", "FedAvg", r.FedAvgFinal, bytesOf(r.FedAvgUplinkBytes), "-")
-	verdict := "FedDec is ahead after as many rounds, at the price of what passes between neighbours"
+	verdict := "FedDec has the lower loss after the same number of rounds, but causes traffic between neighbours"
 	if r.Final >= r.FedAvgFinal {
-		verdict = "FedAvg is not behind: here mixing between the rounds buys nothing"
+		verdict = "FedDec does not have a lower loss than FedAvg: mixing does not help in this setting"
 	}
 	fmt.Fprintf(w, "\n%s.\n", verdict)
-	fmt.Fprintf(w, "%d flows were applied, %d of them late and %d on one end only; the mean drifted by %.2g of its "+
-		"size.\n", r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
+	fmt.Fprintf(w, "%d flows were applied: %d too late, %d on one end only; the relative drift of the mean is %.2g.\n",
+		r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
 	if r.AgentsKilled > 0 {
-		fmt.Fprintf(w, "%d agents were killed and came back.\n", r.AgentsKilled)
+		fmt.Fprintf(w, "%d agents were killed and restarted.\n", r.AgentsKilled)
 	}
 	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)
 	if r.out != "" {
-		fmt.Fprintf(w, "result.json, rounds.jsonl and the pictures are in %s\n", r.out)
+		fmt.Fprintf(w, "result.json, rounds.jsonl and the plots are in %s\n", r.out)
 	}
 }
 

@@ -19,21 +19,21 @@ import (
 // Options are the flags of the demo.
 type Options struct {
 	Seed         uint64
-	Rounds       int    // number of rounds; 0 means the default of the model
-	Participants int    // number of participants L; 0 means 6, or 2 in the regression
-	Model        string // kind of the model: linear or mlp
-	Broker       string // URL of a running broker; "" means embedded
+	Rounds       int    // number of rounds; 0 means the default for the model
+	Participants int    // number of participants per round; 0 means 6, or 2 for the regression task
+	Model        string // kind of model: linear or mlp
+	Broker       string // URL of a running broker; "" starts an embedded broker
 	// Credentials for that broker, like broker.username, password_file and ca_file of the daemons.
 	Username, PasswordFile, CAFile string
-	Processes                      bool   // run each agent as a process
-	Streams                        bool   // agents receive readings over a broker of the site and make the rows
-	Agentd                         string // path of agentd for Processes; "" means search
+	Processes                      bool   // true to run each agent as a separate process
+	Streams                        bool   // true to publish readings, from which the agents make the rows themselves
+	Agentd                         string // path of agentd if Processes is true; "" means to search for it
 
 	Algorithm spec.Algorithm
-	Task      string // task of FedDec: air or regression; "" means regression
+	Task      string // task for FedDec: air or regression; "" means regression
 	// SiteBroker is the URL of the neighbours' broker. "" means embedded, or the uplink if Broker is set.
 	SiteBroker string
-	Codec      spec.Codec // codec of snapshots between neighbours
+	Codec      spec.Codec // encoding of the snapshots that neighbours exchange
 	// Faults of messages between neighbours: the probabilities of loss and duplication, and the maximum delay. Kill is
 	// the number of agents that are killed and restarted.
 	Loss, Duplicates float64
@@ -52,8 +52,8 @@ type Options struct {
 	// Set overrides keys of coordinator.yaml, and AgentSet overrides keys of each agent's agentd.yaml.
 	Set, AgentSet map[string]string
 
-	Metrics string // host:port of the metrics; "" means none
-	Out     string // folder for the results; "" means none
+	Metrics string // address (host:port) at which to serve metrics; "" disables metrics
+	Out     string // folder for the output files; "" means none
 	JSON    bool
 
 	Stdout, Stderr io.Writer
@@ -118,46 +118,47 @@ func (o *Options) Validate() error {
 	}
 	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
 	need(o.Participants >= 0 && o.Participants <= o.agents(),
-		"--participants must be between 1 and %d (0 means %d), is %d", o.agents(),
+		"--participants must be between 1 and %d (0 means %d), but is %d", o.agents(),
 		(&Options{Algorithm: o.Algorithm, Task: o.Task}).draws(), o.Participants)
-	need(o.Agentd == "" || o.Processes, "--agentd goes with --processes")
-	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
-	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
+	need(o.Agentd == "" || o.Processes, "--agentd requires --processes")
+	need(o.Rounds >= 0, "--rounds must be at least 1, but is %d", o.Rounds)
+	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, but is %q", o.Model)
 	need(o.Broker != "" || o.Username == "" && o.PasswordFile == "" && o.CAFile == "",
-		"--username, --password-file and --ca-file go with --broker: the embedded one has users of its own")
+		"--username, --password-file and --ca-file require --broker: the embedded broker has its own users")
 	valid("--algorithm", o.Algorithm.Validate())
 	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
-		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")
+		"--streams requires --algorithm fedavg and --model linear, and cannot be used with --processes")
 	o.validateRule(need, valid)
 	if o.Algorithm != spec.FedDec {
 		need(o.Task == "" && o.SiteBroker == "" && !o.faulty() && o.Clip == 0 && o.Lie == "",
-			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie go with --algorithm feddec")
-		need(o.Codec == spec.CodecRaw, "--codec goes with --algorithm feddec: it packs what neighbours exchange; for "+
-			"updates use --set task.codec=%s", o.Codec)
+			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie require --algorithm feddec")
+		need(o.Codec == spec.CodecRaw, "--codec requires --algorithm feddec, because it compresses snapshots "+
+			"between neighbours: for updates use --set task.codec=%s", o.Codec)
 		return errors.Join(errs...)
 	}
-	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they "+
-		"run in this process")
-	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
-	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
-	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
+	need(!o.Processes, "--processes cannot be used with --algorithm feddec, which requires all agents in this process "+
+		"to check the sum of their parameters")
+	need(o.Metrics == "", "--metrics cannot be used with --algorithm feddec, which runs two federations")
+	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, but is %q",
+		o.Task)
+	need(o.Task == "air" || o.Model == "linear", "--model mlp requires --task air")
 	valid("--codec", o.Codec.Validate())
-	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
-	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
-	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)
-	need(o.Clip >= 0 && !math.IsInf(o.Clip, 1), "--clip must be 0 or more, and finite, is %v", o.Clip)
+	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be from 0 to 0.9, but is %v", o.Loss)
+	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be from 0 to 1, but is %v", o.Duplicates)
+	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be from 0 to 10s, but is %v", o.Delay)
+	need(o.Clip >= 0 && !math.IsInf(o.Clip, 1), "--clip must be a finite number and at least 0, but is %v", o.Clip)
 	if o.Lie != "" {
 		_, err := liar.Parse(o.Lie)
 		valid("--lie", err)
 	}
-	need(o.Kill >= 0 && o.Kill < stations, "--kill must be 0 to %d, is %d", stations-1, o.Kill)
+	need(o.Kill >= 0 && o.Kill < stations, "--kill must be from 0 to %d, but is %d", stations-1, o.Kill)
 	return errors.Join(errs...)
 }
 
 // validateRule reports invalid options of the aggregation rule and of the attackers.
 func (o *Options) validateRule(need func(bool, string, ...any), valid func(string, error)) {
 	need(o.Attack == "" && o.Rule == "" && o.Attackers == 0 || o.Algorithm != spec.FedDec,
-		"--rule, --attack and --attackers go with --algorithm fedavg")
+		"--rule, --attack and --attackers require --algorithm fedavg")
 	if o.Rule != "" {
 		var k spec.ProblemList
 		if spec.RequireOneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
@@ -167,13 +168,15 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 		valid("--rule", k.Err())
 	}
 	if o.Attack == "" {
-		need(o.Attackers == 0, "--attackers is %d: say with --attack what they send", o.Attackers)
+		need(o.Attackers == 0, "--attackers is %d, but --attack is not set: set --attack to the kind of attack",
+			o.Attackers)
 		return
 	}
 	_, err := liar.Parse(o.Attack)
 	valid("--attack", err)
-	need(o.Attackers >= 1 && o.Attackers <= stations, "--attackers must be 1 to %d, is %d", stations, o.Attackers)
-	need(!o.Processes, "--attack does not go with --processes: agentd does not lie")
+	need(o.Attackers >= 1 && o.Attackers <= stations, "--attackers must be from 1 to %d, but is %d", stations,
+		o.Attackers)
+	need(!o.Processes, "--attack cannot be used with --processes, because the program agentd cannot send false updates")
 }
 
 // aggregation returns the settings of the aggregation rule, for this number of attackers.

@@ -36,13 +36,13 @@ const (
 type replay struct {
 	url     string
 	streams []air.StationData
-	rounds  wire.ModelVersion // version of the last model
+	rounds  wire.ModelVersion // version of the final model of the run
 	log     *slog.Logger
-	moved   chan struct{} // signals that a count has changed
+	moved   chan struct{} // receives a value when one of the fields below has changed
 
 	mu          sync.Mutex
-	sent, taken map[string]int               // number of messages of each station
-	models      map[string]wire.ModelVersion // version of the model with which each agent predicts
+	sent, taken map[string]int               // number of published (sent) and received (taken) messages by station
+	models      map[string]wire.ModelVersion // version of the model that each agent uses for forecasts
 }
 
 func newReplay(url string, streams []air.StationData, rounds int, log *slog.Logger) *replay {
@@ -58,7 +58,7 @@ func (r *replay) change(do func()) {
 	r.mu.Unlock()
 	select {
 	case r.moved <- struct{}{}:
-	default: // a signal is already pending
+	default: // A signal is already pending.
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *replay) until(ctx context.Context, want func() bool) error {
 		case <-r.moved:
 			late.Reset(stall)
 		case <-late.C:
-			return fmt.Errorf("nothing has come for %s", stall)
+			return fmt.Errorf("no progress for %s", stall)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -141,7 +141,7 @@ func (r *replay) talk(ctx context.Context) (*mqtt.Session, error) {
 	conn, err := r.dial(ctx, "stations", mqtt.Options{OutboxMessages: window * len(r.streams)})
 	if err == nil {
 		go func() {
-			for range conn.Events() { // discard the events; the session has no subscriptions
+			for range conn.Events() { // Discard all events, because this session has no subscriptions.
 			}
 		}()
 	}
@@ -191,7 +191,7 @@ func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.StationDat
 	err := inTurn(r.streams, of, func(station string, h air.StationHour) error {
 		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
 		if err != nil {
-			return fmt.Errorf("%s: its agent does not take what it says: %w", station, err)
+			return fmt.Errorf("agent of station %s does not receive its readings: %w", station, err)
 		}
 		return r.publish(conn, station, h)
 	})
@@ -203,7 +203,7 @@ func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.StationDat
 
 func (r *replay) publish(conn mqtt.Conn, station string, h air.StationHour) error {
 	if err := conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.Payload}); err != nil {
-		return fmt.Errorf("the replay of %s: %w", station, err)
+		return fmt.Errorf("publish readings of station %s: %w", station, err)
 	}
 	r.change(func() { r.sent[station]++ })
 	return nil
@@ -227,7 +227,7 @@ func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	quiet, err := logging.New(o.Stderr, logging.Options{Level: "error", Format: "text"}) // hide anomaly warnings
+	quiet, err := logging.New(o.Stderr, logging.Options{Level: "error", Format: "text"})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -27,12 +27,12 @@ type Result struct {
 	// Model is the blob digest of the model's vector. Equal runs have equal digests.
 	Model string `json:"model"`
 
-	*Predictions            // result of the demo of streams
-	Evaluated    *evaluated `json:"evaluated,omitempty"` // last evaluation before the end, with round.evaluation
+	*Predictions            // set only if the agents received readings over MQTT and published forecasts
+	Evaluated    *evaluated `json:"evaluated,omitempty"` // last evaluation by the agents; may be nil
 
 	alone []stationScore
-	rows  int    // number of rows of all stations
-	out   string // folder of the output files; "" means none
+	rows  int    // total number of training rows of all stations
+	out   string // folder for the output files; "" means none
 }
 
 // evaluated is the agents' evaluation of a model.
@@ -58,26 +58,27 @@ func writeTable(w io.Writer, r *Result) {
 	line := func(name string, r2 float64, format string, args ...any) {
 		fmt.Fprintf(w, "  %-26s %7.3f   %s\n", name, r2, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(w, "\nHow well each model predicts a year that none of them has seen, at all stations.\n")
-	fmt.Fprintf(w, "R² = 1 is perfect, 0 is no better than the mean, and below 0 is worse than that.\n\n")
+	fmt.Fprintf(w, "\nPrediction quality (R²) of each model in the held-out year at all stations.\n")
+	fmt.Fprintf(w, "R² = 1 is perfect; 0 is as good as predicting the mean; below 0 is worse.\n\n")
 	fmt.Fprintf(w, "  %-26s %7s\n", "", "R²")
 	for _, s := range r.alone {
 		line(s.Name+" alone", s.R2, "ridge regression on its own %d rows", s.Rows)
 	}
 	fmt.Fprintln(w)
-	line("a station alone, mean", r.AloneMean, "the worst has %.3f", r.AloneWorst)
-	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
-	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
+	line("a station alone, mean", r.AloneMean, "worst station: %.3f", r.AloneWorst)
+	line("persistence", r.Persistence, "no model: predicts the present value for six hours ahead")
+	line("federated", r.Federated, "%d rounds; all rows stay at their stations", r.Rounds)
 	if e := r.Evaluated; e != nil && e.R2 != nil {
-		line("  on rows held out", *e.R2, "model %d at %d stations, on %d rows of theirs", e.Version,
+		line("  on held-out rows", *e.R2, "model version %d at %d stations, %d rows in total", e.Version,
 			e.ReportingAgents, e.Rows)
 	}
 	if p := r.Predictions; p != nil {
-		line("federated, as received", p.Predicted, "%d forecasts of the stations; %d missing, %d twice, %d unexpected",
+		line("federated, as received", p.Predicted, "%d forecasts received; %d missing, %d duplicated, %d unexpected",
 			p.Forecasts, p.Missing, p.Twice, p.Unexpected)
 	}
-	line("centralised", r.Central, "ridge regression on all %d rows in one place", r.rows)
-	fmt.Fprintf(w, "\nRidge regressions have λ = %d and standardise their columns by their own rows.\n", ridgeLambda)
+	line("centralised", r.Central, "ridge regression on all %d rows together", r.rows)
+	fmt.Fprintf(w, "\nRidge regressions have λ = %d and standardise columns with the moments of their training rows.\n",
+		ridgeLambda)
 	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)
 	if r.out != "" {
 		fmt.Fprintf(w, "model.safetensors, history.jsonl and result.json are in %s\n", r.out)

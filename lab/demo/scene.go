@@ -22,13 +22,13 @@ import (
 
 // scene is a setting in which FedDec is compared with FedAvg: agents with data and places, and a task.
 type scene struct {
-	what    string // description of the scene
+	what    string // description of the setting for the output
 	files   *files
 	task    settings.Task
 	mesh    coordinatorsettings.Mesh
-	places  []settings.AgentLocation // places of the agents; nil if edges do not depend on places
+	places  []settings.AgentLocation // locations of the agents; nil if the mixing graph does not depend on locations
 	rounds  int
-	uploads int // number of uploads L, drawn with replacement
+	uploads int // number of agents drawn per server round, with replacement
 
 	// start and best are f(0) and f*. The loss is shown as (f − f*)/(f(0) − f*), or unscaled if they are 1 and 0.
 	start, best float64
@@ -50,7 +50,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 	if o.Rounds > 0 {
 		s.rounds = o.Rounds
 	}
-	s.task.StepSize.NormalizesStepSize = false // feddec Alg. 1: η_t carries no 1/H
+	s.task.StepSize.NormalizesStepSize = false
 	s.task.Mixing.StepsPerMixing, s.task.Mixing.SnapshotTimeout, s.task.Mixing.SnapshotCodec = 1, 0, o.Codec
 	s.task.Mixing.ClipDistance = o.Clip
 	if o.faulty() {
@@ -67,8 +67,8 @@ func airScene(o *Options, dir string) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{
-		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
-			"squared error in a year that none has seen",
+		what: "air pollution (log PM2.5) six hours ahead at twelve stations on a ring; the loss is ½ the mean " +
+			"squared error in the held-out year",
 		files: f, task: o.task(), mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRing,
 			Weights: spec.EdgeWeightsMetropolis},
 		rounds:  50,
@@ -86,7 +86,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 const (
 	regressionAgents = 20
 	regressionRadius = 0.35
-	regressionSteps  = 10 // local steps per round, H
+	regressionSteps  = 10 // number of local steps per round (H in the paper)
 )
 
 var regression = data.Regression{Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2}
@@ -106,7 +106,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{
-		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
+		what:  "regression of the FedDec paper: 25 parameters, 10 rows per agent; the loss is (f − f*)/(f(0) − f*)",
 		files: f, mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRadius, EdgeRadius: regressionRadius,
 			Weights: spec.EdgeWeightsBestConstant},
 		rounds:  100,
@@ -168,7 +168,7 @@ func (f *files) write(path string, all ...*learner.Samples[float32]) error {
 		}
 	}
 	if err := w.WriteAll(rows); err != nil {
-		_ = file.Close() // report the first error only
+		_ = file.Close() // Ignore the close error, because the write error is returned.
 		return err
 	}
 	return file.Close()
@@ -179,7 +179,7 @@ type apart struct {
 	*Options
 	*scene
 	algorithm spec.Algorithm
-	site      string // URL of the neighbours' broker; "" means the uplink
+	site      string // URL of the broker for messages between neighbours; "" means the main broker
 }
 
 func (p apart) coordinator() coordinatorsettings.ConfigFile {

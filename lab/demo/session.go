@@ -37,7 +37,7 @@ func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 		if errors.Is(err, mqtt.ErrRefused) {
 			select {
 			case refused <- err:
-			default: // one failure is enough
+			default: // Only the first failure is reported.
 			}
 		}
 	}
@@ -48,11 +48,11 @@ func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = conn.Close() // Close never returns an error
+			_ = conn.Close() // Close always returns nil.
 			return nil, context.Cause(ctx)
 		case err := <-refused:
 			_ = conn.Close()
-			return nil, fmt.Errorf("%w: give a user and a password that it knows (--username, --password-file)", err)
+			return nil, fmt.Errorf("%w: set --username and --password-file to valid credentials", err)
 		case e := <-conn.Events():
 			if _, up := e.(mqtt.LinkUp); up {
 				return conn, nil
@@ -82,8 +82,8 @@ func (fed *federation) sweep(ctx context.Context) error {
 	defer cancel()
 	conn, err := fed.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Announcement(),
-			err)
+		return fmt.Errorf("cannot delete the retained messages of the demo (%s and others) from the broker: %w",
+			fed.topics.Announcement(), err)
 	}
 	retained := []string{fed.topics.Announcement()}
 	for _, a := range fed.agents {
@@ -91,7 +91,7 @@ func (fed *federation) sweep(ctx context.Context) error {
 	}
 	for _, topic := range retained {
 		if err := conn.Publish(mqtt.Message{Topic: topic, QoS: mqtt.AtMostOnce, Retained: true}); err != nil {
-			_ = conn.Close() // report the first error only
+			_ = conn.Close() // Ignore this error, because the first error is returned.
 			return err
 		}
 	}

@@ -18,13 +18,13 @@ import (
 // watcher follows the coordinator's events, shows them, and ends the demo. It returns an error for any event that would
 // make the result random.
 type watcher struct {
-	events  chan func() (done bool, err error) // actions for received events
+	events  chan func() (done bool, err error) // actions to execute, one for each received event
 	ended   chan struct{}
 	display display
 	began   time.Time
 	now     progress
-	rough   bool // agents are killed, so rounds may close without some of them
-	late    bool // agents' rows may arrive after the start of the coordinator
+	rough   bool // true if agents are killed, so that rounds may close without some updates
+	late    bool // true if the agents' rows may become available after the coordinator has started
 }
 
 // progress is the shown state of the run.
@@ -33,13 +33,13 @@ type progress struct {
 	Round        int // number of completed training rounds
 	Rounds       int
 	Participants []wire.AgentID        // participants of the newest round
-	Done         map[wire.AgentID]int  // E_k of the participants whose update has arrived
-	Loss         float64               // mean risk of the participants at the base model
-	R2           float64               // R² of the newest model on the held-out year
+	Done         map[wire.AgentID]int  // number of local steps E_k of each participant whose update has arrived
+	Loss         float64               // mean risk of the base model over the participants' data
+	R2           float64               // score R² of the newest model on the held-out year
 	Held         float64               // risk of the newest model on the held-out year
 	Mesh         *meshplan.MixingGraph // mixing graph of the newest round
 	Elapsed      time.Duration
-	evaluated    *evaluated // last evaluation at the agents
+	evaluated    *evaluated // result of the last evaluation by the agents
 }
 
 func newWatcher(d display, rounds int) *watcher {
@@ -97,7 +97,7 @@ func (w *watcher) take(event observe.Event) error {
 	case meshplan.MeshComputed:
 		p.Mesh = &f.MixingGraph
 		if f.Err != nil {
-			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
+			return fmt.Errorf("mixing graph of round %d has no edges: %w", f.Round, f.Err)
 		}
 	}
 	return nil
@@ -122,29 +122,30 @@ func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 		}
 	case round.RoundClosed:
 		if !w.rough && (f.ClosedByDeadline || len(f.MissingAgents) > 0) {
-			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round,
+			return false, fmt.Errorf("round %d closed without updates from %v, so the result is not reproducible",
+				f.Round,
 				f.MissingAgents)
 		}
 	case round.RoundAbandoned:
 		if w.rough {
 			return false, nil
 		}
-		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.MissingAgents)
+		err := fmt.Errorf("round %d was abandoned (%s); missing updates: %v", f.Round, f.Reason, f.MissingAgents)
 		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:
 		if w.late && p.Participants == nil {
-			return false, nil // its readings are not on disk yet; the first round waits for all agents
+			return false, nil
 		}
-		return false, fmt.Errorf("agent %s cannot do the task: %s", f.Agent, f.Reason)
+		return false, fmt.Errorf("agent %s cannot perform the task: %s", f.Agent, f.Reason)
 	case round.AgentDeclined:
 		return false, fmt.Errorf("agent %s declined round %d: %s", f.Agent, f.Round, f.Reason)
 	case round.UpdateRefused:
-		return false, fmt.Errorf("the update of agent %s was refused: %s", f.Agent, f.Reason)
+		return false, fmt.Errorf("update of agent %s was refused: %s", f.Agent, f.Reason)
 	case round.RunFinished:
 		return true, nil
 	case round.GatheringExtended:
 		if w.late {
-			return false, errors.New("the rows of some agents do not come")
+			return false, errors.New("timeout: some agents have no rows")
 		}
 	}
 	return false, nil

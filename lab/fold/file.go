@@ -14,15 +14,15 @@ import (
 // foldInput is the content of a file of updates.
 type foldInput struct {
 	Updates []update        `json:"updates"`
-	State   []nullableFloat `json:"state"` // previous aggregate of a rule that keeps it; missing means 0
-	length  int             // length of each update
+	State   []nullableFloat `json:"state"` // previous aggregate, for rules that use it; missing means zero
+	length  int             // number of elements of each update
 }
 
 type update struct {
 	Agent  wire.AgentID    `json:"agent"`
 	Values []nullableFloat `json:"values"`
-	Times  *int            `json:"times"`  // number of draws n_k; missing means 1
-	Weight *float64        `json:"weight"` // weight K·p_k in the server's average; missing means 1
+	Times  *int            `json:"times"`  // number of draws n_k of agent k; missing means 1
+	Weight *float64        `json:"weight"` // weight K·p_k of agent k (K agents, share p_k); missing means 1
 }
 
 func (u *update) times() int {
@@ -50,9 +50,9 @@ func (n *nullableFloat) UnmarshalJSON(text []byte) error {
 	}
 	x, err := strconv.ParseFloat(string(text), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return fmt.Errorf("%s is no number", text)
+		return fmt.Errorf("%s is not a number", text)
 	}
-	*n = nullableFloat(x) // infinite if the number is too large
+	*n = nullableFloat(x) // x is infinite if the number is out of range.
 	return nil
 }
 
@@ -73,7 +73,7 @@ func parse(text []byte) (*foldInput, error) {
 		return nil, err
 	}
 	if len(f.Updates) == 0 || len(f.Updates[0].Values) == 0 {
-		return nil, errors.New("updates: want one or more, each with values")
+		return nil, errors.New("updates: want at least one update with values")
 	}
 	seen := map[wire.AgentID]bool{}
 	f.length = len(f.Updates[0].Values)
@@ -81,26 +81,28 @@ func parse(text []byte) (*foldInput, error) {
 		u := &f.Updates[i]
 		switch {
 		case u.Agent == "":
-			return nil, fmt.Errorf("updates[%d].agent: is empty; name it", i)
+			return nil, fmt.Errorf("updates[%d].agent: want an agent id, but it is empty", i)
 		case seen[u.Agent]:
-			return nil, fmt.Errorf("updates[%d].agent: %s is there already; an agent that was drawn twice has times: 2",
+			return nil, fmt.Errorf("updates[%d].agent: duplicate agent %s; for an agent that was drawn twice, set "+
+				"times: 2",
 				i, u.Agent)
 		case len(u.Values) != f.length:
-			return nil, fmt.Errorf("updates[%d].values: has %d numbers; updates[0].values has %d", i, len(u.Values),
+			return nil, fmt.Errorf("updates[%d].values: got %d numbers, want %d as in updates[0].values", i,
+				len(u.Values),
 				f.length)
 		case u.times() < 1 || u.times() > 1<<20:
-			return nil, fmt.Errorf("updates[%d].times: is %d; want 1 or more", i, u.times())
+			return nil, fmt.Errorf("updates[%d].times: got %d, want at least 1", i, u.times())
 		case !(u.weight() > 0) || math.IsInf(u.weight(), 1):
-			return nil, fmt.Errorf("updates[%d].weight: is %v; want a number above 0", i, u.weight())
+			return nil, fmt.Errorf("updates[%d].weight: got %v, want a finite number above 0", i, u.weight())
 		}
 		seen[u.Agent] = true
 	}
 	if len(f.State) > 0 && len(f.State) != f.length {
-		return nil, fmt.Errorf("state: has %d numbers; updates[0].values has %d", len(f.State), f.length)
+		return nil, fmt.Errorf("state: got %d numbers, want %d as in updates[0].values", len(f.State), f.length)
 	}
 	for j, x := range f.State {
 		if x-x != 0 {
-			return nil, fmt.Errorf("state[%d]: is %v; want a number", j, x)
+			return nil, fmt.Errorf("state[%d]: got %v, want a finite number", j, x)
 		}
 	}
 	return f, nil

@@ -21,8 +21,8 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	Rule    rule.Config
-	Seed    uint64 // seed of the run, which determines the agents' buckets
-	Updates string // path of the file of updates
+	Seed    uint64 // seed of the run; it determines the order of summation
+	Updates string // path of the input file with the updates
 	JSON    bool
 	Stdout  io.Writer
 }
@@ -30,14 +30,14 @@ type Options struct {
 // result is the output of the command.
 type result struct {
 	Rule      string    `json:"rule"`
-	Draws     int       `json:"draws"` // number of draws in the aggregate, or available to the rule
+	Draws     int       `json:"draws"` // number of draws of the accepted updates
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
 	// MedianNorm is the median norm of the updates, the lower of two middle ones. refuse_above and clip_above are
 	// relative to it. It is 0 for fewer than 3 updates.
 	MedianNorm float64   `json:"usual"`
-	State      []float64 `json:"state,omitempty"` // state of a rule that keeps its previous aggregate
+	State      []float64 `json:"state,omitempty"` // state that the aggregation rule keeps for the next round
 	// Abandoned is the reason why there is no aggregate.
 	Abandoned string `json:"abandoned,omitempty"`
 }
@@ -45,14 +45,14 @@ type result struct {
 // leftOut is an update that is not in the aggregate.
 type leftOut struct {
 	Agent  wire.AgentID `json:"agent"`
-	Reason string       `json:"reason"`         // reason: not_finite, refuse_above or rule
-	Norm   *float64     `json:"norm,omitempty"` // norm of the update; nil if it is not finite
+	Reason string       `json:"reason"`         // not_finite, refuse_above or rule
+	Norm   *float64     `json:"norm,omitempty"` // norm of the update; nil if the update is not finite
 }
 
 // clipped is an update whose norm was clipped.
 type clipped struct {
 	Agent  wire.AgentID `json:"agent"`
-	Reason string       `json:"reason"` // reason: clip, clip_above or radius
+	Reason string       `json:"reason"` // clip, clip_above or radius
 	// Norm is the norm of the update; for the reason radius, its distance from the previous aggregate. ClippedNorm is
 	// the norm after clipping.
 	Norm        float64 `json:"norm"`
@@ -97,7 +97,7 @@ func (o *Options) validate(f *foldInput) error {
 		spec.OptionAgentWeights: string(weights)}.CheckIncompatibilities(&k,
 		spec.InBothFiles,
 		map[spec.OptionName]string{spec.OptionAggregationRule: "rule",
-			spec.OptionAgentWeights: "the file's weight, as weights:"})
+			spec.OptionAgentWeights: "weight in the updates file, equivalent to weights:"})
 	return k.Err()
 }
 
@@ -167,7 +167,7 @@ func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], 
 	}
 	for j, x := range r.Aggregate {
 		if x-x != 0 {
-			return fmt.Errorf("value %d of the aggregate is %v", j, x)
+			return fmt.Errorf("element %d of the aggregate is %v", j, x)
 		}
 	}
 	return nil
@@ -178,14 +178,14 @@ func (r *result) print(w io.Writer) {
 		fmt.Fprintf(w, "%s of %d draws: %v\n", r.Rule, r.Draws, r.Aggregate)
 	}
 	for _, x := range r.LeftOut {
-		fmt.Fprintf(w, "%s is left out: %s", x.Agent, x.Reason)
+		fmt.Fprintf(w, "%s excluded: %s", x.Agent, x.Reason)
 		if x.Norm != nil {
-			fmt.Fprintf(w, ", norm %.6g, usual %.6g", *x.Norm, r.MedianNorm)
+			fmt.Fprintf(w, ", norm %.6g, median norm %.6g", *x.Norm, r.MedianNorm)
 		}
 		fmt.Fprintln(w)
 	}
 	for _, x := range r.Clipped {
-		fmt.Fprintf(w, "of %s a part counts: %s, %.6g of %.6g\n", x.Agent, x.Reason, x.ClippedNorm, x.Norm)
+		fmt.Fprintf(w, "%s clipped: %s, norm %.6g instead of %.6g\n", x.Agent, x.Reason, x.ClippedNorm, x.Norm)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestFold(t *testing.T) {
 func TestState(t *testing.T) {
 	text, err := run(t, `{"updates": [{"agent": "a", "values": [5]}], "state": [2]}`,
 		rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}, false)
-	want := "centered_clipping of 1 draws: [2.5]\nof a a part counts: radius, 0.5 of 3\n"
+	want := "centered_clipping of 1 draws: [2.5]\na clipped: radius, norm 0.5 instead of 3\n"
 	if err != nil || text != want {
 		t.Errorf("%q, error %v, want %q", text, err, want)
 	}
@@ -102,7 +102,7 @@ func TestState(t *testing.T) {
 // TestTooFew checks that the result reports an abandoned round.
 func TestTooFew(t *testing.T) {
 	text, err := run(t, five, rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 2}, true)
-	if want := "too few updates for the rule krum: 6 draws, want at least 7"; fmt.Sprint(err) != want ||
+	if want := "too few updates for the aggregation rule krum: 6 draws, want at least 7"; fmt.Sprint(err) != want ||
 		!strings.Contains(text, `"aggregate":[]`) || !strings.Contains(text, `"abandoned":"rule"`) {
 		t.Errorf("%s, error %v, want %s", text, err, want)
 	}
@@ -110,19 +110,19 @@ func TestTooFew(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`{}`:                          "updates: want one or more",
+		`{}`:                          "updates: want at least one update",
 		`{"updates": [{"agent": 1}]}`: "cannot unmarshal",
 		`{"updates": [{"agent": "a", "value": [1]}]}`:   `unknown field "value"`,
-		`{"updates": [{"agent": "", "values": [1]}]}`:   "updates[0].agent: is empty",
-		`{"updates": [{"agent": "a", "values": [""]}]}`: `"" is no number`,
-		`{"updates": [{"agent": "a", "values": [1]}, {"agent": "a", "values": [1]}]}`: "updates[1].agent: a is there " +
-			"already",
-		`{"updates": [{"agent": "a", "values": [1]}, {"agent": "b", "values": [1, 2]}]}`: "updates[1].values: has 2 " +
-			"numbers; updates[0].values has 1",
-		`{"updates": [{"agent": "a", "values": [1], "times": 0}]}`:      "updates[0].times: is 0",
-		`{"updates": [{"agent": "a", "values": [1], "weight": 0}]}`:     "updates[0].weight: is 0",
-		`{"updates": [{"agent": "a", "values": [1]}], "state": [1, 2]}`: "state: has 2 numbers",
-		`{"updates": [{"agent": "a", "values": [1]}], "state": [NaN]}`:  "state[0]: is NaN",
+		`{"updates": [{"agent": "", "values": [1]}]}`:   "updates[0].agent: want an agent id, but it is empty",
+		`{"updates": [{"agent": "a", "values": [""]}]}`: `"" is not a number`,
+		`{"updates": [{"agent": "a", "values": [1]}, {"agent": "a", "values": [1]}]}`: "updates[1].agent: duplicate " +
+			"agent a",
+		`{"updates": [{"agent": "a", "values": [1]}, {"agent": "b", "values": [1, 2]}]}`: "updates[1].values: got 2 " +
+			"numbers, want 1 as in updates[0].values",
+		`{"updates": [{"agent": "a", "values": [1], "times": 0}]}`:      "updates[0].times: got 0",
+		`{"updates": [{"agent": "a", "values": [1], "weight": 0}]}`:     "updates[0].weight: got 0",
+		`{"updates": [{"agent": "a", "values": [1]}], "state": [1, 2]}`: "state: got 2 numbers, want 1",
+		`{"updates": [{"agent": "a", "values": [1]}], "state": [NaN]}`:  "state[0]: got NaN",
 	} {
 		if _, err := run(t, text, rule.DefaultConfig(), true); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: error %v, want %s", text, err, want)

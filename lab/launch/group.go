@@ -32,9 +32,9 @@ func (g *Group) Go(name string, run func(context.Context) error) {
 	g.running.Go(func() {
 		err := run(g.ctx)
 		if err == nil {
-			err = errors.New("it ended before the run was finished")
+			err = errors.New("ended before the run was finished")
 		}
-		g.cancel(fmt.Errorf("%s: %w", name, err)) // no effect if another member ended first
+		g.cancel(fmt.Errorf("%s: %w", name, err)) // Only the first call sets the cause.
 	})
 }
 

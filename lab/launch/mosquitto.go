@@ -39,7 +39,7 @@ func WriteMosquittoConf(conf []byte, dir, address string) error {
 		line = strings.Replace(line, "/etc/mosquitto/", dir+"/", 1)
 		text.WriteString(strings.Replace(line, "/var/lib/mosquitto/", dir+"/", 1))
 	}
-	fmt.Fprintln(&text, "\nuser", me.Username) // otherwise Mosquitto switches from root to a user who cannot read dir
+	fmt.Fprintln(&text, "\nuser", me.Username)
 	return os.WriteFile(filepath.Join(dir, "mosquitto.conf"), text.Bytes(), 0o600)
 }
 
@@ -58,7 +58,7 @@ func WriteMosquittoPasswords(dir string, passwordByUser map[string]string) error
 		return err
 	}
 	if out, err := exec.Command(program, "-U", path).CombinedOutput(); err != nil {
-		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
+		return fmt.Errorf("hash passwords with mosquitto_passwd: %w: %s", err, out)
 	}
 	return nil
 }

@@ -21,25 +21,25 @@ const stopTimeout = 20 * time.Second
 
 // Options are options of Start.
 type Options struct {
-	Name     string            // name in errors; by default the command line
-	LogFile  string            // file to which the log is appended; by default the log stays in memory
-	OnLine   func(line string) // called with each line of a log in memory; may be nil
-	MaxLines int               // number of newest lines that a log in memory keeps; 0 means all
-	OwnGroup bool              // run in a new process group, which receives no signals of the terminal
+	Name     string            // name of the process in errors; "" means the command line
+	LogFile  string            // file to which the output is appended; "" keeps the output in memory
+	OnLine   func(line string) // called with each output line if the output is kept in memory; may be nil
+	MaxLines int               // maximum number of lines kept in memory; 0 means no limit
+	OwnGroup bool              // true to run in a new process group, which does not receive signals from the terminal
 }
 
 // Process is a program that was started.
 type Process struct {
 	Name  string
 	Cmd   *exec.Cmd
-	Ended chan struct{} // closed after the program has ended and its log is complete
+	Ended chan struct{} // closed when the program has ended and its output has been read completely
 
 	options Options
-	err     error // result of Cmd.Wait
+	err     error // result of Cmd.Wait, valid after Ended is closed
 
 	mu        sync.Mutex
 	lines     []string
-	lineAdded chan struct{} // closed and replaced with each line
+	lineAdded chan struct{} // closed and replaced when a line is added
 }
 
 // Start starts a program. Standard output and standard error go to the log, unless cmd has a writer for them.
@@ -62,12 +62,12 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", p.Name, err), log.Close(), output.Close())
 	}
-	_ = output.Close() // the program has its own copy of the file descriptor
+	_ = output.Close() // Close our copy, because the program has its own copy of the file descriptor.
 	go func() {
 		defer close(p.Ended)
 		p.follow(log)
 		p.err = cmd.Wait()
-		_ = log.Close() // the log has been read completely
+		_ = log.Close() // The log has been read completely.
 	}()
 	return p, nil
 }
@@ -111,7 +111,7 @@ func (p *Process) add(line string) {
 // Log returns the log so far.
 func (p *Process) Log() string {
 	if p.options.LogFile != "" {
-		text, _ := os.ReadFile(p.options.LogFile) // a missing log is empty
+		text, _ := os.ReadFile(p.options.LogFile) // If the file does not exist, the log is empty.
 		return string(text)
 	}
 	p.mu.Lock()
@@ -138,9 +138,9 @@ func (p *Process) AwaitLine(ctx context.Context, from int, match func(line strin
 		select {
 		case <-added:
 		case <-p.Ended:
-			ended = true // the last lines may be unread
+			ended = true // Check the lines once more, because the last lines may be new.
 		case <-ctx.Done():
-			return "", from, fmt.Errorf("%s: %w while waiting for a line of the log", p.Name, context.Cause(ctx))
+			return "", from, fmt.Errorf("%s: waiting for a log line: %w", p.Name, context.Cause(ctx))
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (p *Process) Wait(ctx context.Context) error {
 
 // Terminate asks the program to end. If the timeout expires, it kills the program and returns an error.
 func (p *Process) Terminate() error {
-	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil { // the program has ended, or the system has no signals
+	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil {
 		_ = p.Cmd.Process.Kill()
 	}
 	select {
@@ -173,7 +173,7 @@ func (p *Process) Terminate() error {
 		return nil
 	case <-time.After(stopTimeout):
 		p.Kill()
-		return fmt.Errorf("%s does not stop, and is killed", p.Name)
+		return fmt.Errorf("%s did not stop in time and was killed", p.Name)
 	}
 }
 
@@ -188,7 +188,7 @@ func (p *Process) Kill() {
 	if p.options.OwnGroup {
 		killGroup(p.Cmd)
 	} else {
-		_ = p.Cmd.Process.Kill() // the program may have ended already
+		_ = p.Cmd.Process.Kill() // ignore the error: the program may have ended already
 	}
 	<-p.Ended
 }
@@ -203,7 +203,7 @@ func KeepRunning(pause time.Duration, start func() (*Process, error), onError fu
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		var err error // local, since the return below sets the caller's err
+		var err error // Use a local variable, because the return statement sets the caller's err.
 		for err == nil {
 			select {
 			case <-ctx.Done():

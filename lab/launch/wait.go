@@ -14,7 +14,7 @@ import (
 // Until polls ok until it returns true. The pause after the n-th call is n times the duration of that call, at most a
 // second, so that slow calls do not keep a core busy. After the timeout ok is called once more.
 func Until(ctx context.Context, timeout time.Duration, ok func() bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no success after %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("timeout after %s", timeout))
 	defer cancel()
 	for n := time.Duration(1); ; n++ {
 		began, last := time.Now(), ctx.Err() != nil
@@ -57,10 +57,10 @@ func FreeAddresses(n int) ([]string, error) {
 	for tries := 0; len(all) < n; tries++ {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+draw.IntN(20_000)))
 		if err == nil {
-			defer l.Close() // after the loop, so that the addresses differ
+			defer l.Close()
 			all = append(all, l.Addr().String())
 		} else if tries > 100+10*n {
-			return nil, fmt.Errorf("no free port: %w", err)
+			return nil, fmt.Errorf("find a free port: %w", err)
 		}
 	}
 	return all, nil
@@ -79,5 +79,5 @@ func FindProgram(name string) (string, error) {
 
 // MissingProgram returns the error for a program that is not installed.
 func MissingProgram(name string) error {
-	return fmt.Errorf("%s is not here: install Debian's package of this name", name)
+	return fmt.Errorf("%s is not installed: install the Debian package with this name", name)
 }

@@ -20,11 +20,11 @@ import (
 
 // Lie describes the false data that an agent sends. Fields that are nil or 0 leave the data unchanged.
 type Lie struct {
-	ChangeUpdate func(v []float32, rng *rand.Rand) // changes the update Δ_k, or the gradient g_k, in place
-	FlipsLabels  bool                              // whether it trains on false targets
+	ChangeUpdate func(v []float32, rng *rand.Rand) // changes the agent's update, or its gradient, in place
+	FlipsLabels  bool                              // true to train with false target values
 
-	ChangeMoments func(v []float64) // changes [n, means, sums of squared deviations] in place
-	Rows          uint64            // reported number of rows; 0 means the true number
+	ChangeMoments func(v []float64) // changes the column moments in place; layout: n, means, sums of squared deviations
+	Rows          uint64            // number of rows to report; 0 means the true number
 	// ChangeSnapshot changes the snapshots for the neighbours in place. The agent ignores its neighbours' snapshots.
 	ChangeSnapshot func(x []float32)
 }
@@ -49,7 +49,7 @@ func Parse(name string) (Lie, error) {
 	}
 	a, err := attack.Parse(name)
 	if err != nil || a.IsCollusion() {
-		return Lie{}, fmt.Errorf("want a lie, one of %s; got %q", strings.Join(Names(), ", "), name)
+		return Lie{}, fmt.Errorf("unknown lie, want one of %s; got %q", strings.Join(Names(), ", "), name)
 	}
 	if a.FlipsLabels() {
 		return Lie{FlipsLabels: true}, nil
@@ -149,7 +149,7 @@ type twoFacedBlock struct {
 func (b *twoFacedBlock) TakeSteps(x []float32, first, last uint64) error {
 	copy(x, b.own)
 	err := b.LocalStepBlock.TakeSteps(x, first, last)
-	if err == nil && !slices.Equal(x, b.own) { // after local steps x is the snapshot for the neighbours
+	if err == nil && !slices.Equal(x, b.own) {
 		copy(b.own, x)
 		b.lie(x)
 	}

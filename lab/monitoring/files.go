@@ -110,7 +110,7 @@ func Rules(files fs.FS) ([]Rule, error) {
 func eachFile(files fs.FS, pattern string, take func(name string, text []byte) error) error {
 	names, err := fs.Glob(files, pattern)
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("no file %s", pattern)
+		err = fmt.Errorf("no files match %s", pattern)
 	}
 	if err != nil {
 		return err

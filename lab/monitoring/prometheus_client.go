@@ -84,7 +84,7 @@ func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 // VariableValues are the selected values of a dashboard's variables.
 type VariableValues struct {
 	Job, Instance string
-	Rate          time.Duration // value of $__rate_interval
+	Rate          time.Duration // value of the variable $__rate_interval
 	// MissingMetrics is text that identifies metrics without data yet. Queries that contain it are skipped; "" skips
 	// none.
 	MissingMetrics string
@@ -106,7 +106,7 @@ func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Variable
 			}
 			asked++
 			if problem := p.hasData(ctx, c.fill(t.Expr)); problem != "" {
-				wrong = append(wrong, fmt.Sprintf("%s, panel %d (%s), of %s: %s", d.File, panel.ID, panel.Title,
+				wrong = append(wrong, fmt.Sprintf("%s, panel %d (%s), instance %s: %s", d.File, panel.ID, panel.Title,
 					c.Instance, problem))
 			}
 		}
@@ -134,7 +134,7 @@ func (p Prometheus) CheckRules(ctx context.Context, all []Rule) (asked int, wron
 		asked++
 		firing, err := p.Query(ctx, r.Expr)
 		if err != nil || len(firing) > 0 {
-			wrong = append(wrong, fmt.Sprintf("alert %s: fires for %v, error %v", r.Alert, firing, err))
+			wrong = append(wrong, fmt.Sprintf("alert %s: firing for %v, error %v", r.Alert, firing, err))
 		}
 	}
 	return asked, wrong
@@ -147,7 +147,7 @@ func (p Prometheus) hasData(ctx context.Context, expr string) string {
 	case err != nil:
 		return fmt.Sprintf("%s: %v", expr, err)
 	case len(all) == 0:
-		return expr + " is empty"
+		return expr + " returns no data"
 	}
 	for _, s := range all {
 		if math.IsNaN(s.Value) {

@@ -26,7 +26,7 @@ const magic = "\x93NUMPY"
 // does not match the length of data.
 func Write[T Element](w io.Writer, data []T, shape ...int) error {
 	if n := size(shape); n != len(data) {
-		panic(fmt.Sprintf("npy: shape %v for %d numbers", shape, len(data)))
+		panic(fmt.Sprintf("npy: shape %v does not match %d numbers", shape, len(data)))
 	}
 	b := bufio.NewWriter(w)
 	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", describe(data), tuple(shape))
@@ -100,11 +100,11 @@ func Read[T Element](r io.Reader) (data []T, shape []int, err error) {
 		shapeField.FindStringSubmatch(header)
 	switch {
 	case descr == nil || order == nil || dims == nil:
-		return nil, nil, fmt.Errorf("the header %q names no descr, fortran_order or shape", header)
+		return nil, nil, fmt.Errorf("the header %q lacks descr, fortran_order or shape", header)
 	case order[1] != "False":
-		return nil, nil, errors.New("the array is in Fortran order; save numpy.ascontiguousarray of it")
+		return nil, nil, errors.New("the array is in Fortran order: save numpy.ascontiguousarray(array) instead")
 	case descr[1] == ">":
-		return nil, nil, errors.New("the array is big-endian; save it as little-endian")
+		return nil, nil, errors.New("the array is big-endian: save it as little-endian")
 	}
 	n := 1
 	for text := range strings.SplitSeq(dims[1], ",") {
@@ -131,18 +131,18 @@ func readHeader(b *bufio.Reader) (string, error) {
 	if start[len(magic)] == 1 {
 		var short uint16
 		if err := binary.Read(b, binary.LittleEndian, &short); err != nil {
-			return "", fmt.Errorf("the header: %w", err)
+			return "", fmt.Errorf("invalid header: %w", err)
 		}
 		length = uint32(short)
 	} else if err := binary.Read(b, binary.LittleEndian, &length); err != nil {
-		return "", fmt.Errorf("the header: %w", err)
+		return "", fmt.Errorf("invalid header: %w", err)
 	}
 	if length > 1<<16 {
-		return "", fmt.Errorf("a header of %d bytes", length)
+		return "", fmt.Errorf("invalid header size of %d bytes", length)
 	}
 	header := make([]byte, length)
 	if _, err := io.ReadFull(b, header); err != nil {
-		return "", fmt.Errorf("the header: %w", err)
+		return "", fmt.Errorf("invalid header: %w", err)
 	}
 	return string(header), nil
 }
@@ -152,13 +152,13 @@ func readHeader(b *bufio.Reader) (string, error) {
 func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	decode, width := decoder(kind)
 	if decode == nil {
-		return nil, fmt.Errorf("numbers of type %q; there are f4, f8, i1 to i8, u1 to u8 and b1", kind)
+		return nil, fmt.Errorf("unsupported number type %q, want f4, f8, i1 to i8, u1 to u8 or b1", kind)
 	}
 	var data []T
 	buffer := make([]byte, width)
 	for i := range n {
 		if _, err := io.ReadFull(b, buffer); err != nil {
-			return nil, fmt.Errorf("the array ends after %d of %d numbers", i, n)
+			return nil, fmt.Errorf("the array is truncated: it ends after %d of %d numbers", i, n)
 		}
 		if v, whole := decode(buffer); whole {
 			data = append(data, T(v.whole))

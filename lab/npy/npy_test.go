@@ -64,13 +64,13 @@ func TestBadFiles(t *testing.T) {
 	good := string(written(t, []float64{1, 2}, 2))
 	for what, file := range map[string]string{
 		"not an npy file": "PK\x03\x04 and so on",
-		"the header":      good[:40],
+		"invalid header":  good[:40],
 		"ends after 1":    good[:len(good)-3],
 		"Fortran order":   strings.Replace(good, "False", "True ", 1),
 		"big-endian":      strings.Replace(good, "<f8", ">f8", 1),
-		"of type":         strings.Replace(good, "<f8", "<c8", 1),
+		"number type":     strings.Replace(good, "<f8", "<c8", 1),
 		"too large":       strings.Replace(good, "(2,), }        ", "(2, 9999999999)", 1),
-		"names no descr":  strings.Replace(good, "descr", "dscre", 1),
+		"lacks descr":     strings.Replace(good, "descr", "dscre", 1),
 	} {
 		if _, _, err := npy.Read[float64](strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("want an error with %q, got %v", what, err)

@@ -18,8 +18,8 @@ import (
 // green. Devices outside the largest connected component are orange.
 type Network struct {
 	Graph   *graph.Graph
-	Weights []float64 // weight of each edge, in the graph's order; nil draws all edges alike
-	Health  []float64 // health of each edge from 0 (dead) to 1; nil if unknown
+	Weights []float64 // weight of each edge in the order of the graph's edges; nil draws all edges with the same width
+	Health  []float64 // health of each edge from 0 (no messages arrive) to 1; nil if unknown
 	Title   string    // text above the graph
 	Caption string    // text below the graph
 }
@@ -32,15 +32,15 @@ const (
 	thickest   = 3.6 * vg.Length(1)
 	nameSize   = 8 * vg.Length(1)
 
-	minLabelledRadius = 4.5 * vg.Length(1) // smallest radius of a node that is drawn with a label
-	longestInside     = 2                  // longest id, in letters, that fits into a node
+	minLabelledRadius = 4.5 * vg.Length(1) // smallest node radius at which nodes are drawn with a label
+	longestInside     = 2                  // maximum length of an id that is drawn inside its node
 )
 
 // Draw implements [Drawing]. It panics unless there is one weight and one health value per edge, or none.
 func (n Network) Draw(c draw.Canvas) {
 	edges := n.Graph.Edges()
 	if n.Weights != nil && len(n.Weights) != len(edges) || n.Health != nil && len(n.Health) != len(edges) {
-		panic(fmt.Sprintf("plot: %d weights and %d health values for %d edges", len(n.Weights), len(n.Health),
+		panic(fmt.Sprintf("plot: got %d weights and %d health values for %d edges", len(n.Weights), len(n.Health),
 			len(edges)))
 	}
 	top, bottom := margin, margin
@@ -99,7 +99,7 @@ func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
 	}
 	scale := min(float64(box.Size().X)/(high.X-low.X), float64(box.Size().Y)/(high.Y-low.Y))
 	if math.IsInf(scale, 0) || math.IsNaN(scale) {
-		scale = 0 // a single node, or all at one position
+		scale = 0 // All nodes have the same position, so the scale is arbitrary.
 	}
 	fitted := make([]vg.Point, len(places))
 	for i, p := range places {

@@ -37,8 +37,8 @@ func defaultAnomalies() *anomalyExperiment {
 
 // About implements Experiment.
 func (a *anomalyExperiment) About() About {
-	return About{"anomalies", "An autoencoder of twelve stations, whose rows nobody has labelled, finds sensors that " +
-		"read wrong where a bound on each reading does not.",
+	return About{"anomalies", "An autoencoder trained on unlabelled rows of twelve stations detects sensor faults " +
+		"that a bound on each reading misses.",
 		"Hinton and Salakhutdinov 2006; data: Zhang et al. 2017"}
 }
 
@@ -107,8 +107,9 @@ func (a *anomalyExperiment) Run(ctx context.Context, o Options) (*Report, error)
 
 // report adds the results and the findings to the report.
 func (a *anomalyExperiment) report(r *Report, bound detector, all []injectedFaults, of func(name string) estimate) {
-	figure := plot.Figure{Title: "Faults that are found", X: plot.Axis{Label: "size of a fault, in deviations"},
-		Y: plot.Axis{Label: "share of the faults"}}
+	figure := plot.Figure{Title: "Detected faults", X: plot.Axis{Label: "size of the fault in standard " +
+		"deviations"},
+		Y: plot.Axis{Label: "share of the faults detected"}}
 	draw := func(name string, size, share float64) {
 		i := slices.IndexFunc(figure.Curves, func(c plot.Curve) bool { return c.Name == name })
 		if i < 0 {
@@ -128,17 +129,18 @@ func (a *anomalyExperiment) report(r *Report, bound detector, all []injectedFaul
 			r.Values.Set(p.name("bound_"+v.figure), alone[v.figure])
 		}
 		draw(string(p.kind)+", autoencoder", p.size, recall.mean)
-		draw(string(p.kind)+", a bound on each column", p.size, alone["recall"])
+		draw(string(p.kind)+", bound on each column", p.size, alone["recall"])
 		for _, j := range judgedFaults {
 			if p.kind != j.kind || p.size != j.size {
 				continue
 			}
-			what := fmt.Sprintf("%s of %g deviations over %d hours: ", p.kind, p.size, a.FaultHours)
-			r.find(Finding{What: what + "share of the faults that is found", Measured: recall.String(),
-				Expected: fmt.Sprintf("at least %g, and %d times the %.2g of a bound on each column", j.least,
+			what := fmt.Sprintf("%s of %g standard deviations over %d hours: ", p.kind, p.size, a.FaultHours)
+			r.find(Finding{What: what + "share of the faults detected", Measured: recall.String(),
+				Expected: fmt.Sprintf("at least %g, and at least %d times the value %.2g of a bound on each column",
+					j.least,
 					minRecallFactor, alone["recall"]),
 				Holds: recall.mean >= j.least && recall.mean >= minRecallFactor*alone["recall"]})
-			r.find(Finding{What: what + "share of the alarms that is right", Measured: precision.String(),
+			r.find(Finding{What: what + "share of correct alarms", Measured: precision.String(),
 				Expected: fmt.Sprintf("at least %g", minPrecision), Holds: precision.mean >= minPrecision})
 		}
 	}

@@ -30,8 +30,8 @@ func defaultBias() *biasExperiment {
 
 // About implements Experiment.
 func (b *biasExperiment) About() About {
-	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not " +
-		"of Σ J_k.", "ch5 problem 5.1"}
+	return About{"bias", "Without the factor 1/E_k of (5.26), federated averaging converges to the minimiser of Σ " +
+		"E_k J_k instead of Σ J_k.", "ch5 problem 5.1"}
 }
 
 // Run implements Experiment. It measures the limit of the mean as the average of w_i over rounds and runs. At a finite
@@ -41,7 +41,7 @@ func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("bias: %w", err)
 	}
 	r := &Report{About: b.About()}
-	figure := plot.Figure{Title: "Where the average of the models ends", X: plot.Axis{Label: "first parameter"},
+	figure := plot.Figure{Title: "Limit of the average of the models", X: plot.Axis{Label: "first parameter"},
 		Y: plot.Axis{Label: "second parameter"}}
 	for _, normalized := range []bool{false, true} {
 		problem := b.theory(normalized)
@@ -106,11 +106,11 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	// the point.
 	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
 		Measured: distance.String(),
-		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)),
+		Expected: fmt.Sprintf("%.4g with this step size", math.Sqrt(predicted)),
 		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= refutationFactor*distance.halfWidth})
 	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // unequal beyond rounding
-		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
-			Expected: "more than three times that distance",
+		r.find(Finding{What: "distance of this limit from w⁰", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
+			Expected: "more than three times the previous distance",
 			Holds:    math.Sqrt(apart) > 3*distance.mean})
 	}
 }

@@ -100,17 +100,18 @@ func (b *boundExperiment) validate() error {
 	d := len(b.Eigenvalues)
 	switch {
 	case d == 0 || slices.Max(b.Eigenvalues) != 1 || slices.Min(b.Eigenvalues) <= 0 || b.Smoothness <= 0:
-		return fmt.Errorf("smoothness %v, eigenvalues %v: want it above 0, and them above 0 with a largest of 1",
+		return fmt.Errorf("smoothness is %v and eigenvalues are %v: want a positive smoothness and positive "+
+			"eigenvalues with a maximum of 1",
 			b.Smoothness, b.Eigenvalues)
 	case len(b.Centres) == 0 || slices.ContainsFunc(b.Centres, func(c []float64) bool { return len(c) != d }) ||
 		len(b.Start) != d:
-		return fmt.Errorf("want centres and a start of %d numbers each, as there are eigenvalues", d)
+		return fmt.Errorf("want centres and a start with %d numbers each, one for each eigenvalue", d)
 	case len(b.Cases) == 0 || b.Runs < 2:
-		return errors.New("want a case or more, and two runs or more")
+		return errors.New("want at least one case and at least two runs")
 	}
 	for _, c := range b.Cases {
 		if c.StepSize > 1/(4*b.Smoothness) {
-			return fmt.Errorf("%v: the theorem needs η ≤ 1/(4L) = %g", c, 1/(4*b.Smoothness))
+			return fmt.Errorf("%v: the theorem requires η ≤ 1/(4L) = %g", c, 1/(4*b.Smoothness))
 		}
 		if c.Deviation < 0 {
 			return fmt.Errorf("%v: want σ ≥ 0", c)

@@ -28,13 +28,13 @@ func TestBound(t *testing.T) {
 
 func TestBoundRefuses(t *testing.T) {
 	for want, change := range map[string]func(*boundExperiment){
-		"a largest of 1":     func(b *boundExperiment) { b.Eigenvalues[1] = 2 },
-		"above 0":            func(b *boundExperiment) { b.Eigenvalues[0] = 0 },
-		"2 numbers each":     func(b *boundExperiment) { b.Start = []float64{1} },
-		"η ≤ 1/(4L) = 0.125": func(b *boundExperiment) { b.Cases[0].StepSize = 0.2 },
-		"σ ≥ 0":              func(b *boundExperiment) { b.Cases[0].Deviation = -1 },
-		"a case or more":     func(b *boundExperiment) { b.Cases = nil },
-		"local_steps":        func(b *boundExperiment) { b.Cases[0].Steps = 0 },
+		"a maximum of 1":       func(b *boundExperiment) { b.Eigenvalues[1] = 2 },
+		"positive eigenvalues": func(b *boundExperiment) { b.Eigenvalues[0] = 0 },
+		"2 numbers each":       func(b *boundExperiment) { b.Start = []float64{1} },
+		"η ≤ 1/(4L) = 0.125":   func(b *boundExperiment) { b.Cases[0].StepSize = 0.2 },
+		"σ ≥ 0":                func(b *boundExperiment) { b.Cases[0].Deviation = -1 },
+		"at least one case":    func(b *boundExperiment) { b.Cases = nil },
+		"local_steps":          func(b *boundExperiment) { b.Cases[0].Steps = 0 },
 	} {
 		b := smallBound()
 		change(b)

@@ -41,7 +41,7 @@ func Select(ids []string) ([]Experiment, error) {
 	}
 	for _, id := range ids {
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("no experiment is called %q; there are %s", id, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown experiment %q; available experiments: %s", id, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

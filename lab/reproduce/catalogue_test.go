@@ -40,7 +40,7 @@ func TestSet(t *testing.T) {
 	}
 	for setting, want := range map[[2]string]string{
 		{"step_size", "null"}: "want a value", {"runs", "2.5"}: "cannot unmarshal number 2.5",
-		{"step", "1"}:               `lab-4 has no key "step"; there are batch_size, cases`,
+		{"step", "1"}:               `lab-4 has no key "step"; available keys: batch_size, cases`,
 		{"cases", `[{"agent": 3}]`}: `unknown field "agent"`,
 	} {
 		if err := Set(l, setting[0], setting[1]); err == nil || !strings.Contains(err.Error(), want) {

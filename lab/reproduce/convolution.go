@@ -49,8 +49,8 @@ const heldWindows = 1000
 
 // About implements Experiment.
 func (x *convolutionExperiment) About() About {
-	return About{"windows", "Filters find a motif at any place of a window, of few windows a device, where networks " +
-		"of units do not.", "LeCun et al. 1989"}
+	return About{"windows", "With few windows per device, filters detect a motif at any position in a window, but " +
+		"fully connected networks do not.", "LeCun et al. 1989"}
 }
 
 // filters returns the conv1d model. The maximum of each filter over the window feeds the outputs.
@@ -104,8 +104,8 @@ func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64,
 // validate returns an error if a setting is out of range.
 func (x *convolutionExperiment) validate() error {
 	if x.Steps < len(motifs[0]) || x.Devices < 1 || x.Rows < 1 || len(x.Units) == 0 || len(x.StepSizes) == 0 {
-		return fmt.Errorf("windows: %d steps, %d devices, %d rows, units %v, step sizes %v: want at least %d steps, "+
-			"and one of each other", x.Steps, x.Devices, x.Rows, x.Units, x.StepSizes, len(motifs[0]))
+		return fmt.Errorf("windows: %d steps, %d devices, %d rows, units %v, step sizes %v: want at least %d steps "+
+			"and at least one of each other value", x.Steps, x.Devices, x.Rows, x.Units, x.StepSizes, len(motifs[0]))
 	}
 	return nil
 }
@@ -130,8 +130,8 @@ func (x *convolutionExperiment) Run(ctx context.Context, o Options) (*Report, er
 		return nil, err
 	}
 	r := &Report{About: x.About()}
-	figure := plot.Figure{Title: "Which motif a window has", X: plot.Axis{Label: "round i"},
-		Y: plot.Axis{Label: "accuracy on windows that nobody has"}}
+	figure := plot.Figure{Title: "Classification of the motif in a window", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "accuracy on windows of no device"}}
 	add := func(key, name string, got *sim.Result) estimate {
 		a := measured(got.At("accuracy", x.Rounds))
 		r.Values.Set(key, a.mean)
@@ -167,7 +167,7 @@ func (x *convolutionExperiment) Run(ctx context.Context, o Options) (*Report, er
 		}
 	}
 	r.find(Finding{What: "accuracy of the filters", Measured: found.String(),
-		Expected: fmt.Sprintf("at least %.4g, and %.4g + %v of the best network", 0.9, best.mean, x.Margin),
+		Expected: fmt.Sprintf("at least %.4g, and at least %.4g (best network) + %v", 0.9, best.mean, x.Margin),
 		Holds:    found.mean >= 0.9 && found.mean >= best.mean+x.Margin})
 	r.figure("windows", figure)
 	return r, nil

@@ -80,8 +80,9 @@ func defaultFashion() *fashionExperiment { return &fashionExperiment{defaultFash
 
 // About implements Experiment.
 func (f *fashionExperiment) About() About {
-	return About{"fashion", "Federated averaging of a network comes near to training in one place where devices are " +
-		"alike, and loses some points where they differ. Needs Debian's dataset-fashion-mnist.",
+	return About{"fashion", "Federated averaging of a network is nearly as accurate as central training if the " +
+		"devices are similar, and slightly less accurate if they differ. Requires Debian's package " +
+		"dataset-fashion-mnist.",
 		"McMahan et al. 2017; Hsu et al. 2019; data: Xiao et al. 2017"}
 }
 
@@ -144,8 +145,8 @@ func defaultFashionRules() *fashionRules {
 
 // About implements Experiment.
 func (f *fashionRules) About() About {
-	return About{"fashion-rules", "Where devices differ, rules that leave updates out cost accuracy, and a tuned " +
-		"optimiser of the server is compared with averaging. Needs Debian's dataset-fashion-mnist.",
+	return About{"fashion-rules", "If the devices differ, rules that exclude updates reduce the accuracy. A tuned " +
+		"server optimiser is compared with averaging. Requires Debian's package dataset-fashion-mnist.",
 		"Reddi et al. 2021; Yin et al. 2018; data: Xiao et al. 2017"}
 }
 
@@ -177,7 +178,8 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 				least = mean.mean - 0.02
 			}
 			r.find(Finding{What: key + ": accuracy, mean of the last half", Measured: fmt.Sprintf("%.4g", late.mean),
-				Expected: fmt.Sprintf("at least %.3g; %.4g of the mean", least, mean.mean), Holds: late.mean >= least})
+				Expected: fmt.Sprintf("at least %.3g; %.4g with the mean", least, mean.mean),
+				Holds:    late.mean >= least})
 		}
 		return nil
 	}

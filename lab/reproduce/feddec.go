@@ -37,8 +37,8 @@ type feddecExperiment struct {
 // defaultFedDec returns the default instance of the experiment `feddec`.
 func defaultFedDec() *feddecExperiment {
 	return &feddecExperiment{
-		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
-			"better the agents are connected.",
+		Subject: About{"feddec", "FedDec has a smaller error than FedAvg. Its advantage grows with the time between " +
+			"server rounds and with the connectivity of the agents.",
 			"feddec Fig. 4"},
 		Agents: 20, Participants: 2, Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2, BatchSize: 1,
 		Radii: []float64{0.35, 0.5}, Weights: spec.EdgeWeightsBestConstant, LinkUp: 1, ServerEvery: []int{10, 100},
@@ -51,7 +51,7 @@ func defaultFedDec() *feddecExperiment {
 func defaultFedDecFailures() *feddecExperiment {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
-		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
+		"FedDec has the same advantage over FedAvg if half of the links fail at each step.", "feddec section 2"}
 	f.Weights, f.LinkUp = spec.EdgeWeightsMetropolis, 0.5
 	return f
 }
@@ -120,14 +120,15 @@ func (f *feddecExperiment) validate() error {
 	case f.Participants < 1:
 		return fmt.Errorf("%d participants: want at least 1 draw", f.Participants)
 	case f.Instances < 2 || f.Runs < 1:
-		return fmt.Errorf("%d instances of %d runs: want at least 2 of 1, as intervals are over instances", f.Instances,
+		return fmt.Errorf("%d instances of %d runs: want at least 2 instances of 1 run, because intervals are "+
+			"computed over instances", f.Instances,
 			f.Runs)
 	case len(f.Radii) == 0 || len(f.ServerEvery) == 0:
-		return fmt.Errorf("radii %v, server_every %v: want at least one each", f.Radii, f.ServerEvery)
+		return fmt.Errorf("radii %v, server_every %v: want at least one of each", f.Radii, f.ServerEvery)
 	case slices.Min(f.ServerEvery) < 1 || slices.Max(f.ServerEvery) > f.Iterations:
 		return fmt.Errorf("server_every %v: want 1 to the %d iterations", f.ServerEvery, f.Iterations)
 	case f.Agents*f.Rows < f.Inputs:
-		return fmt.Errorf("%d rows in all for %d inputs: f is not strongly convex", f.Agents*f.Rows, f.Inputs)
+		return fmt.Errorf("%d rows in total for %d inputs: f is not strongly convex", f.Agents*f.Rows, f.Inputs)
 	}
 	return nil
 }

@@ -79,8 +79,9 @@ func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskC
 	alphas := f.connectivity(r, fields)
 	for j, radius := range f.Radii {
 		for i, h := range f.ServerEvery {
-			f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: FedAvg's error over FedDec's", radius, h), gains[j][i],
-				fmt.Sprintf("> 1, as α is %.3g and not infinite", alphas[j]))
+			f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: error of FedAvg divided by the error of FedDec", radius,
+				h), gains[j][i],
+				fmt.Sprintf("> 1, because α is %.3g and thus finite", alphas[j]))
 		}
 	}
 	f.compareGains(r, gains)
@@ -139,7 +140,7 @@ func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
 			share += up / float64(len(t.health))
 		}
 		half := 1.96 * math.Sqrt(f.LinkUp*(1-f.LinkUp)/float64(len(t.health)*f.Iterations))
-		r.find(Finding{What: fmt.Sprintf("r = %v: share of the links that are up at a step", f.Radii[t.radius]),
+		r.find(Finding{What: fmt.Sprintf("r = %v: share of working links per step", f.Radii[t.radius]),
 			Measured: estimate{share, half}.String(),
 			Expected: fmt.Sprint(f.LinkUp), Holds: agreesWithinShare(estimate{share, half}, f.LinkUp, 0)})
 	}
@@ -151,7 +152,7 @@ func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	for j, radius := range f.Radii {
 		for n := 1; n < len(byH); n++ {
 			less, more := byH[n-1], byH[n]
-			f.findRatioAboveOne(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius,
+			f.findRatioAboveOne(r, fmt.Sprintf("r = %v: gain at H = %d divided by the gain at H = %d", radius,
 				f.ServerEvery[more],
 				f.ServerEvery[less]),
 				minus(gains[j][more], gains[j][less]), "> 1")
@@ -160,7 +161,7 @@ func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	for i, h := range f.ServerEvery {
 		for n := 1; n < len(byRadius); n++ {
 			less, more := byRadius[n-1], byRadius[n]
-			f.findRatioAboveOne(r, fmt.Sprintf("H = %d: gain at r = %v over that at r = %v", h, f.Radii[more],
+			f.findRatioAboveOne(r, fmt.Sprintf("H = %d: gain at r = %v divided by the gain at r = %v", h, f.Radii[more],
 				f.Radii[less]),
 				minus(gains[more][i], gains[less][i]), "> 1")
 		}

@@ -34,7 +34,7 @@ func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*f
 			logs[i] = math.Log(b.Bound(last) / in.problem.Objective.Excess(make([]float64, f.Inputs)))
 		}
 		r.Values.Set(fmt.Sprintf("bound_%s_H%d_t%d", f.name(t.radius), t.serverEvery, last), geometric(logs).mean)
-		f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 over the error", f.Radii[t.radius],
+		f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 divided by the error", f.Radii[t.radius],
 			t.serverEvery),
 			minus(logs, t.last()), "> 1")
 	}

@@ -31,8 +31,8 @@ func defaultHAR() *harExperiment {
 
 // About implements Experiment.
 func (h *harExperiment) About() About {
-	return About{"har", "Federated averaging of softmax regression recognises what strangers do nearly as well as " +
-		"training on all rows in one place, and far better than a device alone. Needs har.file.",
+	return About{"har", "Federated averaging of softmax regression recognises the activities of new people nearly as " +
+		"well as central training, and far better than a single device. Requires har.file.",
 		"McMahan et al. 2017; data: Anguita et al. 2013"}
 }
 
@@ -48,8 +48,8 @@ const (
 func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: h.About()}
 	if h.File == "" {
-		return nil, errors.New("har.file is empty: give --set har.file=FILE, a CSV file with the columns subject, " +
-			"test, label and features of docs/EXPERIMENTS.md")
+		return nil, errors.New("har.file is empty: set it with --set har.file=FILE to a CSV file with the columns " +
+			"subject, test, label and features, as described in docs/EXPERIMENTS.md")
 	}
 	problem, err := datasets.HAR(h.File)
 	if err != nil {
@@ -116,16 +116,19 @@ func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report,
 	}
 	central, err := train(learner.NewSamples(problem.Model.Inputs, x, y))
 	if err != nil {
-		return fmt.Errorf("har, all rows in one place: %w", err)
+		return fmt.Errorf("har, central training: %w", err)
 	}
 	r.Values.Set("alone", mean)
 	r.Values.Set("central", central)
-	r.find(Finding{What: "accuracy of a device alone, mean", Measured: fmt.Sprintf("%.4g", mean),
-		Expected: fmt.Sprintf("at most %.4g − 0.1, together; %.3g by logistic regression elsewhere", together.mean,
+	r.find(Finding{What: "mean accuracy of a single device", Measured: fmt.Sprintf("%.4g", mean),
+		Expected: fmt.Sprintf("at most %.4g (federated) − 0.1; %.3g with another implementation of logistic "+
+			"regression", together.mean,
 			harLocalReferenceAccuracy),
 		Holds: mean <= together.mean-0.1})
-	r.find(Finding{What: "accuracy of all rows in one place, in as many steps", Measured: fmt.Sprintf("%.4g", central),
-		Expected: fmt.Sprintf("within 0.03 of %.4g, together; %.3g by logistic regression elsewhere", together.mean,
+	r.find(Finding{What: "accuracy of central training with the same number of steps", Measured: fmt.Sprintf("%.4g",
+		central),
+		Expected: fmt.Sprintf("within 0.03 of %.4g (federated); %.3g with another implementation of logistic "+
+			"regression", together.mean,
 			harCentralReferenceAccuracy), Holds: central >= together.mean-0.03 && central <= together.mean+0.03})
 	return nil
 }

@@ -121,18 +121,19 @@ func (l *LabExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 func (l *LabExperiment) validate() error {
 	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
 		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
-		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window "+
-			"of %d: want all above 0, and two runs",
+		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, window of "+
+			"%d: want positive values and at least two runs",
 			len(l.Cases), l.Inputs, l.RegressorVar, l.NoiseVar, l.StepSize, l.BatchSize, l.Runs, l.Window)
 	}
 	for _, c := range l.Cases {
 		if c.Participants < 1 || c.Participants > c.Agents || c.LocalSteps < 1 || c.Spread < 0 {
-			return fmt.Errorf("%v: want L from 1 to K, E from 1 and σ_w² from 0", c)
+			return fmt.Errorf("%v: want 1 ≤ L ≤ K, E ≥ 1 and σ_w² ≥ 0", c)
 		}
 	}
 	for _, c := range l.Claims {
 		if min(c.NumeratorCase, c.DenominatorCase) < 0 || max(c.NumeratorCase, c.DenominatorCase) >= len(l.Cases) {
-			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.NumeratorCase, c.DenominatorCase,
+			return fmt.Errorf("a claim compares the cases %d and %d, but the cases are 0 to %d", c.NumeratorCase,
+				c.DenominatorCase,
 				len(l.Cases)-1)
 		}
 	}

@@ -78,11 +78,11 @@ func TestMSD(t *testing.T) {
 			m.Optima, m.Regressors = [][]float64{{}, {}, {}},
 				[][]float64{{}, {}, {}}
 		},
-		"1 runs":              func(m *steadyMSD) { m.Runs = 1 },
-		"a window of 0":       func(m *steadyMSD) { m.Window = 0 },
-		"stability limit":     func(m *steadyMSD) { m.StepSize = 3 },
-		"4 participants of 3": func(m *steadyMSD) { m.Participants = 4 },
-		"noise variance -1":   func(m *steadyMSD) { m.NoiseVar = []float64{0, -1, 0} },
+		"1 runs":                      func(m *steadyMSD) { m.Runs = 1 },
+		"window of 0":                 func(m *steadyMSD) { m.Window = 0 },
+		"stability limit":             func(m *steadyMSD) { m.StepSize = 3 },
+		"participants: 4 of 3 agents": func(m *steadyMSD) { m.Participants = 4 },
+		"noise variance -1":           func(m *steadyMSD) { m.NoiseVar = []float64{0, -1, 0} },
 	} {
 		m := *other
 		change(&m)

@@ -47,19 +47,20 @@ func (l lmsSettings) theory(normalized bool) theory.LMS {
 func (l lmsSettings) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
-		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of "+
-			"each per agent",
+		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: want one "+
+			"of each per agent",
 			k, len(l.LocalSteps), len(l.BatchSizes), len(l.Regressors), len(l.NoiseVar))
 	}
 	d := len(l.Optima[0])
 	for i, r := range l.Regressors {
 		if d == 0 || len(r) != d || len(l.Optima[i]) != d || slices.Min(r) <= 0 {
 			return fmt.Errorf("agent %d: regressors %v and optimum %v: want %d numbers each, at least one, and "+
-				"regressors above 0", i, r, l.Optima[i], d)
+				"positive regressors", i, r, l.Optima[i], d)
 		}
 	}
 	if l.Runs < 2 || l.Window < 1 {
-		return fmt.Errorf("%d runs, a window of %d: want at least 2, for an interval, and 1", l.Runs, l.Window)
+		return fmt.Errorf("%d runs, window of %d: want at least 2 runs for an interval and a window of at least 1",
+			l.Runs, l.Window)
 	}
 	return l.theory(true).Validate()
 }
@@ -116,8 +117,8 @@ func defaultMSD() *steadyMSD {
 
 // About implements Experiment.
 func (m *steadyMSD) About() About {
-	return About{"msd", "The limiting error of federated averaging follows from the data's statistics and the tuning " +
-		"parameters of each agent.",
+	return About{"msd", "The limiting error of federated averaging can be computed from the data statistics and the " +
+		"tuning parameters of each agent.",
 		"ch5 problem 5.3"}
 }
 
@@ -157,7 +158,7 @@ func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
-	r.figure("msd", plot.Figure{Title: "Federated averaging of unlike agents", X: plot.Axis{Label: "round i"},
+	r.figure("msd", plot.Figure{Title: "Federated averaging of heterogeneous agents", X: plot.Axis{Label: "round i"},
 		Y:      plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true},
 		Curves: []plot.Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
 	return r, nil
@@ -179,10 +180,9 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 		gaps = append(gaps, relativeError(exact.MSD, first))
 	}
 	small, smaller := math.Abs(gaps[1]), math.Abs(gaps[2])
-	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, a sixteenth of it and a "+
-		"sixteenth of that", m.StepSize),
+	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, μ/16 and μ/256", m.StepSize),
 		Measured: fmt.Sprintf("%.2g %%, %.2g %% and %.2g %%", 100*gaps[0], 100*gaps[1], 100*gaps[2]),
-		Expected: "falls at last in proportion to μ, within a factor of 2", Holds: smaller > small/32 &&
+		Expected: "decreases in proportion to μ for small μ, within a factor of 2", Holds: smaller > small/32 &&
 			smaller < small/8 || smaller < 1e-9})
 	return nil
 }

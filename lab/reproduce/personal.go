@@ -39,8 +39,8 @@ func defaultPersonal() *personalExperiment {
 
 // About implements Experiment.
 func (p *personalExperiment) About() About {
-	return About{"personal", "A last layer of their own, Ditto and fine-tuning serve devices that differ better than " +
-		"one model for all, and better than training alone.",
+	return About{"personal", "For devices that differ, a personal last layer, Ditto and fine-tuning are more " +
+		"accurate than one shared model and more accurate than training alone.",
 		"Arivazhagan et al. 2019; Li et al. 2021"}
 }
 
@@ -59,16 +59,16 @@ func (p *personalExperiment) cases() []personalCase {
 		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{
-		{"softmax", "global", "softmax, one for all", 0, global},
+		{"softmax", "global", "softmax, shared model", 0, global},
 		{"softmax", "alone", "softmax, alone", 0, alone},
 		{"softmax", "ditto", "softmax, Ditto", 0.79, func(e *sim.Experiment) {
 			e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, p.Lambda
 		}},
 		{"softmax", "finetune", "softmax, fine-tuned", 0.79,
 			func(e *sim.Experiment) { e.Finetune.Steps = p.Finetune }},
-		{"mlp", "global", "network, one for all", 0, global},
+		{"mlp", "global", "network, shared model", 0, global},
 		{"mlp", "alone", "network, alone", 0, alone},
-		{"mlp", "layers", "network, last layer its own", 0.81,
+		{"mlp", "layers", "network, personal last layer", 0.81,
 			func(e *sim.Experiment) { e.Personal.Layers = []string{learner.LastLayerName} }},
 	}
 }
@@ -76,8 +76,8 @@ func (p *personalExperiment) cases() []personalCase {
 // Run implements Experiment.
 func (p *personalExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: p.About()}
-	figure := plot.Figure{Title: "Models of their own", X: plot.Axis{Label: "round i"},
-		Y: plot.Axis{Label: "accuracy on devices' own rows that are held out"}}
+	figure := plot.Figure{Title: "Personal models", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "accuracy on the held-out rows of each device"}}
 	found := map[string]estimate{}
 	for _, c := range p.cases() {
 		problem, err := wisdm.ProblemWithHeldOutRows(p.architecture(c.model))
@@ -139,10 +139,10 @@ func (p *personalExperiment) judge(r *Report, c personalCase, found map[string]e
 	a, worst := found[c.model+"_"+c.key], found[c.model+"_"+c.key+"_worst"]
 	global, alone := found[c.model+"_global"], found[c.model+"_alone"]
 	r.find(Finding{What: c.name + ": accuracy on own rows", Measured: a.String(),
-		Expected: fmt.Sprintf("at least %.4g, %.4g + 0.03 of one for all, and %.4g + 0.02 alone", c.least, global.mean,
+		Expected: fmt.Sprintf("at least %.4g, %.4g (shared model) + 0.03 and %.4g (alone) + 0.02", c.least, global.mean,
 			alone.mean),
 		Holds: a.mean >= c.least && a.mean >= global.mean+0.03 && a.mean >= alone.mean+0.02})
 	r.find(Finding{What: c.name + ": accuracy of the worst device", Measured: worst.String(),
-		Expected: fmt.Sprintf("at least 0.45; %.4g with one for all", found[c.model+"_global_worst"].mean),
+		Expected: fmt.Sprintf("at least 0.45; %.4g with a shared model", found[c.model+"_global_worst"].mean),
 		Holds:    worst.mean >= 0.45})
 }

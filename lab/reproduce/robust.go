@@ -75,8 +75,8 @@ func ruleCases() []ruleCase {
 
 // About implements Experiment.
 func (b *robustExperiment) About() About {
-	return About{"robust", "Against devices that send their update reversed and ten times as long, rules and " +
-		"refuse_above hold the accuracy that the mean loses; no rule repairs every attack.",
+	return About{"robust", "If devices send reversed updates of ten times the length, robust rules and refuse_above " +
+		"preserve the accuracy that the mean loses. No rule withstands every attack.",
 		"Yin et al. 2018; Blanchard et al. 2017; Pillutla et al. 2022; Karimireddy et al. 2021"}
 }
 
@@ -148,8 +148,8 @@ func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimat
 	switch {
 	case attack == "" && !c.mayTrailMean && c.Key != "mean":
 		mean := clean["mean"]
-		r.find(Finding{What: what + " without an attack", Measured: a.String(),
-			Expected: fmt.Sprintf("at least %.4g − 0.02, the mean's", mean.mean),
+		r.find(Finding{What: what + " without attackers", Measured: a.String(),
+			Expected: fmt.Sprintf("at least %.4g (mean) − 0.02", mean.mean),
 			Holds:    a.mean >= mean.mean-0.02})
 	case attack == claimedAttack && c.Key == "mean":
 		r.find(Finding{What: what + " against " + attack, Measured: a.String(),

@@ -49,8 +49,8 @@ func defaultSaddle() *saddleExperiment {
 
 // About implements Experiment.
 func (s *saddleExperiment) About() About {
-	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of " +
-		"agents that take part.",
+	return About{"saddle", "Federated averaging escapes from a strict saddle and converges to a minimum for any " +
+		"share of participating agents.",
 		"2nd-order Figs. 1–2"}
 }
 
@@ -62,7 +62,7 @@ type saddleStart struct {
 }
 
 var saddleStarts = []saddleStart{
-	{"ones", "beside the saddle", true, false},
+	{"ones", "near the saddle", true, false},
 	{"zero_v", "at the saddle, with v", false, true},
 	{"zero", "at the saddle, without v", false, false},
 }
@@ -114,20 +114,21 @@ func (s *saddleExperiment) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
 		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
-		return errors.New("means: want a vector for each agent, all of one length")
+		return errors.New("means: want one vector per agent, all of equal length")
 	case s.Hidden < 1 || s.Variance < 0 || s.Ridge < 0:
 		return fmt.Errorf("%d hidden units, variance %v, ridge %v: want at least 1, 0 and 0", s.Hidden, s.Variance,
 			s.Ridge)
 	case len(s.Participants) == 0 || slices.Min(s.Participants) < 1 || slices.Max(s.Participants) > len(s.Means):
-		return fmt.Errorf("participants %v: want numbers from 1 to the %d agents", s.Participants, len(s.Means))
+		return fmt.Errorf("participants %v: want numbers from 1 to %d, the number of agents", s.Participants,
+			len(s.Means))
 	case s.Steady < 0 || s.Steady > s.Rounds:
 		return fmt.Errorf("steady from round %d: want one of the %d rounds", s.Steady, s.Rounds)
 	case s.Runs < 2:
-		return fmt.Errorf("%d runs: want at least 2, for an interval", s.Runs)
+		return fmt.Errorf("%d runs: want at least 2 to compute an interval", s.Runs)
 	}
 	flat := s.theory(saddleStarts[0], s.Participants[0])
 	if least := flat.SmallestEigenvalue(make([]float64, s.Hidden*(len(s.Means[0])+1))); least >= 0 {
-		return fmt.Errorf("the Hessian at 0 has λ_min = %.4g: no strict saddle to leave; want a ridge below ½‖mean "+
+		return fmt.Errorf("the Hessian at 0 has λ_min = %.4g, so 0 is not a strict saddle; want a ridge below ½‖mean "+
 			"of m_k‖", least)
 	}
 	return nil

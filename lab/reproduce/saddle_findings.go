@@ -26,7 +26,7 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 		moved := slices.ContainsFunc(c.Final,
 			func(w []float64) bool { return slices.ContainsFunc(w, func(v float64) bool { return v != 0 }) })
 		r.find(Finding{What: c.String() + ": J at the end", Measured: fmt.Sprintf("%.6g", risk.mean),
-			Expected: "ln 2, and every parameter still exactly 0, as all gradients are", Holds: !moved &&
+			Expected: "ln 2, with all parameters still exactly 0, because all gradients are 0", Holds: !moved &&
 				math.Abs(risk.mean-math.Ln2) < 1e-9})
 		return
 	}
@@ -42,7 +42,7 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 		func(i float64) bool { return !math.IsInf(i, 1) }))
 	r.find(Finding{What: c.String() + ": round of the escape",
 		Measured: fmt.Sprintf("%v, in %d of %d runs", escape, gone, len(c.escapeRounds)),
-		Expected: fmt.Sprintf("about %d, in all", predicted), Holds: agreesWithinShare(escape, float64(predicted),
+		Expected: fmt.Sprintf("about %d, in all runs", predicted), Holds: agreesWithinShare(escape, float64(predicted),
 			0.1)})
 	r.find(Finding{What: fmt.Sprintf("%v: J − J* from round %d on", c, s.Steady),
 		Measured: estimate{risk.mean - lowest, risk.halfWidth}.String(),
@@ -51,7 +51,7 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 	r.find(Finding{What: fmt.Sprintf("%v: ‖∇J‖² from round %d on", c, s.Steady), Measured: gradient.String(),
 		Expected: fmt.Sprintf("about %.3g, to first order in μ", norm2), Holds: agreesWithinShare(gradient, norm2,
 			0.25)})
-	r.find(Finding{What: c.String() + ": λ_min(∇²J) at the end, the worst run's",
+	r.find(Finding{What: c.String() + ": λ_min(∇²J) at the end, in the worst run",
 		Measured: fmt.Sprintf("%.3g", slices.Min(c.lambda)),
 		Expected: fmt.Sprintf("≥ %.3g; %.3g at the saddle", s.Tau*saddle, saddle),
 		Holds:    slices.Min(c.lambda) >= s.Tau*saddle})

@@ -43,15 +43,15 @@ func TestSaddle(t *testing.T) {
 
 func TestSaddleRefuses(t *testing.T) {
 	for want, change := range map[string]func(*saddleExperiment){
-		"means":                  func(s *saddleExperiment) { s.Means = nil },
-		"all of one length":      func(s *saddleExperiment) { s.Means[0] = []float64{1} },
-		"0 hidden units":         func(s *saddleExperiment) { s.Hidden = 0 },
-		"from 1 to the 6 agents": func(s *saddleExperiment) { s.Participants = []int{7} },
-		"steady from round 900":  func(s *saddleExperiment) { s.Steady = 900 },
-		"1 runs":                 func(s *saddleExperiment) { s.Runs = 1 },
-		"no strict saddle":       func(s *saddleExperiment) { s.Ridge = 2 },
-		"local_steps":            func(s *saddleExperiment) { s.LocalSteps = 0 },
-		"response.probability":   func(s *saddleExperiment) { s.ResponseProb = 2 },
+		"means":                             func(s *saddleExperiment) { s.Means = nil },
+		"all of equal length":               func(s *saddleExperiment) { s.Means[0] = []float64{1} },
+		"0 hidden units":                    func(s *saddleExperiment) { s.Hidden = 0 },
+		"from 1 to 6, the number of agents": func(s *saddleExperiment) { s.Participants = []int{7} },
+		"steady from round 900":             func(s *saddleExperiment) { s.Steady = 900 },
+		"1 runs":                            func(s *saddleExperiment) { s.Runs = 1 },
+		"not a strict saddle":               func(s *saddleExperiment) { s.Ridge = 2 },
+		"local_steps":                       func(s *saddleExperiment) { s.LocalSteps = 0 },
+		"response.probability":              func(s *saddleExperiment) { s.ResponseProb = 2 },
 	} {
 		s := smallSaddle()
 		change(s)

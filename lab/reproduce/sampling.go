@@ -35,8 +35,7 @@ func defaultSampling() *samplingExperiment {
 // About implements Experiment.
 func (s *samplingExperiment) About() About {
 	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of " +
-		"Lemma 5.1: " +
-		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
+		"Lemma 5.1. The variance due to differences between agents vanishes as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
 }
 
 // samplingScheme is a sampling method with its predicted variance.
@@ -58,7 +57,7 @@ func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error
 	drawings := []samplingScheme{
 		{"without_L", "without replacement", round.SampleAgentsWithoutReplacement, true, m.WithoutReplacement},
 		{"with_L", "with replacement", round.SampleAgentsWithReplacement, false, m.WithReplacement},
-		{"with_repeated_L", "with replacement, answering once", round.SampleAgentsWithReplacement, true,
+		{"with_repeated_L", "with replacement, one answer per agent", round.SampleAgentsWithReplacement, true,
 			m.WithRepetition},
 	}
 	measured := make([]estimate, len(drawings)*k)
@@ -90,11 +89,11 @@ func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error
 func (s *samplingExperiment) validate() error {
 	switch k := len(s.Means); {
 	case k == 0 || len(s.Variances) != k || s.Trials < 2:
-		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials "+
-			"or more", k, len(s.Variances), s.Trials)
+		return fmt.Errorf("%d means, %d variances, %d trials: want at least one mean, the same number of variances "+
+			"and at least two trials", k, len(s.Variances), s.Trials)
 	case len(s.Means[0]) == 0 ||
 		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
-		return errors.New("means: want vectors of one length, of one number or more")
+		return errors.New("means: want non-empty vectors of equal length")
 	case slices.Min(s.Variances) < 0:
 		return fmt.Errorf("variances %v: want 0 or more", s.Variances)
 	}

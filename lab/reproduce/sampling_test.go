@@ -97,12 +97,12 @@ func TestSampling(t *testing.T) {
 		}
 	}
 	for want, s := range map[string]*samplingExperiment{
-		"0 means":            {Trials: 10},
-		"1 variances":        {Means: [][]float64{{1}, {2}}, Variances: []float64{1}, Trials: 10},
-		"1 trials":           {Means: [][]float64{{1}}, Variances: []float64{1}, Trials: 1},
-		"of one length":      {Means: [][]float64{{1}, {2, 3}}, Variances: []float64{1, 1}, Trials: 10},
-		"one number or more": {Means: [][]float64{{}}, Variances: []float64{1}, Trials: 10},
-		"variances [1 -1]":   {Means: [][]float64{{1}, {2}}, Variances: []float64{1, -1}, Trials: 10},
+		"0 means":                 {Trials: 10},
+		"1 variances":             {Means: [][]float64{{1}, {2}}, Variances: []float64{1}, Trials: 10},
+		"1 trials":                {Means: [][]float64{{1}}, Variances: []float64{1}, Trials: 1},
+		"vectors of equal length": {Means: [][]float64{{1}, {2, 3}}, Variances: []float64{1, 1}, Trials: 10},
+		"non-empty vectors":       {Means: [][]float64{{}}, Variances: []float64{1}, Trials: 10},
+		"variances [1 -1]":        {Means: [][]float64{{1}, {2}}, Variances: []float64{1, -1}, Trials: 10},
 	} {
 		if _, err := s.Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

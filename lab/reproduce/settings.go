@@ -17,10 +17,10 @@ func Set(e Experiment, key, value string) error {
 	}
 	settings := keysOf(e)
 	if !slices.Contains(settings, key) {
-		return fmt.Errorf("%s has no key %q; there are %s", e.About().ID, key, strings.Join(settings, ", "))
+		return fmt.Errorf("%s has no key %q; available keys: %s", e.About().ID, key, strings.Join(settings, ", "))
 	}
 	if string(bytes.TrimSpace(text)) == "null" {
-		return fmt.Errorf("%s.%s=%s: want a value", e.About().ID, key, value)
+		return fmt.Errorf("%s.%s=%s: the value is empty, want a value", e.About().ID, key, value)
 	}
 	change, err := json.Marshal(map[string]json.RawMessage{key: text})
 	if err == nil { // otherwise the decoder would merge old and new elements

@@ -32,9 +32,8 @@ func defaultSpectrum() *spectrumExperiment {
 
 // About implements Experiment.
 func (s *spectrumExperiment) About() About {
-	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; " +
-		"Table 1 has " +
-		"the best constant weights.", "feddec Table 1"}
+	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so α < 9, and it decreases for denser graphs. " +
+		"Table 1 uses the best constant weights.", "feddec Table 1"}
 }
 
 // documentedEigenvalues holds feddec Table 1: means over ten realisations.
@@ -118,10 +117,10 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 // Run implements Experiment. Each realisation of each cell has its own generator.
 func (s *spectrumExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
-		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
+		return nil, errors.New("spectrum: requires at least two realisations of graphs with at least two nodes")
 	}
 	if len(s.Nodes) == 0 || len(s.Radii)+len(s.Probabilities) == 0 {
-		return nil, errors.New("spectrum: needs a number of nodes, and a radius or a probability")
+		return nil, errors.New("spectrum: requires a number of nodes and a radius or a probability")
 	}
 	runs := o.fullOrQuickCount(s.Realisations, 16)
 	cells := s.cells(runs)

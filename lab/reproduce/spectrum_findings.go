@@ -36,9 +36,9 @@ func (s *spectrumExperiment) report(cells []*spectrumCell) *Report {
 		if sparser := i - len(s.Nodes); sparser >= 0 && cells[sparser].kind.key == c.kind.key &&
 			cells[sparser].level < c.level {
 			before, now := cells[sparser].estimate(0), c.estimate(0)
-			r.find(Finding{What: fmt.Sprintf("%v: |λ₂|² below that of %s = %v", c, c.kind.parameter,
+			r.find(Finding{What: fmt.Sprintf("%v: |λ₂|² is smaller than for %s = %v", c, c.kind.parameter,
 				cells[sparser].level), Measured: now.String(),
-				Expected: "below " + before.String() + ", but for the narrower of the two intervals",
+				Expected: "below " + before.String() + " plus the narrower of the two intervals",
 				Holds:    now.mean <= before.mean+min(now.halfWidth, before.halfWidth)})
 		}
 	}
@@ -59,15 +59,16 @@ func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 		r.Values.Set("best_"+c.key()+"_document", want)
 		standard, _ := c.documentError(0)
 		r.find(Finding{What: c.String() + ": |λ₂|², best constant", Measured: best.String(),
-			Expected: fmt.Sprintf("%g in Table 1, a mean of %d with a standard error of %.2g", want, documentedRuns,
+			Expected: fmt.Sprintf("%g in Table 1, as the mean of %d graphs with a standard error of %.2g", want,
+				documentedRuns,
 				standard),
 			Holds: math.Abs(best.mean-want) <= 4*standard})
-		r.find(Finding{What: c.String() + ": |λ₂|² below 0.9, so that α < 9", Measured: best.String(),
+		r.find(Finding{What: c.String() + ": |λ₂|² below 0.9, so α < 9", Measured: best.String(),
 			Expected: "< 0.9", Holds: best.mean < 0.9})
 	}
-	which, least, others := "fastest weights against the others", len(c.secondEigenvalues)-1, spectrumRules
+	which, least, others := "fastest weights compared with the others", len(c.secondEigenvalues)-1, spectrumRules
 	if !c.hasRuleWeights(least) {
-		which, least, others = "best constant against the maximum degree's", 0, spectrumRules[2:3]
+		which, least, others = "best constant weights compared with maximum-degree weights", 0, spectrumRules[2:3]
 	}
 	worst := 0.0
 	for _, other := range others {
@@ -76,7 +77,7 @@ func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 		}
 	}
 	r.find(Finding{What: fmt.Sprintf("%v: %s, graph by graph", c, which),
-		Measured: fmt.Sprintf("larger by %.1g at most", worst),
+		Measured: fmt.Sprintf("larger by at most %.1g", worst),
 		Expected: "< 1e-5", Holds: worst < 1e-5})
 }
 
@@ -144,7 +145,7 @@ func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) pl
 func (s *spectrumExperiment) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]
-	f := plot.Figure{Title: fmt.Sprintf("%s graphs, n = %d, by rule of weights", kind.what, n),
+	f := plot.Figure{Title: fmt.Sprintf("%s graphs, n = %d, by weight rule", kind.what, n),
 		X: plot.Axis{Label: kind.parameter}, Y: plot.Axis{Label: "|λ₂|²"}}
 	for k, rule := range spectrumRules {
 		curve := plot.Curve{Name: string(rule.rule)}

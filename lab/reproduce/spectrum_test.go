@@ -78,9 +78,9 @@ func TestSpectrumRefuses(t *testing.T) {
 		"with radius 0.01 in the unit square was connected": {Nodes: []int{40}, Radii: []float64{0.01},
 			Realisations: 2},
 		"link probability 0 was connected": {Nodes: []int{40}, Probabilities: []float64{0}, Realisations: 2},
-		"two realisations or more":         {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
-		"two nodes or more":                {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
-		"needs a number of nodes":          {Radii: []float64{1}, Realisations: 2},
+		"at least two realisations":        {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
+		"at least two nodes":               {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
+		"requires a number of nodes":       {Radii: []float64{1}, Realisations: 2},
 		"a radius or a probability":        {Nodes: []int{10}, Realisations: 2},
 	} {
 		if _, err := s.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), want) {

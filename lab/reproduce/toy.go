@@ -39,7 +39,7 @@ func defaultToy() *toyExperiment {
 // About implements Experiment.
 func (y *toyExperiment) About() About {
 	return About{"toy",
-		"A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
+		"With federated averaging, a linear model with the squared loss learns to separate two classes.", "notes 3.1"}
 }
 
 // Run implements Experiment. On the drawn rows, the mean and second moment of w_i are known exactly.
@@ -112,7 +112,7 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 			break
 		}
 	}
-	r.compare("excess_loss_early", fmt.Sprintf("loss above the least possible, in round %d", early),
+	r.compare("excess_loss_early", fmt.Sprintf("loss above the minimum, in round %d", early),
 		measured(t.At("excess_risk", early)),
 		excess[early], 0.5)
 	late, records := 0.0, 0.0
@@ -121,11 +121,11 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 			late, records = late+excess[i], records+1
 		}
 	}
-	r.compare("excess_loss", "loss above the least possible, in the second half of the rounds",
+	r.compare("excess_loss", "loss above the minimum, in the second half of the rounds",
 		measured(t.Steady("excess_risk", y.Rounds/2)),
 		late/records, 0.5)
 	left := measured(t.Steady("excess_risk", y.Rounds/2)).mean / excess[0]
-	r.find(Finding{What: "share of it that is left of the start's", Measured: fmt.Sprintf("%.2g", left),
+	r.find(Finding{What: "share of the initial loss above the minimum", Measured: fmt.Sprintf("%.2g", left),
 		Expected: "< 0.05", Holds: left < 0.05})
 	accuracy := p.Metrics[0].Of
 	begin, end, best := accuracy(make([]float64, len(y.Mean))), measured(t.At("accuracy", y.Rounds)),
@@ -141,17 +141,17 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 	r.Values.Set("accuracy_ci95", end.halfWidth)
 	r.Values.Set("accuracy_least_squares", best)
 	r.find(Finding{What: fmt.Sprintf("accuracy at the end; %.3g at the start", begin), Measured: end.String(),
-		Expected: fmt.Sprintf("%.3g, that of least squares on all rows, less 0.02 at most; Φ(‖m‖/σ) = %.3g is "+
-			"possible on fresh rows", best, possible),
+		Expected: fmt.Sprintf("at least %.3g (least squares on all rows) − 0.02; Φ(‖m‖/σ) = %.3g is possible on new "+
+			"rows", best, possible),
 		Holds: end.mean >= best-0.02 && end.mean > begin})
 	y.plots(r, t, excess, best)
 }
 
 func (y *toyExperiment) plots(r *Report, t *sim.Result, excess []float64, best float64) {
 	loss := plot.Figure{Title: "Loss of the classifier", X: plot.Axis{Label: "round t"},
-		Y: plot.Axis{Label: "loss above the least possible", Log: true}}
+		Y: plot.Axis{Label: "loss above the minimum", Log: true}}
 	hits := plot.Figure{Title: "Accuracy of the classifier", X: plot.Axis{Label: "round t"},
-		Y: plot.Axis{Label: "share of rows on the right side"}}
+		Y: plot.Axis{Label: "share of correctly classified rows"}}
 	exact := plot.Curve{Name: "exact recursion", IsPrediction: true}
 	measuredLoss, accuracy := plot.Curve{Name: "measured"}, plot.Curve{Name: "measured"}
 	for _, i := range t.Rounds {

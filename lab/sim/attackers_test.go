@@ -92,11 +92,15 @@ func TestLiarsOfARun(t *testing.T) {
 
 func TestAttackRefused(t *testing.T) {
 	for want, change := range map[string]func(e *sim.Experiment){
-		"attackers: is 2; name what they send: attack": func(e *sim.Experiment) { e.Attackers = 2 },
-		"attack: want an attack":                       func(e *sim.Experiment) { e.Attack, e.Attackers = "x", 1 },
-		"attackers: is 0; want 1":                      func(e *sim.Experiment) { e.Attack = "signflip" },
-		"attackers: is 9; want 1":                      func(e *sim.Experiment) { e.Attack, e.Attackers = "alie", 9 },
-		"aggregation.rule: krum needs rounds of 13 updates or more; participants is 4": func(e *sim.Experiment) {
+		"attackers: is 2 but attack is empty: set attack": func(e *sim.Experiment) { e.Attackers = 2 },
+		"attack: unknown attack":                          func(e *sim.Experiment) { e.Attack, e.Attackers = "x", 1 },
+		"attackers: is 0; want 1":                         func(e *sim.Experiment) { e.Attack = "signflip" },
+		"attackers: is 9; want 1": func(e *sim.Experiment) {
+			e.Attack, e.Attackers = "alie",
+				9
+		},
+		"aggregation.rule: krum requires at least 13 updates per round, but participants is " +
+			"4": func(e *sim.Experiment) {
 			e.Aggregation.Rule, e.Aggregation.MaxByzantineUpdates = rule.Krum, 5
 		},
 	} {

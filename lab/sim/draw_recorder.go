@@ -28,7 +28,8 @@ func (t *drawRecorder[T]) checkCapacity() error {
 	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) +
 		len(t.noise) + len(t.weights)
 	if n > maxDumpNumbers {
-		return fmt.Errorf("a dump of more than %d numbers: take fewer agents or rounds", maxDumpNumbers)
+		return fmt.Errorf("the dump exceeds the limit of %d numbers: reduce the number of agents or rounds",
+			maxDumpNumbers)
 	}
 	return nil
 }
@@ -121,19 +122,19 @@ func (p *drawReplay[T]) index(agents int) error {
 	}
 	steps, at := len(p.steps)/3, 0
 	if len(p.scale) != steps || len(p.batch) != steps || len(p.noise) != 0 && len(p.noise) != steps*p.params {
-		return fmt.Errorf("steps.npy has %d rows; scale.npy, batch.npy and noise.npy must have as many", steps)
+		return fmt.Errorf("steps.npy has %d rows, but scale.npy, batch.npy or noise.npy has a different number", steps)
 	}
 	for s := range steps {
 		i, k, step := int(p.steps[3*s]), int(p.steps[3*s+1]), int(p.steps[3*s+2])
 		if _, twice := p.firstStepByParticipation[[2]int{i, k}]; twice && step == 1 {
-			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): the steps of this agent and round are there already", s,
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): duplicate steps for this agent and round", s,
 				i, k, step)
 		} else if step == 1 {
 			p.firstStepByParticipation[[2]int{i, k}] = s
 		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) ||
 			p.steps[3*s-1] != int64(step-1) {
-			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row "+
-				"after the other", s, i, k, step)
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): want the steps of an agent in a round in consecutive "+
+				"rows, numbered from 1", s, i, k, step)
 		}
 		if p.batch[s] < 0 || p.batch[s] > maxDumpNumbers {
 			return fmt.Errorf("batch.npy: row %d is %d; want 0 or more", s, p.batch[s])
@@ -142,7 +143,7 @@ func (p *drawReplay[T]) index(agents int) error {
 		at += int(p.batch[s])
 	}
 	if samples := max(len(p.rows), len(p.y)); samples != at || len(p.y) > 0 && len(p.x) != at*p.inputs {
-		return fmt.Errorf("batch.npy counts %d samples; there are %d in sample_rows.npy or sample_y.npy, with %d "+
+		return fmt.Errorf("batch.npy specifies %d samples, but sample_rows.npy or sample_y.npy has %d, with %d "+
 			"features", at, samples, len(p.x))
 	}
 	return nil
@@ -187,7 +188,7 @@ func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	r.at[2]++
 	if s >= len(r.firstSampleByStep) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] ||
 		int(r.steps[3*s+2]) != r.at[2] {
-		r.fail(fmt.Errorf("the files have no step %d of agent %d in round %d", r.at[2], r.at[1], r.at[0]))
+		r.fail(fmt.Errorf("the dump does not contain step %d of agent %d in round %d", r.at[2], r.at[1], r.at[0]))
 		return d
 	}
 	r.now++
@@ -198,7 +199,7 @@ func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	from, n := r.firstSampleByStep[s], int(r.batch[s])
 	switch {
 	case n == 0 && r.stored == nil:
-		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d takes all rows, and x.npy has none", r.at[2],
+		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d uses all rows, but x.npy has none", r.at[2],
 			r.at[1], r.at[0]))
 	case n == 0:
 		d.Batch = r.stored.All()

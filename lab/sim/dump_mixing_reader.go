@@ -61,7 +61,7 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 		g, weights, err = graph.ParseGraphFile(text, path)
 	}
 	if err == nil && g.NodeCount() != n {
-		err = fmt.Errorf("%s has %d nodes; there are %d agents", path, g.NodeCount(), n)
+		err = fmt.Errorf("%s has %d nodes, but there are %d agents", path, g.NodeCount(), n)
 	}
 	if err != nil {
 		l.err = err
@@ -101,7 +101,7 @@ func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, 
 	error) {
 	for _, e := range edges {
 		if !slices.Contains(g.Edges(), e) {
-			return nil, nil, fmt.Errorf("graph.json has no edge between %d and %d, which mix in W.npy", e.I, e.J)
+			return nil, nil, fmt.Errorf("graph.json has no edge between %d and %d, but they mix in W.npy", e.I, e.J)
 		}
 	}
 	var weights []float64
@@ -124,12 +124,13 @@ func doublyStochastic(w []float64, n int) error {
 		sum := 0.0
 		for j := range n {
 			if !(math.Abs(w[i*n+j]-w[j*n+i]) <= 1e-12) {
-				return fmt.Errorf("is not symmetric: W[%d, %d] is %v, W[%d, %d] is %v", i, j, w[i*n+j], j, i, w[j*n+i])
+				return fmt.Errorf("is not symmetric: W[%d, %d] is %v, but W[%d, %d] is %v", i, j, w[i*n+j], j, i,
+					w[j*n+i])
 			}
 			sum += w[i*n+j]
 		}
 		if !(math.Abs(sum-1) <= 1e-9) {
-			return fmt.Errorf("is not doubly stochastic: row %d adds up to %v", i, sum)
+			return fmt.Errorf("is not doubly stochastic: the sum of row %d is %v", i, sum)
 		}
 	}
 	return nil

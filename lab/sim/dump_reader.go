@@ -132,8 +132,8 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 				return in, fmt.Errorf("%s: %w", l.dir, err)
 			}
 		case r.weights != nil:
-			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy "+
-				"and participants.npy are missing", l.dir)
+			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which requires draws, but steps.npy or "+
+				"participants.npy is missing", l.dir)
 		default:
 			in.replay = nil
 		}
@@ -149,14 +149,14 @@ func checkServerDraws[T learner.Float](e *Experiment, in Instance[T]) error {
 	}
 	for t := 1; t < e.Rounds; t++ {
 		if len(in.replay.places[t]) > 0 && !e.Mixing.isServerIteration(t) {
-			return fmt.Errorf("participants.npy has some in iteration %d, in which the server does not average; "+
-				"mixing.server_every is %d, and mixing.first_block %d",
+			return fmt.Errorf("participants.npy has participants in iteration %d, but the server does not average in "+
+				"it: mixing.server_every is %d and mixing.first_block is %d",
 				t, e.Mixing.ServerEvery, e.Mixing.FirstBlock)
 		}
 	}
 	if e.Mixing.LinkUp < 1 && in.Mixing != nil && in.replay.weights == nil && e.Rounds > 1 {
 		return &spec.FieldError{Key: "mixing.link_up", Problem: fmt.Sprintf(
-			"is %v; want W.npy with a matrix for each of the %d iterations", e.Mixing.LinkUp, e.Rounds-1)}
+			"is %v, but W.npy does not have a matrix for each of the %d iterations", e.Mixing.LinkUp, e.Rounds-1)}
 	}
 	return nil
 }
@@ -178,7 +178,8 @@ func restore[T learner.Float](l *arrayReader, file *problemFile, model learner.A
 	for k, n := range rows {
 		if n < 1 || n > int64(len(y)-at) || (at+int(n))*inputs > len(x) {
 			l.err = errors.Join(l.err,
-				fmt.Errorf("%s: rows.npy: agent %d holds %d rows; x.npy and y.npy have %d in all", l.dir, k, n, len(y)))
+				fmt.Errorf("%s: rows.npy: agent %d has %d rows, but x.npy and y.npy have %d in total", l.dir, k, n,
+					len(y)))
 			break
 		}
 		r.Held = append(r.Held, learner.NewSamples(inputs, x[at*inputs:(at+int(n))*inputs], y[at:at+int(n)]))

@@ -105,7 +105,7 @@ func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	}
 	if numbers > maxDumpNumbers {
 		return &spec.FieldError{Key: key,
-			Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxDumpNumbers)}
+			Problem: fmt.Sprintf("results in a dump of more than %d numbers: reduce it", maxDumpNumbers)}
 	}
 	return nil
 }

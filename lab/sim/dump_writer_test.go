@@ -188,50 +188,50 @@ func TestBadFiles(t *testing.T) {
 // spoilers maps a part of the expected error to a function that damages the dump written by small.
 var spoilers = map[string]func(t *testing.T, dir string){
 	"steps.npy has 4 rows": func(t *testing.T, dir string) { array(t, dir, "scale", []int{3}, 1, 1, 1) },
-	"row 2, (1, 1, 2): an agent's steps": func(t *testing.T, dir string) {
+	"row 2, (1, 1, 2): want the steps of an agent in a round in consecutive rows": func(t *testing.T, dir string) {
 		array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 1, 2, 1, 1, 1)
 	},
-	"no step 1 of agent 1 in round 1": func(t *testing.T, dir string) {
+	"does not contain step 1 of agent 1 in round 1": func(t *testing.T, dir string) {
 		array(t, dir, "participants", []int{2, 3}, 1, 0, 1, 1, 1, 1)
 		array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 2, 1, 1, 2, 1, 2)
 	},
 	"agent 1 has no row 7": func(t *testing.T, dir string) {
 		array(t, dir, "sample_rows", []int{5}, 0, 0, 1, 7, 0)
 	},
-	"batch.npy counts 6 samples": func(t *testing.T, dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
+	"batch.npy specifies 6 samples": func(t *testing.T, dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
 	"want rounds from 1, agents from 0 to 1": func(t *testing.T, dir string) {
 		array(t, dir, "participants", []int{1, 3}, 0, 0, 1)
 	},
-	"participants.npy has none in round 2": func(t *testing.T, dir string) {
+	"participants.npy has no participants in round 2": func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 2}`),
 			0o600))
 	},
 	"agents from 0 to 1":     func(t *testing.T, dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
 	"x.npy: has shape [2 2]": func(t *testing.T, dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
-	"agent 1 holds 5 rows":   func(t *testing.T, dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
-	"agent 1 holds 922":      func(t *testing.T, dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
+	"agent 1 has 5 rows":     func(t *testing.T, dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
+	"agent 1 has 922":        func(t *testing.T, dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
 	"batch.npy: row 0 is 461": func(t *testing.T, dir string) {
 		whole(t, dir, "batch", []int{4}, 1<<62, 1<<62, 1<<62, 1<<62) // the sum overflows to 0
 		array(t, dir, "sample_rows", []int{0})
 	},
-	"row 2, (1, 0, 1): the steps of this agent and round are there": func(t *testing.T, dir string) {
+	"row 2, (1, 0, 1): duplicate steps for this agent and round": func(t *testing.T, dir string) {
 		array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 2)
 	},
-	"agent 0 has rows whose squares are not finite": func(t *testing.T, dir string) {
+	"the squares of the rows of agent 0 are not finite": func(t *testing.T, dir string) {
 		array(t, dir, "x", []int{3, 1}, 1, math.NaN(), 1)
 	},
 	"the Hessian is not finite": func(t *testing.T, dir string) {
 		array(t, dir, "hessian", []int{1, 1}, math.Inf(1))
 		array(t, dir, "minimizer", []int{1}, 0)
 	},
-	"takes 2 steps in round 1; shadow needs local_steps, 1, of all": func(t *testing.T, dir string) {
+	"takes 2 steps in round 1, but shadow requires 1 (local_steps) from every agent": func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"),
 			[]byte(`{"runs": 1, "rounds": 1, "shadow": true}`), 0o600))
 	},
 	"unknown field \"agens\"": func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
 	},
-	"1 weights for 2 agents": func(t *testing.T, dir string) {
+	"got 1 weights for 2 agents": func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
 			[]byte(`{"agents": 2, "weights": [1], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`),
 			0o600))
@@ -245,7 +245,7 @@ var spoilers = map[string]func(t *testing.T, dir string){
 		array(t, dir, "optima", []int{2, 1}, 1, 2)
 		array(t, dir, "regressors", []int{3, 1}, 1, 1, 1)
 	},
-	"regressors: row 1 has -1": func(t *testing.T, dir string) {
+	"regressors: row 1 has the invalid value -1": func(t *testing.T, dir string) {
 		must(t, os.Remove(filepath.Join(dir, "rows.npy")))
 		array(t, dir, "optima", []int{2, 1}, 1, 2)
 		array(t, dir, "regressors", []int{2, 1}, 1, -1)

@@ -27,7 +27,7 @@ func (e *agentError) Unwrap() error { return e.err }
 type replayError struct{ err error }
 
 func lacksParticipants(round int) error {
-	return &replayError{fmt.Errorf("participants.npy has none in round %d", round)}
+	return &replayError{fmt.Errorf("participants.npy has no participants in round %d", round)}
 }
 
 func (e *replayError) Error() string { return e.err.Error() }

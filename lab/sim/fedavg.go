@@ -216,8 +216,8 @@ func (f *fedavg[T]) count(k, i int) int {
 func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int) error {
 	steps := f.count(k, i)
 	if steps != len(f.shadow.sums) {
-		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, "+
-			"%d, of all", k, steps, i, len(f.shadow.sums))}
+		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d, but shadow requires %d "+
+			"(local_steps) from every agent", k, steps, i, len(f.shadow.sums))}
 	}
 	f.shadow.follow(dst)
 	err := h.takeLocalSteps(dst, k, 1, steps)

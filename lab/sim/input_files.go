@@ -14,7 +14,8 @@ func (e *Experiment) Read() error {
 	if path := e.Data.Quadratics; path != "" {
 		f, err := data.ReadForms(path)
 		if err == nil && e.Agents != 0 && e.Agents != len(f.Agents) {
-			err = fmt.Errorf("has %d agents; the key agents says %d, and may be left out", len(f.Agents), e.Agents)
+			err = fmt.Errorf("has %d agents, but the key agents is %d: correct or remove the key", len(f.Agents),
+				e.Agents)
 		}
 		if err != nil {
 			return &spec.FieldError{Key: "data.quadratics", Problem: fmt.Sprintf("%s: %v", path, err)}
@@ -31,7 +32,7 @@ func (e *Experiment) Read() error {
 		return nil
 	}
 	if e.Agents == 0 {
-		return &spec.FieldError{Key: "participants", Problem: "is a file; that needs the key agents"}
+		return &spec.FieldError{Key: "participants", Problem: "is a file, which requires the key agents"}
 	}
 	return e.Participants.read(e.Agents, e.folds())
 }

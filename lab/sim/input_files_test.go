@@ -215,14 +215,15 @@ func TestGivenMixing(t *testing.T) {
 func TestGivenRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "data.quadratics", `{"agents": []}`: "agents is empty", `{"agnets": []}`: `unknown field "agnets"`,
-		`{"agents": [{"A": [[1]], "b": [0, 1]}]}`:                            "agents[0]: matrix A has 1 rows",
-		`{"agents": [{"A": [[1, 2], [3, 1]], "b": [0, 1]}]}`:                 "A is not symmetric: [1][0] is 3",
-		`{"agents": [{"A": [[1, 2], [2, 1]], "b": [0, 1]}]}`:                 "A has the eigenvalue -1; want none below 0",
+		`{"agents": [{"A": [[1]], "b": [0, 1]}]}`:            "agents[0]: matrix A has 1 rows",
+		`{"agents": [{"A": [[1, 2], [3, 1]], "b": [0, 1]}]}`: "A is not symmetric: [1][0] is 3",
+		`{"agents": [{"A": [[1, 2], [2, 1]], "b": [0, 1]}]}`: "A has the eigenvalue -1; want no " +
+			"negative eigenvalue",
 		`{"agents": [{"A": [[1]], "b": [0]}, {"A": [[1]], "b": []}]}`:        "agents[1]: b has 0 numbers; want 1",
 		`{"agents": [{"A": [[1]], "b": [0], "local_steps": 0}]}`:             "local_steps is 0",
 		`{"agents": [{"A": [[1]], "b": [0], "weight": -1}]}`:                 "weight is -1",
 		`{"agents": [{"A": [[1]], "b": [0]}], "start": [1, 2]}`:              "start has 2 numbers",
-		`{"agents": [{"A": [[1]], "b": [0]}, {"A": [[1]], "b": [0]}]}`:       "round 1 has agent 2; want 0 to 1",
+		`{"agents": [{"A": [[1]], "b": [0]}, {"A": [[1]], "b": [0]}]}`:       "round 1 contains agent 2; want 0 to 1",
 		`{"agents": [{"A": [[1]], "b": [0]}], "start": [1], "rounds": [[]]}`: `unknown field "rounds"`,
 	} {
 		e := given(t)
@@ -236,7 +237,7 @@ func TestGivenRefused(t *testing.T) {
 	e := given(t)
 	e.Rounds++
 	if _, err := sim.Run(t.Context(), e, nil); err == nil ||
-		!strings.Contains(err.Error(), "lists 5 rounds; the experiment has 6") {
+		!strings.Contains(err.Error(), "has 5 rounds, but the experiment has 6") {
 		t.Errorf("%v", err)
 	}
 }

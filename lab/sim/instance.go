@@ -125,7 +125,7 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 // connectivityHint adds to err the parameter from which most large graphs are connected.
 func connectivityHint(err error, from float64) string {
 	_, problem, _ := strings.Cut(err.Error(), ": ") // removes the key
-	return fmt.Sprintf("%s; most are from about %.2g on", problem, from)
+	return fmt.Sprintf("%s; most graphs are connected from about %.2g upwards", problem, from)
 }
 
 // read reads the graph from a file, with its weights if the file has any.
@@ -140,7 +140,7 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
 	case g.NodeCount() != n:
 		return nil, &spec.FieldError{Key: "mixing.file",
-			Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.NodeCount(), n)}
+			Problem: fmt.Sprintf("%s has %d nodes, but there are %d agents", m.File, g.NodeCount(), n)}
 	case g.RequireConnected() != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}

@@ -44,11 +44,12 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		return c.Err()
 	}
 	if e.Participants.Count > p.Agents && e.Sampling == spec.SamplingWithoutReplacement {
-		c.Require(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
+		c.Require(false, "participants", "is %d; want at most the number of agents (%d) without replacement",
+			e.Participants.Count,
 			p.Agents)
 	}
 	if e.Attackers > p.Agents {
-		c.Require(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
+		c.Require(false, "attackers", "is %d; want at most the number of agents (%d)", e.Attackers, p.Agents)
 	}
 	for _, list := range []struct {
 		key string
@@ -56,37 +57,39 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability},
 		{"mixing.gradients", e.Mixing.Gradients}} {
 		if n := len(list.of.Values); n > 1 && n != p.Agents {
-			c.Require(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
+			c.Require(false, list.key, "has %d numbers; want 1 for all agents, or one for each of the %d agents", n,
+				p.Agents)
 		}
 	}
 	if frozen := e.Data.Model.FrozenTensors; len(frozen) > 0 && len(p.Model.TensorRanges(frozen)) == 0 {
-		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
+		c.Require(false, "data.model.frozen", "is %v, but the model contains none of these tensors", frozen)
 	}
 	if own := e.Personal.Layers; len(own) > 0 {
 		n := p.Model.NewParameterSplit(own).OwnElementCount()
-		c.Require(n > 0, "personal.layers", "is %v; the model has none of them", own)
-		c.Require(n < p.Model.ParameterCount(), "personal.layers", "is %v; that leaves nothing to share", own)
+		c.Require(n > 0, "personal.layers", "is %v, but the model contains none of these tensors", own)
+		c.Require(n < p.Model.ParameterCount(), "personal.layers", "is %v, but at least one tensor must be shared", own)
 	}
 	if n, d := p.Agents, p.Model.ParameterCount(); e.Personal.IsEnabled() && float64(n)*float64(d) > maxListNumbers {
-		c.Require(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d,
+		c.Require(false, "agents", "is %d, but with %d parameters at most %d agents can have personal models", n, d,
 			maxListNumbers/d)
 	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
-		c.Require(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
+		c.Require(false, "weights", "has %d numbers; want one for each of the %d agents", n, p.Agents)
 	}
 	if n, d := len(p.Start), p.Model.ParameterCount(); n > 0 && n != d {
-		c.Require(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
+		c.Require(false, "data.start", "has %d numbers, but the model has %d parameters", n, d)
 	}
 	if n, d := p.Agents,
 		p.Model.ParameterCount(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxListNumbers {
-		c.Require(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxListNumbers/d)
+		c.Require(false, "agents", "is %d, but with %d parameters feddec supports at most %d agents", n, d,
+			maxListNumbers/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxListNumbers {
-		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs,
+		c.Require(false, "batch_size", "is %v, but with %d features the maximum is %d", b, p.Model.Inputs,
 			maxListNumbers/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.NodeCount() != p.Agents {
-		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.NodeCount(), p.Agents)
+		c.Require(false, "mixing.graph", "has %d nodes, but there are %d agents", in.Mixing.Graph.NodeCount(), p.Agents)
 	}
 	if err := c.Err(); err != nil {
 		return err
@@ -101,8 +104,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	s := learner.StepSampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.least())
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {
-		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, "+
-			"rows.npy, or means.npy)", runDir(e.Load, 0))
+		return fmt.Errorf("%s contains neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, "+
+			"y.npy, rows.npy or means.npy)", runDir(e.Load, 0))
 	}
 	c.AddError("batch_size", s.Validate(model))
 	c.AddSectionErrors("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
@@ -115,10 +118,10 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 		return nil
 	}
 	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
-		return &spec.FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
+		return &spec.FieldError{Key: "step_size.strong_convexity", Problem: "is unknown for this problem: set it"}
 	}
 	if smoothness := max(e.StepSize.DecayOffset, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
-		return &spec.FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
+		return &spec.FieldError{Key: "step_size.smoothness", Problem: "is unknown for this problem: set it"}
 	}
 	return nil
 }
@@ -156,7 +159,8 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 		}
 	}
 	return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
-		Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+		Problem: fmt.Sprintf("is %v, but with M = %d, L = %d, E = %d and B = %d the mean-square error is stable only "+
+			"below %.4g",
 			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
@@ -187,8 +191,8 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
 			return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
-				Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with "+
-					"λ_max = %.6g",
+				Problem: fmt.Sprintf("starts at %.6g, but agent %d is stable only below %.6g = 2/(λ_max·K·p_k/E_k) "+
+					"with λ_max = %.6g",
 					mu, k, 2/(lambda*scale), lambda)}
 		}
 	}
@@ -199,7 +203,8 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
 		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
-			Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+			Problem: fmt.Sprintf("starts at %.6g, but gradient descent is stable only below %.6g = 2/λ_max(∇²J) with "+
+				"λ_max = %.6g",
 				mu, 2/o.Steepest, o.Steepest)}
 	}
 	return nil

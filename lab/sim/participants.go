@@ -24,7 +24,7 @@ type Participants struct {
 // Parse implements config.TextParser.
 func (p *Participants) Parse(texts []string, list bool) (bad int, err error) {
 	if list {
-		return 0, errors.New("want a number, or the path of a file that lists the agents of each round")
+		return 0, errors.New("want a number, or the path of a file with the agents of each round")
 	}
 	*p = Participants{}
 	if p.Count, err = strconv.Atoi(texts[0]); err != nil {
@@ -69,7 +69,7 @@ func (p *Participants) read(agents, rounds int) error {
 		err = json.Unmarshal(text, &listed)
 	}
 	if err == nil && len(listed) < rounds {
-		err = fmt.Errorf("lists %d rounds; the experiment has %d", len(listed), rounds)
+		err = fmt.Errorf("has %d rounds, but the experiment has %d", len(listed), rounds)
 	}
 	p.rounds = nil
 	for i, list := range listed {
@@ -77,7 +77,7 @@ func (p *Participants) read(agents, rounds int) error {
 		places := []round.DrawnIndex{}
 		for _, k := range list {
 			if (k < 0 || k >= agents) && err == nil {
-				err = fmt.Errorf("round %d has agent %d; want 0 to %d", i+1, k, agents-1)
+				err = fmt.Errorf("round %d contains agent %d; want 0 to %d", i+1, k, agents-1)
 			}
 			if n := len(places); n > 0 && places[n-1].Index == k {
 				places[n-1].DrawCount++

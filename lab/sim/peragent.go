@@ -112,12 +112,12 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 	case ok && name == Uniform && len(numbers) == 2:
 		if lo, hi := numbers[0], numbers[1]; lo != math.Trunc(lo) || hi != math.Trunc(hi) || lo > hi ||
 			math.Abs(lo) > 1e9 || hi > 1e9 {
-			return fmt.Errorf("uniform(%v, %v): want two whole numbers of at most 1e9, the smaller one first", lo, hi)
+			return fmt.Errorf("uniform(%v, %v): want two whole numbers of at most 1e9 in ascending order", lo, hi)
 		}
 		p.Draw, p.A, p.B = name, numbers[0], numbers[1]
 	case ok && name == Geometric && len(numbers) == 1:
 		if !(numbers[0] >= 1 && numbers[0] <= 1e6) {
-			return fmt.Errorf("geometric(%v): the mean must be from 1 to 1e6", numbers[0])
+			return fmt.Errorf("geometric(%v): the mean must be between 1 and 1e6", numbers[0])
 		}
 		p.Draw, p.A = name, numbers[0]
 	default:

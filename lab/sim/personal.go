@@ -118,7 +118,7 @@ func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 		}
 		said := evaluation.FromScoreSums(0, 0, p.hand.steps.Model.SumScores(x, p.in.Problem.HeldOut[k]))
 		if said.Rows == 0 {
-			return &agentError{k, errors.New("the risk of its own model is not finite, or beyond all bounds")}
+			return &agentError{k, errors.New("the risk of the personal model is too large or not finite")}
 		}
 		pool.Add(p.name(k), said)
 	}

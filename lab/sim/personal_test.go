@@ -193,19 +193,19 @@ func personal() sim.Experiment {
 // TestPersonalRefused checks that invalid settings are reported by key before the first round.
 func TestPersonalRefused(t *testing.T) {
 	for want, change := range map[string]func(e *sim.Experiment){
-		"data.own_held_out: is 0; personal models are scored": func(e *sim.Experiment) {
+		"data.own_held_out: is 0, but personal models are evaluated": func(e *sim.Experiment) {
 			e.Finetune.Steps, e.Data.OwnHeldOut = 1, 0
 		},
 		"data.own_held_out: is 1;":     func(e *sim.Experiment) { e.Data.OwnHeldOut = 1 },
 		"personal.layers: is [layer7]": func(e *sim.Experiment) { e.Personal.Layers = []string{"layer7"} },
-		"leaves nothing to share": func(e *sim.Experiment) {
+		"at least one tensor must be shared": func(e *sim.Experiment) {
 			e.Personal.Layers = []string{"layer0", "last"}
 		},
 		"personal.lambda: is -1":                func(e *sim.Experiment) { e.Personal.DittoLambda = -1 },
 		"finetune.steps: is -1":                 func(e *sim.Experiment) { e.Finetune.Steps = -1 },
-		"personal: has draws of its own":        func(e *sim.Experiment) { e.Dump, e.Finetune.Steps = t.TempDir(), 1 },
+		"personal: uses random draws":           func(e *sim.Experiment) { e.Dump, e.Finetune.Steps = t.TempDir(), 1 },
 		"personal.method: want layers or ditto": func(e *sim.Experiment) { e.Personal.Method = "x" },
-		"whole model is the agent's own": func(e *sim.Experiment) {
+		"ditto personalizes the whole model": func(e *sim.Experiment) {
 			e.Personal.Method, e.Personal.Layers = "ditto", []string{"last"}
 		},
 	} {

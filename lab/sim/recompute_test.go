@@ -78,7 +78,7 @@ func TestBadInstances(t *testing.T) {
 				must(t, os.Remove(filepath.Join(dir, array+".npy")))
 			}
 		},
-		"only goes with draws": func(t *testing.T, dir string) {
+		"which requires draws": func(t *testing.T, dir string) {
 			must(t, os.Remove(filepath.Join(dir, "participants.npy")))
 			must(t, os.Remove(filepath.Join(dir, "steps.npy")))
 			array(t, dir, "W", []int{11, 2, 2}, make44()...)
@@ -87,7 +87,7 @@ func TestBadInstances(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "graph.json"),
 				[]byte(`{"nodes": [{"id": "0"}, {"id": "1"}], "edges": []}`), 0o600))
 		},
-		"has 1 nodes; there are 2 agents": func(t *testing.T, dir string) {
+		"has 1 nodes, but there are 2 agents": func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}], "edges": []}`),
 				0o600))
 		},
@@ -99,15 +99,15 @@ func TestBadInstances(t *testing.T) {
 			dir string) {
 			array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75)
 		},
-		"participants.npy has none in round 7": func(t *testing.T,
+		"participants.npy has no participants in round 7": func(t *testing.T,
 			dir string) {
 			array(t, dir, "participants", []int{1, 3}, 3, 0, 1)
 		},
-		"in iteration 4, in which the server does not average; mixing.server_every is 4": func(t *testing.T,
+		"in iteration 4, but the server does not average in it: mixing.server_every is 4": func(t *testing.T,
 			dir string) {
 			array(t, dir, "participants", []int{2, 3}, 3, 0, 1, 4, 0, 1)
 		},
-		"want W.npy with a matrix for each of the 11 iterations": func(t *testing.T, dir string) {
+		"W.npy does not have a matrix for each of the 11 iterations": func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"),
 				[]byte(`{"algorithm": "feddec", "rounds": 12, "mixing": {"server_every": 4, "link_up": 0.5}}`), 0o600))
 		},

@@ -69,7 +69,7 @@ func (r *Result) Metric(name string) *Metric {
 	for i, m := range r.Metrics {
 		names[i] = m.Name
 	}
-	panic(fmt.Sprintf("sim: no metric %q; there are %q", name, names))
+	panic(fmt.Sprintf("sim: unknown metric %q; available metrics: %q", name, names))
 }
 
 // Steady returns the mean of a metric over all recorded rounds ≥ from, averaged within each run, with the interval over

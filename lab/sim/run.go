@@ -261,8 +261,8 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	if e.RecordMeanIterate && (e.Participants.Count != p.Agents || !e.LocalSteps.allEqual() ||
 		p.Objective.Excess == nil) {
 		return nil, &spec.FieldError{Key: "shadow",
-			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
-				"minimum", p.Agents)}
+			Problem: fmt.Sprintf("requires all %d agents in each round, the same number of local steps for all "+
+				"agents, and a known minimum", p.Agents)}
 	}
 	return c, nil
 }

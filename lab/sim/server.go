@@ -114,7 +114,10 @@ func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 }
 
 // ReadColumns implements [rule.UpdateReader].
-func (stream[T]) ReadColumns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
+func (stream[T]) ReadColumns(int, [][]T) error {
+	panic("sim: ReadColumns is not supported for rules with a single " +
+		"pass")
+}
 
 // receivedVector returns the update or gradient as the server receives it, after a possible attack and the codec. It
 // makes the same random draws as a live agent.

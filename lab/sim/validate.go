@@ -29,8 +29,9 @@ func (e *Experiment) Validate() error {
 	v.AddSectionErrors("", e.validate())
 	v.AddSectionErrors("", e.Data.Validate(e.Agents))
 	v.Require(e.Data.OwnHeldOut > 0 || !e.Data.Table() || !e.personal(), "data.own_held_out",
-		"is 0; personal models are scored on rows that each agent holds out: 0.3, for example")
-	v.Require(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true; agents of %s data hold no rows", e.Data.Kind)
+		"is 0, but personal models are evaluated on the held-out rows of each agent: set it, for example to 0.3")
+	v.Require(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true, but agents with %s data have no rows",
+		e.Data.Kind)
 	return v.Err()
 }
 
@@ -41,7 +42,7 @@ func (e *Experiment) validate() error {
 	v.Require(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
 	v.Require(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
 	v.Require(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
-		"is %d; with %d rounds in %d runs that makes more than %d records",
+		"is %d; with %d rounds in %d runs, the result exceeds the limit of %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
 	spec.RequireOneOf(&v, "precision", e.Precision, Float32, Float64)
 	v.AddError("algorithm", e.Algorithm.Validate())
@@ -58,11 +59,12 @@ func (e *Experiment) validate() error {
 	e.choice().CheckIncompatibilities(&v, spec.InExperimentFile, nil)
 	v.Require(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
 	v.Require(e.Participants.File == "" || e.Sampling != spec.SamplingImportance, "participants",
-		"is a file; agents are drawn by importance, and that needs their number")
+		"is a file, but importance sampling requires a number")
 	v.Require(e.Participants.Count >= 0 && e.Participants.Count <= maxAgents, "participants",
 		"is %d; want 1 to the number of agents, or 0 for all", e.Participants.Count)
 	if e.Agents > 0 && e.Sampling == spec.SamplingWithoutReplacement {
-		v.Require(e.Participants.Count <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
+		v.Require(e.Participants.Count <= e.Agents, "participants", "is %d; want at most the number of agents (%d) "+
+			"without replacement",
 			e.Participants.Count, e.Agents)
 	}
 	e.validateSteps(&v)
@@ -80,9 +82,9 @@ func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 	spec.CheckPersonalOptions(v, "personal", &e.Personal)
 	spec.CheckFinetuneOptions(v, "finetune", &e.Finetune)
 	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
-		"has draws of its own, which a dump does not hold: leave out --dump and --load")
+		"uses random draws that a dump does not contain: remove --dump and --load")
 	v.Require(!e.RecordMeanIterate || !e.Personal.IsEnabled(), "shadow",
-		"is true; with personal models there is no one model to follow")
+		"is true, but with personal models there is no single model to record")
 }
 
 // choice returns the options whose combinations are restricted.
@@ -109,13 +111,14 @@ func (e *Experiment) validateSteps(v *spec.ProblemList) {
 	e.StepSize.Check(v, "step_size")
 	if e.Exchange == spec.ExchangeGradient {
 		v.Require(e.LocalSteps.allEqual() && e.LocalSteps.Values[0] == 1, "local_steps",
-			"is %v; an exchange of gradients has 1", e.LocalSteps)
+			"is %v; want 1 with the exchange of gradients", e.LocalSteps)
 	}
 	v.Require(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
 		v.Require(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
-	v.Require(!e.WeighRows || e.Weights.allEqual(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
+	v.Require(!e.WeighRows || e.Weights.allEqual(), "weights", "is %v, but weigh_rows uses the numbers of rows as "+
+		"weights: remove one of them", e.Weights)
 }
 
 func (e *Experiment) validateChance(v *spec.ProblemList) {
@@ -132,7 +135,7 @@ func (e *Experiment) validateChance(v *spec.ProblemList) {
 
 func (e *Experiment) validateAttack(v *spec.ProblemList) {
 	if e.Attack == "" {
-		v.Require(e.Attackers == 0, "attackers", "is %d; name what they send: attack", e.Attackers)
+		v.Require(e.Attackers == 0, "attackers", "is %d but attack is empty: set attack", e.Attackers)
 		return
 	}
 	if _, err := attack.Parse(e.Attack); err != nil {
@@ -154,7 +157,7 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
 		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
 	v.AddError("mixing.codec", m.Codec.ValidateForMixing())
-	v.Require(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
+	v.Require(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number of at least 0", m.Clip)
 	spec.RequireOneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.AddError("mixing.weights", m.Weights.Validate())
 	v.Require(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
@@ -162,13 +165,13 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability",
 		"is %v; want more than 0 and at most 1", m.Probability)
 	e.validateGraphSize(v)
-	v.Require(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
+	v.Require(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; want the path of the graph file")
 	v.Require(e.LocalSteps.allEqual() && e.LocalSteps.Values[0] == 1, "local_steps",
-		"is %v; feddec takes 1 step an iteration: see mixing.gradients", e.LocalSteps)
+		"is %v; want 1 with feddec, and set mixing.gradients instead", e.LocalSteps)
 	v.Require(e.Response.StraggleUnit == StraggleStep || e.Response.Probability.allEqual() &&
 		e.Response.Probability.Values[0] == 1,
-		"response.per", "is %q; in feddec agents straggle step by step", e.Response.StraggleUnit)
-	v.Require(!e.RecordMeanIterate, "shadow", "is of fedavg; the mean of feddec is always recorded")
+		"response.per", "is %q; want step with feddec", e.Response.StraggleUnit)
+	v.Require(!e.RecordMeanIterate, "shadow", "is supported only with fedavg: feddec always records the mean")
 }
 
 // Limits on the number of agents for FedDec. It keeps all agents in memory, the search for a connected graph is
@@ -183,13 +186,14 @@ func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	m := e.Mixing
 	switch m.Graph {
 	case Geographic, Random, Complete:
-		v.Require(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
+		v.Require(e.Agents <= maxDrawn, "agents", "is %d; want at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
 	default:
-		v.Require(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
+		v.Require(e.Agents <= maxMixing, "agents", "is %d; want at most %d with feddec", e.Agents, maxMixing)
 	}
 	if m.Graph != NoGraph && m.Weights == spec.EdgeWeightsBestConstant {
 		v.Require(e.Agents <= maxSpectral, "agents",
-			"is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
+			"is %d; want at most %d with best-constant weights: use metropolis or max-degree instead", e.Agents,
+			maxSpectral)
 	}
 }
 

@@ -40,9 +40,9 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		{roundsFile, "server rounds", func(r *sim.Result, i int) float64 {
 			return float64(r.Rounds[i]) / float64(r.Experiment.Mixing.ServerEvery)
 		}},
-		{"compare_uplink_bytes", "from agents to the server",
+		{"compare_uplink_bytes", "bytes from agents to the server",
 			func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] }},
-		{totalFile, "in all: to the server, from it, and between agents",
+		{totalFile, "total bytes: to the server, from the server and between agents",
 			func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] }},
 	} {
 		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},

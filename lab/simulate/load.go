@@ -54,7 +54,7 @@ func (o *Options) instanceKeys() error {
 			!slices.Contains([]string{"mixing.server_every", "mixing.first_block", "mixing.weights", "mixing.link_up"},
 				key)
 		if slices.Contains([]string{"data", "agents", "weights", "weigh_rows"}, section) || graph {
-			return fmt.Errorf("--set %s: the instance is that of %s", key, o.Load)
+			return fmt.Errorf("--set %s: cannot change this key because the instance is loaded from %s", key, o.Load)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var diverged *sim.Divergence
 	if errors.As(err, &diverged) {
-		return fmt.Errorf("%w; what was found before it is in %s", err, o.Out)
+		return fmt.Errorf("%w; the results so far are in %s", err, o.Out)
 	}
 	if err == nil {
 		fmt.Fprintf(o.Stdout, "result.json, curves.csv and the pictures are in %s\n", o.Out)
@@ -87,7 +87,7 @@ func (o *Options) simulate(ctx context.Context, e sim.Experiment) (*sim.Result, 
 
 // compare runs FedAvg for comparison with FedDec and plots both.
 func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Result) error {
-	fmt.Fprintln(o.Stdout, "\nFedAvg on the same data, with the same draws:")
+	fmt.Fprintln(o.Stdout, "\nFedAvg on the same data with the same draws:")
 	fedavg, err := o.simulate(ctx, e)
 	if fedavg == nil {
 		return err
@@ -114,7 +114,7 @@ func describe(e *sim.Experiment) string {
 			agents = fmt.Sprintf("%d of %d agents", e.Participants.Count, e.Agents)
 		}
 	}
-	return fmt.Sprintf("%s: %s on %s data, %s a round, %d rounds, %d runs, seed %d, %s",
+	return fmt.Sprintf("%s: %s on %s data, %s per round, %d rounds, %d runs, seed %d, %s",
 		e.Name, e.Algorithm, e.Data.Kind, agents, e.Rounds, e.Runs, e.Seed, e.Precision)
 }
 

@@ -269,69 +269,70 @@ func TestRefused(t *testing.T) {
 // refusedExperiments maps each invalid experiment to the expected error texts. GRAPH is the path of a disconnected
 // graph.
 var refusedExperiments = map[string][]string{
-	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
+	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; want at most the number of agents (10)"},
 	"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
 		`unknown key "local_stops"; did you mean "local_steps"?`},
 	"agents: 10\nstep_size:\n  constant: 2.5\n": {
 		"e.yaml:3:13",
-		"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below 0.9524",
+		"step_size.constant: is 2.5, but with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable only " +
+			"below 0.9524",
 	},
 	"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-		"e.yaml:3:23", "stable below 2",
+		"e.yaml:3:23", "stable only below 2",
 	},
 	"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-		"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)",
+		"e.yaml:2:23", "stable only below 2 = 2/λ_max(∇²J)",
 	},
 	"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-		"e.yaml:3:23", "agent 0 is stable below 4 = 2/",
+		"e.yaml:3:23", "agent 0 is stable only below 4 = 2/",
 	},
 	"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n": {
-		"e.yaml:2:23", "agent 0 is stable below 20",
+		"e.yaml:2:23", "agent 0 is stable only below 20",
 	},
 	"agents: 10\nrounds: 1000000000\nrecord: 1\n": {
-		"e.yaml:3:9", "makes more than 16777216 records",
+		"e.yaml:3:9", "exceeds the limit of 16777216 records",
 	},
 	"agents: 10\nrounds: 2000000000\n": {
 		"e.yaml:2:9", "want 1 to 1000000000",
 	},
 	"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n": {
-		"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most",
+		"e.yaml:2:41", "requires 2e+11 numbers for 100000 agents; want at most",
 	},
 	"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n": {
-		"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236",
+		"e.yaml:2:13", "batch_size: is 65536, but with 60000 features the maximum is 2236",
 	},
 	"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n": {
 		"e.yaml:2:9", "at most 1000 with best-constant weights",
 	},
 	"algorithm: feddec\nagents: 2000000\n": {
-		"e.yaml:2:9", "at most 1000000 in feddec",
+		"e.yaml:2:9", "at most 1000000 with feddec",
 	},
 	"agents: 10\nlocal_steps: [1, 2]\n": {
-		"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents",
+		"e.yaml:2:14", "local_steps: has 2 numbers; want 1 for all agents, or one for each of the 10 agents",
 	},
 	"agents: 10\nweights: [1, 2]\n": {
-		"e.yaml:2:10", "weights: has 2 numbers; 1 for all, or one for each of the 10 agents",
+		"e.yaml:2:10", "weights: has 2 numbers; want 1 for all agents, or one for each of the 10 agents",
 	},
 	"agents: 2\nbatch_size: [1, 0]\n": {
-		"e.yaml:2:13", "batch size 0 with a stream",
+		"e.yaml:2:13", "batch size is 0, want 1 to 65536 with a stream",
 	},
 	"agents: 2\nbatch_size: \"uniform(0, 3)\"\n": {
-		"e.yaml:2:13", "batch size 0 with a stream",
+		"e.yaml:2:13", "batch size is 0, want 1 to 65536 with a stream",
 	},
 	"agents: 2\nbatch_size: \"geometric(70000)\"\n": {
 		"e.yaml:2:13", "want at most 65536",
 	},
 	"agents: 2\nweigh_rows: true\n": {
-		"e.yaml:2:13", "agents of linear data hold no rows",
+		"e.yaml:2:13", "agents with linear data have no rows",
 	},
 	"agents: 2\nweigh_rows: true\nweights: [1, 2]\ndata: {kind: toy, centre: [1]}\n": {
-		"e.yaml:3:10", "weigh_rows takes the rows instead",
+		"e.yaml:3:10", "weigh_rows uses the numbers of rows as weights",
 	},
 	"agents: 2\ndata: {kind: regression, inputs: 2, deviation: 1e200}\n": {
-		"agent 0 has rows whose squares are not finite",
+		"the squares of the rows of agent 0 are not finite",
 	},
 	"agents: 2\nstep_size: {diminishing: true}\ndata: {kind: regression, inputs: 30, rows: 2}\n": {
-		"step_size.strong_convexity: is not known",
+		"step_size.strong_convexity: is unknown",
 	},
 	"agents: 10\nlocal_steps: [1, 2.5]\n": {
 		"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to",
@@ -342,10 +343,10 @@ var refusedExperiments = map[string][]string{
 	"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {
 		"e.yaml:4:37",
 		"mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01",
-		"most are from about 0.16 on",
+		"most graphs are connected from about 0.16 upwards",
 	},
 	"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n": {
-		"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}",
+		"e.yaml:3:29", "mixing.file: ", "it has 2 components, {a, b} {c, d}",
 	},
 }
 
@@ -392,7 +393,8 @@ func TestBadFolder(t *testing.T) {
 	for _, key := range []string{"data.noise_var", "agents", "weights", "mixing.radius"} {
 		o.Set = map[string]string{key: "1", "step_size.constant": "0.02"}
 		if err := simulate.Run(context.Background(), o); err == nil ||
-			!strings.Contains(err.Error(), "--set "+key+": the instance is that of "+dump) {
+			!strings.Contains(err.Error(), "--set "+key+": cannot change this key because the instance is loaded "+
+				"from "+dump) {
 			t.Errorf("--set %s: error %v", key, err)
 		}
 	}
@@ -403,7 +405,7 @@ func TestBadFolder(t *testing.T) {
 	file := filepath.Join(dump, "run-0000", "scale.npy")
 	write(t, file, strings.Replace(read(t, file), "False", "True ", 1))
 	if err := simulate.Run(context.Background(), o); err == nil ||
-		err.Error() != file+": the array is in Fortran order; save numpy.ascontiguousarray of it" {
+		err.Error() != file+": the array is in Fortran order: save numpy.ascontiguousarray(array) instead" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -24,12 +24,12 @@ const federation = "testbed"
 type bed struct {
 	Options
 	*launch.Folder
-	temporary                                bool   // whether the folder is removed at the end
+	temporary                                bool   // true if the folder is removed when the testbed stops
 	broker, coordinator, prometheus, grafana string // addresses (host:port)
 	embedded                                 *broker.Server
-	members                                  members       // addresses of the cluster; empty with one coordinator
-	running                                  *launch.Group // its context ends when a process ends
-	kept                                     []func()      // functions that stop the restarted programs
+	members                                  members       // addresses; empty with a single coordinator
+	running                                  *launch.Group // all processes; the context ends with the first one
+	kept                                     []func()      // functions that stop the programs started with keepUp
 	services, agents                         []*launch.Process
 	stopped, grown                           chan struct{}
 }
@@ -68,7 +68,7 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 		dir, err = os.MkdirTemp("", "fedmesh-testbed-")
 	} else if dir, err = filepath.Abs(dir); err == nil {
 		if err = os.Mkdir(dir, 0o700); err != nil {
-			err = fmt.Errorf("%w: name a folder that does not exist yet", err)
+			err = fmt.Errorf("%w: want a folder that does not exist yet", err)
 		}
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 
 func (b *bed) remove() {
 	if b.temporary {
-		_ = os.RemoveAll(b.Folder.Dir) // a folder in the system's temporary folder
+		_ = os.RemoveAll(b.Folder.Dir)
 	}
 }
 
@@ -185,7 +185,7 @@ func (b *bed) stop() {
 	}
 	all.Wait()
 	close(b.stopped)
-	for _, end := range slices.Backward(b.kept) { // coordinators before the servers that keep their state
+	for _, end := range slices.Backward(b.kept) {
 		end()
 	}
 	<-b.grown
@@ -194,7 +194,7 @@ func (b *bed) stop() {
 	}
 	b.running.Stop()
 	if b.embedded != nil {
-		_ = b.embedded.Close() // all clients have disconnected
+		_ = b.embedded.Close() // All clients have already disconnected.
 	}
 }
 
@@ -228,9 +228,9 @@ func (b *bed) await(ctx context.Context, what string, ok func() bool) error {
 	case err == nil || ctx.Err() != nil:
 		return nil
 	case b.running.Context().Err() != nil:
-		return err // the error of the process that ended
+		return err // err is the error of the process that ended.
 	}
-	return fmt.Errorf("%s does not answer after %s", what, patience)
+	return fmt.Errorf("%s did not respond within %s", what, patience)
 }
 
 // tell prints which processes run and how to inspect them.
@@ -245,20 +245,20 @@ func (b *bed) tell(w io.Writer) {
 	prometheus, grafana := "http://"+b.prometheus, "http://"+b.grafana
 	if b.tools.prometheus == "" {
 		prometheus = "not installed (Debian's package prometheus)"
-		grafana = "needs Prometheus"
+		grafana = "requires Prometheus"
 	} else if b.tools.grafana == nil {
 		grafana = "not installed; its dashboards are in packaging/monitoring"
 	}
 	end := "Ctrl-C stops everything."
 	if b.For > 0 {
-		end = fmt.Sprintf("It ends after %s, or at Ctrl-C.", b.For)
+		end = fmt.Sprintf("It stops after %s or on Ctrl-C.", b.For)
 	}
-	fmt.Fprintf(w, `the federation runs: %d agents and a coordinator, at %s on %s (with %s)
+	fmt.Fprintf(w, `the federation is running: %d agents and a coordinator, connected to %s on %s (with %s)
 
   Prometheus    %s
   Grafana       %s
-  coordinator   http://%s/metrics, and its list of agents /sd/agents
-  look          %s
+  coordinator   http://%s/metrics; list of agents: /sd/agents
+  status        %s
                 %s
   files, logs   %s
 %s

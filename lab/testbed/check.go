@@ -50,9 +50,9 @@ func (b *bed) check(ctx context.Context) error {
 			if ctx.Err() == nil {
 				return context.Cause(b.running.Context())
 			}
-			return fmt.Errorf("stopped before all was well: %s", strings.Join(wrong, "\n  "))
+			return fmt.Errorf("stopped before all checks passed: %s", strings.Join(wrong, "\n  "))
 		case <-late:
-			return fmt.Errorf("after %s not all is well:\n  %s", b.Limit, strings.Join(wrong, "\n  "))
+			return fmt.Errorf("checks failed after %s:\n  %s", b.Limit, strings.Join(wrong, "\n  "))
 		case <-time.After(2 * time.Second):
 		}
 	}
@@ -61,14 +61,14 @@ func (b *bed) check(ctx context.Context) error {
 // look runs all checks once. It returns a summary and the problems found.
 func (w *watch) look(ctx context.Context, first float64) (summary string, wrong []string) {
 	up, wrong := w.targets(ctx)
-	const enough = 3 // aggregations during the check
+	const enough = 3 // number of new model versions that are required
 	now := w.version(ctx)
-	if !(now >= first+enough) { // also true if now is NaN
-		wrong = append(wrong, fmt.Sprintf("the model's version went from %v to %v only: rounds do not advance", first,
+	if !(now >= first+enough) { // This form of the comparison is also true if now is NaN.
+		wrong = append(wrong, fmt.Sprintf("the model version changed only from %v to %v: rounds do not advance", first,
 			now))
 	}
 	if len(wrong) > 0 {
-		return "", wrong // the other checks would fail as well
+		return "", wrong // The other checks would fail as well.
 	}
 	asked := 0
 	add := func(n int, more []string) { asked, wrong = asked+n, append(wrong, more...) }
@@ -78,8 +78,8 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 		}
 	}
 	add(w.server.CheckRules(ctx, w.rules))
-	return fmt.Sprintf("all is well: %d targets are up, the model has version %v, %d queries of %d dashboards and %d "+
-		"rules have data, no alert fires",
+	return fmt.Sprintf("all checks passed: %d targets are up, the model has version %v, %d queries of %d dashboards "+
+		"and %d rules return data, no alert is firing",
 		up, now, asked, len(w.dashboards), len(w.rules)), wrong
 }
 
@@ -89,13 +89,13 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 	itself := monitoring.VariableValues{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
 	switch d.UID {
 	case "fedmesh-predictions":
-		itself.MissingMetrics = "coordinator_rollout" // no rollout: it would take half an hour
+		itself.MissingMetrics = "coordinator_rollout"
 		return []monitoring.VariableValues{itself}
 	case "fedmesh-device":
 		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
 	return []monitoring.VariableValues{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
-		MissingMetrics: "coordinator_lease"}} // a single coordinator has no lease
+		MissingMetrics: "coordinator_lease"}} // only several coordinators have a lease
 }
 
 // version returns the model's version, or 0 if it is not known.
@@ -123,7 +123,8 @@ func (w *watch) targets(ctx context.Context) (up int, wrong []string) {
 		}
 	}
 	if len(data.ActiveTargets) != w.Agents+1 {
-		wrong = append(wrong, fmt.Sprintf("%d targets, want %d agents and the coordinator", len(data.ActiveTargets),
+		wrong = append(wrong, fmt.Sprintf("found %d targets, want %d agents and the coordinator",
+			len(data.ActiveTargets),
 			w.Agents))
 	}
 	return up, wrong

@@ -16,9 +16,9 @@ const nodes = 3
 
 // members holds the addresses of the coordinators and NATS servers of a testbed with several coordinators.
 type members struct {
-	metrics []string // metrics addresses of the coordinators; the first is bed.coordinator
-	clients []string // client addresses of the NATS servers
-	routes  []string // route addresses of the NATS servers, for connections to each other
+	metrics []string // addresses of the coordinators' metrics; the first one is also in bed.coordinator
+	clients []string // addresses of the NATS servers for clients
+	routes  []string // addresses of the NATS servers for connections to each other
 }
 
 // layOutMembers chooses free addresses for all members.
@@ -124,7 +124,7 @@ func (b *bed) tellMembers() string {
 		return ""
 	}
 	return fmt.Sprintf(`
-  coordinators  %d, which keep their state in %d servers of NATS; %s leads
-  kill it       pkill -9 -f %s/%[3]s.yaml: another one leads 15 s later
+  coordinators  %d, with their state in %d NATS servers; %s is the leader
+  failover      pkill -9 -f %s/%[3]s.yaml kills the leader; another coordinator takes over within 15 s
 `, nodes, nodes, b.leading(), b.Folder.Dir)
 }

@@ -23,15 +23,15 @@ func TestUpCluster(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	log := func(name string) string {
-		text, _ := os.ReadFile(o.Dir + "/" + name + ".log") // the log so far; empty if it does not exist yet
+		text, _ := os.ReadFile(o.Dir + "/" + name + ".log")
 		return string(text)
 	}
-	o.Stdout = &said{when: "the federation runs", then: func() {
+	o.Stdout = &said{when: "the federation is running", then: func() {
 		go func() {
 			defer stop()
 			first := ""
 			for i := range nodes {
-				if strings.Contains(log(coordinatorName(i)), "this coordinator leads") {
+				if strings.Contains(log(coordinatorName(i)), "this coordinator is now the leader") {
 					first = coordinatorName(i)
 				}
 			}
@@ -44,7 +44,8 @@ func TestUpCluster(t *testing.T) {
 			testkit.Until(t, "another one leads and closes rounds", func() bool {
 				for i := range nodes {
 					name := coordinatorName(i)
-					if _, led, leads := strings.Cut(log(name), "this coordinator leads"); name != first && leads &&
+					if _, led, leads := strings.Cut(log(name),
+						"this coordinator is now the leader"); name != first && leads &&
 						strings.Count(led, "round closed") > 1 {
 						return true
 					}
@@ -52,7 +53,7 @@ func TestUpCluster(t *testing.T) {
 				return false
 			})
 			testkit.Until(t, "the first one stands by", func() bool {
-				return strings.Contains(log(first), "standing by")
+				return strings.Contains(log(first), "on standby")
 			})
 		}()
 	}}
@@ -62,7 +63,7 @@ func TestUpCluster(t *testing.T) {
 	if text, err := os.ReadFile(o.Dir + "/history.jsonl"); err != nil || strings.Count(string(text), "\n") < 5 {
 		t.Errorf("the history is %s, %v", text, err)
 	}
-	if out := fmt.Sprint(o.Stdout); !strings.Contains(out, "3, which keep their state in 3 servers of NATS") {
+	if out := fmt.Sprint(o.Stdout); !strings.Contains(out, "3, with their state in 3 NATS servers") {
 		t.Errorf("it says %s", out)
 	}
 }

@@ -73,7 +73,7 @@ func (b *bed) writePrograms() ([]string, error) {
 		if i < predicting {
 			users = append(users, siteUser(id))
 		}
-		listen := "" // every second agent accepts no connections, as if behind NAT
+		listen := ""
 		if i%2 == 0 {
 			listen = ports[i/2]
 		}
@@ -141,7 +141,9 @@ compute: {step_time: %dms}
 evaluation: {held_out: 0.2}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
-metrics: {listen: %q, report_every: %ds, advertise: %q}`, data, i%side, i/side, 5+i%5, b.Path("machine-"+id), listen, 5*b.stretch(), listen))
+metrics: {listen: %q, report_every: %ds, advertise: %q}`, data, i%side, i/side, 5+i%5,
+		b.Path("machine-"+id), listen,
+		5*b.stretch(), listen))
 }
 
 // writeMachine writes simulated sysfs files with the sensors of an agent's device. Load and memory are read from this
@@ -170,7 +172,7 @@ func (b *bed) writePasswords(users []string) error {
 		}
 	}
 	if b.tools.mosquitto == "" {
-		return nil // the embedded broker reads the files written above
+		return nil // The embedded broker reads the password files written above.
 	}
 	return launch.WriteMosquittoPasswords(b.Folder.Dir, passwords)
 }
@@ -199,7 +201,7 @@ func (b *bed) writePrometheus() error {
 	// the agents run on this machine and are scraped at their advertised addresses
 	const alone = "targets: [127.0.0.1:9464]"
 	const listed = "      - url: http://127.0.0.1:9464/sd/agents?via=coordinator\n        refresh_interval: 1m\n"
-	if targets := b.members.metrics; b.Cluster { // only the leader serves the list of agents
+	if targets := b.members.metrics; b.Cluster {
 		conf = []byte(strings.Replace(string(conf), alone, "targets: ["+strings.Join(targets, ", ")+"]", 1))
 		lists := ""
 		for _, address := range targets {

@@ -12,18 +12,18 @@ import (
 
 // Options configures a testbed.
 type Options struct {
-	Dir    string // folder for all files; must be new; empty means a temporary folder
-	Bin    string // folder of agentd and coordinator; empty means the folder of this program
+	Dir    string // new folder for all files; "" means a temporary folder
+	Bin    string // folder of the programs agentd and coordinator; "" means the folder of the running program
 	Agents int    // number of agents, at least 6
-	TLS    bool   // whether clients authenticate with certificates instead of passwords
+	TLS    bool   // true if clients authenticate with TLS certificates instead of passwords
 	// Cluster runs several coordinators with one leader, and NATS servers that keep their state.
 	Cluster bool
 	For     time.Duration // duration of Up; 0 means until the context ends
-	Limit   time.Duration // time limit of Check
+	Limit   time.Duration // maximum duration of Check
 	Stdout  io.Writer
 
-	tools *tools   // installed programs; nil means to find them
-	needs []string // names of programs without which the testbed cannot start
+	tools *tools   // installed third-party programs; nil means to search for them
+	needs []string // names of programs that must be installed
 }
 
 // Defaults returns the default options.
@@ -32,10 +32,10 @@ func Defaults() Options { return Options{Agents: 20, Limit: 5 * time.Minute} }
 // Validate returns an error if an option is out of range.
 func (o *Options) Validate() error {
 	if o.Agents < 6 {
-		return fmt.Errorf("--agents must be at least 6, is %d", o.Agents)
+		return fmt.Errorf("--agents must be at least 6, but is %d", o.Agents)
 	}
 	if o.For < 0 {
-		return fmt.Errorf("--for must not be negative, is %s", o.For)
+		return fmt.Errorf("--for must not be negative, but is %s", o.For)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (o *Options) Validate() error {
 // Files creates the folder with keys, certificates and configurations. It starts no processes.
 func Files(o Options) error {
 	if o.Dir == "" {
-		return errors.New("--dir is missing: give a new folder for the files")
+		return errors.New("--dir is missing: set it to a new folder for the files")
 	}
 	o.needs = []string{"mosquitto"}
 	_, err := layOut(context.Background(), o)
@@ -106,7 +106,7 @@ func (b *bed) keep() error {
 	}
 	var history []byte
 	state := ""
-	for _, dir := range b.stateDirs() { // the last leader has the longest history
+	for _, dir := range b.stateDirs() {
 		if h, err := os.ReadFile(filepath.Join(dir, "history.jsonl")); err == nil && len(h) > len(history) {
 			state, history = dir, h
 		}

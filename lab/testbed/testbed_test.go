@@ -75,13 +75,13 @@ func TestUpAlone(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	said := &said{when: "the federation runs", then: func() { go awaitRounds(t, stop) }}
+	said := &said{when: "the federation is running", then: func() { go awaitRounds(t, stop) }}
 	o.Stdout = said
 	if err := Up(ctx, o); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"6 agents and a coordinator, at an embedded broker", "Prometheus    not installed",
-		"Grafana       needs Prometheus",
+	for _, want := range []string{"6 agents and a coordinator, connected to an embedded broker",
+		"Prometheus    not installed", "Grafana       requires Prometheus",
 		"the newest model is up/model.safetensors, and the rounds are in up/history.jsonl"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("up says %s\nwant %q", said, want)
@@ -151,7 +151,7 @@ func TestUpFor(t *testing.T) {
 // folder.
 func TestUpEnds(t *testing.T) {
 	o := options(t)
-	o.tools = &tools{prometheus: "/bin/sh"} // rejects all flags of Prometheus
+	o.tools = &tools{prometheus: "/bin/sh"} // The shell rejects all flags of Prometheus and ends.
 	o.Stdout = io.Discard
 	if err := Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "prometheus ended:\n") {
 		t.Errorf("where Prometheus ends: %v", err)

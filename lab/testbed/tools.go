@@ -14,9 +14,9 @@ import (
 
 // tools holds the installed third-party programs that a testbed uses.
 type tools struct {
-	mosquitto, prometheus, nats string // paths; empty if not installed
+	mosquitto, prometheus, nats string // paths of the programs; "" if not installed
 
-	grafana []string // command of Grafana's server with the path of its own files; nil if not installed
+	grafana []string // command that starts Grafana with the path of its own files; nil if not installed
 }
 
 func findTools() *tools {
@@ -24,10 +24,10 @@ func findTools() *tools {
 	t.mosquitto, _ = launch.FindProgram("mosquitto")
 	t.prometheus, _ = launch.FindProgram("prometheus")
 	t.nats, _ = launch.FindProgram("nats-server")
-	const home = "/usr/share/grafana" // path of Grafana's own packages
+	const home = "/usr/share/grafana" // folder in which Grafana's own packages install their files
 	if path, err := launch.FindProgram("grafana"); err == nil {
 		t.grafana = []string{path, "server", "--homepath", home}
-	} else if path, err := launch.FindProgram("grafana-server"); err == nil { // name of the program before version 10
+	} else if path, err := launch.FindProgram("grafana-server"); err == nil {
 		t.grafana = []string{path, "--homepath", home}
 	}
 	return &t
@@ -45,7 +45,7 @@ func programs(dir string) (string, error) {
 	for _, name := range []string{"agentd", "coordinator"} {
 		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
 			return "", fmt.Errorf(
-				"there is no program %s in %s: build it with `make build`, and name its folder with --bin",
+				"program %s not found in %s: build it with `make build` and set --bin to its folder",
 				name, dir)
 		}
 	}

@@ -18,10 +18,10 @@ import (
 // then w₁ [hidden].
 type Bilinear struct {
 	Hidden   int
-	Means    [][]float64 // m_k
-	Variance float64     // σ²
-	Ridge    float64     // ρ
-	Weights  []float64   // p_k; nil means 1/K
+	Means    [][]float64 // means m_k of the agents' features
+	Variance float64     // variance σ² of each feature
+	Ridge    float64     // ridge penalty ρ
+	Weights  []float64   // agents' weights p_k; nil means equal weights
 }
 
 // nodes is the number of quadrature points. The logistic function has poles at ±πi, so that the error of J grows with
@@ -80,7 +80,7 @@ func logisticMoments(mean, spread float64) (e [5]float64) {
 	for i, z := range hermiteAt {
 		t := mean + spread*z
 		away := math.Exp(-math.Abs(t))
-		s, loss := away/(1+away), math.Log(1+away) // σ(−t) = −ℓ′
+		s, loss := away/(1+away), math.Log(1+away) // s is −ℓ′(t), the sigmoid function at −t.
 		if t < 0 {
 			s, loss = 1-s, loss-t
 		}
@@ -155,7 +155,7 @@ func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
 func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(b.Hessian(w), false) {
-		panic("theory: the eigenvalues of the Hessian were not found")
+		panic("theory: cannot compute the eigenvalues of the Hessian")
 	}
 	return eig.Values(nil)[0]
 }
@@ -164,7 +164,8 @@ func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 func (b Bilinear) split(w []float64) (w2 *mat.Dense, w1 *mat.VecDense) {
 	inputs := len(b.Means[0])
 	if len(w) != b.Hidden*(inputs+1) {
-		panic(fmt.Sprintf("theory: a point of %d numbers for a network %d-%d-1", len(w), inputs, b.Hidden))
+		panic(fmt.Sprintf("theory: the point has %d numbers, which does not match a %d-%d-1 network", len(w), inputs,
+			b.Hidden))
 	}
 	return mat.NewDense(b.Hidden, inputs, w[:b.Hidden*inputs]), mat.NewVecDense(b.Hidden, w[b.Hidden*inputs:])
 }

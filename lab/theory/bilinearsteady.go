@@ -12,12 +12,12 @@ import (
 // perturbed by v of variance σ_v² per coordinate (2nd-order (5), (7)–(9)).
 type Averaged struct {
 	Bilinear
-	Participants int     // L
-	LocalSteps   int     // E
-	BatchSize    int     // B
-	StepSize     float64 // μ
-	ResponseProb float64 // δ
-	NoiseVar     float64 // σ_v²
+	Participants int     // number L of participants per round
+	LocalSteps   int     // number E of local steps
+	BatchSize    int     // number B of samples per mini-batch
+	StepSize     float64 // step size μ
+	ResponseProb float64 // probability δ that a local step happens
+	NoiseVar     float64 // variance σ_v² of the added gradient noise
 }
 
 // Noise returns the covariance of a round's gradient noise s_i at w (2nd-order (35)):
@@ -65,7 +65,7 @@ func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *ma
 		along.ScaleVec(1/norm, u)
 	}
 	centre := mat.NewVecDense(inputs, a.Means[k])
-	first, second := mat.NewVecDense(inputs, nil), mat.NewSymDense(inputs, nil) // E σ(−uᵀx)x and E σ(−uᵀx)²xxᵀ
+	first, second := mat.NewVecDense(inputs, nil), mat.NewSymDense(inputs, nil)
 	margin, deviation := mat.Dot(u, centre), math.Sqrt(a.Variance)
 	for i, z := range hermiteAt {
 		s := 1 / (1 + math.Exp(margin+deviation*norm*z))
@@ -96,7 +96,7 @@ func (a Averaged) Steady() (excess, gradient float64) {
 	h, r := a.Hessian(star), a.Noise(star)
 	var eig mat.EigenSym
 	if !eig.Factorize(h, true) {
-		panic("theory: the eigenvalues of the Hessian were not found")
+		panic("theory: cannot compute the eigenvalues of the Hessian")
 	}
 	var vectors mat.Dense
 	eig.VectorsTo(&vectors)
@@ -137,7 +137,7 @@ func (a Averaged) Escape(level float64, most int) int {
 	zero := make([]float64, a.Hidden*(len(a.Means[0])+1))
 	var eig mat.EigenSym
 	if !eig.Factorize(a.Hessian(zero), true) {
-		panic("theory: the eigenvalues of the Hessian were not found")
+		panic("theory: cannot compute the eigenvalues of the Hessian")
 	}
 	lambda := -eig.Values(nil)[0]
 	if lambda <= 0 || a.NoiseVar == 0 {

@@ -10,22 +10,22 @@ import (
 // LMS is federated averaging on expected squared risks J_k(w) = ½E(γ − hᵀw)² with γ = hᵀw_k⁰ + v, h ~ N(0, R_k) and v ~
 // N(0, σ_v,k²). Every local step uses a fresh mini-batch (ch5 (5.66)–(5.68), problem 5.3).
 type LMS struct {
-	StepSize     float64 // μ
-	Participants int     // L of the K agents
-	Replacement  bool    // whether to draw with replacement and count repeated draws, unlike ch5 (5.8)
-	Unnormalized bool    // whether μ_k lacks the 1/E_k of ch5 (5.26): problem 5.1
-	WeightedMean bool    // whether K·p_k is in the server's average, not in μ_k (`weighting: mean`)
+	StepSize     float64 // step size μ
+	Participants int     // number L of participants per round
+	Replacement  bool    // true to draw participants with replacement and count repeated draws
+	Unnormalized bool    // true to omit the factor 1/E_k of ch5 eq. (5.26) from the agents' step sizes
+	WeightedMean bool    // true to apply the weight K·p_k in the server's average, not in the step size
 	Agents       []LMSAgent
 }
 
 // LMSAgent holds the parameters of agent k.
 type LMSAgent struct {
-	Covariance mat.Symmetric // R_k, positive definite, of the same size for all agents
-	Optimum    []float64     // w_k⁰
-	NoiseVar   float64       // σ_v,k²
-	LocalSteps int           // E_k
-	BatchSize  int           // B_k; 0 means the exact gradient
-	Weight     float64       // K·p_k; 0 means 1, equal agents
+	Covariance mat.Symmetric // covariance R_k of the features; positive definite
+	Optimum    []float64     // optimal parameters w_k⁰ of this agent
+	NoiseVar   float64       // variance σ_v,k² of the target noise
+	LocalSteps int           // number E_k of local steps
+	BatchSize  int           // number B_k of samples per mini-batch; 0 means the exact gradient
+	Weight     float64       // weight K·p_k; 0 means 1, the weight of equal agents
 }
 
 // Validate returns an error that joins all fields out of range.
@@ -37,18 +37,19 @@ func (m LMS) Validate() error {
 		return errors.New("no agents")
 	}
 	if !(m.StepSize > 0) {
-		bad("step size %v; it must be positive", m.StepSize)
+		bad("step size is %v, but must be positive", m.StepSize)
 	}
 	if m.Participants < 1 || m.Participants > k && !m.Replacement {
-		bad("%d participants of %d agents", m.Participants, k)
+		bad("invalid number of participants: %d of %d agents", m.Participants, k)
 	}
 	d := len(m.Agents[0].Optimum)
 	for i, a := range m.Agents {
 		switch {
 		case len(a.Optimum) != d || a.Covariance == nil || a.Covariance.SymmetricDim() != d:
-			bad("agent %d: its optimum or covariance is not of dimension %d", i, d)
+			bad("agent %d: the optimum or the covariance does not have dimension %d", i, d)
 		case a.LocalSteps < 1 || a.BatchSize < 0 || a.NoiseVar < 0 || a.Weight < 0:
-			bad("agent %d: %d local steps, batch size %d, noise variance %v, weight %v", i, a.LocalSteps, a.BatchSize,
+			bad("agent %d: invalid settings: %d local steps, batch size %d, noise variance %v, weight %v", i,
+				a.LocalSteps, a.BatchSize,
 				a.NoiseVar, a.Weight)
 		}
 	}
@@ -120,7 +121,7 @@ func (m LMS) minimizer(weight func(LMSAgent) float64) []float64 {
 	}
 	w := mat.NewVecDense(d, nil)
 	if err := w.SolveVec(h, rhs); err != nil {
-		panic(fmt.Sprintf("theory: the covariances do not add up to a regular one: %v", err))
+		panic(fmt.Sprintf("theory: the sum of the covariances is singular: %v", err))
 	}
 	return w.RawVector().Data
 }

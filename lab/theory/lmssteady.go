@@ -9,14 +9,14 @@ import (
 )
 
 // ErrUnstable is returned if the step size is too large, so that the mean-square error grows without bound.
-var ErrUnstable = errors.New("the step size is above the mean-square stability limit")
+var ErrUnstable = errors.New("the step size exceeds the mean-square stability limit")
 
 // Steady is the steady state of least-mean-square federated averaging.
 type Steady struct {
-	Optimum []float64     // w⁰
-	Mean    []float64     // lim E w_i, at this step size
-	Second  *mat.SymDense // lim E (w_i − w⁰)(w_i − w⁰)ᵀ
-	MSD     float64       // lim E‖w⁰ − w_i‖², trace of Second: the answer to ch5 problem 5.3
+	Optimum []float64     // optimum w⁰ of the aggregate risk
+	Mean    []float64     // limit of the mean model E w_i
+	Second  *mat.SymDense // limit of E (w_i − w⁰)(w_i − w⁰)ᵀ
+	MSD     float64       // mean-square deviation lim E‖w⁰ − w_i‖²; trace of Second (chapter 5, problem 5.3)
 	// Rate is the asymptotic factor by which a round reduces the influence of the start: the spectral radius of the
 	// recursion, below 1.
 	Rate float64
@@ -32,7 +32,7 @@ func (m LMS) SteadyState() (Steady, error) {
 	d := len(m.Agents[0].Optimum)
 	n := d + d*(d+1)/2
 	constant := pack(r.advance(newMoments(d)))
-	system := mat.NewDense(n, n, nil) // I − T
+	system := mat.NewDense(n, n, nil) // matrix I − T of the linear recursion T
 	for j := range n {
 		unit := make([]float64, n)
 		unit[j] = 1
@@ -73,7 +73,7 @@ func (m LMS) SteadyState() (Steady, error) {
 func rate(system *mat.Dense) float64 {
 	var eig mat.Eigen
 	if !eig.Factorize(system, mat.EigenNone) {
-		panic("theory: the eigenvalues of the recursion were not found")
+		panic("theory: cannot compute the eigenvalues of the recursion")
 	}
 	most := 0.0
 	for _, v := range eig.Values(nil) {
@@ -115,7 +115,7 @@ func (m LMS) FirstOrder() (float64, error) {
 	d := len(m.Agents[0].Optimum)
 	k, l := float64(len(m.Agents)), float64(m.Participants)
 	within, between := 1/(k*l), (k-l)/(max(k-1, 1)*k*l)
-	if m.Replacement { // an agent drawn twice adds the same response twice
+	if m.Replacement { // An agent that is drawn twice contributes the same update twice.
 		within, between = (1+(l-1)/k)/(k*l), 1/(k*l)
 	}
 	limit := mat.NewDense(d, 1, m.SmallStepLimit())

@@ -10,13 +10,13 @@ import (
 // (σ²/d) I). In each round all M clients take τ local steps of size η (notes Alg. 1). A is positive definite, so that
 // x* = (1/M)Σc_i.
 type Quadratics struct {
-	Hessian  mat.Symmetric // A
-	Centres  [][]float64   // c_i
-	Start    []float64     // x_0
-	NoiseVar float64       // σ² of the whole vector, as in assumption 6 (2)
-	StepSize float64       // η
-	Steps    int           // τ
-	Rounds   int           // T
+	Hessian  mat.Symmetric // common Hessian A; positive definite
+	Centres  [][]float64   // minimiser c_i of each client's risk
+	Start    []float64     // initial model x_0
+	NoiseVar float64       // total variance σ² of the gradient noise (notes, assumption 6, eq. (2))
+	StepSize float64       // step size η
+	Steps    int           // number τ of local steps per round
+	Rounds   int           // number T of rounds
 }
 
 // Smoothness returns L = λ_max(A).
@@ -96,7 +96,7 @@ func (q Quadratics) Suboptimality() float64 {
 func (q Quadratics) spectrum() ([]float64, *mat.Dense) {
 	var eig mat.EigenSym
 	if !eig.Factorize(q.Hessian, true) {
-		panic("theory: the eigenvalues of the Hessian were not found")
+		panic("theory: cannot compute the eigenvalues of the Hessian")
 	}
 	var vectors mat.Dense
 	eig.VectorsTo(&vectors)

@@ -9,8 +9,8 @@ import (
 
 // Regression is the problem of feddec: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M, f = (1/n)ΣF_i.
 type Regression struct {
-	X []*mat.Dense // X_i [M, d]
-	Y [][]float64  // Y_i
+	X []*mat.Dense // features X_i [M, d] of each agent
+	Y [][]float64  // targets Y_i of each agent
 }
 
 // hessian returns the Hessian of F_i, (2/M)X_iᵀX_i.
@@ -24,11 +24,11 @@ func (r Regression) hessian(i int) *mat.SymDense {
 // Constants holds the constants of a problem in feddec Theorem 1. If F_i has fewer rows than columns, it is not
 // strongly convex; therefore μ_sc is the constant of f.
 type Constants struct {
-	StrongConvexity float64   // μ_sc = λ_min of the Hessian of f
-	Smoothness      float64   // L_s = max_i λ_max of the Hessian of F_i
-	Minimizer       []float64 // z*
-	Minimum         float64   // f* = f(z*)
-	Heterogeneity   float64   // Γ = (1/n)Σ(F_i(z*) − min F_i)
+	StrongConvexity float64   // strong convexity μ_sc: smallest eigenvalue of the Hessian of f
+	Smoothness      float64   // smoothness L_s: largest eigenvalue of the Hessians of all F_i
+	Minimizer       []float64 // minimiser z* of the mean risk f
+	Minimum         float64   // minimum f* = f(z*) of the mean risk
+	Heterogeneity   float64   // heterogeneity Γ = (1/n)Σ(F_i(z*) − min F_i)
 }
 
 // Constants returns the constants of r. It returns an error if f has no unique minimiser.
@@ -43,7 +43,8 @@ func (r Regression) Constants() (Constants, error) {
 	}
 	c.StrongConvexity = extremes(total)[0]
 	if !(c.StrongConvexity > 1e-12*c.Smoothness) {
-		return c, fmt.Errorf("the Hessian of f has the eigenvalue %v: no single minimiser", c.StrongConvexity)
+		return c, fmt.Errorf("the Hessian of f has the eigenvalue %v, so the minimiser is not unique",
+			c.StrongConvexity)
 	}
 	z, minimum := leastSquares(r.X, r.Y)
 	c.Minimizer = z
@@ -64,13 +65,13 @@ func (c Constants) Gamma(serverEvery int) float64 {
 // FedDec holds all parameters of feddec Theorem 1.
 type FedDec struct {
 	Constants
-	Agents        int     // n
-	Participants  int     // K of feddec, drawn with replacement
-	ServerEvery   int     // H
-	Alpha         float64 // α
-	GradientBound float64 // G: E‖∇F_i(z, ξ)‖² ≤ G² at all iterates
-	NoiseVar      float64 // σ̄² = (1/n)Σσ_i²
-	Start         float64 // ‖z¹ − z*‖
+	Agents        int     // number n of agents
+	Participants  int     // number K of participants, drawn with replacement
+	ServerEvery   int     // number H of local steps between two server rounds
+	Alpha         float64 // constant α of the mixing matrix
+	GradientBound float64 // bound G of the stochastic gradients: E‖∇F_i(z, ξ)‖² ≤ G² for all models z that occur
+	NoiseVar      float64 // mean gradient noise σ̄² = (1/n)Σσ_i²
+	Start         float64 // distance ‖z¹ − z*‖ of the initial model from the minimiser
 }
 
 // Bound returns the right side of Theorem 1 for E f(z̄^t) − f*:
@@ -106,7 +107,7 @@ func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) 
 	}
 	var svd mat.SVD
 	if !svd.Factorize(a, mat.SVDThin) {
-		panic("theory: the singular values were not found")
+		panic("theory: cannot compute the singular values")
 	}
 	var solution mat.VecDense
 	svd.SolveVecTo(&solution, b, svd.Rank(1e-13))
@@ -121,7 +122,7 @@ func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) 
 func extremes(s *mat.SymDense) [2]float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(s, false) {
-		panic("theory: the eigenvalues were not found")
+		panic("theory: cannot compute the eigenvalues")
 	}
 	v := eig.Values(nil)
 	return [2]float64{v[0], v[len(v)-1]}

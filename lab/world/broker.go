@@ -12,9 +12,9 @@ import (
 
 // Reasons of LinkDown events.
 var (
-	errCut       = errors.New("world: the link was cut")
-	errTakenOver = errors.New("world: another link took the client id")
-	errBroker    = errors.New("world: the broker went away")
+	errCut       = errors.New("world: connection lost")
+	errTakenOver = errors.New("world: client id taken over by another connection")
+	errBroker    = errors.New("world: broker stopped")
 )
 
 const (

@@ -24,17 +24,17 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		at := participation{c.record.Run, f.Round, f.Agent}
 		if !c.said[participationMessage{at, wire.TypeInvitationAccepted}] && !c.said[participationMessage{at,
 			wire.TypeUpdate}] {
-			c.w.fail("%s has joined round %d and did not say so", f.Agent, f.Round)
+			c.w.fail("%s is recorded as joined in round %d but sent no acceptance of the invitation", f.Agent, f.Round)
 		}
 	case round.AgentDeclined:
 		at := participation{c.record.Run, f.Round, f.Agent}
 		if !c.said[participationMessage{at, wire.TypeInvitationDeclined}] && !c.unfitAgents[f.Agent] {
-			c.w.fail("%s has declined round %d and did not say so", f.Agent, f.Round)
+			c.w.fail("%s is recorded as declined in round %d but sent no refusal", f.Agent, f.Round)
 		}
 	case round.UpdateAccepted:
 		c.checkAcceptedUpdate(f)
 	case round.RoundClosed:
-		c.w.note("closed %d with %d", f.Round, f.AcceptedUpdates)
+		c.w.note("round %d closed with %d updates", f.Round, f.AcceptedUpdates)
 		c.closed++
 		if f.ClosedByDeadline {
 			c.missed(f.Round)
@@ -56,7 +56,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 			c.w.finished = c.w.jobTime()
 		}
 	case aggregation.StateFileRecovered:
-		c.w.fail("the %s was lost: %v", f.File, f.Damage)
+		c.w.fail("%s was lost: %v", f.File, f.Damage)
 	case coordinator.ModelEvaluated:
 		c.evaluated(f)
 	case aggregation.UpdateLeftOut:
@@ -77,7 +77,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 // obeys checks that the position obeyed by an agent does not move back.
 func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
-		c.w.fail("%s obeys %s after %s", p.id, o, before)
+		c.w.fail("%s follows announcement %s after %s", p.id, o, before)
 	}
 	c.obeyed[p.id] = o
 }
@@ -87,13 +87,14 @@ func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeUpdateAccepted}] ||
 		f.Result == agentround.WorkRefused && !c.said[participationMessage{at, wire.TypeUpdateRefused}] {
-		c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
+		c.w.fail("the work of %s in round %d is %s, but the coordinator did not send this result", p.id, f.Round,
+			f.Result)
 	}
 	if f.Result == agentround.WorkMixedOnly {
 		c.onlyMixed(p.id, f.Round)
 	}
 	if end := (participationEnd{at, p.life}); c.ended[end] {
-		c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
+		c.w.fail("%s reports the end of its work in round %d twice", p.id, f.Round)
 	} else {
 		c.ended[end] = true
 	}
@@ -106,7 +107,7 @@ func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived
 	want := c.fateOf(at, digest)
 	leftOut := f.Fate > wire.FateAggregated && f.Fate <= wire.FateLeftOutByRule
 	if known && f.Fate != want && (!leftOut || want != wire.FateLeftOutByRule) {
-		c.w.fail("%s is told that its update of round %d is %s, and it is %s", p.id, f.Round, f.Fate, want)
+		c.w.fail("%s received the fate of its update of round %d as %s, want %s", p.id, f.Round, f.Fate, want)
 	}
 	delete(c.unsettled, at)
 }
@@ -142,7 +143,7 @@ func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 		u.PayloadManifest.VectorSchema != plan.UpdateSchema || u.PayloadManifest.BlobLength != plan.UpdateBytes ||
 		u.PayloadManifest.Codec != plan.Codec ||
 		u.Extra.CheckSupported() != nil {
-		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
+		c.w.fail("the update of %s in round %d does not match the round: %+v", f.Agent, f.Round, *u)
 	}
 }
 
@@ -166,13 +167,13 @@ func reason(event any) string {
 func (c *invariantChecker) checkTraining(p *party, f training.LocalTrainingFinished) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {
-		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)
+		c.w.fail("%s trains for round %d but was not drawn for it", p.id, f.Round)
 	}
 	if c.trainedBy[at] == p.life {
 		c.w.fail("%s trains twice for round %d", p.id, f.Round)
 	}
 	if c.updateSavedAtStart[p.id] == at {
-		c.w.fail("%s trains again for round %d, though its update was saved", p.id, f.Round)
+		c.w.fail("%s trains again for round %d although its update was saved", p.id, f.Round)
 	}
 	c.trainedBy[at] = p.life
 }

@@ -269,7 +269,7 @@ func (h handle) Mkdir(name string, _ fs.FileMode) error {
 func (h handle) Rename(from, to string) error {
 	h.life.alive()
 	if path.Dir(from) != path.Dir(to) {
-		panic("world: a rename to another folder: " + from + " to " + to)
+		panic("world: rename to another folder is not supported: " + from + " to " + to)
 	}
 	f, old, err := h.at(from)
 	if err != nil {

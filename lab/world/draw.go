@@ -28,7 +28,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	var got []int
 	for i, p := range r.Participants {
 		if i > 0 && p.Agent <= r.Participants[i-1].Agent {
-			c.w.fail("the participants of round %d are not in order", r.Round)
+			c.w.fail("the participants of round %d are not sorted", r.Round)
 		}
 		got = append(got, slices.Repeat([]int{c.w.agent(p.Agent).number}, p.DrawCount)...)
 	}
@@ -55,18 +55,18 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	}
 	slices.Sort(want)
 	if !c.fromSome(k, got, want) {
-		c.w.fail("round %d of %d agents has drawn %v; the seed says the places %v", r.Round, k, got, want)
+		c.w.fail("round %d of %d agents has drawn %v, but the seed gives the indices %v", r.Round, k, got, want)
 	}
 }
 
 // byOdds checks a draw by importance sampling: the number of draws, and the bounds of each participant's odds.
 func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	if drawn != want {
-		c.w.fail("round %d has drawn %d times, want %d", r.Round, drawn, want)
+		c.w.fail("round %d has %d draws, want %d", r.Round, drawn, want)
 	}
 	for _, p := range r.Participants {
 		if !(p.Odds >= 0.5-1e-9 && p.Odds <= 2+1e-9) {
-			c.w.fail("round %d has drawn %s with the odds %v", r.Round, p.Agent, p.Odds)
+			c.w.fail("round %d has drawn %s with the invalid odds %v", r.Round, p.Agent, p.Odds)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	}
 	for i, p := range r.Participants {
 		if p.DrawCount != times[i] || !last {
-			c.w.fail("round %d: %s has %d draws, the seed says %d of %d", r.Round, p.Agent, p.DrawCount, times[i],
+			c.w.fail("round %d: %s has %d draws, but the seed gives %d of %d", r.Round, p.Agent, p.DrawCount, times[i],
 				r.RandomDrawsMade)
 		}
 	}
@@ -118,7 +118,7 @@ func (c *invariantChecker) fewDraws(l int, r round.JournalRecord) {
 	sum := 0
 	for _, p := range r.Participants {
 		if sum += p.DrawCount; p.DrawCount == 0 && !p.AcceptedUpdateDigest.IsZero() {
-			c.w.fail("round %d: %s is accepted and not drawn", r.Round, p.Agent)
+			c.w.fail("round %d: the update of %s is accepted but the agent was not drawn", r.Round, p.Agent)
 		}
 	}
 	if sum != l {

@@ -16,7 +16,7 @@ import (
 // accumulated.
 func (c *invariantChecker) end() {
 	if c.closed < c.w.plan.Rounds {
-		c.w.fail("the run is finished after %d rounds, not %d", c.closed, c.w.plan.Rounds)
+		c.w.fail("the run is finished after %d rounds, want %d", c.closed, c.w.plan.Rounds)
 	}
 	for _, p := range c.w.parties {
 		if p.number == Coordinator {
@@ -24,21 +24,21 @@ func (c *invariantChecker) end() {
 			continue
 		}
 		if c.obeyed[p.id] != c.announced {
-			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
+			c.w.fail("%s is at position %s, but the run is at %s", p.id, c.obeyed[p.id], c.announced)
 		}
 		// two versions may have identical parameters
 		if at, last := c.predicts(p), uint64(c.record.Plan.BaseModelVersion); c.w.plan.Predicts && at.version != last &&
 			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
-			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
+			c.w.fail("%s predicts with model %d at the end, want model %d", p.id, at.version, last)
 		}
 		if _, _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
-			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)
+			c.w.fail("%s still has an update or a model of the finished run", p.id)
 		}
 	}
 	for at := range c.unsettled {
 		// an agent that has not offered its update knows that it missed the round
 		if !c.w.agent(at.agent).hadTrouble && c.said[participationMessage{at, wire.TypeUpdate}] {
-			c.w.fail("%s was not told what became of its update of round %d", at.agent, at.round)
+			c.w.fail("%s received no fate for its update of round %d", at.agent, at.round)
 		}
 	}
 	blobs := map[string]bool{}
@@ -57,15 +57,15 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	c.endHistory(p)
 	if last := (version{c.record.Run, uint64(c.record.Plan.BaseModelVersion)}); c.w.plan.Evaluates > 0 &&
 		c.lastEvaluated != last {
-		c.w.fail("model %d was the last to be evaluated, want %d", c.lastEvaluated.version, last.version)
+		c.w.fail("the last evaluated model is %d, want %d", c.lastEvaluated.version, last.version)
 	}
 	f, err := handle{disk: p.disk}.folder(stateDir + "/spool")
 	if err != nil || len(f.names) > 0 {
-		c.w.fail("the spools of %d rounds are left, %v", len(f.names), err)
+		c.w.fail("the spools of %d rounds remain: %v", len(f.names), err)
 	}
 	f, err = handle{disk: p.disk}.folder(fmt.Sprintf("%s/models/%d", stateDir, c.record.Run))
 	if err != nil {
-		c.w.fail("the folder of models: %v", err)
+		c.w.fail("cannot read the folder of models: %v", err)
 		return
 	}
 	models := 0
@@ -75,7 +75,7 @@ func (c *invariantChecker) endCoordinator(p *party) {
 		}
 	}
 	if models > 2 {
-		c.w.fail("%d models are kept, not 2", models)
+		c.w.fail("%d models are stored, want at most 2", models)
 	}
 }
 
@@ -91,17 +91,17 @@ func (c *invariantChecker) endHistory(p *party) {
 		err := json.Unmarshal(line, &h)
 		if h.Kind == runs.KindEvaluation {
 			if h.Version <= evaluated {
-				c.w.fail("the history has model %d evaluated after model %d", h.Version, evaluated)
+				c.w.fail("the history contains the evaluation of model %d after model %d", h.Version, evaluated)
 			}
 			evaluated = h.Version
 			continue
 		}
 		if err != nil || h.Round != next {
-			c.w.fail("the history has a line of round %d, want round %d: %v", h.Round, next, err)
+			c.w.fail("the history contains round %d, want round %d: %v", h.Round, next, err)
 		}
 		next++
 	}
 	if next != c.record.Round+1 {
-		c.w.fail("the history ends before round %d, and the journal stands at round %d", next, c.record.Round)
+		c.w.fail("the history ends before round %d, but the journal is at round %d", next, c.record.Round)
 	}
 }

@@ -47,7 +47,8 @@ func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement
 	}
 	every := uint64(c.w.plan.Evaluates)
 	if every == 0 || at.version%every != 0 && a.Phase != wire.PhaseFinished || a.MinEvaluationRows != leastHeld {
-		c.w.fail("agents are asked to evaluate model %d on %d rows; every %d models are to be evaluated, on %d",
+		c.w.fail("agents must evaluate model %d on %d rows, but the plan requires an evaluation every %d models on "+
+			"%d rows",
 			at.version, a.MinEvaluationRows, every, leastHeld)
 		return
 	}
@@ -84,11 +85,12 @@ func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation)
 	}
 	at, k := version{m.Run, uint64(m.ModelVersion)}, c.w.agent(id).number
 	if c.scores[at] == nil {
-		c.w.fail("%s says how model %d does, and nobody has asked", id, m.ModelVersion)
+		c.w.fail("%s reports an evaluation of model %d that was not requested", id, m.ModelVersion)
 		return
 	}
 	if held := c.heldBy(k).Len(); m.Rows > 0 && (int(m.Rows) != held || held < leastHeld) {
-		c.w.fail("%s says how model %d does on %d rows, and holds out %d", id, m.ModelVersion, m.Rows, held)
+		c.w.fail("%s reports an evaluation of model %d on %d rows, but holds out %d rows", id, m.ModelVersion, m.Rows,
+			held)
 	}
 	if m.Rows > 0 {
 		c.evaluatorsByModel[at] |= 1 << k
@@ -108,7 +110,8 @@ func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 			return
 		}
 	}
-	c.w.fail("%d agents with %d rows are said to have model %d at the risk %v; no %d of those that spoke (%b) have",
+	c.w.fail("%d agents with %d rows are reported to evaluate model %d at risk %v, but no %d of the reporting agents "+
+		"(%b) match",
 		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.evaluatorsByModel[at])
 }
 

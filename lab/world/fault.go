@@ -4,7 +4,7 @@ import "time"
 
 // injectFault starts a fault and schedules its end.
 func (w *World) injectFault(f Fault) {
-	w.note("fault %s of %d for %s, operation %d, %q", f.Kind, f.Party, f.For, f.Ops, f.Lie)
+	w.note("fault %s of party %d for %s, operation %d, lie %q", f.Kind, f.Party, f.For, f.Ops, f.Lie)
 	p, b := w.parties[f.Party+1], w.broker
 	over := func(undo func()) {
 		w.healed = later(w.healed, w.now.Add(f.For))
@@ -79,7 +79,7 @@ func (p *party) strikeAt(f Fault) {
 				}
 			}
 		}
-		p.w.note("%s ends: %s", p.id, f.Kind)
+		p.w.note("fault of %s ends: %s", p.id, f.Kind)
 		p.w.healed = later(p.w.healed, p.w.now.Add(f.For))
 		p.kill()
 		if f.Kind != Killed {

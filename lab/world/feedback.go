@@ -47,7 +47,7 @@ func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, 
 	change := c.changes[p.id]
 	o := topKUpdate{at: at, whole: make([]float32, (len(behind)-32)/4), sent: map[int]bool{}}
 	if wire.DecodeVector(o.whole, behind[32:]) != nil || len(o.whole) != len(change) {
-		c.w.fail("what %s was to send in round %d is no change", p.id, at.round)
+		c.w.fail("the pending update of %s in round %d does not have the size of the model change", p.id, at.round)
 		return
 	}
 	for i := 0; i+8 <= len(payload); i += 8 {
@@ -59,7 +59,8 @@ func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, 
 	}
 	for j, x := range change {
 		if o.whole[j] != x+e[j] && !p.hadTrouble {
-			c.w.fail("element %d that %s is to send in round %d is %v; the change is %v and %v was kept", j, p.id,
+			c.w.fail("element %d of the pending update of %s in round %d is %v, but the change is %v and the "+
+				"residual was %v", j, p.id,
 				at.round, o.whole[j], x, e[j])
 			return
 		}
@@ -112,7 +113,7 @@ func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	}
 	want, known := c.residualAfter(&o)
 	if !known && !f.ResidualLost {
-		c.w.fail("%s settles what it keeps of round %d before anybody knows what becomes of it", p.id, f.Round)
+		c.w.fail("%s settles its residual of round %d before the fate of the update is known", p.id, f.Round)
 		return
 	}
 	if f.ResidualLost {
@@ -123,7 +124,7 @@ func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 		sum += float64(x) * float64(x)
 	}
 	if math.Abs(math.Sqrt(sum)-f.Norm) > 1e-9*(1+f.Norm) {
-		c.w.fail("%s keeps %v of round %d, want %v", p.id, f.Norm, f.Round, math.Sqrt(sum))
+		c.w.fail("%s has a residual of norm %v from round %d, want %v", p.id, f.Norm, f.Round, math.Sqrt(sum))
 	}
 	o.told = true
 	c.newestUpdateByAgent[p.id], c.kept[p.id] = o, want

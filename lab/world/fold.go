@@ -45,7 +45,7 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
 	if !ok || !ok2 {
-		c.w.fail("round %d is closed, and its models are not on the disk", r)
+		c.w.fail("round %d is closed but its models are not on the disk", r)
 		return
 	}
 	set, ok := c.takenBy(r, len(base))
@@ -80,7 +80,7 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	for j := range d {
 		want := float64(base[j]) + d[j]
 		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
-			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, at.version,
+			c.w.fail("parameter %d of model %d is %v, but the updates of round %d result in %v", j, at.version,
 				got, r, want)
 			return
 		}
@@ -116,7 +116,7 @@ func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	}
 	for _, row := range [][]float32{{0, 0, 0}, {15, 60, 2}, {30, 20, 9}, {-5, 90, 0.5}} {
 		if before, after := by[0].Predict(row).Value, by[1].Predict(row).Value; math.Abs(after-before) > 1e-4*scale {
-			c.w.fail("model %d predicts %v for %v, and model %d, which is the same in other columns, %v", at.version-1,
+			c.w.fail("model %d predicts %v for %v, but the restandardized model %d predicts %v", at.version-1,
 				before, row, at.version, after)
 		}
 	}
@@ -135,7 +135,7 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 		case c.w.agent(id).hadTrouble:
 			return nil, false // the agent's disk failed to store the update
 		default:
-			c.w.fail("round %d takes an update of %s that it has not made", r, id)
+			c.w.fail("round %d uses an update that %s did not make", r, id)
 			return nil, false
 		}
 		u := taken{agent: id, times: x.DrawCount, factor: float64(x.DrawCount), v: make([]float64, n)}
@@ -181,7 +181,7 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 			tooLong = tooLong || f.Agent == u.agent && f.Reason == aggregation.LeftOutAbove
 		}
 		if want := u.length > most; want != tooLong && math.Abs(u.length-most) > 1e-6*most {
-			c.w.fail("the update of %s in round %d has the length %g, at most %g are taken, and it is left out: %v",
+			c.w.fail("the update of %s in round %d has the norm %g with a limit of %g, but left out is %v",
 				u.agent, r, u.length, most, tooLong)
 		}
 		if tooLong {
@@ -213,7 +213,8 @@ func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []ta
 	}
 	want, n := median(lengths(set)), min(len(recent)+1, 20)
 	if len(next.RecentAggregations) != n || math.Abs(next.RecentAggregations[n-1].MedianNorm-want) > 1e-6*want {
-		c.w.fail("of round %d, the %d-th that is remembered, the length %g is to be remembered; it is %+v", r, n, want,
+		c.w.fail("after round %d, the recent aggregations must have %d entries and the last median norm %g, but are "+
+			"%+v", r, n, want,
 			next.RecentAggregations)
 	}
 }
@@ -278,7 +279,7 @@ func second(o *optimizer.Config, v, d2 float64) float64 {
 	case "fedyogi":
 		return v + (1-o.Beta2)*d2*float64(cmp.Compare(d2, v))
 	}
-	panic(fmt.Sprintf("world: no oracle of the optimiser %s", o.Name))
+	panic(fmt.Sprintf("world: no reference implementation of the optimiser %s", o.Name))
 }
 
 // model reads a model from the coordinator's disk.

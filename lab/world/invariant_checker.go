@@ -199,7 +199,8 @@ func (c *invariantChecker) checkPersonalState(p *party) {
 		begins = was.before
 	}
 	if known && was.run == now.run && !p.hadTrouble && !bytes.Equal(begins, now.before) {
-		c.w.fail("%s begins round %d with something else of its own than round %d has left", p.id, now.round, was.round)
+		c.w.fail("%s begins round %d with personal parameters that differ from the end of round %d", p.id, now.round,
+			was.round)
 	}
 }
 
@@ -209,7 +210,7 @@ func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	seen := map[wire.AgentID]bool{}
 	for _, x := range r.Participants {
 		if seen[x.Agent] {
-			c.w.fail("%s is twice a participant of round %d", x.Agent, r.Round)
+			c.w.fail("%s is listed twice as a participant of round %d", x.Agent, r.Round)
 		}
 		seen[x.Agent] = true
 		if !slices.Contains(c.drawn[r.Round], x.Agent) {
@@ -225,7 +226,7 @@ func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 			}
 		}
 		if len(set) != len(r.LastAcceptedUpdates.UpdateDigestByAgent) {
-			c.w.fail("round %d has taken %d updates, and %d of its participants", done,
+			c.w.fail("round %d has accepted %d updates, but only %d from its participants", done,
 				len(r.LastAcceptedUpdates.UpdateDigestByAgent), len(set))
 		}
 		c.sets[done] = set
@@ -239,7 +240,8 @@ func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	}
 	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.BaseModelVersion); r.Plan.BaseModel.IsSet() &&
 		(file == nil || hash != r.Plan.BaseModel.Hash) {
-		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.BaseModelVersion)
+		c.w.fail("the journal of round %d refers to model %d, which is not on the disk", r.Round,
+			r.Plan.BaseModelVersion)
 	}
 	c.record = r
 }
@@ -258,12 +260,12 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 	e, err := c.w.reveal(m)
 	c.addToDigest(p, e)
 	if err != nil {
-		c.w.fail("%s says what is no message: %v", p.id, err)
+		c.w.fail("%s sent an invalid message: %v", p.id, err)
 		return
 	}
 	if said, err := wire.ParseEnvelope(m.Payload); err == nil &&
 		said.Type.MustBeSealed() { // sealed messages are decrypted before this check
-		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
+		c.w.fail("%s sent an unencrypted %s", p.id, said.Type)
 	}
 	c.said[participationMessage{participation{e.Run, e.Round, about}, e.Type}] = true
 	switch e.Type {
@@ -275,7 +277,7 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		if err != nil || h.UnfitReason != 0 {
 			c.unfitAgents[about] = true
 		} else if h.FollowedAnnouncement != (wire.Digest{}) && !c.digests[h.FollowedAnnouncement] {
-			c.w.fail("%s obeys an announcement that was not made", about)
+			c.w.fail("%s follows an announcement that was never published", about)
 		}
 	case wire.TypeAnnouncement:
 		c.announce(p, e)
@@ -285,7 +287,7 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		c.refuse(e, m.Topic)
 	case wire.TypeUpdate:
 		if o := c.obeyed[p.id]; o.Run != e.Run || o.Round != e.Round || o.Phase != wire.PhaseOpen {
-			c.w.fail("%s offers an update of round %d, and obeys %s", p.id, e.Round, o)
+			c.w.fail("%s offers an update of round %d but follows announcement %s", p.id, e.Round, o)
 		}
 		c.checkOffer(p, e)
 	}
@@ -314,14 +316,15 @@ func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 		return
 	}
 	if at, _, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (participation{e.Run, e.Round, p.id}) {
-		c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
+		c.w.fail("%s offers an update of round %d that is not saved", p.id, e.Round)
 	}
 	if o, _ := ownOf(p.disk.durableFile); c.w.plan.personal() && e.Round > c.statistics() &&
 		(o.run != e.Run || o.round != e.Round) {
-		c.w.fail("%s offers an update of round %d, and has saved its own of round %d", p.id, e.Round, o.round)
+		c.w.fail("%s offers an update of round %d, but its saved personal parameters are from round %d", p.id, e.Round,
+			o.round)
 	}
 	if o := placeOf(p.disk.durableFile); o.Run != e.Run || o.Round < e.Round {
-		c.w.fail("%s offers an update of round %d and has not saved that it obeys: it stands at %s", p.id, e.Round, o)
+		c.w.fail("%s offers an update of round %d, but its saved position is %s", p.id, e.Round, o)
 	}
 }
 
@@ -329,15 +332,15 @@ func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	a, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
-		c.w.fail("an announcement is malformed: %v", err)
+		c.w.fail("invalid announcement: %v", err)
 		return
 	}
 	order := wire.AnnouncementPositionOf(e.Header, &a)
 	switch n := order.Compare(c.announced); {
 	case n < 0 || n == 0 && e.Digest() != c.digest:
-		c.w.fail("the announcement %s comes after %s", order, c.announced)
+		c.w.fail("announcement %s was published after %s", order, c.announced)
 	case n > 0:
-		c.w.note("announced %s", order)
+		c.w.note("announcement %s", order)
 	}
 	c.announced, c.digest = order, e.Digest()
 	c.digests[c.digest] = true
@@ -346,14 +349,15 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	}
 	r, ok := recordOf(p.disk.durableFile)
 	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
-		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
+		c.w.fail("announcement %s was published, but the journal on the disk is at run %d round %d attempt %d", order,
+			r.Run,
 			r.Round, r.Attempt)
 	}
 	if a.LastEndedRound > 0 && (r.LastOutcome == nil || r.LastOutcome.Round < a.LastEndedRound) {
-		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.LastEndedRound)
+		c.w.fail("the end of round %d was announced, but the journal on the disk does not contain it", a.LastEndedRound)
 	}
 	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.SealPublicKey {
-		c.w.fail("announced is the key %x to seal to, and the disk has %x: %v", a.SealPublicKey[:4], key[:4], err)
+		c.w.fail("the encryption key %x was announced, but the disk has %x: %v", a.SealPublicKey[:4], key[:4], err)
 	}
 	if a.Kind == wire.KindTraining {
 		c.announcedModel(p, r.Run, &a)
@@ -363,11 +367,11 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 // announcedModel checks that an announced model would survive a power cut and matches earlier announcements.
 func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 	if hash, file := modelOf(p.disk.durableFile, run, a.BaseModelVersion); file == nil || hash != a.BaseModel.Hash {
-		c.w.fail("announced is model %d, which is not on the disk", a.BaseModelVersion)
+		c.w.fail("model %d was announced but is not on the disk", a.BaseModelVersion)
 	}
 	at := version{run, uint64(a.BaseModelVersion)}
 	if before, ok := c.models[at]; ok && before != a.BaseModel.Hash {
-		c.w.fail("model %d is announced as %s, and was announced as %s", a.BaseModelVersion,
+		c.w.fail("model %d is announced with hash %s, but was announced with hash %s before", a.BaseModelVersion,
 			a.BaseModel.Hash.TopicLevel(),
 			before.TopicLevel())
 	}
@@ -381,16 +385,16 @@ func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateAccepted(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
 	if err != nil {
-		c.w.fail("an acceptance is malformed: %v", err)
+		c.w.fail("invalid acceptance: %v", err)
 		return
 	}
 	at := participation{e.Run, e.Round, to}
 	if before, ok := c.accepted[at]; ok && before != m.Update && !c.w.agent(to).hadTrouble {
-		c.w.fail("two updates of %s are accepted in round %d", to, e.Round)
+		c.w.fail("two updates of %s were accepted in round %d", to, e.Round)
 	}
 	c.accepted[at] = m.Update
 	if set, closed := c.sets[e.Round]; closed && set[to].AcceptedUpdateDigest != m.Update {
-		c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
+		c.w.fail("an update of %s was accepted for round %d, but the closed round does not contain it", to, e.Round)
 	}
 }
 
@@ -402,7 +406,7 @@ func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorPaused &&
 		r.Phase != round.CoordinatorFinished
 	if taken, ok := c.accepted[participation{e.Run, e.Round, to}]; err != nil || lasts && ok && taken == m.Update {
-		c.w.fail("refused is the accepted update of %s for round %d: %v", to, e.Round, err)
+		c.w.fail("the accepted update of %s for round %d was refused: %v", to, e.Round, err)
 	}
 }
 
@@ -418,7 +422,7 @@ func (c *invariantChecker) mixed(l *processLife, r wire.RoundID, b conservation.
 		return
 	}
 	if drift, err := conservation.Drift(all); err == nil && drift > 1e-5 {
-		c.w.fail("mixing in block %d has moved the sum of the parameters by %g of its length", r, drift)
+		c.w.fail("mixing in block %d has changed the sum of the parameters by %g relative to its norm", r, drift)
 	} else if err == nil {
 		c.balanced++
 	}

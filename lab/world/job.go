@@ -12,7 +12,7 @@ import (
 )
 
 // errKilled is the panic value that ends the jobs of a killed process. Their remaining operations have no effect.
-var errKilled = errors.New("the process was killed")
+var errKilled = errors.New("process killed")
 
 // job is a coroutine of a process. It runs until it waits.
 type job struct {
@@ -154,7 +154,7 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 // countIdleWait counts waits that return at once. It fails if a job repeats them without any progress of time.
 func (l *processLife) countIdleWait() {
 	if l.w.eventsAtOneTime++; l.w.eventsAtOneTime > mostStill {
-		l.w.fail("%s goes on and on, and no time passes", l.p.id)
+		l.w.fail("%s repeats an operation while the simulated time does not advance", l.p.id)
 		panic(errKilled)
 	}
 }

@@ -130,7 +130,7 @@ func (l *liar) raw(payload []byte) *mqtt.Message {
 	m := l.m
 	m.Payload, m.Retained = payload, false
 	l.before = append(l.before, m)
-	l.p.w.note("%s lies: %s", l.p.id, describePayload(payload))
+	l.p.w.note("%s sent a false message: %s", l.p.id, describePayload(payload))
 	return &l.before[len(l.before)-1]
 }
 
@@ -218,7 +218,7 @@ func agentLies() map[Lie]lie {
 					(&wire.InvitationAccepted{Announcement: other(h.FollowedAnnouncement)}).Body())
 			}
 		}},
-		"declines what was not announced": {beside: wire.TypeInvitationAccepted, say: func(l *liar) {
+		"declines an unknown announcement": {beside: wire.TypeInvitationAccepted, say: func(l *liar) {
 			if m, err := wire.DecodeInvitationAccepted(l.e.Body); err == nil {
 				l.seal(func(h *wire.Header) { h.Type = wire.TypeInvitationDeclined },
 					(&wire.InvitationDeclined{Announcement: other(m.Announcement), Reason: wire.DeclineBadData}).Body())
@@ -370,7 +370,7 @@ func (l *liar) toAgents(m mqtt.Message) {
 	b := l.p.w.broker
 	for _, a := range l.p.w.parties[1:] {
 		if link := b.links[topics().ClientID(a.id)]; link != nil && l.p.w.check.obeyed[a.id] == l.p.w.check.announced {
-			l.p.w.note("%s lies: %s", l.p.id, describePayload(m.Payload))
+			l.p.w.note("%s sent a false message: %s", l.p.id, describePayload(m.Payload))
 			link.downward(m, mqtt.AtLeastOnce)
 		}
 	}

@@ -87,7 +87,8 @@ func TestLies(t *testing.T) {
 				if r := world.Run(p, world.Bugs{}, &out); r.Failure != "" {
 					t.Error(r.Failure)
 				}
-				if s := out.String(); !strings.Contains(s, " lies: ") || !strings.Contains(s, want+"\n") {
+				if s := out.String(); !strings.Contains(s, " sent a false message: ") || !strings.Contains(s,
+					want+"\n") {
 					t.Errorf("nobody tells %q", want)
 				}
 			})

@@ -31,8 +31,8 @@ func (p *party) turn() {
 const engineTime = 3 * time.Millisecond
 
 var (
-	errNoEngine = errors.New("the engine does not answer")
-	errEnds     = errors.New("the process is to end")
+	errNoEngine = errors.New("the state store does not respond")
+	errEnds     = errors.New("process is stopping")
 )
 
 // engine returns the process's client of the replicated store. A kill can happen before or after each operation.
@@ -103,7 +103,7 @@ func (c *invariantChecker) commits(p *party) {
 		err = json.Unmarshal(value, &head)
 	}
 	if err != nil {
-		c.w.fail("the head cannot be read: %v", err)
+		c.w.fail("cannot read the head record: %v", err)
 		return
 	}
 	journal := slot(p.disk.file, runFile)

@@ -13,6 +13,6 @@ const recoveryTime = 50 * time.Second
 // missed records a round with missing updates. It fails if the last fault was more than recoveryTime ago.
 func (c *invariantChecker) missed(r wire.RoundID) {
 	if since := c.w.jobTime().Sub(c.w.healed); since > recoveryTime {
-		c.w.fail("round %d misses updates, though nothing was wrong for %s", r, since)
+		c.w.fail("round %d has missing updates although no fault occurred for %s", r, since)
 	}
 }

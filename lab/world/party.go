@@ -160,7 +160,7 @@ func (p *party) start() {
 	l := &processLife{w: p.w, p: p}
 	p.turn()
 	p.life, p.disk.cutAt = l, 0
-	p.w.note("%s starts", p.id)
+	p.w.note("%s started", p.id)
 	p.w.check.started(p)
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(context.Background())
@@ -169,7 +169,7 @@ func (p *party) start() {
 
 // exited handles the end of a process and schedules its restart, like a service manager.
 func (p *party) exited(l *processLife, err error) {
-	p.w.note("%s has ended: %v", p.id, err)
+	p.w.note("%s exited: %v", p.id, err)
 	l.dead = true
 	if p.life != l {
 		return
@@ -178,7 +178,7 @@ func (p *party) exited(l *processLife, err error) {
 	p.dying = append(p.dying, l)
 	p.w.after(0, p.reap)
 	if errors.As(err, new(*runs.StateError)) {
-		p.w.fail("the coordinator waits for a person: %v", err)
+		p.w.fail("the coordinator requires an operator: %v", err)
 	}
 	wait := 10 * time.Second
 	if left := p.stoppedUntil.Sub(p.w.now); left > wait {

@@ -14,7 +14,7 @@ func (c *invariantChecker) predicts(p *party) version {
 	}
 	m, err := modelfile.Decode(file)
 	if err != nil {
-		c.w.fail("the model that %s predicts with cannot be read: %v", p.id, err)
+		c.w.fail("cannot read the prediction model of %s: %v", p.id, err)
 		return version{}
 	}
 	at := version{m.Run, uint64(m.Version)}
@@ -23,7 +23,7 @@ func (c *invariantChecker) predicts(p *party) version {
 		_, announced = c.models[at]
 	}
 	if !announced || wire.BlobDigest(m.ParameterBytes) != m.ParameterDigest {
-		c.w.fail("%s predicts with a model %d that was not announced", p.id, at.version)
+		c.w.fail("%s predicts with model %d, which was not announced", p.id, at.version)
 	}
 	return at
 }

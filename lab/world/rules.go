@@ -44,7 +44,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 	case rule.MultiKrum:
 		return columns(nearest(draws, by.MaxByzantineUpdates)[:by.AveragedUpdates], average), true
 	}
-	panic(fmt.Sprintf("world: no oracle of the rule %s", by.Rule))
+	panic(fmt.Sprintf("world: no reference implementation of the rule %s", by.Rule))
 }
 
 // mean returns Σ f_k v_k / N.

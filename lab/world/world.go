@@ -139,11 +139,11 @@ func (w *World) processEvents() {
 			w.check.end()
 			return
 		case w.finished.IsZero() && w.now.Sub(w.healed) > patience:
-			w.fail("the run is not finished %s after the last fault", patience)
+			w.fail("the run has not finished within %s after the last fault", patience)
 		case w.events > mostEvents:
 			w.fail("more than %d events", mostEvents)
 		case w.eventsAtOneTime > mostStill:
-			w.fail("%d events and no time passes", w.eventsAtOneTime)
+			w.fail("%d events occurred while the simulated time did not advance", w.eventsAtOneTime)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type prometheusTargetGroup struct {
 func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Request) {
 	via := req.URL.Query().Get("via")
 	if via != "" && via != "coordinator" {
-		http.Error(w, "via may be coordinator, or be left out", http.StatusBadRequest)
+		http.Error(w, "invalid parameter via: use via=coordinator or omit it", http.StatusBadRequest)
 		return
 	}
 	groups := []prometheusTargetGroup{} // encode an empty list as [], not null
@@ -77,9 +77,9 @@ func (s *fleetReports) serveAgentMetrics(w http.ResponseWriter, req *http.Reques
 	r, fresh, known := s.reportOfAgent(id)
 	switch age := s.now().Sub(r.receivedAt); {
 	case !known:
-		http.Error(w, "this agent has not reported since the coordinator was started", http.StatusNotFound)
+		http.Error(w, "no report from this agent since the coordinator started", http.StatusNotFound)
 	case !fresh:
-		http.Error(w, fmt.Sprintf("the newest report of this agent is %.0f s old; it should send one each %d s",
+		http.Error(w, fmt.Sprintf("latest report from this agent is %.0f s old, but one is expected every %d s",
 			age.Seconds(), r.IntervalSeconds), http.StatusServiceUnavailable)
 	default:
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

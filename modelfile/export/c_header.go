@@ -18,7 +18,7 @@ func (n *network) encodeCHeader() []byte {
 	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeCComment(n.TaskName), n.Architecture.Risk,
 		n.describeLayers())
 	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.ParameterDigest)
-	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
+	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99 and uses functions of <math.h>. */",
 		n.constantsSize(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
 	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
 	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
@@ -154,15 +154,16 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 // writePredictFunction writes the C function that users call.
 func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
-	says := "a regression: out[0] is " + escapeCComment(n.Target) + ", which is returned, too."
+	says := "For a regression, out[0] is " + escapeCComment(n.Target) + ". It is also the return value."
 	switch {
 	case n.isAutoencoder():
-		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
-			"one is an anomaly. It is returned, too."
+		says = "For an autoencoder, out[0] is the reconstruction error of the row, in standard deviations. " +
+			"A high value indicates an anomaly. It is also the return value."
 	case n.classCount > 0:
-		says = "classes: out has the probability of each; the one with the largest is returned, the first of equals."
+		says = "For a classification, out contains the probability of each class. " +
+			"The most probable class is returned, the first one of equals."
 	}
-	p("/* Predicts from a row in the units of the data. Of %s */", says)
+	p("/* Predicts from a row in the units of the data. %s */", says)
 	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
 	p("  float x[FEDMESH_MODEL_INPUTS], z[%d];", n.layers[len(n.layers)-1].out)
 	if len(n.filters)+len(n.layers) > 1 {

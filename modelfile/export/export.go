@@ -30,7 +30,7 @@ func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	case f == FormatC:
 		return n.encodeCHeader(), nil
 	}
-	return nil, fmt.Errorf("there is no format %q", f)
+	return nil, fmt.Errorf("unknown export format %q", f)
 }
 
 // layer is a dense layer with weights [out, in] and an optional bias for each output.

@@ -243,7 +243,8 @@ func TestWrite(t *testing.T) {
 			}
 		}
 	}
-	if _, err := export.Encode("pickle", m); err == nil || !strings.Contains(err.Error(), `no format "pickle"`) {
+	if _, err := export.Encode("pickle", m); err == nil || !strings.Contains(err.Error(),
+		`unknown export format "pickle"`) {
 		t.Errorf("another format: %v", err)
 	}
 }

@@ -39,7 +39,7 @@ func asUser(s *broker.Server) func(string) mqtt.Options {
 func TestAccessWithPasswords(t *testing.T) {
 	s := start(t, broker.Options{Authenticate: password, Allow: allow(t)})
 	acltest.Run(t, acltest.Broker{RefusesFilters: true, Options: asUser(s)})
-	denied := 1 // the will is denied
+	denied := 1 // one denial is the denial of the will
 	for _, row := range acltest.Table {
 		for _, user := range acltest.Users {
 			if !row.MayWrite(user) {
@@ -88,7 +88,7 @@ func TestCertificatesRefused(t *testing.T) {
 		"of another authority": {[]tls.Certificate{b.Issue(t, "air-press")}, "did not answer CONNECT"},
 		"without a name":       {[]tls.Certificate{a.Issue(t, "")}, "did not answer CONNECT"},
 		// also without Allow
-		"of another user": {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refuses client id air-press"},
+		"of another user": {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refused client id air-press"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := mqtt.Options{URL: s.URL(), ClientID: "air-press", Username: "air-press",
@@ -113,7 +113,7 @@ func TestAuthenticateWithCertificate(t *testing.T) {
 	o.Username = "root"
 	mqtttest.Dial(t, o)
 	o.Password = "password of root"
-	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refuses client id") {
+	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refused client id") {
 		t.Errorf("the attempt ended with %q", failure)
 	}
 }
@@ -129,7 +129,7 @@ func TestPasswordsOverTLS(t *testing.T) {
 	o.TLS = clientTLS(a)
 	mqtttest.Dial(t, o)
 	o.Password = "wrong"
-	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refuses client id") {
+	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refused client id") {
 		t.Errorf("the attempt ended with %q", failure)
 	}
 }

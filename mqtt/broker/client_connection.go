@@ -19,23 +19,23 @@ const (
 	lingerTimeout = time.Second
 )
 
-var errTooSlow = errors.New("broker: the client does not keep up")
+var errTooSlow = errors.New("broker: client is too slow, its send queue is full")
 
 // conn is a connection whose Write never blocks. Write queues the data and a goroutine sends it. A queue overflow
 // closes the connection.
 type conn struct {
 	net.Conn
-	socket          net.Conn // connection below TLS; the same as Conn without TLS
+	socket          net.Conn // TCP connection below TLS; equal to Conn if TLS is not used
 	maxQueuedBytes  int      // limit of the queue in bytes
 	overflow        func(*conn)
 	wake            chan struct{}
 	done            chan struct{} // closed when the writer has ended
 	releasedByMochi chan struct{} // closed when mochi no longer uses the connection
 	acceptedAt      time.Time
-	clientID        string      // empty until CONNECT; protected by the listener's lock
-	user            string      // from the client certificate, or from CONNECT
+	clientID        string      // client id; empty until CONNECT was accepted; protected by the listener's lock
+	user            string      // user name from the client certificate, or from CONNECT
 	denialLogged    atomic.Bool // whether a denial has been logged
-	unlockRetained  func()      // releases the read lock on retained messages; used only by the reading goroutine
+	unlockRetained  func()
 
 	mu          sync.Mutex
 	queue       [][]byte
@@ -70,7 +70,7 @@ func (c *conn) handshake(due time.Time) error {
 	_ = secured.SetWriteDeadline(time.Time{})
 	if chains := secured.ConnectionState().VerifiedChains; len(chains) > 0 {
 		if c.user = chains[0][0].Subject.CommonName; c.user == "" {
-			return errors.New("the client's certificate has no common name, which is to be the user's name")
+			return errors.New("client certificate has no common name, which is required as the user name")
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (c *conn) abort() {
 	c.closed = true
 	c.queue = nil
 	c.mu.Unlock()
-	_ = c.socket.Close() // tls.Conn would first send a close_notify, for up to five seconds
+	_ = c.socket.Close()
 	c.signal()
 }
 
@@ -159,7 +159,7 @@ func (c *conn) write() {
 		}
 		c.mu.Lock()
 		c.queuedBytes -= size
-		if !c.closed { // TLS sometimes writes by itself, and an expired deadline would break it
+		if !c.closed {
 			_ = c.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Unlock()
@@ -181,10 +181,10 @@ func (c *conn) dequeuePiece() (piece net.Buffers, size int, closed bool) {
 	for ; n < len(c.queue) && size < pieceBytes; n++ {
 		piece = append(piece, c.queue[n])
 		size += len(c.queue[n])
-		c.queue[n] = nil // allow garbage collection
+		c.queue[n] = nil // release the data for garbage collection
 	}
 	c.queue = c.queue[n:]
-	if size > 0 && !c.closed { // otherwise Close has set the final deadline
+	if size > 0 && !c.closed {
 		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	return piece, size, c.closed

@@ -22,7 +22,7 @@ import (
 // second.
 func TestRetainedMessagesNeverExpire(t *testing.T) {
 	for name, c := range map[string]struct {
-		expiry int64 // in seconds; replaces our option
+		expiry int64 // expiry interval in seconds, which replaces the interval of mochiOptions
 		kept   bool
 	}{
 		"ours":    {mochiOptions(defaultMaxPacket, defaultMaxConns).Capabilities.MaximumMessageExpiryInterval, true},
@@ -83,7 +83,7 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s.Topics.RetainMessage(message("older"))
 	s.Topics.RetainMessage(message("newer"))
 	for _, payload := range []string{"newer", "older"} {
-		h.retainedMutex.Lock() // as in OnPublish
+		h.retainedMutex.Lock() // OnPublish has locked the mutex before mochi calls OnRetainMessage
 		h.OnRetainMessage(nil, message(payload), 1)
 	}
 	if pk, err := readRetained(filepath.Join(k.dir, retainedFileName("x")), 100); err != nil ||
@@ -124,7 +124,7 @@ func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := acltest.NewAuthority(t) // valid at the bubble's time
+				a := acltest.NewAuthority(t) // the certificate is valid at the simulated time
 				config := &tls.Config{Certificates: []tls.Certificate{a.Issue(t, "broker")}}
 				ours, theirs := net.Pipe()
 				defer theirs.Close()
@@ -132,7 +132,7 @@ func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 				client := tls.Client(theirs, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"})
 				go func() {
 					_ = client.Handshake()
-					_, _ = client.Read(make([]byte, 1)) // receives the data that follow the handshake
+					_, _ = client.Read(make([]byte, 1)) // read the data that follow the handshake
 				}()
 				if err := c.handshake(time.Now().Add(connectTimeout)); err != nil {
 					t.Fatal(err)
@@ -198,7 +198,7 @@ func TestSessionsExpire(t *testing.T) {
 		cl := s.NewClient(nil, "", "left", false)
 		s.Clients.Add(cl)
 		cl.Stop(nil)
-		<-time.After(23 * time.Hour) // skip most of the day before mochi begins to check every second
+		<-time.After(23 * time.Hour)
 		if err := s.Serve(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestSessionsExpire(t *testing.T) {
 
 func TestWriteNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe() // unbuffered: each write waits for a reader
+		ours, theirs := net.Pipe() // the pipe is unbuffered, so each write waits for a reader
 		defer theirs.Close()
 		var overflowed *conn
 		c := newConn(ours, 100, func(c *conn) { overflowed = c })
@@ -242,7 +242,7 @@ func TestWriteDeadline(t *testing.T) {
 		c := newConn(ours, 100, nil)
 		begun := time.Now()
 		_, _ = c.Write([]byte("nobody reads"))
-		synctest.Wait() // until the write is in progress
+		synctest.Wait() // wait until the write is in progress
 		// The deadline set by mochi applies only to reads.
 		_ = c.SetDeadline(begun.Add(time.Millisecond))
 		c.wait()

@@ -70,7 +70,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 				return
 			case <-timer.C:
 			}
-			l.logger.Warn("the broker cannot accept a connection", "error", err)
+			l.logger.Warn("broker cannot accept a connection", "error", err)
 			continue
 		}
 		if l.tls != nil {
@@ -95,7 +95,8 @@ func (l *listener) reportRefusal(from net.Addr) {
 	defer l.mu.Unlock()
 	l.refusedSinceLog++
 	if now := time.Now(); now.Sub(l.refusalLoggedAt) >= refuseEvery {
-		l.logger.Warn("the broker refuses connections: it has too many, or is closing", "most", l.maxConns,
+		l.logger.Warn("broker refused connections: connection limit reached or broker is shutting "+
+			"down", "most", l.maxConns,
 			"most_per_address", l.maxPerIP, "refused", l.refusedSinceLog, "last", from.String())
 		l.refusedSinceLog, l.refusalLoggedAt = 0, now
 	}
@@ -152,7 +153,7 @@ func sourceAddress(c *conn) netip.Addr {
 		return netip.Addr{}
 	}
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if network, err := addr.Prefix(64); err == nil { // fails for IPv4, which has only 32 bits
+	if network, err := addr.Prefix(64); err == nil {
 		addr = network.Addr()
 	}
 	return addr
@@ -165,20 +166,21 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer close(c.releasedByMochi)
 	defer func() {
 		_ = c.Close()
-		c.releaseRetained() // if mochi did not reach OnPacketProcessed
+		c.releaseRetained()
 		// A packet that makes mochi panic ends only its connection, not the process.
 		if r := recover(); r != nil {
-			l.logger.Error("the broker closed a connection", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
+			l.logger.Error("broker closed a connection after an internal "+
+				"error", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
 		}
 	}()
 	due := time.Now().Add(connectTimeout)
-	_ = c.SetReadDeadline(due) // mochi extends it after CONNECT
+	_ = c.SetReadDeadline(due)
 	err := c.handshake(due)
 	if err == nil {
 		err = establish(l.ID(), c)
 	}
 	if err != nil {
-		l.logger.Debug("a connection to the broker ended", "from", c.RemoteAddr().String(), "error", err)
+		l.logger.Debug("broker connection ended", "from", c.RemoteAddr().String(), "error", err)
 	}
 }
 
@@ -220,7 +222,7 @@ func (l *listener) uncount(c *conn) {
 
 func (l *listener) reportSlowClient(c *conn) {
 	l.closedAsSlow.Add(1)
-	l.logger.Warn("the broker closed a connection that did not keep up", "from", c.RemoteAddr().String())
+	l.logger.Warn("broker closed the connection of a slow client", "from", c.RemoteAddr().String())
 }
 
 // Close closes all connections and waits for them, because mochi then waits for its own count, which must not grow.

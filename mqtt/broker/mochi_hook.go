@@ -49,14 +49,15 @@ func (h *mochiHook) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) b
 		c.user = string(pk.Connect.Username)
 	}
 	if (proven || h.options.Allow != nil) && cl.ID != c.user {
-		h.options.Logger.Warn("the broker refused a client id that is not the user name", "client", cl.ID,
+		h.options.Logger.Warn("broker refused a client: client id differs from the user name", "client", cl.ID,
 			"user", c.user, "from", cl.Net.Remote)
 		return false
 	}
 	if h.options.Authenticate == nil || h.options.Authenticate(cl.ID, c.user, string(pk.Connect.Password)) {
 		return true
 	}
-	h.options.Logger.Warn("the broker refused a client's user name or password", "client", cl.ID, "from", cl.Net.Remote)
+	h.options.Logger.Warn("broker refused a client: invalid user name or "+
+		"password", "client", cl.ID, "from", cl.Net.Remote)
 	return false
 }
 
@@ -66,7 +67,7 @@ func (h *mochiHook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 	if will := cl.Properties.Will; will.Flag == 1 && !h.mayPublish(cl, will.TopicName) {
 		cl.Properties.Will = mochi.Will{}
 	}
-	cl.Properties.Will.WillDelayInterval = 0 // a delayed will would be retained without OnWill
+	cl.Properties.Will.WillDelayInterval = 0
 	h.takeOverClientID(cl.ID, connOf(cl))
 }
 
@@ -90,7 +91,7 @@ func (h *mochiHook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Pack
 	if !h.mayRetain(cl, pk.TopicName, len(pk.Payload)) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	pk.Expiry = 0 // remove an MQTT 5 expiry: mochi would drop the message but never free its index node
+	pk.Expiry = 0
 	return pk, nil
 }
 
@@ -109,8 +110,7 @@ func (h *mochiHook) mayRetain(cl *mochi.Client, topic string, payload int) bool 
 	}
 	h.retainedMutex.Unlock()
 	h.logDenial(cl, topic,
-		"the broker dropped a message to be retained: those of its sender would take too many bytes; "+
-			"more of this connection are counted only")
+		"broker dropped a retained message: sender exceeds its quota; further drops on this connection are not logged")
 	return false
 }
 
@@ -119,8 +119,8 @@ func (h *mochiHook) mayPublish(cl *mochi.Client, topic string) bool {
 	if h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, true) {
 		return true
 	}
-	h.logDenial(cl, topic, "the broker dropped a message that its sender may not publish; more of this connection are "+
-		"counted only")
+	h.logDenial(cl, topic, "broker dropped a message: sender may not publish to this topic; further drops on this "+
+		"connection are not logged")
 	return false
 }
 
@@ -154,8 +154,8 @@ func (h *mochiHook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Pac
 		}
 		if has++; has > maxSubscriptions {
 			h.logDenial(cl, pk.Filters[i].Filter,
-				"the broker refused a subscription, of which its client has too many; "+
-					"more of this connection are counted only")
+				"broker refused a subscription: client has too many subscriptions; further refusals on this "+
+					"connection are not logged")
 			pk.Filters[i].Filter = ""
 		}
 	}

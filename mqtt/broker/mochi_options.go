@@ -10,8 +10,8 @@ import (
 func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c := mochi.NewDefaultServerCapabilities()
 	c.MaximumClients = int64(maxConns)
-	c.MaximumPacketSize = uint32(maxPacket) // without it, mochi allocates the claimed size before login
-	c.MaximumMessageExpiryInterval = 0      // otherwise retained messages are deleted after a day
+	c.MaximumPacketSize = uint32(maxPacket)
+	c.MaximumMessageExpiryInterval = 0
 	c.MaximumSessionExpiryInterval = 24 * 60 * 60
 	c.ReceiveMaximum = 64
 	c.MaximumInflight = 256

@@ -14,10 +14,10 @@ const (
 	defaultMaxPacket = 128 << 10
 	defaultMaxConns  = 1024
 
-	queueBytes     = 8 << 20          // bytes queued for one client
-	mostPacket     = queueBytes / 2   // a larger packet would overflow the receiver's queue
-	writeTimeout   = 20 * time.Second // timeout for writing pieceBytes
-	connectTimeout = 10 * time.Second // from accept to CONNECT, including TLS
+	queueBytes     = 8 << 20          // maximum number of bytes queued for one client
+	mostPacket     = queueBytes / 2   // maximum of Options.MaxPacket; two packets fit into the queue of a client
+	writeTimeout   = 20 * time.Second // timeout for writing pieceBytes bytes
+	connectTimeout = 10 * time.Second // maximum time from accept to CONNECT, including the TLS handshake
 )
 
 // Options configures a Server. The zero value is valid.
@@ -83,16 +83,16 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.MaxPacket < 0 || o.MaxPacket > mostPacket || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
-		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, "+
-			"packets up to 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
+		return fmt.Errorf("broker: MaxPacket is %d, MaxConns is %d, MaxConnsPerIP is %d: all must be positive, "+
+			"MaxPacket at most 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
 	case o.TLS != nil && len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil && o.TLS.GetConfigForClient == nil:
-		return errors.New("broker: TLS without a certificate of the broker's; give one")
+		return errors.New("broker: TLS is set but has no server certificate: add one")
 	case o.Authenticate == nil && !o.demandsCertificates() && !isLoopback(host):
-		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function, or TLS "+
-			"with client certificates; listen on 127.0.0.1 to do without", o.Listen)
+		return fmt.Errorf("broker: listen address %q is not loopback: set Authenticate, require TLS client "+
+			"certificates, or listen on 127.0.0.1", o.Listen)
 	case o.Authenticate == nil && !o.demandsCertificates() && (o.Allow != nil || o.Quota != nil):
-		return errors.New("broker: Allow and Quota rest on user names, which nobody checks; give an Authenticate " +
-			"function, or TLS with client certificates")
+		return errors.New("broker: Allow and Quota need verified user names: set Authenticate or require TLS client " +
+			"certificates")
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ const messageBytes, levelBytes = 512, 256
 // retainedQuota tracks the size of each user's retained messages. It is protected by the hook's retainedMutex. Messages
 // loaded after a restart are not counted.
 type retainedQuota struct {
-	limitOf         func(user string) int // limit in bytes; nil for no limit
+	limitOf         func(user string) int // returns the limit of a user in bytes; nil = no limit
 	usedBytesByUser map[string]int
 	usageByTopic    map[string]retainedUsage
 }

@@ -80,21 +80,21 @@ func TestQuota(t *testing.T) {
 			t.Errorf("retained are %q, want %q", got, now)
 		}
 	}
-	say(rogue, "s/a", 1000) // costs 2027 bytes
+	say(rogue, "s/a", 1000) // the message needs 2027 bytes of the quota
 	for i := range 100 {
 		say(rogue, fmt.Sprint("s/b", i), 1000)
 	}
 	want("s/a:1000")
-	say(rogue, "s/a", 2900) // replaces the message of the same topic
+	say(rogue, "s/a", 2900) // the message replaces the retained message of the same topic
 	say(honest, "s/h", 2900)
 	want("s/a:2900 s/h:2900")
 	say(rogue, "s/a", 3000)
-	say(rogue, "s"+strings.Repeat("/", 20), 1) // few bytes, but many index nodes
+	say(rogue, "s"+strings.Repeat("/", 20), 1) // the message has few bytes but needs many index nodes
 	want("s/a:2900 s/h:2900")
 	say(rogue, "s/a", 0)
 	say(rogue, "s/b", 2900)
 	want("s/b:2900 s/h:2900")
-	say(honest, "s/b", 1) // exceeds the quota of honest, which already has s/h
+	say(honest, "s/b", 1) // with s/h, the message exceeds the quota of honest
 	want("s/b:2900 s/h:2900")
 	say(honest, "s/h", 0)
 	say(honest, "s/b", 1) // the message now belongs to honest, so rogue has space again
@@ -104,7 +104,7 @@ func TestQuota(t *testing.T) {
 	if denied := s.Stats().Denied; denied != 100+2+1 {
 		t.Errorf("%d messages denied", denied)
 	}
-	if line := logged(t, lines); !strings.Contains(line, "would take too many bytes") ||
+	if line := logged(t, lines); !strings.Contains(line, "sender exceeds its quota") ||
 		!strings.Contains(line, "client=rogue") || len(lines) != 1 {
 		t.Errorf("logged %q, and %d more, want one of the honest", line, len(lines))
 	}

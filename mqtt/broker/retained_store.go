@@ -46,11 +46,11 @@ type retainedStore struct {
 // load loads all retained messages from the folder. It removes damaged files.
 func (k *retainedStore) load(maxPacket int) error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder for retained messages: %w", err)
+		return fmt.Errorf("cannot create the folder for retained messages: %w", err)
 	}
 	entries, err := os.ReadDir(k.dir)
 	if err != nil {
-		return fmt.Errorf("cannot read the folder of retained messages: %w", err)
+		return fmt.Errorf("cannot read the folder for retained messages: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(k.dir, e.Name())
@@ -60,7 +60,7 @@ func (k *retainedStore) load(maxPacket int) error {
 		case strings.HasSuffix(e.Name(), keptSuffix):
 			pk, err := readRetained(path, maxPacket)
 			if err != nil {
-				k.logger.Warn("the broker lost a retained message", "file", path, "error", err)
+				k.logger.Warn("broker removed an unreadable retained message", "file", path, "error", err)
 				_ = os.Remove(path)
 				continue
 			}
@@ -82,7 +82,7 @@ func readRetained(path string, maxPacket int) (pk packets.Packet, err error) {
 	}
 	if len(p) < keptHeader || len(p) > keptHeader+maxPacket ||
 		binary.LittleEndian.Uint32(p) != crc32.Checksum(p[4:], castagnoli) {
-		return pk, errors.New("the file is damaged")
+		return pk, errors.New("file is corrupt")
 	}
 	qos, topic := p[4], int(binary.LittleEndian.Uint16(p[5:]))
 	if body := p[keptHeader:]; topic < len(body) && filepath.Base(path) == retainedFileName(string(body[:topic])) {
@@ -93,7 +93,7 @@ func readRetained(path string, maxPacket int) (pk packets.Packet, err error) {
 			Created:     time.Now().Unix(),
 		}, nil
 	}
-	return pk, errors.New("the file is not what its name says")
+	return pk, errors.New("file name does not match the topic in the file")
 }
 
 func retainedFileName(topic string) string {
@@ -115,7 +115,7 @@ func (k *retainedStore) saveTopic(topic string) {
 		err = nil
 	}
 	if err != nil && !k.failing {
-		k.logger.Error("the broker cannot keep retained messages on disk; a restart would lose some", "error", err)
+		k.logger.Error("broker cannot store retained messages on disk: a restart may lose some", "error", err)
 	}
 	k.failing = err != nil
 }

@@ -156,7 +156,7 @@ func TestDamagedFilesAreDropped(t *testing.T) {
 		if got := retained(t, dir, slog.New(slog.NewTextHandler(lineWriter(lines), nil))); len(got) != 0 {
 			t.Errorf("damage %d: got %v", i, got)
 		}
-		if line := logged(t, lines); !strings.Contains(line, "lost a retained message") {
+		if line := logged(t, lines); !strings.Contains(line, "removed an unreadable retained message") {
 			t.Errorf("logged %q", line)
 		}
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "theirs" {
@@ -183,7 +183,7 @@ func TestFailingDisk(t *testing.T) {
 		mqtt.Message{Topic: "x/1", Payload: []byte("new"), Retained: true},
 		mqtt.Message{Topic: "x/1", Payload: []byte("newer"), Retained: true},
 	)
-	if line := logged(t, lines); !strings.Contains(line, "cannot keep retained messages") || len(lines) != 0 {
+	if line := logged(t, lines); !strings.Contains(line, "cannot store retained messages") || len(lines) != 0 {
 		t.Errorf("logged %q, and %d more", line, len(lines))
 	}
 	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "reader"})

@@ -23,8 +23,8 @@ type Stats struct {
 	Clients                       int
 	BytesIn, BytesOut             int64 // bytes of MQTT packets
 	MessagesIn, MessagesOut       int64
-	MessagesDropped, ClosedAsSlow int64 // messages and connections lost because a client was too slow
-	Denied                        int64 // messages and wills rejected by Options.Allow or Options.Quota
+	MessagesDropped, ClosedAsSlow int64 // messages dropped, and connections closed, because a client was too slow
+	Denied                        int64 // number of messages and subscriptions that were rejected
 }
 
 // Start starts a broker, which serves clients until Close.

@@ -49,7 +49,7 @@ func TestRoundTripAndRetained(t *testing.T) {
 }
 
 func TestRetainedBurst(t *testing.T) {
-	const n = 1000 // as many as Mosquitto would queue
+	const n = 1000 // Mosquitto queues the same number of messages
 	s := start(t, broker.Options{})
 	a := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "a", OutboxMessages: n})
 	for i := range n {
@@ -58,7 +58,7 @@ func TestRetainedBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.Subscribe(mqtt.AtMostOnce, "p/0") // answered after all other messages
+	a.Subscribe(mqtt.AtMostOnce, "p/0") // this subscription is answered after all other messages
 	mqtttest.Received(t, a)
 	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", MailboxMessages: n})
 	late.Subscribe(mqtt.AtMostOnce, "p/+")
@@ -94,7 +94,7 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 		writer := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("writer ", i),
 			OutboxMessages: 10 * rounds})
 		all.Go(func() {
-			for k := range 2 * rounds { // retain and delete alternately
+			for k := range 2 * rounds { // alternately retain and delete a message
 				m := mqtt.Message{Topic: fmt.Sprint("x/", i), Payload: make([]byte, 1-k%2), Retained: true}
 				if err := writer.Publish(m); err != nil {
 					t.Error(err)
@@ -115,7 +115,7 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	connect(stalled, "stalled")
 	if code := subscribe(stalled, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
-	} // stop reading
+	} // the stalled subscribers stop reading here
 	healthy := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "healthy"})
 	healthy.Subscribe(mqtt.AtLeastOnce, "x", "ready")
 	if err := healthy.Publish(mqtt.Message{Topic: "ready"}); err != nil {
@@ -124,7 +124,7 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	mqtttest.Received(t, healthy)
 
 	publisher := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
-	for i := range n { // send one at a time, so that the healthy subscriber keeps up
+	for i := range n { // send one message at a time, so that the healthy subscriber keeps up
 		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size),
 			QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestOversizePacketDisconnects(t *testing.T) {
 func TestHugeClaimBeforeConnectDisconnects(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
-	if _, err := c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f}); err != nil { // CONNECT that claims 256 MiB
+	if _, err := c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f}); err != nil {
 		t.Fatal(err)
 	}
 	wantClosed(t, c)
@@ -286,7 +286,7 @@ func TestAuthenticate(t *testing.T) {
 	if ack := brokers.Receive[*packets.ConnackPacket](wrong); ack.ReturnCode != packets.ErrRefusedNotAuthorised {
 		t.Errorf("CONNACK %d", ack.ReturnCode)
 	}
-	if line := logged(t, lines); !strings.Contains(line, "refused a client's user name") {
+	if line := logged(t, lines); !strings.Contains(line, "invalid user name or password") {
 		t.Errorf("logged %q", line)
 	}
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "f-a", Username: "f-a", Password: "secret"})
@@ -353,7 +353,7 @@ func TestRefusalsAreToldInBrief(t *testing.T) {
 	for range 50 {
 		wantClosed(t, rawDial(t, s))
 	}
-	if line := <-log; !strings.Contains(line, "refuses connections") || len(log) != 0 {
+	if line := <-log; !strings.Contains(line, "refused connections") || len(log) != 0 {
 		t.Errorf("%d more lines after %s", len(log), line)
 	}
 }
@@ -385,17 +385,17 @@ func TestStartRefuses(t *testing.T) {
 		o    broker.Options
 		want string
 	}{
-		"open to all":      {broker.Options{Listen: "0.0.0.0:0"}, "needs an Authenticate function"},
-		"open by omission": {broker.Options{Listen: ":0"}, "needs an Authenticate function"},
+		"open to all":      {broker.Options{Listen: "0.0.0.0:0"}, "is not loopback: set Authenticate"},
+		"open by omission": {broker.Options{Listen: ":0"}, "is not loopback: set Authenticate"},
 		"no port":          {broker.Options{Listen: "127.0.0.1"}, "is not host:port"},
-		"huge packets":     {broker.Options{MaxPacket: 4<<20 + 1}, "up to 4 MiB"},
+		"huge packets":     {broker.Options{MaxPacket: 4<<20 + 1}, "at most 4 MiB"},
 		"open with TLS": {broker.Options{Listen: "0.0.0.0:0",
 			TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}},
-			"or TLS with client certificates"},
-		"no certificate": {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
+			"require TLS client certificates"},
+		"no certificate": {broker.Options{TLS: &tls.Config{}}, "no server certificate"},
 		"unchecked names": {broker.Options{Allow: func(string, string, bool) bool { return false }},
-			"rest on user names"},
-		"unchecked quota": {broker.Options{Quota: func(string) int { return 1 }}, "rest on user names"},
+			"need verified user names"},
+		"unchecked quota": {broker.Options{Quota: func(string) int { return 1 }}, "need verified user names"},
 		"negative":        {broker.Options{MaxConnsPerIP: -1}, "must be positive"},
 		"port taken":      {broker.Options{Listen: strings.TrimPrefix(taken.URL(), "tcp://")}, "cannot listen on"},
 	} {

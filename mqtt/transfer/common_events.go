@@ -15,10 +15,10 @@ var (
 	// ErrBlobTooLarge: the announced length exceeds the configured maximum.
 	ErrBlobTooLarge = errors.New("blob is too large")
 	// ErrBlobCorrupt: the blob contradicts its announcement, so a retry cannot help.
-	ErrBlobCorrupt = errors.New("blob contradicts its announcement")
+	ErrBlobCorrupt = errors.New("blob does not match its announcement")
 	// ErrBlobGone: no progress for a long time; the blob may have been deleted. The host then reads the announcement
 	// again and sends a hello.
-	ErrBlobGone = errors.New("blob is gone")
+	ErrBlobGone = errors.New("blob is unavailable")
 	// ErrStorageFailed: the storage failed until the puller gave up.
 	ErrStorageFailed = errors.New("blob could not be stored")
 )

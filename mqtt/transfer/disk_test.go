@@ -15,7 +15,7 @@ type disk struct {
 	m       wire.Manifest
 	data    []byte
 	full    bool
-	recent  []int // chunks in the order of writing
+	recent  []int // numbers of the chunks in the order of writing
 	written int   // number of written chunks, over all processes
 	spoiled int   // number of written chunks that power cuts damaged
 	handles int

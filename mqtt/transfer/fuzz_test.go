@@ -108,7 +108,7 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 				t.Fatalf("ended with subscriptions %v", s)
 			}
 		}
-		if len(s) > window+1 { // including the manifest
+		if len(s) > window+1 { // the limit is the window plus the manifest
 			t.Fatalf("%d subscriptions, the window is %d", len(s), window)
 		}
 	}

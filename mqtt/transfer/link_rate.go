@@ -18,10 +18,11 @@ func (r LinkRate) sendTime(bytes int) time.Duration {
 }
 
 const (
-	// maxQueuedPullTime limits the data that a pull requests at once over a slow link, because the broker's answers to
-	// pings wait behind it.
-	maxQueuedPullTime   = 24 * time.Second
-	minPullWindowChunks = 2 // one chunk arrives while the next one is in flight
+	// maxQueuedPullTime limits the data that a puller requests at once over a slow link, as a send time. The broker's
+	// answers to pings are queued behind this data.
+	maxQueuedPullTime = 24 * time.Second
+	// With two chunks, one can be processed while the next one is in flight.
+	minPullWindowChunks = 2
 )
 
 // ForLinkRate returns the configuration for a link of this rate. The window is small enough to arrive within

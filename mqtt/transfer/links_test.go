@@ -59,7 +59,7 @@ func (l *links) run(done func() bool) {
 type way struct {
 	*links
 	rate  LinkRate
-	free  time.Time     // time when everything sent has been carried
+	free  time.Time     // time at which the link has transmitted all sent data
 	ahead time.Duration // maximum queueing time so far
 }
 
@@ -284,7 +284,7 @@ func (d *download) begin() {
 // TestTransfersOnLossyLinks checks that every update and blob arrives complete and within the limits, and that no chunk
 // is stored twice, despite lost, duplicated and reordered messages and restarts.
 func TestTransfersOnLossyLinks(t *testing.T) {
-	var met ReceiverStats // statistics at the end, to show how bad the links were
+	var met ReceiverStats // counters of all runs, which show how bad the links were
 	for seed := range uint64(40) {
 		l := newLinks(t, seed)
 		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
@@ -382,11 +382,11 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 	late := func(took, least time.Duration) bool { return took > least+least/10+20*time.Second }
 	for _, tt := range []struct {
 		line, known LinkRate // actual link rate, and the rate assumed by the agent
-		again       bool     // whether chunks are sent again
+		again       bool     // whether the test expects that chunks are sent again
 	}{
 		{1000, 1000, false}, {20_000, 20_000, false}, {200_000, 20_000, false}, {0, 20_000, false},
-		{10_000, 20_000, false}, {5_000, 20_000, false}, // the agent overestimates its link rate
-		{20_000, 0, true}, // shows the benefit of knowing the rate
+		{10_000, 20_000, false}, {5_000, 20_000, false}, // the actual rate is lower than the assumed rate
+		{20_000, 0, true}, // without a known rate, chunks are sent again
 	} {
 		u := newUploads(newLinks(t, 1), DefaultReceiverConfig())
 		u.add(blob, m, tt.known, tt.line, 0)

@@ -29,25 +29,25 @@ type BlobPuller struct {
 
 	isStarted, isEnded, isConnected bool
 
-	manifest               wire.Manifest  // without chunks until the manifest has arrived
+	manifest               wire.Manifest  // manifest of the blob; empty until it has arrived
 	awaitsStorage          bool           // whether the host is opening the storage
 	storage                ChunkStorage   // storage of the chunks; nil until it is open
 	storageError           error          // last storage error; nil if the storage works
 	earlyPayloadByChunk    map[int][]byte // chunks that arrived before the storage was open
 	hasChunk               []bool
 	missingChunks          int
-	nextChunkToRequest     int   // first chunk that has not been requested
-	requestedParts         []int // parts that are subscribed to and missing
-	arrivedSubscribedParts []int // parts that have arrived and are still subscribed to; may include manifestPartNumber
+	nextChunkToRequest     int   // number of the first chunk that has not been requested yet
+	requestedParts         []int // subscribed parts that have not arrived; may include manifestPartNumber
+	arrivedSubscribedParts []int // parts that have arrived and are still subscribed; may include manifestPartNumber
 	consecutiveStalls      int   // consecutive stalls without progress
-	brokerLacksParts       bool  // whether the broker returns no parts; all requested parts are then reported
+	brokerLacksParts       bool
 	stallTimeoutAt         time.Time
 }
 
 // NewBlobPuller returns a BlobPuller that downloads ref. It panics if cfg is invalid.
 func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPuller {
 	if err := cfg.Validate(); err != nil {
-		panic("transfer: NewPuller: " + err.Error())
+		panic("transfer: NewBlobPuller: " + err.Error())
 	}
 	return &BlobPuller{cfg: cfg, blobRef: ref, rng: rng, isConnected: true, brokerLacksParts: cfg.BrokerLacksParts}
 }
@@ -104,11 +104,12 @@ func (p *BlobPuller) Step(now time.Time, ev PullEvent) []PullEffect {
 func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	switch {
 	case int64(p.blobRef.Length) > int64(p.cfg.MaxBlobBytes):
-		return p.endPull(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrBlobTooLarge,
+		return p.endPull(PullFailed{fmt.Errorf("%w: announced length of %d bytes exceeds the limit of "+
+			"%d", ErrBlobTooLarge,
 			p.blobRef.Length,
 			p.cfg.MaxBlobBytes)})
 	case !p.blobRef.IsSet():
-		return p.endPull(PullFailed{fmt.Errorf("%w: its length is 0", ErrBlobCorrupt)})
+		return p.endPull(PullFailed{fmt.Errorf("%w: length is 0", ErrBlobCorrupt)})
 	case len(p.blobRef.Inline) > 0:
 		return p.handleInlineBlob()
 	}
@@ -182,7 +183,7 @@ func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []P
 	payload, err := openSealedChunk(p.cfg.Sealer, k, payload)
 	switch {
 	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.ChunkDigests[k]:
-		p.stats.CorruptMessages++ // still missing; requested again after the timeout
+		p.stats.CorruptMessages++
 		return false, nil
 	}
 	if err := p.storage.PutChunk(k, payload); err != nil {
@@ -207,7 +208,7 @@ func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect 
 	if p.cfg.Sealer != nil {
 		opened, err := p.cfg.Sealer.OpenManifest(message)
 		if err != nil {
-			return p.endPull(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrBlobCorrupt, err)})
+			return p.endPull(PullFailed{fmt.Errorf("%w: manifest: %w", ErrBlobCorrupt, err)})
 		}
 		message = opened
 	}
@@ -216,7 +217,7 @@ func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect 
 		return p.endPull(PullFailed{fmt.Errorf("%w: %w", ErrBlobCorrupt, err)})
 	}
 	if m.Hash != p.blobRef.Hash || m.BlobLength != p.blobRef.Length {
-		return p.endPull(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrBlobCorrupt)})
+		return p.endPull(PullFailed{fmt.Errorf("%w: manifest describes a different blob", ErrBlobCorrupt)})
 	}
 	p.manifest = m
 	p.markPartArrived(manifestPartNumber)
@@ -239,7 +240,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 	}
 	p.awaitsStorage = false
 	if ev.Err != nil {
-		p.rearmTimer(now) // retried after the timeout
+		p.rearmTimer(now)
 		return p.reportStorageError(ev.Err)
 	}
 	p.storage, p.storageError = ev.Storage, nil
@@ -253,7 +254,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 			p.missingChunks++
 		}
 	}
-	effects := p.reportMissingParts(p.requestedParts) // the broker has not returned the manifest either
+	effects := p.reportMissingParts(p.requestedParts)
 	early := p.earlyPayloadByChunk
 	p.earlyPayloadByChunk = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
@@ -290,11 +291,11 @@ func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	p.markPartArrived(k)
 	if p.missingChunks == 0 {
 		data := p.storage
-		p.storage = nil // the host owns the storage now
+		p.storage = nil
 		return p.endPull(PullDone{data})
 	}
 	if p.nextChunkToRequest == len(p.hasChunk) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
-		return nil // each change costs two packets, so half a window is changed at a time
+		return nil
 	}
 	var effects []PullEffect
 	if 2*len(p.arrivedSubscribedParts) >= p.cfg.WindowChunks {
@@ -330,7 +331,7 @@ func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	case p.consecutiveStalls >= p.cfg.MaxStalls && p.storageError != nil:
 		return p.endPull(PullFailed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
 	case p.consecutiveStalls >= p.cfg.MaxStalls:
-		return p.endPull(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
+		return p.endPull(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks missing",
 			ErrBlobGone, p.consecutiveStalls, p.missingChunks, len(p.hasChunk))})
 	case p.storage == nil && len(p.manifest.ChunkDigests) > 0:
 		return p.requestStorage(now)
@@ -338,7 +339,7 @@ func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	p.rearmTimer(now)
 	again := p.requestedParts
 	if len(p.manifest.ChunkDigests) == 0 {
-		again = []int{manifestPartNumber} // chunks may still be in flight over a slow link
+		again = []int{manifestPartNumber}
 	}
 	names := partNames(again)
 	p.brokerLacksParts = p.brokerLacksParts || p.consecutiveStalls >= stallsUntilPartsMissing && p.storageError == nil
@@ -375,7 +376,7 @@ func (p *BlobPuller) subscribeParts(ks []int) []PullEffect {
 // handleInlineBlob verifies a blob that is inside the announcement.
 func (p *BlobPuller) handleInlineBlob() []PullEffect {
 	if len(p.blobRef.Inline) != int(p.blobRef.Length) || wire.BlobDigest(p.blobRef.Inline) != p.blobRef.Hash {
-		return p.endPull(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash",
+		return p.endPull(PullFailed{fmt.Errorf("%w: inline content does not match length and hash",
 			ErrBlobCorrupt)})
 	}
 	return p.endPull(PullDone{inlineBlobStorage(p.blobRef.Inline)})

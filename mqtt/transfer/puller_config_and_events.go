@@ -11,11 +11,11 @@ import (
 // PullerConfig configures a BlobPuller.
 type PullerConfig struct {
 	MaxBlobBytes int // maximum length of a blob in bytes
-	WindowChunks int // maximum number of chunk subscriptions at a time
+	WindowChunks int // maximum number of chunks that are subscribed at a time
 	// Time without progress, ± 25 %, after which missing parts are requested again. It doubles up to MaxStallTimeout.
 	FirstStallTimeout time.Duration
 	MaxStallTimeout   time.Duration
-	MaxChunkSendTime  time.Duration // maximum time for one chunk; a timeout allows for three
+	MaxChunkSendTime  time.Duration // maximum time that the link needs for one chunk; 0 = not limited by the link
 	MaxStalls         int           // consecutive stalls after which the blob is considered gone
 	// BrokerLacksParts reports that the broker did not return parts of the previous blob. The parts are then requested
 	// from the coordinator immediately.
@@ -35,11 +35,11 @@ func DefaultPullerConfig() PullerConfig {
 // Validate returns an error that lists all invalid fields.
 func (c PullerConfig) Validate() error {
 	return errors.Join(
-		checkIntRange("MaxBytes", c.MaxBlobBytes, 1, wire.MaxBlobBytes),
-		checkIntRange("Window", c.WindowChunks, 1, wire.MaxBlobChunks),
-		checkPositiveDuration("First", c.FirstStallTimeout),
-		checkPositiveDuration("Timeout", c.MaxStallTimeout),
-		checkIntRange("Attempts", c.MaxStalls, 1, 1000),
+		checkIntRange("MaxBlobBytes", c.MaxBlobBytes, 1, wire.MaxBlobBytes),
+		checkIntRange("WindowChunks", c.WindowChunks, 1, wire.MaxBlobChunks),
+		checkPositiveDuration("FirstStallTimeout", c.FirstStallTimeout),
+		checkPositiveDuration("MaxStallTimeout", c.MaxStallTimeout),
+		checkIntRange("MaxStalls", c.MaxStalls, 1, 1000),
 	)
 }
 
@@ -65,7 +65,7 @@ type PullEvent interface{ isPullEvent() }
 type PartReceived struct {
 	PartName string
 	Payload  []byte
-	Retained bool // whether the broker returned a retained message rather than a newly published one
+	Retained bool // whether the message was retained by the broker, in contrast to a newly published message
 }
 
 func (PartReceived) isPullEvent() {}
@@ -104,7 +104,7 @@ type PullerStats struct {
 	StoredChunks    uint64
 	ResumedChunks   uint64 // chunks that were already in the storage at the start
 	StorageFailures uint64
-	CorruptMessages uint64 // messages that do not match their hash
+	CorruptMessages uint64 // messages that are malformed or do not match their hash
 	IgnoredMessages uint64 // duplicate messages, or messages that arrived before they could be verified
-	Stalls          uint64 // timeouts without progress
+	Stalls          uint64 // timeouts during which no part arrived
 }

@@ -244,7 +244,8 @@ func TestPullerConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 	err := PullerConfig{MaxBlobBytes: wire.MaxBlobBytes + 1}.Validate()
-	for _, field := range []string{"MaxBytes", "Window", "First", "Timeout", "Attempts"} {
+	for _, field := range []string{"MaxBlobBytes", "WindowChunks", "FirstStallTimeout", "MaxStallTimeout",
+		"MaxStalls is"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}

@@ -18,10 +18,10 @@ type UpdateReceiver struct {
 	cfg                   ReceiverConfig
 	transferByAgent       map[wire.AgentID]*incomingTransfer
 	completeUpdateByAgent map[wire.AgentID]wire.Digest
-	storingBytesByAgent   map[wire.AgentID]int               // size of each agent's update that the host is storing
+	storingBytesByAgent   map[wire.AgentID]int
 	agentsAwaitingRoom    []wire.AgentID                     // queue of agents whose transfers wait for space
 	agentsAwaitingCredit  []wire.AgentID                     // queue of agents whose transfers have space but no credit
-	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // transfers with a credit
+	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // transfers that currently have a credit
 	stats                 ReceiverStats
 }
 
@@ -40,14 +40,14 @@ type incomingTransfer struct {
 	earlyChunks       []ChunkReceived // unsolicited chunks that arrived before the storage was open
 	hasChunk          []bool
 	missingChunks     int
-	firstMissingChunk int // all chunks below this number are present
+	firstMissingChunk int // lower bound of the missing chunks: all chunks below this number are stored
 
-	creditedChunks         []int // credited chunks that have not arrived, ascending
+	creditedChunks         []int // credited chunks that have not arrived yet, in ascending order
 	creditGrantedAt        time.Time
-	leaseEndsAt            time.Time // end of the credit's lease; each chunk extends it
+	leaseEndsAt            time.Time // time at which the credit expires; each arriving chunk extends it
 	creditWindowChunks     int       // maximum number of chunks in the next credit
 	hasProgressSinceCredit bool      // whether a chunk has arrived since the last credit
-	consecutiveEmptyLeases int       // consecutive leases without a chunk
+	consecutiveEmptyLeases int       // number of consecutive leases during which no chunk arrived
 }
 
 // NewUpdateReceiver returns a receiver without transfers. It panics if cfg is invalid.
@@ -98,7 +98,7 @@ func (r *UpdateReceiver) handleUpdateOffer(now time.Time, ev UpdateOffer) []Rece
 	m := ev.Manifest
 	done, ok := r.completeUpdateByAgent[ev.Agent]
 	if _, busy := r.storingBytesByAgent[ev.Agent]; busy || ok && done == m.Hash {
-		r.stats.IgnoredOffers++ // the agent will offer the update again
+		r.stats.IgnoredOffers++
 		return nil
 	}
 	t := r.transferByAgent[ev.Agent]
@@ -173,7 +173,7 @@ func (r *UpdateReceiver) handleStorageOpened(now time.Time, ev StorageOpened) []
 		closeUnusedStorage(ev.Storage)
 		return nil
 	}
-	if ev.Err != nil { // the agent will offer the update again
+	if ev.Err != nil {
 		r.stats.StorageFailures++
 		r.removeTransfer(ev.Agent)
 		return []ReceiveEffect{StorageFailed{ev.Agent, ev.Err}}
@@ -222,10 +222,10 @@ func (r *UpdateReceiver) handleChunk(now time.Time, ev ChunkReceived) []ReceiveE
 	payload, err = openSealedChunk(t.sealer, k, payload)
 	switch {
 	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.ChunkDigests[k]:
-		r.stats.CorruptChunks++ // still credited; granted again when the lease ends
+		r.stats.CorruptChunks++
 		return nil
 	}
-	if err := t.storage.PutChunk(k, payload); err != nil { // also still credited
+	if err := t.storage.PutChunk(k, payload); err != nil {
 		r.stats.StorageFailures++
 		if t.isStorageFailing {
 			return nil

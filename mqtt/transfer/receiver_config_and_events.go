@@ -25,8 +25,8 @@ type ReceiverConfig struct {
 	MaxOutstandingBytes  int
 
 	WindowChunks   int           // maximum number of chunks credited to one agent at a time
-	LeaseDuration  time.Duration // duration of a credit's lease
-	MaxEmptyLeases int           // consecutive leases without a chunk after which a transfer is dropped
+	LeaseDuration  time.Duration // time after which a credit expires if no chunk arrives
+	MaxEmptyLeases int           // number of consecutive leases without a chunk after which a transfer is dropped
 }
 
 // DefaultReceiverConfig returns the default configuration.
@@ -52,7 +52,7 @@ func (c ReceiverConfig) Validate() error {
 		checkIntRange("MaxEmptyLeases", c.MaxEmptyLeases, 1, 1000),
 	}
 	if c.LeaseDuration < time.Second || c.LeaseDuration > time.Hour {
-		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.LeaseDuration))
+		errs = append(errs, fmt.Errorf("LeaseDuration is %v: must be 1s to 1h", c.LeaseDuration))
 	}
 	return errors.Join(errs...)
 }
@@ -67,9 +67,9 @@ type (
 		Agent             wire.AgentID
 		AgentBootEpoch    wire.Epoch
 		Manifest          wire.Manifest
-		Sealer            *wire.BlobSealer // decrypts the chunks; nil = they are not encrypted
+		Sealer            *wire.BlobSealer // decrypts the chunks; nil = the chunks are not encrypted
 		InlinePayload     []byte
-		UnsolicitedChunks int // number of leading chunks that arrive without a credit
+		UnsolicitedChunks int // number of leading chunks that the agent sends without a credit
 	}
 	// ChunkReceived is a message under the upload topic of an agent. UploadID is the topic level of the update. The
 	// receiver takes ownership of the payload; it may pass it to the storage or decrypt it in place.
@@ -122,14 +122,14 @@ func (RefuseUpdate) isReceiveEffect()   {}
 
 // ReceiverStats holds the state and the counters of an UpdateReceiver.
 type ReceiverStats struct {
-	ActiveTransfers, QueuedTransfers int // transfers with reserved space, and transfers waiting for space
+	ActiveTransfers, QueuedTransfers int
 	StoringUpdates                   int // complete updates that the host has not stored yet
 	BufferedBytes                    int
 	OutstandingBytes                 int
 	OutstandingChunks                int
 	CompletedUpdates, RefusedUpdates uint64
 	DroppedTransfers                 uint64 // transfers dropped after a long time without progress
-	ReplacedTransfers                uint64 // unfinished transfers replaced by another offer of the agent
+	ReplacedTransfers                uint64 // unfinished transfers that were replaced by an offer of a different update
 	SentCredits                      uint64 // sent credits, including repeats
 	ExpiredLeases                    uint64 // leases that ended with chunks missing
 	StoredChunks                     uint64
@@ -138,7 +138,7 @@ type ReceiverStats struct {
 	DuplicateChunks                  uint64 // chunks received more than once
 	CorruptChunks                    uint64 // chunks that do not match their hash
 	UnknownChunks                    uint64 // chunks without an active transfer
-	StaleOffers                      uint64 // offers from before the agent's latest start
+	StaleOffers                      uint64 // offers that the agent sent before its latest start
 	// Offers ignored because the update is complete, another one is being stored, or space is missing.
 	IgnoredOffers uint64
 }

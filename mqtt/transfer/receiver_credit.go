@@ -37,7 +37,7 @@ func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 		t.reservedBytes = int(t.manifest.BlobLength)
 		r.stats.BufferedBytes += t.reservedBytes
 		t.waitsForRoom = false
-		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:] // slices.Delete would move the whole queue
+		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:]
 		effects = append(effects, OpenStorage{agent, t.manifest})
 	}
 	return effects
@@ -61,7 +61,7 @@ func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 		t.creditedChunks, t.creditGrantedAt, t.leaseEndsAt, t.hasProgressSinceCredit = lent, now,
 			now.Add(r.cfg.LeaseDuration), false
 		r.leasedTransferByAgent[agent] = t
-		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // unsolicited chunks are already in flight
+		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks)
 		if t.unsolicitedChunks = 0; ahead < len(lent) {
 			effects = append(effects, r.buildCreditGrant(now, agent, t, lent[ahead:]))
 		}

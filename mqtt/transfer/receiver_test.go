@@ -62,17 +62,17 @@ func TestReceiverTakesUploads(t *testing.T) {
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"straight": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", c3("a", 1), "", "11s"}, // extends the lease
+			{"1s", c3("a", 1), "", "11s"}, // the chunk extends the lease
 			{"2s", c3("a", 1), "", "11s"},
 			{"2s", c3("a", 0), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
-			{"4s", offer("a", m2), "", ""}, // ignored while the update is being stored
+			{"4s", offer("a", m2), "", ""}, // the offer is ignored while the previous update is being stored
 			{"4s", UpdateReleased{"a"}, "", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
-			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer transfer
+			{"5s", offer("a", m3), "", "15s"}, // a late repeat of an old offer does not end the newer transfer
 			{"5s", DropAgent{"a"}, "", ""},
 			{"5s", offer("a", m3), "grant a 0-1 for 10000ms", "15s"},
 		},
@@ -83,7 +83,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("b", ms, small[:99]), "refuse b bad_hash", ""},
 			{"0s", inline("a", ms, two[:100]), "", ""},
 			{"0s", DropAgent{"a"}, "", ""},
-			{"0s", inline("a", ms, small), "", ""}, // still being stored
+			{"0s", inline("a", ms, small), "", ""}, // the offer is ignored because the update is still being stored
 			{"0s", UpdateReleased{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
@@ -115,7 +115,7 @@ func TestReceiverChunks(t *testing.T) {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
 			{"1s", c3("a", 1), "", "11s"},
 			{"2s", offer("a", other), "grant a 0-1 for 10000ms", "12s"},
-			{"3s", c3("a", 0), "", "12s"}, // not a credited chunk
+			{"3s", c3("a", 0), "", "12s"}, // the chunk is not credited but is accepted
 			{"4s", c3("a", 1), "", "14s"},
 		},
 		"a chunk beyond the end": {
@@ -144,7 +144,7 @@ func TestReceiverRefuses(t *testing.T) {
 			{"0s", offer("a", wire.Manifest{}), "refuse a malformed", ""},
 			{"0s", offer("a", lying), "grant a 0-1 for 10000ms", "10s"},
 			{"0s", chunkOf("a", lying, two, 0), "", "10s"},
-			{"0s", chunkOf("a", lying, two, 1), "complete a 61417", ""}, // the host detects the wrong blob
+			{"0s", chunkOf("a", lying, two, 1), "complete a 61417", ""},
 		},
 	})
 }
@@ -180,17 +180,17 @@ func TestReceiverLends(t *testing.T) {
 		},
 		"room is first come, first served; outstanding chunks are bounded": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", offer("b", m3), "", "10s"}, // waits for space
-			{"1s", offer("c", m2), "", "10s"}, // would fit, but must wait for b
+			{"1s", offer("b", m3), "", "10s"}, // the transfer waits for space
+			{"1s", offer("c", m2), "", "10s"}, // the transfer would fit, but must wait for b
 			{"1s", offer("b", m3), "", "10s"},
 			{"1s", c2("c", 0), "", "10s"},
 			{"2s", c3("a", 0), "", "12s"},
 			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
-			{"3s", DropAgent{"a"}, "", ""}, // the host still holds the update
+			{"3s", DropAgent{"a"}, "", ""}, // the space stays reserved, because the host has not released the update
 			{"3s", UpdateReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had space but no credit
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had space but no credit until now
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
 	})
@@ -204,10 +204,10 @@ func TestReceiverStorage(t *testing.T) {
 	opened := func(a wire.AgentID) StorageOpened { return StorageOpened{a, m3.Hash, disk.open(), nil} }
 	r := NewUpdateReceiver(tight())
 	play(t, r, []step[ReceiveEvent]{
-		{"0s", opened("a"), "", ""}, // not requested
+		{"0s", opened("a"), "", ""}, // the storage was not requested
 		{"0s", offer("a", m3), "open 184248 a", ""},
 		{"0s", offer("a", m3), "", ""},
-		{"0s", c3("a", 0), "", ""}, // the storage is not open yet
+		{"0s", c3("a", 0), "", ""}, // the chunk is ignored because the storage is not open yet
 		{"1s", StorageOpened{"a", m3.Hash, nil, full}, "unstored a", ""},
 		{"2s", offer("a", m3), "open 184248 a", ""},
 		{"2s", StorageOpened{"a", m2.Hash, disk.open(), nil}, "", ""},
@@ -242,7 +242,7 @@ func TestReceiverStorage(t *testing.T) {
 		!bytes.Equal(effects[0].(UpdateComplete).Storage.(*handle).whole(), three) {
 		t.Errorf("a whole storage is not complete: %d effects", len(effects))
 	}
-	if disk.handles != 2 { // the two storages that belong to the host
+	if disk.handles != 2 { // two storages belong to the host, all others must be closed
 		t.Errorf("%d storages are open", disk.handles)
 	}
 	if s := r.Stats(); s.ResumedChunks != 1+2+3 || s.StorageFailures != 3 || s.StoringUpdates != 1 {
@@ -272,18 +272,18 @@ func TestReceiverLeases(t *testing.T) {
 	play(t, r, []step[ReceiveEvent]{
 		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
 		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
-		{"6s", offer("h", m3), "", "11s"}, // no space is free
+		{"6s", offer("h", m3), "", "11s"}, // no space is free for h
 		{"6s", reboot("h", 2, m3), "", "11s"},
 		{"7s", c3("f", 0), "", "11s"},
 		{"7s", c3("f", 1), "grant h 0-1 for 10000ms", "11s"},
-		{"7s", offer("f", m3), "", "11s"}, // waits for the credit of its last chunk
-		{"7s", offer("h", m3), "", "11s"}, // from its previous start
+		{"7s", offer("f", m3), "", "11s"}, // f waits for the credit of its last chunk
+		{"7s", offer("h", m3), "", "11s"}, // h has sent this offer before its latest start
 		{"7s", reboot("h", 2, m3), "grant h 0-1 for 10000ms", "11s"},
 		{"20s", Tick{}, "grant f 2-2 for 10000ms; grant a 0-0 for 10000ms; grant b 0-0 for 10000ms; " +
 			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},
 	})
 	checkReceiver(t, raw)
-	if s := raw.Stats(); s.DroppedTransfers != 2 || s.ExpiredLeases != 7 { // g and h sent no chunks
+	if s := raw.Stats(); s.DroppedTransfers != 2 || s.ExpiredLeases != 7 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -356,7 +356,8 @@ func TestReceiverConfigValidate(t *testing.T) {
 	bad.MaxOutstandingBytes = bad.WindowChunks*maxChunkMessageBytes - 1
 	bad.LeaseDuration, bad.MaxEmptyLeases = 0, 0
 	err := bad.Validate()
-	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "Lease is", "Leases"} {
+	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "LeaseDuration is",
+		"Leases"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}
@@ -459,7 +460,7 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 			{"0s", ahead("b", m3, 2), "", ""},
 			{"0s", c3("b", 0), "", ""},
 			{"0s", c3("b", 1), "", ""},
-			{"0s", c3("b", 2), "", ""}, // not part of its first credit
+			{"0s", c3("b", 2), "", ""}, // the chunk is not part of the first credit
 			{"1s", DropAgent{"a"}, "open 184248 b", ""},
 			{"1s", memory, "grant b 2-2 for 10000ms", "11s"},
 			{"2s", c3("b", 2), "complete b 184248", ""},

@@ -11,8 +11,8 @@ import (
 const (
 	firstManifestRepeatDelay = 2 * time.Second  // delay from a manifest to its first repeat, ± 25 %
 	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats
-	manifestDelayAfterLease  = 10 * time.Second // delay from the end of a lease to the next manifest
-	maxBurstChunks           = 8                // maximum number of chunks per step
+	manifestDelayAfterLease  = 10 * time.Second // delay between the end of a lease and the next manifest
+	maxBurstChunks           = 8                // maximum number of chunks that one step sends
 	// manifestOverheadBytes is the maximum size of a manifest message without its hashes, including topic and framing.
 	manifestOverheadBytes = 512
 )
@@ -25,7 +25,7 @@ const (
 type UpdateSender struct {
 	manifest          wire.Manifest
 	payload           []byte
-	sealer            *wire.BlobSealer // encrypts the chunks; nil = they are not encrypted
+	sealer            *wire.BlobSealer // encrypts the chunks; nil = the chunks are not encrypted
 	maxStartDelay     time.Duration
 	unsolicitedChunks int // number of chunks sent with the first manifest
 	linkRate          LinkRate
@@ -33,14 +33,14 @@ type UpdateSender struct {
 	stats             SenderStats
 
 	isStarted, isEnded, isConnected bool
-	isNextManifestFirst             bool // whether the coordinator has not received a manifest yet
+	isNextManifestFirst             bool
 
 	nextManifestAt      time.Time     // time of the next manifest; zero if none is scheduled
 	manifestRepeatDelay time.Duration // delay after the next manifest; doubles with each repeat
 	pendingChunks       []int         // credited chunks that have not been sent
 	leaseEndsAt         time.Time     // end of the credit's lease
-	linkFreeAt          time.Time     // estimated time when the link has carried all sent data
-	carriedAtByChunk    []time.Time   // estimated arrival of each chunk; zero if not sent on this session
+	linkFreeAt          time.Time     // estimated time at which the link has transmitted all sent data
+	carriedAtByChunk    []time.Time
 	lastStepAt          time.Time
 }
 
@@ -51,7 +51,8 @@ type UpdateSender struct {
 func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
 	rng *rand.Rand) *UpdateSender {
 	if len(payload) != int(m.BlobLength) || len(m.ChunkDigests) != wire.ChunkCount(len(payload)) || spread < 0 {
-		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
+		panic(fmt.Sprintf("transfer: NewUpdateSender: payload has %d bytes, manifest has %d bytes in %d chunks, "+
+			"spread is %v",
 			len(payload), m.BlobLength, len(m.ChunkDigests), spread))
 	}
 	s := &UpdateSender{manifest: m, payload: payload, maxStartDelay: spread, linkRate: rate, rng: rng,
@@ -175,7 +176,7 @@ func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 }
 
 func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
-	s.pendingChunks = nil // the lease has already ended
+	s.pendingChunks = nil
 	carried := s.addLinkLoad(now,
 		manifestOverheadBytes+len(s.InlinePayload())+len(s.manifest.ChunkDigests)*len(wire.Digest{}))
 	s.nextManifestAt = carried.Add(jitteredDelay(s.rng, s.manifestRepeatDelay))
@@ -224,7 +225,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	doubt := s.linkRate.sendTime(maxChunkMessageBytes)
 	for k, ok := range lent {
 		switch {
-		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // credited again too early: it may still be in flight
+		case ok && s.carriedAtByChunk[k].Add(doubt).After(now):
 			s.stats.HeldBackChunks++
 		case ok:
 			s.pendingChunks = append(s.pendingChunks, k)

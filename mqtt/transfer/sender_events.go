@@ -57,6 +57,6 @@ type SenderStats struct {
 	SentManifests   uint64
 	SentChunks      uint64 // sent chunks, including repeats
 	ReceivedCredits uint64
-	HeldBackChunks  uint64 // chunks not sent again because the link may still have carried them
+	HeldBackChunks  uint64 // credited chunks that were not sent again because they may still have been in flight
 	IgnoredAnswers  uint64 // answers about another update, and credits received without a link
 }

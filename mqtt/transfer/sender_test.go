@@ -111,12 +111,12 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"0s", Start{}, "", "2s"},
 			{"2s", Tick{}, "manifest", "4s"},
 			{"4s", Tick{}, "manifest", "8s"},
-			{"5s", UpdateRequested{}, "", "7s"}, // the coordinator does not know the update
+			{"5s", UpdateRequested{}, "", "7s"}, // without a lease, the update is offered again
 			{"7s", Tick{}, "manifest", "9s"},
 			{"8s", creditOf(m.Hash, 5*time.Second, wire.ChunkRange{First: 0, Last: 9}), eight, "8s"},
-			{"9s", UpdateRequested{}, "chunk 8; chunk 9", "23s"}, // the coordinator knows the update
+			{"9s", UpdateRequested{}, "chunk 8; chunk 9", "23s"}, // during the lease, the request has no effect
 			{"12s", UpdateRequested{}, "", "23s"},
-			{"13s", UpdateRequested{}, "", "15s"}, // the credit has ended
+			{"13s", UpdateRequested{}, "", "15s"}, // the lease has ended, so the update is offered again
 		},
 		"cancelled": {
 			{"0s", Start{}, "", "2s"},

@@ -44,7 +44,7 @@ func TestAccessWithPasswords(t *testing.T) {
 	wrong.Password = "wrong"
 	nobody.Username, nobody.Password = "", ""
 	for name, o := range map[string]mqtt.Options{"wrong": wrong, "none": nobody, "of nobody": options("air-nobody")} {
-		if failure, s := acltest.Attempt(t, o); s != nil || !strings.Contains(failure, "refuses client id") {
+		if failure, s := acltest.Attempt(t, o); s != nil || !strings.Contains(failure, "refused client id") {
 			t.Errorf("password %s: %q", name, failure)
 		}
 	}
@@ -148,7 +148,7 @@ func TestReloadedRules(t *testing.T) {
 		s := mqtttest.Dial(t, with(certificate))
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what),
 			QoS: mqtt.AtLeastOnce})
-		_ = s.Close() // Close waits for the acknowledgement
+		_ = s.Close() // Close waits until the broker has acknowledged the message.
 	}
 	become := func(acl []byte) {
 		t.Helper()

@@ -82,8 +82,8 @@ type MessageUnsupported struct {
 // Describe implements observe.Event. The condition lasts until the agent participates in a round.
 func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 	const remedy = "update agentd on this device"
-	d.Log(observe.Warn, "message not supported", "message", e.MessageType, "err", e.Err)
-	d.RaiseCondition(unsupportedMessageCondition, fmt.Sprintf("the coordinator's %s is not supported: %v",
+	d.Log(observe.Warn, "unsupported message from the coordinator", "message", e.MessageType, "err", e.Err)
+	d.RaiseCondition(unsupportedMessageCondition, fmt.Sprintf("unsupported %s from the coordinator: %v",
 		e.MessageType, e.Err), remedy)
 }
 
@@ -99,11 +99,12 @@ type UplinkBudgetTooSmall struct {
 // Describe implements observe.Event. The event budget.UplinkUsageChanged resolves the condition.
 func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
 	d.IncCounter(budgetShortfallsMetric)
-	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes",
+	d.Log(observe.Warn, "remaining traffic budget is too small for a round", "round", e.Round, "bytes",
 		e.RoundBytes,
 		"left", e.BytesLeft)
-	d.RaiseCondition(UplinkBudgetCondition, fmt.Sprintf("a round needs %d bytes, but %d of the month's budget are left",
-		e.RoundBytes, e.BytesLeft), "raise budget.bytes_per_month, or wait for the next month")
+	d.RaiseCondition(UplinkBudgetCondition, fmt.Sprintf("a round requires %d bytes, but only %d bytes of this "+
+		"month's traffic budget are left",
+		e.RoundBytes, e.BytesLeft), "increase budget.bytes_per_month or wait for the next month")
 }
 
 var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total",
@@ -120,9 +121,10 @@ type NeighborEdgeEnded struct {
 // Describe implements observe.Event.
 func (e NeighborEdgeEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(neighborEdgesEndedMetric, e.Reason.String())
-	d.Log(observe.Warn, "coordinator ended the edge to a neighbour", "round", e.Round, "neighbour", e.Neighbor,
+	d.Log(observe.Warn, "coordinator suspended mixing with a neighbour", "round", e.Round, "neighbour", e.Neighbor,
 		"reason", e.Reason)
-	d.RaiseCondition(endedEdgeCondition, fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s",
+	d.RaiseCondition(endedEdgeCondition, fmt.Sprintf("the coordinator has suspended mixing with %s for several "+
+		"rounds: %s",
 		e.Neighbor,
 		e.Reason), "compare the data of both devices with `agentd data check`")
 }
@@ -132,7 +134,7 @@ type NeighborEdgesRestored struct{ Round wire.RoundID }
 
 // Describe implements observe.Event.
 func (e NeighborEdgesRestored) Describe(d *observe.EventDescription) {
-	d.Log(observe.Info, "coordinator restored the edges to all neighbours", "round", e.Round)
+	d.Log(observe.Info, "coordinator resumed mixing with all neighbours", "round", e.Round)
 	d.ResolveCondition(endedEdgeCondition)
 }
 
@@ -185,7 +187,7 @@ func (e WorkStarted) Describe(d *observe.EventDescription) {
 	d.SetGauge(workInProgressMetric, 1)
 	d.Log(observe.Debug, "invited", "round", e.Round, "kind", e.Kind, "left", e.TimeLeft)
 	d.ResolveCondition(unsupportedMessageCondition)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("at work in round %d", e.Round))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("working in round %d", e.Round))
 }
 
 // WorkResult is the outcome of an agent's work in a round, used as a metric label.
@@ -267,5 +269,5 @@ func (e WorkEnded) Describe(d *observe.EventDescription) {
 	} else {
 		d.Log(observe.Info, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result)
 	}
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d %s", e.Round, e.Result))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d ended: %s", e.Round, e.Result))
 }

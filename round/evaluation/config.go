@@ -6,8 +6,10 @@ import "github.com/fedmesh/fedmesh/spec"
 type Config struct {
 	// evaluated versions: multiples of this number, and the last of a run; 0 means none
 	VersionInterval int `yaml:"every"`
-	MinRows         int `yaml:"min_rows"` // minimum number of held-out rows for an agent to report a result
-	// MinAgents is the minimum number of agents for a published result, or all present agents if these are fewer.
+	// minimum number of held-out rows with which an agent reports a result
+	MinRows int `yaml:"min_rows"`
+	// MinAgents is the number of agents that must report before a result is published. If fewer agents are present, all
+	// of them must report.
 	MinAgents int `yaml:"min_agents"`
 }
 
@@ -18,9 +20,11 @@ func DefaultConfig() Config { return Config{MinRows: 20, MinAgents: 5} }
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.Require(c.VersionInterval >= 0 && c.VersionInterval <= 1<<30, "every",
-		"must be 0 (no evaluation) to %d, is %d",
+		"must be between 0 (no evaluation) and %d, but is %d",
 		1<<30, c.VersionInterval)
-	check.Require(c.MinRows >= 1 && c.MinRows <= 1<<30, "min_rows", "must be 1 to %d, is %d", 1<<30, c.MinRows)
-	check.Require(c.MinAgents >= 1 && c.MinAgents <= 1<<30, "min_agents", "must be 1 to %d, is %d", 1<<30, c.MinAgents)
+	check.Require(c.MinRows >= 1 && c.MinRows <= 1<<30, "min_rows", "must be between 1 and %d, but is %d", 1<<30,
+		c.MinRows)
+	check.Require(c.MinAgents >= 1 && c.MinAgents <= 1<<30, "min_agents", "must be between 1 and %d, but is %d", 1<<30,
+		c.MinAgents)
 	return check.Err()
 }

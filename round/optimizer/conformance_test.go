@@ -71,7 +71,7 @@ func TestOracle(t *testing.T) {
 			{Name: name, LearningRate: 1, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001},
 			{Name: name, LearningRate: 2, Tau: 1},
 		} {
-			if err := c.Validate(); err != nil && name != optimizer.None { // none has no learning rate
+			if err := c.Validate(); err != nil && name != optimizer.None {
 				t.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -114,7 +114,7 @@ func TestRepeated(t *testing.T) {
 		}
 		a, b := []float64{0.5, 0, -1}, []float64{0.5, 0, -1}
 		o.Step(a, state)
-		optimizer.New(configOf(name)).Step(b, copied) // as after a restart
+		optimizer.New(configOf(name)).Step(b, copied)
 		if !slices.Equal(a, b) || !slices.EqualFunc(state, copied, slices.Equal) {
 			t.Errorf("%s: %v with state %v, then %v with %v", name, a, state, b, copied)
 		}
@@ -177,7 +177,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	idle := optimizer.Config{Name: optimizer.None, LearningRate: 0.5, Tau: 1}
-	const want = "learning_rate: is 0.5 without an optimiser: set name, or remove this"
+	const want = "learning_rate: is 0.5 but no optimiser is configured: set name or remove this key"
 	if err := fmt.Sprint(idle.Validate()); err != want {
 		t.Error(err)
 	}

@@ -24,8 +24,8 @@ type Optimizer interface {
 // Config is the section server_optimizer in the configuration of a coordinator's round or an experiment.
 type Config struct {
 	Name         string  `yaml:"name" json:"name"`
-	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η; 0 means the optimiser's default
-	Momentum     float64 `yaml:"momentum" json:"momentum"`           // momentum β of fedavgm
+	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
+	Momentum     float64 `yaml:"momentum" json:"momentum"` // momentum β of fedavgm
 	Beta1        float64 `yaml:"beta1" json:"beta1"`
 	Beta2        float64 `yaml:"beta2" json:"beta2"`
 	Tau          float64 `yaml:"tau" json:"tau"`
@@ -48,7 +48,7 @@ func DefaultConfig() Config {
 // optimizerEntry describes an optimiser in optimizerByName.
 type optimizerEntry struct {
 	newOptimizer        func(Config) Optimizer
-	defaultLearningRate float64 // learning rate if the configuration has none
+	defaultLearningRate float64 // learning rate that is used if the configuration sets none
 }
 
 var optimizerByName = map[string]optimizerEntry{
@@ -67,16 +67,16 @@ func (c Config) Validate() error {
 	var k spec.ProblemList
 	spec.RequireOneOf(&k, "name", c.Name, Names()...)
 	k.Require(c.Name != None || c.LearningRate == 0, "learning_rate",
-		"is %v without an optimiser: set name, or remove this", c.LearningRate)
+		"is %v but no optimiser is configured: set name or remove this key", c.LearningRate)
 	k.Require(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
-		"must be finite and above 0, or 0 for the optimiser's own, is %v", c.LearningRate)
+		"must be finite and positive, or 0 for the optimiser's default, but is %v", c.LearningRate)
 	fraction := func(key string, x float64) {
-		k.Require(x >= 0 && x < 1, key, "must be at least 0 and below 1, is %v", x)
+		k.Require(x >= 0 && x < 1, key, "must be at least 0 and below 1, but is %v", x)
 	}
 	fraction("momentum", c.Momentum)
 	fraction("beta1", c.Beta1)
 	fraction("beta2", c.Beta2)
-	k.Require(c.Tau > 0 && !math.IsInf(c.Tau, 1), "tau", "must be finite and above 0, is %v", c.Tau)
+	k.Require(c.Tau > 0 && !math.IsInf(c.Tau, 1), "tau", "must be finite and positive, but is %v", c.Tau)
 	return k.Err()
 }
 

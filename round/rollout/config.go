@@ -36,7 +36,7 @@ type AgentShare string
 func (s *AgentShare) UnmarshalText(text []byte) error {
 	*s = AgentShare(text)
 	if x := s.Fraction(); *s != "" && !(x > 0 && x <= 1) {
-		return fmt.Errorf("want a share above 0%% and up to 100%%, as 10%%, got %q", text)
+		return fmt.Errorf("want a share above 0%% and at most 100%%, such as 10%%, got %q", text)
 	}
 	return nil
 }
@@ -70,15 +70,15 @@ func (c *Config) Validate() error {
 	}
 	var check spec.ProblemList
 	x := c.Share.Fraction()
-	check.Require(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
-	check.Require(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
-	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, is %d", c.MinDecidingAgents)
-	check.Require(c.MinResiduals >= 1, "residuals", "must be at least 1, is %d", c.MinResiduals)
+	check.Require(x > 0 && x <= 1, "rollout", "must be above 0%% and at most 100%%, but is %s", c.Share)
+	check.Require(c.FirstVersion >= 0, "first_version", "must not be negative, but is %d", c.FirstVersion)
+	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, but is %d", c.MinDecidingAgents)
+	check.Require(c.MinResiduals >= 1, "residuals", "must be at least 1, but is %d", c.MinResiduals)
 	check.Require(c.ErrorMargin >= 0 && c.ErrorMargin <= 10, "margin",
-		"must be 0 to 10, a share of the mean square, is %v",
+		"must be between 0 and 10 (relative to the mean square), but is %v",
 		c.ErrorMargin)
 	check.Require(c.TrialTimeout > MinTrialDuration, "within",
-		"must be longer than %s, in which all agents are heard once, is %s",
+		"must be longer than %s, the time in which every agent reports once, but is %s",
 		MinTrialDuration,
 		c.TrialTimeout)
 	return check.Err()

@@ -25,9 +25,9 @@ func BucketOfAgent(seed uint64, id wire.AgentID) int {
 // buckets can be combined to a bitwise identical result. It keeps at most 7 vectors.
 type BucketedSum struct {
 	dimension   int
-	nodes       []bucketNode // complete subtrees from left to right; the open bucket is last
-	freeVectors [][]float64  // vectors for reuse
-	openBucket  int          // index of the open bucket; −1 before the first
+	nodes       []bucketNode // sums of complete subtrees from left to right; the open bucket is last
+	freeVectors [][]float64  // vectors that are no longer used and can be reused
+	openBucket  int          // index of the bucket to which vectors are being added; −1 before the first
 }
 
 // bucketNode is the sum of the buckets index·2^level to (index+1)·2^level − 1.
@@ -44,7 +44,7 @@ func NewBucketedSum(d int) *BucketedSum { return &BucketedSum{dimension: d, open
 func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	acc := s.bucketVector(bucket)
 	if len(v) != len(acc) {
-		panic(fmt.Sprintf("rule: AddToBucketedSum of %d elements to a sum of %d", len(v), len(acc)))
+		panic(fmt.Sprintf("rule: AddToBucketedSum: vector has %d elements, but sum has %d", len(v), len(acc)))
 	}
 	addScaled(acc, f, v)
 }
@@ -67,7 +67,7 @@ func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	if bucket != s.openBucket {
 		if bucket < s.openBucket || bucket >= BucketCount {
-			panic(fmt.Sprintf("rule: bucket %d after %d", bucket, s.openBucket))
+			panic(fmt.Sprintf("rule: bucket %d is too large or precedes the open bucket %d", bucket, s.openBucket))
 		}
 		s.joinCompletedNodes(bucket)
 		s.openBucket = bucket

@@ -15,7 +15,7 @@ const CenteredClipping = "centered_clipping"
 type centeredClipping[T wire.Float] struct {
 	weightedRule[T]
 	radius             float64
-	lastAggregateShare float64 // weight of v in D
+	lastAggregateShare float64 // weight of the last aggregate v in the result D
 }
 
 func newCenteredClipping[T wire.Float](c Config) Rule[T] {
@@ -24,11 +24,13 @@ func newCenteredClipping[T wire.Float](c Config) Rule[T] {
 
 func checkClippingRadius(c Config, k *spec.ProblemList) {
 	if c.Rule != CenteredClipping {
-		k.Require(c.ClippingRadius == 0, "radius", "is %v; it goes with the rule %s only", c.ClippingRadius,
+		k.Require(c.ClippingRadius == 0, "radius", "is %v, but only the rule %s uses this key: remove it",
+			c.ClippingRadius,
 			CenteredClipping)
 		return
 	}
-	k.Require(c.ClippingRadius > 0 && !math.IsInf(c.ClippingRadius, 1), "radius", "must be above 0 and finite, is %v",
+	k.Require(c.ClippingRadius > 0 && !math.IsInf(c.ClippingRadius, 1), "radius",
+		"must be finite and positive, but is %v",
 		c.ClippingRadius)
 }
 

@@ -36,13 +36,14 @@ func minDrawsOfMultiKrum(c Config) int { return max(minDrawsOfKrum(c), c.Average
 
 func checkMaxByzantineUpdates(c Config, k *spec.ProblemList) {
 	if c.Rule != Krum && c.Rule != MultiKrum {
-		k.Require(c.MaxByzantineUpdates == 0, "byzantine", "is %d; it goes with the rules %s and %s only",
+		k.Require(c.MaxByzantineUpdates == 0, "byzantine", "is %d, but only the rules %s and %s use this key: remove "+
+			"it",
 			c.MaxByzantineUpdates, Krum,
 			MultiKrum)
 		return
 	}
 	k.Require(c.MaxByzantineUpdates >= 0 && c.MaxByzantineUpdates <= maxConfiguredUpdates, "byzantine",
-		"must be 0 to %d, is %d", maxConfiguredUpdates,
+		"must be between 0 and %d, but is %d", maxConfiguredUpdates,
 		c.MaxByzantineUpdates)
 }
 
@@ -51,10 +52,12 @@ const maxConfiguredUpdates = 1 << 20
 
 func checkAveragedUpdates(c Config, k *spec.ProblemList) {
 	if c.Rule != MultiKrum {
-		k.Require(c.AveragedUpdates == 0, "keep", "is %d; it goes with the rule %s only", c.AveragedUpdates, MultiKrum)
+		k.Require(c.AveragedUpdates == 0, "keep", "is %d, but only the rule %s uses this key: remove it",
+			c.AveragedUpdates, MultiKrum)
 		return
 	}
-	k.Require(c.AveragedUpdates >= 1 && c.AveragedUpdates <= maxConfiguredUpdates, "keep", "must be 1 to %d, is %d",
+	k.Require(c.AveragedUpdates >= 1 && c.AveragedUpdates <= maxConfiguredUpdates, "keep",
+		"must be between 1 and %d, but is %d",
 		maxConfiguredUpdates,
 		c.AveragedUpdates)
 }

@@ -29,7 +29,7 @@ type Rule[T wire.Float] interface {
 
 // UpdateAssessment is a rule's assessment of a set of updates, for reports.
 type UpdateAssessment struct {
-	ExcludedIndices []int // indices of the updates that are left out, in order
+	ExcludedIndices []int // sorted indices of the updates that the rule leaves out
 	// OutsideRadiusIndices are the indices of updates farther than the radius from the last aggregate, which are
 	// clipped to the radius. OutsideRadiusDistances are their distances.
 	OutsideRadiusIndices   []int
@@ -37,7 +37,7 @@ type UpdateAssessment struct {
 }
 
 // ErrTooFewUpdates means that a round has fewer updates than the rule needs. Such a round is abandoned.
-var ErrTooFewUpdates = errors.New("too few updates for the rule")
+var ErrTooFewUpdates = errors.New("too few updates for the aggregation rule")
 
 // requireDraws returns ErrTooFewUpdates if a rule needs more than n draws.
 func requireDraws(name string, n, least int) error {
@@ -49,9 +49,10 @@ func requireDraws(name string, n, least int) error {
 
 // UpdateSet contains the updates of a closed round, without those that were refused or left out.
 type UpdateSet[T wire.Float] struct {
-	Updates []UpdateMetadata // metadata in the order of aggregation: by bucket, then by agent id
-	// UpdateScale is the factor in D = UpdateScale·v for a single update v that was drawn once: 1 for parameters, −μ
-	// for gradients.
+	// metadata of each update, in the order of aggregation: by bucket, then by agent id
+	Updates []UpdateMetadata
+	// UpdateScale is the factor of the model change D = UpdateScale·v for a single update v: 1 for parameters, −μ
+	// (negative server step size) for gradients.
 	UpdateScale float64
 	RuleState   [][]float64 // state vectors of the rule
 	UpdateReader[T]
@@ -68,9 +69,9 @@ func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 // UpdateMetadata describes an update without its elements.
 type UpdateMetadata struct {
 	Bucket             int
-	AgentIDRank        int     // rank of its agent in the order of ids
-	DrawCount          int     // number of draws n_k
-	ContributionFactor float64 // f_k: n_k, or n_k·K·p_k if the server applies the weights
+	AgentIDRank        int // position of the agent in the sorted list of agent ids
+	DrawCount          int // number n_k of times the agent was drawn
+	ContributionFactor float64
 	Norm               float64 // Euclidean norm ‖v_k‖₂
 	// MaxNorm is the norm bound: an update with a larger norm is scaled down to it. 0 means no bound.
 	MaxNorm float64
@@ -132,12 +133,13 @@ func (m InMemoryUpdates[T]) ReadColumns(from int, rows [][]T) error {
 
 // Config is the section aggregation in the configuration of a coordinator's round or an experiment.
 type Config struct {
-	Rule      string  `yaml:"rule" json:"rule"`
-	TrimShare float64 `yaml:"trim" json:"trim"` // β of trimmed_mean; default 0.2
-	// maximum number f of malicious updates, for krum and multi_krum
+	Rule string `yaml:"rule" json:"rule"`
+	// share β of the values that trimmed_mean cuts at each end; default 0.2
+	TrimShare float64 `yaml:"trim" json:"trim"`
+	// number f of malicious updates that krum and multi_krum tolerate
 	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"`
 	AveragedUpdates     int     `yaml:"keep" json:"keep"`     // number of updates that multi_krum averages
-	ClippingRadius      float64 `yaml:"radius" json:"radius"` // clipping radius τ of centered_clipping
+	ClippingRadius      float64 `yaml:"radius" json:"radius"` // radius τ of centered_clipping
 	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no bound.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no bound.
@@ -187,12 +189,13 @@ func (c Config) Validate() error {
 			check(c, &k)
 		}
 	}
-	k.Require(c.ClipNorm >= 0 && !math.IsInf(c.ClipNorm, 1), "clip", "must be a norm, or 0 for any, is %v", c.ClipNorm)
+	k.Require(c.ClipNorm >= 0 && !math.IsInf(c.ClipNorm, 1), "clip", "must be finite and positive, or 0 for no "+
+		"limit, but is %v", c.ClipNorm)
 	k.Require(c.ClipAboveFactor == 0 || c.ClipAboveFactor >= 1 && !math.IsInf(c.ClipAboveFactor, 1), "clip_above",
-		"must be at least 1, or 0 for any length, is %v", c.ClipAboveFactor)
+		"must be at least 1, or 0 for no limit, but is %v", c.ClipAboveFactor)
 	k.Require(c.RefuseAboveFactor == 0 || c.RefuseAboveFactor > 1 && !math.IsInf(c.RefuseAboveFactor, 1),
 		"refuse_above",
-		"must be above 1, or 0 for none, is %v", c.RefuseAboveFactor)
+		"must be above 1, or 0 for no limit, but is %v", c.RefuseAboveFactor)
 	return k.Err()
 }
 
@@ -208,7 +211,8 @@ func (c Config) MinDraws() int {
 // CheckDraws reports an error if rounds of at most the given number of draws would always be abandoned.
 func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	if least := c.MinDraws(); draws > 0 {
-		k.Require(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d",
+		k.Require(draws >= least, "aggregation.rule", "%s requires at least %d updates per round, but participants "+
+			"is %d",
 			c.Rule,
 			least, draws)
 	}

@@ -21,10 +21,10 @@ func TestTrimmedMeanByHand(t *testing.T) {
 		set.Updates = append(set.Updates, rule.UpdateMetadata{DrawCount: 1, ContributionFactor: 17})
 	}
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
+	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) {
 		t.Errorf("got %v", got)
 	}
-	set.Updates[4].DrawCount = 2 // 1 2 3 4 1000 1000: one value is cut at each end
+	set.Updates[4].DrawCount = 2 // The values are 1 2 3 4 1000 1000, and one of them is cut at each end.
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
 	}
@@ -139,7 +139,7 @@ func TestTooFewForKrum(t *testing.T) {
 // TestCheckDraws checks that a configuration that would abandon all rounds is rejected.
 func TestCheckDraws(t *testing.T) {
 	for draws, want := range map[int]string{0: "", 11: "",
-		10: "aggregation.rule: krum needs rounds of 11 updates or more; participants is 10"} {
+		10: "aggregation.rule: krum requires at least 11 updates per round, but participants is 10"} {
 		var k spec.ProblemList
 		rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 4}.CheckDraws(&k, draws)
 		if err := k.Err(); err != nil && err.Error() != want || err == nil && want != "" {
@@ -191,18 +191,20 @@ func TestCut(t *testing.T) {
 
 // TestTooFewToTrim checks the error if trimming leaves no value.
 func TestTooFewToTrim(t *testing.T) {
-	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two values at each end
+	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12}
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
 		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
-	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
+	if want := "too few updates for the aggregation rule trimmed_mean: 2 draws, want at least " +
+		"3"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
 }
 
 func TestWarning(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-	if w := c.IneffectiveKeyWarning(4); !strings.HasPrefix(w, "trimmed_mean cuts nothing: aggregation.trim is 0.2, ") {
+	if w := c.IneffectiveKeyWarning(4); !strings.HasPrefix(w,
+		"trimmed_mean removes no values: aggregation.trim is 0.2, ") {
 		t.Errorf("warning %q", w)
 	}
 	if w := c.IneffectiveKeyWarning(5); w != "" {
@@ -219,7 +221,7 @@ func TestAbove(t *testing.T) {
 		usual   float64
 		want    []int
 	}{
-		{[]float64{1, 1, 100, 1}, 1, nil}, // too few updates to judge
+		{[]float64{1, 1, 100, 1}, 1, nil}, // There are too few updates to judge a norm.
 		{[]float64{1, 2, 2, 3, 4.1}, 2, []int{4}},
 		{[]float64{1, 2, 2, 3, 4}, 2, nil},
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
@@ -244,30 +246,33 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.2}, ""}, {rule.Config{Rule: "trimmed_mean"}, ""},
 		{rule.Config{Rule: "average"}, "rule: want centered_clipping, geometric_median, krum, mean, median, " +
 			`multi_krum or trimmed_mean, got "average"`},
-		{rule.Config{Rule: "mean", TrimShare: 0.1}, "trim: is 0.1; it goes with the rule trimmed_mean only"},
+		{rule.Config{Rule: "mean", TrimShare: 0.1}, "trim: is 0.1, but only the rule trimmed_mean uses this key: " +
+			"remove it"},
 		{rule.DefaultConfig(), ""},
 		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
 		{rule.Config{Rule: "trimmed_mean", TrimShare: -0.1}, "trim: must be"},
-		{rule.Config{Rule: "mean", RefuseAboveFactor: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},
+		{rule.Config{Rule: "mean", RefuseAboveFactor: 1}, "refuse_above: must be above 1, or 0 for no limit, but is 1"},
 		{rule.Config{Rule: "mean", RefuseAboveFactor: -3}, "refuse_above"},
 		{rule.Config{Rule: "mean", ClipAboveFactor: 1}, ""},
 		{rule.Config{Rule: "mean", ClipAboveFactor: 0.9},
-			"clip_above: must be at least 1, or 0 for any length, is 0.9"},
+			"clip_above: must be at least 1, or 0 for no limit, but is 0.9"},
 		{rule.Config{Rule: "mean", ClipAboveFactor: math.Inf(1)}, "clip_above"},
 		{rule.Config{Rule: "mean", ClipAboveFactor: math.NaN()}, "clip_above"},
 		{rule.Config{Rule: "krum", ClipNorm: 0.01}, ""},
-		{rule.Config{Rule: "mean", ClipNorm: -1}, "clip: must be a norm, or 0 for any, is -1"},
+		{rule.Config{Rule: "mean", ClipNorm: -1}, "clip: must be finite and positive, or 0 for no limit, but is -1"},
 		{rule.Config{Rule: "mean", ClipNorm: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", ClipNorm: math.Inf(1)},
 			"clip"},
-		{rule.Config{Rule: "krum", MaxByzantineUpdates: -1}, "byzantine: must be 0 to 1048576, is -1"},
+		{rule.Config{Rule: "krum", MaxByzantineUpdates: -1}, "byzantine: must be between 0 and 1048576, but is -1"},
 		{rule.Config{Rule: "median", MaxByzantineUpdates: 2},
-			"byzantine: is 2; it goes with the rules krum and multi_krum only"},
-		{rule.Config{Rule: "multi_krum", MaxByzantineUpdates: 2}, "keep: must be 1 to 1048576, is 0"},
-		{rule.Config{Rule: "krum", AveragedUpdates: 2}, "keep: is 2; it goes with the rule multi_krum only"},
-		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
+			"byzantine: is 2, but only the rules krum and multi_krum use this key: remove it"},
+		{rule.Config{Rule: "multi_krum", MaxByzantineUpdates: 2}, "keep: must be between 1 and 1048576, but is 0"},
+		{rule.Config{Rule: "krum", AveragedUpdates: 2},
+			"keep: is 2, but only the rule multi_krum uses this key: remove it"},
+		{rule.Config{Rule: "centered_clipping"}, "radius: must be finite and positive, but is 0"},
 		{rule.Config{Rule: "centered_clipping", ClippingRadius: math.Inf(1)},
-			"radius: must be above 0 and finite, is +Inf"},
-		{rule.Config{Rule: "mean", ClippingRadius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},
+			"radius: must be finite and positive, but is +Inf"},
+		{rule.Config{Rule: "mean", ClippingRadius: 1}, "radius: is 1, but only the rule centered_clipping uses this " +
+			"key: remove it"},
 	} {
 		if err := tt.c.Validate(); (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)

@@ -29,7 +29,7 @@ func newTrimmedMean[T wire.Float](c Config) Rule[T] {
 func checkTrimShare(c Config, k *spec.ProblemList) {
 	if c.Rule != TrimmedMean {
 		k.Require(c.TrimShare == 0 || c.TrimShare == DefaultConfig().TrimShare, "trim",
-			"is %v; it goes with the rule %s only", c.TrimShare,
+			"is %v, but only the rule %s uses this key: remove it", c.TrimShare,
 			TrimmedMean)
 		return
 	}
@@ -40,7 +40,7 @@ func trimShareWarning(c Config, draws int) string {
 	if trimCount(c.TrimShare, draws) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s cuts nothing: aggregation.trim is %v, which is less than one of %d updates; raise "+
+	return fmt.Sprintf("%s removes no values: aggregation.trim is %v, which is less than one of %d updates; increase "+
 		"aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
 }
 

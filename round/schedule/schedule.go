@@ -38,13 +38,14 @@ func (c *Config) Validate() error {
 	var check spec.ProblemList
 	_, err := spec.ParseTimeWindows(c.Windows)
 	check.AddError("windows", err)
-	check.Require(c.TimeZone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it",
+	check.Require(c.TimeZone == "" || len(c.Windows) > 0, "zone", "is %s but windows is empty: add windows or remove "+
+		"this key",
 		c.TimeZone)
 	n := &c.NewRows
 	check.Require(n.MinAgents >= 0 && (n.MinAgents > 0) == (n.MinRowsPerAgent > 0), "new_rows.agents",
-		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.MinRowsPerAgent, n.MinAgents)
+		"must be at least 1 if new_rows.rows (%d) is set and 0 otherwise, but is %d", n.MinRowsPerAgent, n.MinAgents)
 	check.Require(n.MinRowsPerAgent >= 0 && n.MinRowsPerAgent <= maxRowsPerAgent, "new_rows.rows",
-		"must be 0 to %d, is %d",
+		"must be between 0 and %d, but is %d",
 		maxRowsPerAgent, n.MinRowsPerAgent)
 	return check.Err()
 }
@@ -52,7 +53,7 @@ func (c *Config) Validate() error {
 // NextRoundOpening returns the earliest time at which a round may open: now, or the start of the next window.
 func (c *Config) NextRoundOpening(now time.Time) time.Time {
 	all, err := spec.ParseTimeWindows(c.Windows)
-	if err != nil || len(all) == 0 { // Validate reports the error
+	if err != nil || len(all) == 0 {
 		return now
 	}
 	zone := c.Location

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "the `folder` of the repository")
-	out := flag.String("out", "dist", "the `folder` to fill; what it held is removed")
+	out := flag.String("out", "dist", "the `folder` to fill; its old content is removed")
 	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "",

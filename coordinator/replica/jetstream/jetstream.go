@@ -53,14 +53,14 @@ func Open(o Options) (*KeyValueStore, error) {
 		nats.Timeout(2 * time.Second), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				o.Logger.Warn("the link to the cluster's engine is lost", "err", err)
+				o.Logger.Warn("connection to the cluster's state store lost", "err", err)
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) {
-			o.Logger.Info("linked to the cluster's engine", "server", c.ConnectedUrlRedacted())
+			o.Logger.Info("connected to the cluster's state store", "server", c.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.Logger.Warn("the cluster's engine reports an error", "err", err)
+			o.Logger.Warn("error from the cluster's state store", "err", err)
 		}),
 	}, o.ConnectOptions...)
 	var err error
@@ -117,10 +117,10 @@ func (s *KeyValueStore) newCallError(what string, err error) error {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("cannot %s: %w", what, err)
 }
 
-var errNoLink = errors.New("no server answers")
+var errNoLink = errors.New("no server is reachable")
 
 // Get implements replica.KeyValueStore.
 func (s *KeyValueStore) Get(ctx context.Context, key string) ([]byte, uint64, error) {

@@ -26,17 +26,17 @@ func (a *agentStatus) Draw(width int) string {
 	case "":
 		p.AddLine("data", "%s", a.noTaskReason())
 	case agentround.TaskFitnessOK:
-		p.AddLine("data", "%d rows fit the task", a.Rows)
+		p.AddLine("data", "%d rows usable for the task", a.Rows)
 	default:
-		p.AddLine("data", "cannot do the task: %s", a.TaskFitness)
+		p.AddLine("data", "cannot train for the task: %s", a.TaskFitness)
 	}
 	a.drawInputsWithUnusedValues(p)
 	if m := a.Model; m != nil {
 		pinned := ""
 		if m.IsPinned {
-			pinned = ", pinned: `agentd model use newest` ends that"
+			pinned = ", pinned (to unpin: `agentd model use newest`)"
 		}
-		p.AddLine("predicts", "with model %d/%d, for %s%s", m.Run, m.Version,
+		p.AddLine("predicts", "model %d/%d, in use for %s%s", m.Run, m.Version,
 			a.GeneratedAt.Sub(m.InUseSince).Round(time.Second), pinned)
 	}
 	if c := a.CertificateEndsAt; !c.IsZero() {
@@ -51,7 +51,7 @@ func (a *agentStatus) Draw(width int) string {
 	if w := a.Work; w == nil && a.AnnouncedRound > 0 {
 		p.AddLine(fmt.Sprintf("round %d", a.AnnouncedRound), "%s", a.idleReason())
 	} else if w != nil {
-		doing := "at work"
+		doing := "in progress"
 		if w.HasFinishedLocalSteps {
 			doing = "sending its update"
 		}
@@ -62,13 +62,13 @@ func (a *agentStatus) Draw(width int) string {
 			status.FormatDuration(all))
 	}
 	if w := a.TrainingWait; w != nil {
-		p.AddLine("  waits", "for %s: this device trains for federation %s",
+		p.AddLine("  waits", "for %s, while this device trains for federation %s",
 			status.FormatDuration(a.GeneratedAt.Sub(w.WaitingSince)), w.BusyFederation)
 	}
 	if t := a.LastTraining; t != nil {
 		waited := ""
 		if t.LockWaitSeconds > 0 {
-			waited = fmt.Sprintf(", after waits of %s for other federations", status.FormatSeconds(t.LockWaitSeconds))
+			waited = fmt.Sprintf(", after waiting %s for other federations", status.FormatSeconds(t.LockWaitSeconds))
 		}
 		p.AddLine("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps,
 			t.StepCountReason,
@@ -76,7 +76,8 @@ func (a *agentStatus) Draw(width int) string {
 			time.Duration(t.SecondsPerLocalStep*float64(time.Second)).Round(time.Microsecond),
 			waited)
 		if t.AppliedNeighborFlows > 0 {
-			p.AddLine("  mixed", "%d flows of neighbours, %d of them late", t.AppliedNeighborFlows, t.LateNeighborFlows)
+			p.AddLine("  mixed", "%d flows from neighbours, %d of them late",
+				t.AppliedNeighborFlows, t.LateNeighborFlows)
 		}
 	}
 	p.AddShownTexts(a.ShownTexts)
@@ -99,33 +100,33 @@ func (a *agentStatus) noTaskReason() string {
 	case "":
 		return "no task yet: the agent waits for the coordinator's announcement"
 	case announcement.UntrustedKey:
-		return "no task: the announcement is signed with another key (see above)"
+		return "no task: the announcement is signed with a different key (see above)"
 	case announcement.OtherFederation:
-		return "no task: the federation has another name (see above)"
+		return "no task: the federation has a different name (see above)"
 	case announcement.AccessDenied:
-		return "no task: the broker's access rules withhold it (see above)"
+		return "no task: the broker's access rules block the announcement (see above)"
 	case announcement.NotRetained:
 	}
-	return "no task: the broker has no announcement (see above)"
+	return "no task: the broker has no retained announcement (see above)"
 }
 
 // idleReason describes why the device has no work.
 func (a *agentStatus) idleReason() string {
 	switch {
 	case a.AnnouncedPhase == wire.PhaseFinished.String():
-		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
+		return "the run is finished; this device waits for a new run (start one with `coordinator task apply`)"
 	case a.TaskFitness != agentround.TaskFitnessOK:
-		return "this device takes no part, since it cannot do the task"
+		return "this device does not participate because it cannot train for the task"
 	case a.AnnouncedPhase == wire.PhaseOpen.String():
-		return "this device was not drawn, or its part is done"
+		return "this device was not drawn for this round, or it has finished its part"
 	}
-	return "between two rounds: this device waits to be drawn"
+	return "between rounds: this device waits for the next draw"
 }
 
 // drawInputsWithUnusedValues adds a paragraph for each input with unused values.
 func (a *agentStatus) drawInputsWithUnusedValues(p *status.Page) {
 	if a.RowsMissingValues > 0 {
-		p.AddLine("  not made", "%d rows, which lack a value", a.RowsMissingValues)
+		p.AddLine("  skipped", "%d rows with a missing value", a.RowsMissingValues)
 	}
 	shown, more := 0, 0
 	for _, in := range a.Inputs {
@@ -138,7 +139,7 @@ func (a *agentStatus) drawInputsWithUnusedValues(p *status.Page) {
 		}
 		text := data.ColumnReport{Used: in.UsedValues, Unused: in.UnusedByReason}.String()
 		if in.LastUnusedLocation != "" {
-			text += "; the last: " + in.LastUnusedLocation
+			text += "; last: " + in.LastUnusedLocation
 			if in.LastUnusedProblem != "" {
 				text += ": " + in.LastUnusedProblem
 			}
@@ -146,6 +147,6 @@ func (a *agentStatus) drawInputsWithUnusedValues(p *status.Page) {
 		p.AddParagraph("  "+cmp.Or(in.Name, "unreadable"), text)
 	}
 	if more > 0 {
-		p.AddLine("", "and %d others", more)
+		p.AddLine("", "and %d more", more)
 	}
 }

@@ -247,7 +247,7 @@ func (v *StatusTracker) recordTraining(f training.LocalTrainingFinished) {
 
 // StatusRoute returns the API route that serves the status.
 func (v *StatusTracker) StatusRoute() api.Route {
-	return api.GetRoute(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
+	return api.GetRoute(status.Path, "Return the agent's status.", func(*http.Request) (*agentStatus, error) {
 		return v.Status().(*agentStatus), nil
 	})
 }

@@ -108,7 +108,7 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	problem, err := task.Compile[float32](t.Task)
 	if err != nil {
 		r.SourceSurvey, r.DeclineReason = stored.Survey(nil),
-			fmt.Sprintf("this agent does not know what the task needs: %v",
+			fmt.Sprintf("this agent does not support the task: %v",
 				err)
 		return r, nil
 	}
@@ -120,7 +120,7 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOutShare); r.Rows.NoRowsReason != "" {
 		r.DeclineReason = r.Rows.NoRowsReason
 	} else if uint64(r.Rows.TrainingRows) < least {
-		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.TrainingRows,
+		r.DeclineReason = fmt.Sprintf("%d training rows, but at least %d are required", r.Rows.TrainingRows,
 			least)
 	}
 	if len(r.SourceSurvey.ConfigChanges) > 0 {

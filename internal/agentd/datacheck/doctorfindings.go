@@ -10,14 +10,14 @@ import (
 
 // DoctorFindings returns one finding per class of faults, followed by a finding on whether the agent would participate.
 func (r *Result) DoctorFindings() []doctor.Finding {
-	const about, all = "data", "`agentd data check` shows all of them"
+	const about, all = "data", "run `agentd data check` to see all of them"
 	var found []doctor.Finding
 	add := func(state doctor.FindingStatus, mend, format string, args ...any) {
 		found = append(found, doctor.Finding{Subject: about, State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend})
 	}
 	for _, c := range r.SourceSurvey.ConfigChanges {
-		mend := "change the file"
+		mend := "correct the file"
 		if c.Key != "" {
 			mend = fmt.Sprintf("set data.%s: %q", c.Key, c.Value)
 		}
@@ -35,16 +35,17 @@ func (r *Result) DoctorFindings() []doctor.Finding {
 		if mend == "" && f.Count > 1 {
 			mend = all
 		}
-		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.SourcePath, f.FirstFaults[0]))
+		add(doctor.Warn, mend, "%s, first: %s", text, formatFault(r.SourceSurvey.SourcePath, f.FirstFaults[0]))
 	}
 	switch {
 	case r.linesAreReadings && r.SourceSurvey.LineCount == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
 		hasUnreadReadings):
-		add(doctor.Warn, "start the agent, or wait for readings", "nothing was recorded yet")
+		add(doctor.Warn, "start the agent, or wait for readings", "no readings recorded yet")
 	case r.DeclineReason != "":
-		add(doctor.Bad, "correct it, and see `agentd data check`", "this device would decline: %s", r.DeclineReason)
+		add(doctor.Bad, "correct the data or the configuration; run `agentd data check` for details",
+			"this device would decline the task: %s", r.DeclineReason)
 	case r.Task == nil:
-		add(doctor.Good, "", "%s; they are held against no task: %s", r.Summary(), r.NoTaskReason)
+		add(doctor.Good, "", "%s; not checked against a task: %s", r.Summary(), r.NoTaskReason)
 	default:
 		add(doctor.Good, "", "%s", r.Summary())
 	}

@@ -32,11 +32,11 @@ func TestFindings(t *testing.T) {
 		says       []string
 	}{
 		{"good", "a,y\n" + rows, plane, "good", []string{"d.csv: 20 rows for the task plane"}},
-		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; they are held against no task: nobody knows it"}},
+		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; not checked against a task: nobody knows it"}},
 		{"two classes of faults", "a,y\n,1\nx,2\nx,3\n" + rows, plane, "warn warn good", []string{
-			`column "a": 1 missing, the first: `, "d.csv:2:1: empty where", `column "a": 2 not_a_number, the first: `,
-			`if "x" stands for a missing value, add it to data.missing_values: ["x"]`}},
-		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline: 1 rows to train on, fewer than the 10"}},
+			`column "a": 1 missing, first: `, "d.csv:2:1: empty, but", `column "a": 2 not_a_number, first: `,
+			`if "x" means a missing value, add it to data.missing_values: ["x"]`}},
+		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline the task: 1 training rows, but at least 10"}},
 		{"a delimiter", "a;y\n" + strings.ReplaceAll(rows, ",", ";"), plane, "bad bad", []string{
 			`set data.delimiter: ";"`, "would decline"}},
 		{"no column", "b,y\n" + rows, plane, "warn bad", []string{`the header has no column "a"`}},
@@ -85,16 +85,16 @@ func TestNoReadings(t *testing.T) {
 		state    doctor.FindingStatus
 		last     string
 	}{
-		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "nothing was recorded yet"},
+		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "no readings recorded yet"},
 		{"an empty one", func(dir string) error { return os.Mkdir(dir, 0o700) }, 1, doctor.Warn,
-			"nothing was recorded yet"},
+			"no readings recorded yet"},
 		{"no folder", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, 2, doctor.Bad,
-			"this device would decline: store: list "},
+			"this device would decline the task: store: list "},
 		{"all damaged", func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700),
 				os.WriteFile(filepath.Join(dir, "ring-000000000001.segment"), []byte("FMG1\x09\x00"+
 					strings.Repeat("x", 100)), 0o600))
-		}, 2, doctor.Bad, "this device would decline: store: "},
+		}, 2, doctor.Bad, "this device would decline the task: store: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := settings.DefaultAgent()

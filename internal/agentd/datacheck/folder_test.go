@@ -43,7 +43,7 @@ func TestFaultsNameTheFile(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 		found := r.DoctorFindings()
-		if want := "the first: " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(found[0].Observation, want) {
+		if want := "first: " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(found[0].Observation, want) {
 			t.Errorf("no %q in %q", want, found[0].Observation)
 		}
 	})

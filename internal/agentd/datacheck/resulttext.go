@@ -25,8 +25,8 @@ func (r *Result) Draw(to io.Writer) error {
 		fmt.Fprintf(&b, "task    %s, from %s: %d features, %s\n", r.Task.Name, r.Task.Origin, len(r.Task.Features),
 			target)
 	} else {
-		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
-			"show` writes it for --task FILE\n", r.NoTaskReason)
+		fmt.Fprintf(&b, "task    unknown: %s\n        only the source is described below; `coordinator task show` "+
+			"writes a task for --task FILE\n", r.NoTaskReason)
 	}
 	fmt.Fprintf(&b, "data    %s: %s%s\n", r.SourceSurvey.SourcePath, r.lineCountText(),
 		formatTimeSpan(r.SourceSurvey.EarliestTime, r.SourceSurvey.LatestTime))
@@ -68,7 +68,7 @@ func (r *Result) drawConfigChanges(b *strings.Builder) {
 	if len(r.SourceSurvey.ConfigChanges) == 0 {
 		return
 	}
-	b.WriteString("\nthe configuration does not fit the file; all below is as if it did:\n")
+	b.WriteString("\nthe configuration does not match the file; the results below assume these changes:\n")
 	for _, c := range r.SourceSurvey.ConfigChanges {
 		if c.Key == "" {
 			fmt.Fprintf(b, "  %s\n", c.Reason)
@@ -107,9 +107,9 @@ func (r *Result) drawFaults(b *strings.Builder) {
 func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, formatTimeSpan(r.FirstRowTime, r.LastRowTime))
 	if r.HeldOutRows > 0 {
-		fmt.Fprintf(b, "        %d to train on, %d held out", r.TrainingRows, r.HeldOutRows)
+		fmt.Fprintf(b, "        %d for training, %d held out", r.TrainingRows, r.HeldOutRows)
 		if !r.FirstHeldOutTime.IsZero() {
-			fmt.Fprintf(b, ", from %s on", r.FirstHeldOutTime.Format(time.RFC3339))
+			fmt.Fprintf(b, ", from %s onwards", r.FirstHeldOutTime.Format(time.RFC3339))
 		}
 		b.WriteString("\n")
 	}
@@ -130,7 +130,7 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	for _, part := range []struct {
 		name string
 		all  []string
-	}{{"not made for lack of a value", lacking}, {"not used", unused}, {"the last not used", last}} {
+	}{{"skipped for a missing value", lacking}, {"unused values", unused}, {"last unused values", last}} {
 		if len(part.all) > 0 {
 			fmt.Fprintf(b, "        %s: %s\n", part.name, strings.Join(part.all, ", "))
 		}
@@ -148,19 +148,19 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 }
 
 // constantColumnWarning describes a column that [RowSummary.ConstantColumns] returns, and what to do.
-const constantColumnWarning = "is constant here and is not scaled unless it varies on other devices: remove it from " +
-	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
+const constantColumnWarning = "has the same value in every row and is not scaled unless it varies on other devices: " +
+	"remove it from task.features, or, if it varies beyond float32 precision, subtract a constant from it in the file"
 
 func (r *Result) drawParticipationVerdict(b *strings.Builder) {
 	switch {
 	case r.DeclineReason == "" && r.Task != nil:
-		b.WriteString("\nthis device would take part\n")
+		b.WriteString("\nthis device would participate in the task\n")
 	case r.Task != nil:
-		fmt.Fprintf(b, "\nthis device would decline: %s\n", r.DeclineReason)
+		fmt.Fprintf(b, "\nthis device would decline the task: %s\n", r.DeclineReason)
 	case r.DeclineReason != "":
 		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.DeclineReason)
 	default:
-		b.WriteString("\nthe source can be read; whether this device would take part depends on the task\n")
+		b.WriteString("\nthe source can be read; participation depends on the task\n")
 	}
 }
 
@@ -180,7 +180,7 @@ func drawColumnTable(b *strings.Builder, head string, columns []survey.ColumnSum
 	if source {
 		fmt.Fprint(w, "\tMISSING\tUNUSED")
 	}
-	fmt.Fprint(w, "\tLEAST\tMEAN\tSIGMA\tMOST\tHISTOGRAM\n")
+	fmt.Fprint(w, "\tMIN\tMEAN\tSIGMA\tMAX\tHISTOGRAM\n")
 	for _, c := range columns {
 		name := safeTerminalText(c.Name)
 		if c.FileColumn != "" {

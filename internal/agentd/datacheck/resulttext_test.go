@@ -67,7 +67,8 @@ func TestConstantColumnsAreNamed(t *testing.T) {
 	var b strings.Builder
 	r.drawRowSummary(&b)
 	for name, want := range map[string]bool{"still": true, "lat": false, "rounded": true} {
-		if named := strings.Contains(b.String(), "warning: column "+name+" is constant here"); named != want {
+		if named := strings.Contains(b.String(), "warning: column "+name+" has the same value in every "+
+			"row"); named != want {
 			t.Errorf("%s is named: %v\n%s", name, named, b.String())
 		}
 	}

@@ -85,7 +85,7 @@ func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOri
 	case held.MissingReason != "":
 		return nil, newMissingTaskError(s.Federation, held.MissingReason, held.OtherFederations...)
 	}
-	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
+	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or run `agentd status`")
 }
 
 // FetchAnnouncedTask returns the announced task, from the running agent or else from the broker's retained message. The
@@ -109,7 +109,7 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 		return nil, err
 	}
 	if o.ClientID == "" {
-		return nil, fmt.Errorf("id: %q is not the id of a device: set it in agentd.yaml, or with --set id=ID", s.ID)
+		return nil, fmt.Errorf("id: %q is not a valid device id: set it in agentd.yaml, or use --set id=ID", s.ID)
 	}
 	o.ClientID += "-check"
 	warning := new(logging.LastWarningHandler)
@@ -125,7 +125,7 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 		}}
 	blob, err := f.awaitTask(ctx)
 	if errors.Is(err, errNoLink) {
-		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.LastTextOr("no answer"))
+		err = fmt.Errorf("cannot connect to the broker %s: %s", o.URL, warning.LastTextOr("no reply"))
 	}
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 	return &TaskWithOrigin{Task: t, Origin: "the broker " + o.URL}, err
 }
 
-var errNoLink = errors.New("no link")
+var errNoLink = errors.New("no connection")
 
 // taskFetch fetches the retained announcement and the task that it names.
 type taskFetch struct {
@@ -158,10 +158,10 @@ type taskFetch struct {
 func (f *taskFetch) verifyAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && (e.Federation != wire.FederationName(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
-		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
+		err = fmt.Errorf("sent by %s in the federation %s", e.Sender, e.Federation)
 	}
 	if err != nil {
-		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Announcement(), err)
+		return wire.Announcement{}, fmt.Errorf("invalid announcement on %s: %w", f.topics.Announcement(), err)
 	}
 	if !f.signedByAcceptedKey(&e) {
 		return wire.Announcement{}, newMissingTaskError(f.topics.Federation, announcement.UntrustedKey)
@@ -221,7 +221,7 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 		var err error
 		select {
 		case <-ctx.Done():
-			err = fmt.Errorf("the task has not come within %v: %w", 4*brokerTimeout, ctx.Err())
+			err = fmt.Errorf("timeout: the task did not arrive within %v: %w", 4*brokerTimeout, ctx.Err())
 		case e := <-f.conn.Events():
 			if _, up := e.(mqtt.LinkUp); up {
 				f.isLinkUp = true
@@ -260,7 +260,8 @@ func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
-		return &MissingTaskError{announcement.AccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
+		return &MissingTaskError{announcement.AccessDenied,
+			fmt.Errorf("the broker rejected the subscription to %s", e.Filter),
 			mqtt.AccessRulesRemedy}
 	case mqtt.MessageReceived:
 		kind, _, id, part, _ := f.topics.ParseTopic(e.Topic)
@@ -281,7 +282,7 @@ func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 			return err
 		}
 		if !a.Task.IsSet() {
-			return errors.New("the coordinator announces no task at this moment")
+			return errors.New("the coordinator's announcement contains no task")
 		}
 		cfg := transfer.DefaultPullerConfig()
 		cfg.MaxBlobBytes = maxTaskBytes
@@ -289,13 +290,13 @@ func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 			key, err := f.loadGroupKey(a.Task.GroupKeyID)
 			switch {
 			case err != nil:
-				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
-					"asks the coordinator for the key")
+				return errors.New("the task is encrypted, and this device does not have the key yet: start agentd, " +
+					"which requests the key from the coordinator")
 			case len(a.Task.SealedInline) == 0:
 				cfg.Sealer = key.BlobSealer(a.Task.Hash)
 			default:
 				if a.Task, err = a.Task.OpenSealed(key); err != nil {
-					return fmt.Errorf("the task cannot be opened: %w", err)
+					return fmt.Errorf("cannot decrypt the task: %w", err)
 				}
 			}
 		}
@@ -320,7 +321,7 @@ func (f *taskFetch) stepTaskPuller(ev transfer.PullEvent) error {
 		case transfer.PullDone:
 			f.taskBytes = bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 		case transfer.PullFailed:
-			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
+			return fmt.Errorf("cannot fetch the task: %w", e.Err)
 		}
 	}
 	return nil

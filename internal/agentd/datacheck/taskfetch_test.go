@@ -199,7 +199,7 @@ func TestNotAnnounced(t *testing.T) {
 		says, mend string
 		reason     announcement.MissingReason // empty if another error is expected
 	}{
-		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
+		"refused": {refused, "the broker rejected the subscription to fl/v1/air/round",
 			"coordinator acl", announcement.AccessDenied},
 		"unreachable": {unreachable, "connection refused", "", ""},
 		"none": {agentAt(empty.URL()), "the broker has no announcement of federation air",

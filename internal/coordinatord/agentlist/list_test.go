@@ -29,17 +29,17 @@ func TestAgents(t *testing.T) {
 		t.Errorf("%d agents, error %v; want none", n, err)
 	}
 	for _, tt := range []struct{ text, want string }{
-		{"a " + other + "\nb\n", ":2: want an agent id and its public key in base64"},
-		{"a " + other + "\n\nb " + other + " c\n", ":3: want an agent id and its public key"},
+		{"a " + other + "\nb\n", ":2: invalid line: want an agent id and its public key in base64"},
+		{"a " + other + "\n\nb " + other + " c\n", ":3: invalid line: want an agent id and its public key"},
 		{"a/b " + other + "\n", `:1: agent id "a/b"`},
-		{"coordinator " + other + "\n", ":1: agent id \"coordinator\": this name is the coordinator's"},
+		{"coordinator " + other + "\n", ":1: agent id \"coordinator\" is reserved for the coordinator"},
 		{"a AAAA\n", `:1: "AAAA" is not an Ed25519 public key`},
 		{"a " + other + "\n# again\na " + openssl + "\n",
-			":3: agent a is in the list already, in line 1: remove one"},
+			":3: duplicate agent a, also in line 1: remove one"},
 		{"a " + other + "\n\nb " + openssl + "\nc " + other + "\n",
-			":4: agent c has the key of agent a in line 1: want a key of its own for each device"},
+			":4: agent c has the same key as agent a in line 1: each device requires its own key"},
 		{"a " + keys.FormatPublic(append([]byte{1}, make([]byte, 31)...)) + "\n",
-			"is a public key that anybody can sign for"},
+			"is a weak Ed25519 public key"},
 		{"a " + strings.Repeat("A", 1<<17) + "\n", "token too long"},
 	} {
 		if _, err := load(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) ||

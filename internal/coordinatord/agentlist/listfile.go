@@ -27,7 +27,7 @@ type listFile struct {
 func openListFile(path string) (listFile, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
+		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the public key printed by `key new`", err)
 	}
 	if err != nil {
 		return listFile{}, err
@@ -67,7 +67,7 @@ func (t listFile) eachAgent(take func(line int, id wire.AgentID, key ed25519.Pub
 func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
 	fields := bytes.Fields(line)
 	if len(fields) != 2 {
-		return "", nil, errors.New("want an agent id and its public key in base64, with a space between")
+		return "", nil, errors.New("invalid line: want an agent id and its public key in base64, separated by a space")
 	}
 	id := wire.AgentID(fields[0])
 	if err := id.ValidateNonCoordinator(); err != nil {
@@ -95,14 +95,14 @@ func (t listFile) toListBuilder() (*enrolled.ListBuilder, error) {
 	if is, repeated := all.FindRepeatedID(); repeated {
 		return nil, t.duplicateError(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
 			func(id, _ wire.AgentID, line int) error {
-				return fmt.Errorf("agent %s is in the list already, in line %d: remove one of them", id, line)
+				return fmt.Errorf("duplicate agent %s, also in line %d: remove one of the lines", id, line)
 			})
 	}
 	if key != nil {
 		return nil, t.duplicateError(func(_ wire.AgentID, k ed25519.PublicKey) bool { return key.Equal(k) },
 			func(id, before wire.AgentID, line int) error {
-				return fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each "+
-					"device; make one with `key new`", id, before, line)
+				return fmt.Errorf("agent %s has the same key as agent %s in line %d: each device requires its own "+
+					"key; create one with `key new`", id, before, line)
 			})
 	}
 	return all, nil
@@ -124,7 +124,7 @@ func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) boo
 		return problem(id, before, first)
 	})
 	if err == nil {
-		err = fmt.Errorf("%s was changed while it was read", t.Name())
+		err = fmt.Errorf("%s changed while it was being read", t.Name())
 	}
 	return err
 }

@@ -61,7 +61,8 @@ func (x *Cluster) checkCertificateFiles() error {
 			return &spec.FieldError{Key: "cluster.ca_file", Problem: err.Error()}
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			return &spec.FieldError{Key: "cluster.ca_file", Problem: x.CAFile + " holds no certificate in PEM"}
+			return &spec.FieldError{Key: "cluster.ca_file", Problem: x.CAFile + " contains no certificate in PEM " +
+				"format"}
 		}
 	}
 	if x.CertFile == "" {
@@ -90,18 +91,18 @@ func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 		u, err := url.Parse(text)
 		good := err == nil && slices.Contains([]string{"nats", "tls"}, u.Scheme) && u.Hostname() != "" &&
 			u.Port() != "" && u.User == nil && strings.Trim(u.Path, "/") == ""
-		c.Require(good, key, "must be nats://HOST:PORT or tls://HOST:PORT, without a user, is %q", text)
+		c.Require(good, key, "must be nats://HOST:PORT or tls://HOST:PORT, without a user, but is %q", text)
 	}
 	name, err := x.ReplicaName()
 	c.AddError("cluster.name", err)
 	c.Require(err != nil || name != "" && len(name) <= 64 && !strings.ContainsAny(name, " \t\n\""), "cluster.name",
-		"must have 1 to 64 bytes, without spaces and quotation marks, is %q", name)
+		"must have 1 to 64 bytes, without spaces or quotation marks, but is %q", name)
 	c.Require(x.StateCopies == 1 || x.StateCopies == 3 || x.StateCopies == 5, "cluster.copies",
-		"must be 1, 3 or 5, is %d", x.StateCopies)
+		"must be 1, 3 or 5, but is %d", x.StateCopies)
 	c.Require((x.CertFile == "") == (x.KeyFile == ""), "cluster.cert_file",
-		"goes with cluster.key_file: give both or neither")
+		"must be set together with cluster.key_file, or not at all")
 	c.Require((x.Username == "") == (x.PasswordFile == ""), "cluster.username",
-		"goes with cluster.password_file: give both or neither")
+		"must be set together with cluster.password_file, or not at all")
 	_, err = x.Password()
 	c.AddError("cluster.password_file", err)
 	if (x.CertFile == "") == (x.KeyFile == "") {

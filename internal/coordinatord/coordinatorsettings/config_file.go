@@ -101,19 +101,19 @@ func Default() ConfigFile {
 func (s *ConfigFile) Validate() error {
 	var c settings.SettingsChecker
 	c.AddError("federation", wire.FederationName(s.Federation).Validate())
-	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that persists across restarts")
 	c.CheckBroker(&s.Broker, s.Federation)
 	_, err := s.CoordinatorPrivateKey()
 	c.AddError("identity.key_file", err)
 	agents, err := s.CountAgents()
 	c.AddError("identity.agents_file", err)
-	c.Require(err != nil || agents > 0 || s.Enrolment.IsEnabled(), "identity.agents_file", "%s names no agent",
+	c.Require(err != nil || agents > 0 || s.Enrolment.IsEnabled(), "identity.agents_file", "%s contains no agents",
 		s.Identity.AgentListFile)
 	if s.Enrolment.IsEnabled() {
 		agents = 0 // the number of agents is unknown, because more devices may join
 	}
 	c.Require(agents == 0 || s.Round.Gather.MinAgents <= agents, "round.gather.minimum",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentListFile,
+		"must be at most the number of agents in %s (%d), but is %d: no round could begin", s.Identity.AgentListFile,
 		agents, s.Round.Gather.MinAgents)
 	t := s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec)
 	s.Round.CheckConsistency(&c.ProblemList, &t)
@@ -131,7 +131,7 @@ func (s *ConfigFile) Validate() error {
 		before := c.ProblemCount()
 		sources.CheckConfig(s.HeldOutData, &c.ProblemList, "held_out")
 		c.Require(cmp.Or(s.HeldOutData.Source, data.SourceCSV) == data.SourceCSV, "held_out.source",
-			"must be csv, is %s: the rows are read once, when a run begins", s.HeldOutData.Source)
+			"must be csv, but is %s: held-out rows are read once, at the start of a run", s.HeldOutData.Source)
 		if c.ProblemCount() == before {
 			source, err := sources.Open(s.HeldOutData)
 			if err == nil {
@@ -141,14 +141,14 @@ func (s *ConfigFile) Validate() error {
 			c.AddError("held_out.csv", err)
 		}
 	}
-	c.Require(s.Policy.MaxUpdateNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxUpdateNorm)
-	c.Require(s.Policy.MaxBufferedUpdateBytes >= 0, "policy.max_buffered", "must not be negative, is %s",
+	c.Require(s.Policy.MaxUpdateNorm >= 0, "policy.max_norm", "must not be negative, but is %v", s.Policy.MaxUpdateNorm)
+	c.Require(s.Policy.MaxBufferedUpdateBytes >= 0, "policy.max_buffered", "must not be negative, but is %s",
 		s.Policy.MaxBufferedUpdateBytes)
 	c.Require(s.Policy.KeptModelsPerRun == 0 || s.Policy.KeptModelsPerRun >= 2, "policy.keep_models",
-		"must be 0 (all) or at least 2, is %d", s.Policy.KeptModelsPerRun)
-	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d",
+		"must be 0 (all) or at least 2, but is %d", s.Policy.KeptModelsPerRun)
+	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, but is %d",
 		s.Policy.KeptHourlyModels)
-	c.Require(s.Policy.KeptEarlierRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d",
+	c.Require(s.Policy.KeptEarlierRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, but is %d",
 		s.Policy.KeptEarlierRuns)
 	c.CheckMetricsListen(s.Metrics.Listen)
 	checkAPI(&c, &s.API)
@@ -163,17 +163,17 @@ func (s *ConfigFile) Validate() error {
 func (s *ConfigFile) checkPersonalModel(c *spec.ProblemList) {
 	own := &s.Task.Personal
 	c.Require(!own.IsEnabled() || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at",
-		"does not go with task.personal: what is an agent's own is of the old columns")
+		"cannot be combined with task.personal: personal models keep the previous standardisation")
 	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
-		"does not go with task.personal.layers: the coordinator has no whole model to score")
+		"cannot be combined with task.personal.layers: the coordinator does not have the complete model")
 	c.Require(!s.Rollout.IsEnabled() || !own.IsEnabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
-		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
+		"cannot be combined with task.personal or task.finetune: each device predicts with its own model")
 }
 
 // checkExternalModel reports settings that require knowledge of an external model's computation.
 func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 	external := s.Task.HasExternalModel()
-	const why = "does not go with task.model.kind external: only its program knows what the model computes"
+	const why = "cannot be combined with task.model.kind external: only the external program can evaluate the model"
 	c.Require(!external || s.HeldOutData == nil, "held_out", why)
 	c.Require(!external || !s.Rollout.IsEnabled(), "predict.rollout", why)
 	c.Require(!external || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at", why)
@@ -183,24 +183,24 @@ func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 func (s *ConfigFile) checkStopTargets(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.EffectiveLossKind()
 	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
-		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.TargetR2, loss)
+		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or set it to 0", r.TargetR2, loss)
 	c.Require(r.TargetR2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
-		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.TargetR2, s.Task.Model.Kind)
+		"is %v, but the kind %s has no target: use round.stop.risk, or set it to 0", r.TargetR2, s.Task.Model.Kind)
 	c.Require(r.TargetAccuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
-		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.TargetAccuracy, loss)
+		"is %v, but the model predicts numbers (%s): use round.stop.r2, or set it to 0", r.TargetAccuracy, loss)
 	c.Require(r.TargetR2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
-		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
+		"contains r2 or accuracy, which require held-out data: add the section held_out, or set them to 0")
 }
 
 // checkSchedule reports an unknown time zone and a schedule that needs more agents than the federation has.
 func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 	w := &s.Round.Schedule
 	if _, err := time.LoadLocation(w.TimeZone); err != nil {
-		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
-			"(tzdata)", err)
+		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai; the system's time zone data "+
+			"(tzdata) must be installed", err)
 	}
 	c.Require(agents == 0 || w.NewRows.MinAgents <= agents, "round.schedule.new_rows.agents",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentListFile,
+		"must be at most the number of agents in %s (%d), but is %d: no round could begin", s.Identity.AgentListFile,
 		agents,
 		w.NewRows.MinAgents)
 }
@@ -217,8 +217,9 @@ func checkAPI(c *settings.SettingsChecker, a *API) {
 	c.AddError("api.listen", err)
 	ip := net.ParseIP(host)
 	c.Require(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
-		"must be set where api.listen (%s) is not on loopback", a.Listen)
-	c.Require((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "goes with api.cert_file")
+		"is required because api.listen (%s) is not a loopback address", a.Listen)
+	c.Require((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "must be set together with api.cert_file, or "+
+		"not at all")
 	c.AddError("api.tokens_file", api.TokenFile(a.TokensFile).Check())
 	_, err = a.TLS()
 	c.AddError("api.cert_file", err)
@@ -243,9 +244,9 @@ func (a *API) TLS() (*tls.Config, error) {
 func checkMesh(c *settings.SettingsChecker, m *Mesh) {
 	c.AddError("mesh.edges", m.Edges.Validate())
 	c.Require((m.Edges == spec.EdgesRadius) == (m.EdgeRadius > 0), "mesh.radius",
-		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.EdgeRadius)
+		"must be positive if mesh.edges is radius, and 0 otherwise, but is %v", m.EdgeRadius)
 	c.Require((m.Edges == spec.EdgesFile) == (m.EdgeFile != ""), "mesh.file",
-		"must be set for mesh.edges file, and for no other, is %q", m.EdgeFile)
+		"must be set if mesh.edges is file, and empty otherwise, but is %q", m.EdgeFile)
 	if m.EdgeFile != "" {
 		_, err := os.Stat(m.EdgeFile)
 		c.AddError("mesh.file", err)

@@ -52,14 +52,16 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 	}
 	if u, err := url.Parse(e.JoinURL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
 		return enrol.Config{}, wrong("url",
-			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.JoinURL))
+			fmt.Errorf("must be https://HOST:PORT, the address at which devices reach enrol.listen, but is %q",
+				e.JoinURL))
 	}
 	roots, err := s.RootDocuments()
 	if err != nil {
 		return enrol.Config{}, err
 	}
 	if len(roots) == 0 {
-		return enrol.Config{}, wrong("root_file", errors.New("is empty; `coordinator init` makes the root document"))
+		return enrol.Config{}, wrong("root_file", errors.New("is empty; create the root document with `coordinator "+
+			"init`"))
 	}
 	authority, err := readCertificate(e.CAFile)
 	if err != nil {
@@ -82,7 +84,8 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	if l := e.CertificateLife; l < minCertificateLife || l > enrol.Lifetime {
-		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", minCertificateLife,
+		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be between %s and %s, but is %s",
+			minCertificateLife,
 			enrol.Lifetime, l))
 	}
 	cfg := enrol.Config{EncodedRootDocument: roots[len(roots)-1].Bytes(), CoordinatorKey: key,
@@ -100,7 +103,7 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 // explainMissingFile adds to a "not exist" error that `coordinator init` creates the file.
 func explainMissingFile(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w; `coordinator init` makes it", err)
+		return fmt.Errorf("%w; create it with `coordinator init`", err)
 	}
 	return err
 }
@@ -112,7 +115,7 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	}
 	block, _ := pem.Decode(p)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+		return nil, fmt.Errorf("%s contains no certificate in PEM format", path)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -125,7 +128,7 @@ func readCertificate(path string) (*x509.Certificate, error) {
 func checkEnrolment(c *settings.SettingsChecker, s *ConfigFile) {
 	if !s.Enrolment.IsEnabled() {
 		c.Require(s.Enrolment.JoinURL == "", "enrol.url",
-			"is set, but devices can join nowhere: set enrol.listen, or remove it")
+			"is set, but devices cannot join because enrol.listen is empty: set enrol.listen, or remove enrol.url")
 		return
 	}
 	_, err := s.EnrolmentConfig()

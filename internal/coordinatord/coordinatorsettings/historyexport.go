@@ -37,14 +37,14 @@ func (m *MLflow) check(c *spec.ProblemList) {
 	u, err := url.Parse(m.URL)
 	good := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
 		u.RawQuery == "" && u.Fragment == ""
-	c.Require(good, key, "must be http://host:port or https://host, without a user or a query, is %q", m.URL)
+	c.Require(good, key, "must be http://host:port or https://host, without a user or a query, but is %q", m.URL)
 	if !good || m.TokenFile == "" {
 		return
 	}
 	ip := net.ParseIP(u.Hostname())
 	c.Require(u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), key,
-		"must be https:// where there is a token_file and the server is not on this machine, is %s: the token would "+
-			"be readable on the way", m.URL)
+		"must be https:// because token_file is set and the server is on another machine, but is %s: over http:// the "+
+			"token would be sent in plain text", m.URL)
 	_, err = m.readToken()
 	c.AddError("history.mlflow.token_file", err)
 }

@@ -45,8 +45,8 @@ func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 			err = d.CheckSuccession(held)
 		}
 		if err != nil {
-			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove it and install that "+
-				"version again: coordinator root install FILE", path, err)}
+			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove the file and install "+
+				"that version again: coordinator root install FILE", path, err)}
 		}
 		all = append(all, d)
 	}
@@ -57,7 +57,7 @@ func CheckKeyMayAnnounce(d *wire.RootDocument, key ed25519.PublicKey) error {
 	if slices.Contains(d.CoordinatorKeys(), wire.SigningPublicKey(key)) {
 		return nil
 	}
-	return fmt.Errorf("version %d of the root document does not name the key of this coordinator (%s): set "+
-		"identity.key_file to a key that it names, or install a document that names this one", d.Version,
+	return fmt.Errorf("version %d of the root document does not contain this coordinator's key (%s): set "+
+		"identity.key_file to a key that it contains, or install a document that contains this key", d.Version,
 		keys.FormatPublic(key))
 }

@@ -95,7 +95,7 @@ func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID
 	for len(saved) > 0 {
 		n := 1 + int(saved[0])
 		if len(saved) < n {
-			return errors.New("it ends within an id")
+			return errors.New("truncated data: incomplete id")
 		}
 		id := wire.AgentID(saved[1:n])
 		saved = saved[n:]
@@ -103,7 +103,7 @@ func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID
 		for i := range x {
 			value, size := binary.Uvarint(saved)
 			if size <= 0 {
-				return errors.New("it ends within a number")
+				return errors.New("truncated data: incomplete number")
 			}
 			x[i], saved = value, saved[size:]
 		}

@@ -29,14 +29,13 @@ const (
 const helloGraceSeconds = 60
 
 // connectedOnlyReason describes a device that is connected to the broker but does not answer the announcement.
-const connectedOnlyReason = "connected, but it does not answer the announcement: it has another coordinator_key, " +
-	"or the " +
-	"broker's access rules withhold the announcement; `agentd status` on the device says which"
+const connectedOnlyReason = "connected, but it does not reply to the announcement: its coordinator_key is different, " +
+	"or the broker's access rules block the announcement; run `agentd status` on the device to see the cause"
 
 // neverSeenAdvice is the advice about devices that have sent no message.
-const neverSeenAdvice = "nothing has arrived from the devices that were never seen: start agentd on them; where it " +
-	"runs, " +
-	"`agentd status` says whether the federation's name, broker.url or the broker's access rules are the cause"
+const neverSeenAdvice = "no messages received from the devices that were never seen: start agentd on them; if it is " +
+	"running, `agentd status` shows whether the federation's name, broker.url or the broker's access rules are the " +
+	"cause"
 
 // DeviceStates contains all states in the order of a sorted list.
 var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSitsOut, deviceAbsent, deviceNever}
@@ -80,13 +79,13 @@ type Devices struct {
 func (v *StatusTracker) ListDevices(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
 	for _, s := range states {
 		if !slices.Contains(DeviceStates, s) {
-			return nil, fmt.Errorf("there is no state %q: use %s", s, strings.Join(DeviceStates, ", "))
+			return nil, fmt.Errorf("unknown state %q: use %s", s, strings.Join(DeviceStates, ", "))
 		}
 	}
 	name, descending := strings.CutPrefix(by, "-")
 	order, ok := deviceCompareByKey[cmp.Or(name, "agent")]
 	if !ok {
-		return nil, fmt.Errorf("the list cannot be sorted by %q: use %s", name, strings.Join(DeviceSortKeys(), ", "))
+		return nil, fmt.Errorf("unknown sort key %q: use %s", name, strings.Join(DeviceSortKeys(), ", "))
 	}
 	l := v.describeDevices(enrolled, states)
 	slices.SortFunc(l.Devices, func(a, b *Device) int {
@@ -145,7 +144,7 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		x.State, x.StateReason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.unfitReasonText(), u.Column,
 			u.BadValueLocation
 	case d.hasSaidHello && d.lastSidelinedRound > 0:
-		x.State, x.StateReason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason,
+		x.State, x.StateReason = deviceSitsOut, fmt.Sprintf("%s, until round %d", d.sidelineReason,
 			d.lastSidelinedRound)
 	case d.hasSaidHello:
 		x.State = devicePresent
@@ -156,7 +155,7 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		x.State, x.StateReason = deviceAbsent, string(d.leaveReason)
 	}
 	if d.protocolVersion != 0 {
-		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.StateReason,
+		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, uses protocol version %d instead of %d", x.StateReason,
 			d.protocolVersion, wire.ProtocolVersion),
 			", ")
 	}
@@ -236,7 +235,8 @@ func (l *Devices) Draw(width int) string {
 	}
 	p.AddLine("devices", "%d: %s", l.AgentsInListFile, strings.Join(counts, ", "))
 	if l.AgentsInListFile != l.ListedAgentsInEffect {
-		p.AddParagraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.ListedAgentsInEffect))
+		p.AddParagraph("!", fmt.Sprintf("the list in effect has %d devices: reload the coordinator",
+			l.ListedAgentsInEffect))
 	}
 	if l.CountByState[deviceNever] > 0 {
 		p.AddParagraph("!", neverSeenAdvice)

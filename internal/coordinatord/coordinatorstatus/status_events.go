@@ -47,7 +47,7 @@ func (v *StatusTracker) observeRoundEvent(event observe.Event) {
 		v.addRefusal(f.Agent, f.Round, "declined", f.Reason.String())
 		v.recordFailedTraining(f.Agent)
 	case round.UploaderReplaced:
-		v.setParticipantState(f.ReplacedAgent, stateOut, "another agent sends in its place")
+		v.setParticipantState(f.ReplacedAgent, stateOut, "replaced by another agent")
 		v.findOrAddParticipant(f.ReplacementAgent)
 	case round.UpdateAccepted:
 		v.recordAcceptedUpdate(f)

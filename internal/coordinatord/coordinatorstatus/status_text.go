@@ -20,7 +20,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 		c.Started,
 		c.Conditions, c.Broker)
 	if t := c.Task; t.NextVersion > 0 {
-		p.AddLine("task", "version %d; version %d takes over when the round under way is over", t.Version,
+		p.AddLine("task", "version %d; version %d takes effect after the current round", t.Version,
 			t.NextVersion)
 	} else if t.Version > 1 {
 		p.AddLine("task", "version %d, applied %s", t.Version, t.AppliedAt.Local().Format(time.DateTime))
@@ -41,9 +41,9 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if c.StopProgress != nil {
 		p.AddParagraph("ends", c.describeStopProgress())
 	}
-	p.AddLine("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.EnrolledAgents)
+	p.AddLine("agents", "%d eligible, of %d in the list", c.EligibleAgents, c.EnrolledAgents)
 	if c.EstimatedHelloAgents > 0 {
-		p.AddLine("", "about %.0f answer if all are asked; %.3g %% were", c.EstimatedHelloAgents,
+		p.AddLine("", "about %.0f available (estimated by asking %.3g %% of them)", c.EstimatedHelloAgents,
 			100*c.HelloAskedAgentShare)
 	}
 	if len(c.Unfit) > 0 {
@@ -56,7 +56,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if len(c.SidelinedAgents) > 0 {
 		var all []string
 		for _, s := range c.SidelinedAgents {
-			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
+			all = append(all, fmt.Sprintf("%s (%s, until round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
 		}
 		p.AddLine("  sit out", "%s", observe.JoinNames(all))
 	}
@@ -72,16 +72,16 @@ func (c *coordinatorStatus) Draw(width int) string {
 			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.EigenvalueRatio))
 	}
 	if r := c.Rollout; r != nil {
-		p.AddLine("predictions", "all agents with model %s", r.ReleasedModel)
+		p.AddLine("predictions", "all agents use model %s", r.ReleasedModel)
 		if r.Candidate != "" {
 			began := "" // the start time is unknown after a restart
 			if r.CandidateAgents > 0 {
-				began = fmt.Sprintf(", %d at its begin,", r.CandidateAgents)
+				began = fmt.Sprintf(" (%d at the start)", r.CandidateAgents)
 			}
-			p.AddLine("", "a share of them%s with model %s", began, r.Candidate)
+			p.AddLine("", "a share of the agents%s uses model %s", began, r.Candidate)
 		}
 		if r.LastRolloutOutcome != "" {
-			p.AddLine("", "the rollout of model %s has ended: %s", r.LastRolloutModel, r.LastRolloutOutcome)
+			p.AddLine("", "the rollout of model %s ended: %s", r.LastRolloutModel, r.LastRolloutOutcome)
 		}
 	}
 	c.drawCurrentRound(p)
@@ -99,7 +99,7 @@ func (c *coordinatorStatus) describeStopProgress() string {
 		}
 	}
 	target := func(name string, want float64, is *float64, sign string) {
-		now := "not known yet"
+		now := "unknown"
 		if is != nil {
 			now = fmt.Sprintf("now %.4g", *is)
 		}
@@ -126,7 +126,7 @@ func drawAgentEvaluation(p *status.Page, e *coordinator.ModelEvaluation) {
 	if e == nil || e.ReportingAgents == 0 {
 		return
 	}
-	p.AddLine("  at agents", "%s   (version %d, %d rows of %d agents)", status.FormatNamedNumbers("R²", e.R2,
+	p.AddLine("  at agents", "%s   (version %d, %d rows at %d agents)", status.FormatNamedNumbers("R²", e.R2,
 		"accuracy",
 		e.Accuracy,
 		"F1",
@@ -153,8 +153,8 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 	p.AddLine("phase", "%s for %s", phase, status.FormatDuration(c.GeneratedAt.Sub(c.PhaseSince)))
 	if c.RunEndReason != "" {
 		p.AddParagraph("",
-			"to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
-				"or a key of round.stop; 0 is without limit)")
+			"to continue, raise the limit that ended the run (round.rounds or a key of round.stop; 0 means no "+
+				"limit): `coordinator task set KEY=VALUE`")
 	}
 	if c.ScheduleWait != nil {
 		p.AddParagraph("", describeScheduleWait(c.ScheduleWait, c.GeneratedAt))
@@ -196,13 +196,13 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 // describeScheduleWait describes the window or the new rows that the next round waits for.
 func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
 	if !w.WindowOpensAt.IsZero() {
-		return fmt.Sprintf("waits for the window that opens %s, in %s", w.WindowOpensAt.Format("Mon 15:04 MST"),
+		return fmt.Sprintf("waiting for the window that opens %s, in %s", w.WindowOpensAt.Format("Mon 15:04 MST"),
 			status.FormatDuration(w.WindowOpensAt.Sub(now)))
 	}
-	text := fmt.Sprintf("waits for new rows: %d of %d agents have %d that no round has used", w.AgentsWithNewRows,
+	text := fmt.Sprintf("waiting for new rows: %d of %d agents have at least %d unused rows", w.AgentsWithNewRows,
 		w.RequiredAgents, w.RequiredNewRows)
 	if w.AgentsWithoutRowCount > 0 {
-		text += fmt.Sprintf("; %d have not reported their number of rows", w.AgentsWithoutRowCount)
+		text += fmt.Sprintf("; %d have not reported a row count", w.AgentsWithoutRowCount)
 	}
 	return text
 }

@@ -145,14 +145,15 @@ type largeUpdates struct {
 
 // String describes the large updates of the agent.
 func (l largeUpdates) String() string {
-	counted := fmt.Sprintf("counted as %.3g", l.RelativeClippedNorm)
+	counted := fmt.Sprintf("clipped to %.3g", l.RelativeClippedNorm)
 	switch {
 	case l.RelativeClippedNorm == 0:
 		counted = "left out"
 	case l.RelativeClippedNorm >= 0.999*l.RelativeUpdateNorm:
-		counted = "counted in full"
+		counted = "not clipped"
 	}
-	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.RelativeUpdateNorm,
+	return fmt.Sprintf("%s (norm %.3g times the usual norm in the last of %d rounds, %s)",
+		l.Agent, l.RelativeUpdateNorm,
 		l.ConsecutiveRounds,
 		counted)
 }
@@ -286,6 +287,6 @@ func (v *StatusTracker) findOrAddParticipant(agent wire.AgentID) *participant {
 
 // StatusRoute returns the API route that serves the status.
 func (v *StatusTracker) StatusRoute() api.Route {
-	return api.GetRoute(status.Path, "What the coordinator and its federation do.",
+	return api.GetRoute(status.Path, "Return the status of the coordinator and its federation.",
 		func(*http.Request) (*coordinatorStatus, error) { return v.Status().(*coordinatorStatus), nil })
 }

@@ -90,7 +90,7 @@ func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 		}
 	}
 	if err == nil && got.Experiment.Stage == "deleted" {
-		err = fmt.Errorf("the experiment %s is deleted: restore it, or log to another one", name)
+		err = fmt.Errorf("the experiment %s is deleted: restore it, or use another experiment", name)
 	}
 	return got.Experiment.ID, err
 }
@@ -218,7 +218,7 @@ func (s mlflowClient) call(method, path string, body []byte, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("%s does not answer as MLflow does: %w", where, err)
+		return fmt.Errorf("unexpected reply from MLflow at %s: %w", where, err)
 	}
 	return nil
 }

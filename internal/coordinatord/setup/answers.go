@@ -34,36 +34,40 @@ func (a *Answers) Validate() error {
 		"is empty: give the names of the input columns, or a CSV file with --from")
 	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: give the name of the column to predict")
 	c.Require(a.Target == "" || a.Model.HasTarget() || a.Model == spec.ModelExternal, "--target",
-		"is %s, and the kind %s has none: leave it out", a.Target, a.Model)
-	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
+		"is %s, but a model of kind %s has no target: remove it", a.Target, a.Model)
+	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "contains the target %s",
+		a.Target)
 	for i, name := range a.Features {
-		c.Require(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
+		c.Require(!slices.Contains(a.Features[:i], name), "--features", "contains %s twice", name)
 	}
 	c.AddError("--model", a.Model.Validate())
-	c.Require(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
-		"docs/TRAINER.md says what to write into coordinator.yaml")
+	c.Require(a.Model != spec.ModelExternal, "--model", "is external, which this command does not support: "+
+		"docs/TRAINER.md describes the configuration for coordinator.yaml")
 	c.Require(a.Model != spec.ModelConv1D, "--model",
-		"is conv1d, and no answer gives its channels and filters: found an "+
-			"mlp, and change task.model in coordinator.yaml; docs/ALGORITHMS.md says what to write")
+		"is conv1d, but its channels and filters cannot be set here: use mlp, and change task.model in "+
+			"coordinator.yaml as described in docs/ALGORITHMS.md")
 	c.AddError("--algorithm", a.Algorithm.Validate())
 	if u, err := url.Parse(a.CoordinatorURL); a.CoordinatorURL != "" {
 		c.Require(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
-			"must be https://HOST:PORT, is %q", a.CoordinatorURL)
-		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
+			"must be https://HOST:PORT, but is %q", a.CoordinatorURL)
+		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, for which device keys are "+
+			"distributed by hand",
 			a.BrokerURL)
 	}
-	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, is %d", a.DeviceCount)
+	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, but is %d", a.DeviceCount)
 	switch a.Model {
 	case spec.ModelLinear:
-		c.Require(a.ClassCount == 0, "--classes", "is %d; a linear model predicts a number", a.ClassCount)
+		c.Require(a.ClassCount == 0, "--classes", "is %d, but a linear model predicts a number", a.ClassCount)
 	case spec.ModelAutoencoder:
-		c.Require(a.ClassCount == 0, "--classes", "is %d; an autoencoder has no target", a.ClassCount)
+		c.Require(a.ClassCount == 0, "--classes", "is %d, but an autoencoder has no target", a.ClassCount)
 	case spec.ModelLogistic:
-		c.Require(a.ClassCount == 0 || a.ClassCount == 2, "--classes", "must be 2 for logistic, is %d", a.ClassCount)
+		c.Require(a.ClassCount == 0 || a.ClassCount == 2, "--classes", "must be 2 for logistic, but is %d",
+			a.ClassCount)
 	case spec.ModelSoftmax:
-		c.Require(a.ClassCount >= 2, "--classes", "must be at least 2 for softmax, is %d", a.ClassCount)
+		c.Require(a.ClassCount >= 2, "--classes", "must be at least 2 for softmax, but is %d", a.ClassCount)
 	case spec.ModelMLP:
-		c.Require(a.ClassCount == 0 || a.ClassCount >= 2, "--classes", "must be at least 2, or 0 for a number, is %d",
+		c.Require(a.ClassCount == 0 || a.ClassCount >= 2, "--classes", "must be at least 2, or 0 to predict a "+
+			"number, but is %d",
 			a.ClassCount)
 	}
 	return c.Err()
@@ -156,9 +160,10 @@ func (a *Answers) Summary() string {
 		classes = fmt.Sprintf(", one of %d classes,", a.ClassCount)
 	}
 	if a.Model == spec.ModelAutoencoder {
-		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.FederationName,
+		return fmt.Sprintf("%s learns the relations between %s: %s, %s, at most %d rounds", a.FederationName,
 			strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 	}
-	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.FederationName, a.Target, classes,
+	return fmt.Sprintf("%s learns to predict %s%s from %s: %s, %s, at most %d rounds",
+		a.FederationName, a.Target, classes,
 		strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 }

@@ -38,8 +38,8 @@ func FederationFilesIn(dir string) FederationFiles {
 		AgentList:      filepath.Join(dir, "agents.keys"), AgentConfig: filepath.Join(dir, "agentd.yaml")}
 }
 
-const agentListHeader = `# The devices that may take part: a line "ID KEY" for each, with the public key that
-# "agentd key new" has printed on the device.
+const agentListHeader = `# The devices that may join the federation. Each line contains "ID KEY", with the public
+# key that "agentd key new" has printed on the device.
 `
 
 // WriteFederation writes the files of a federation into a folder and returns their absolute paths. It creates the
@@ -53,7 +53,7 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 	f := FederationFilesIn(dir)
 	for _, path := range []string{f.CoordinatorConfig, f.AgentConfig} {
 		if _, err := os.Lstat(path); !force && !errors.Is(err, fs.ErrNotExist) {
-			return f, fmt.Errorf("%s exists already: replace it with --force, or choose another folder with --dir",
+			return f, fmt.Errorf("%s already exists: replace it with --force, or choose another folder with --dir",
 				path)
 		}
 	}

@@ -53,7 +53,7 @@ func ReadSample(path string) (*CSVSample, error) {
 		return nil, err
 	}
 	if len(s.NumericColumns) < 2 {
-		return nil, fmt.Errorf("%s: %d columns have numbers (%s); want at least a feature and a target", path,
+		return nil, fmt.Errorf("%s: found %d numeric columns (%s); want at least one feature and one target", path,
 			len(s.NumericColumns), strings.Join(s.NumericColumns, ", "))
 	}
 	return s, nil
@@ -124,12 +124,12 @@ func (s *CSVSample) ResolveFeatureColumns(target string, features []string) ([]s
 		switch near := spec.ClosestSpelling(name, s.NumericColumns, strings.ToLower); {
 		case slices.Contains(s.NumericColumns, name):
 		case slices.Contains(s.OtherColumns, name), name == s.TimeColumn:
-			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; name classes by numbers "+
-				"from 0", s.CSVPath, name))
+			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; number the classes from 0",
+				s.CSVPath, name))
 		case near != "":
 			errs = append(errs, fmt.Errorf("%s has no column %s; did you mean %q?", s.CSVPath, name, near))
 		default:
-			errs = append(errs, fmt.Errorf("%s has no column %s; it has %s", s.CSVPath, name,
+			errs = append(errs, fmt.Errorf("%s has no column %s; the numeric columns are %s", s.CSVPath, name,
 				strings.Join(s.NumericColumns, ", ")))
 		}
 	}

@@ -141,7 +141,7 @@ func TestWriteKeeps(t *testing.T) {
 	other := *bench
 	other.FederationName = "other"
 	if _, err := WriteFederation(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(),
-		"exists already") {
+		"already exists") {
 		t.Errorf("written twice: %v", err)
 	}
 	if _, err := WriteFederation(dir, &other, nil, true); err != nil {
@@ -234,7 +234,7 @@ func TestSampleRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ReadSample(path); err == nil ||
-		!strings.Contains(err.Error(), "want at least a feature and a target") {
+		!strings.Contains(err.Error(), "want at least one feature and one target") {
 		t.Errorf("one column of numbers: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("site,heat,power\nx,1,2\ny,2,3\n"), 0o600); err != nil {
@@ -246,7 +246,7 @@ func TestSampleRefused(t *testing.T) {
 	}
 	for target, want := range map[string]string{"site": "the column site contains texts or times",
 		"powr":    `did you mean "power"?`,
-		"nothing": "it has heat, power"} {
+		"nothing": "the numeric columns are heat, power"} {
 		if _, err := s.ResolveFeatureColumns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(),
 			want) {
 			t.Errorf("target %s: %v; want %q", target, err, want)

@@ -190,7 +190,7 @@ func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol
 	}
 	block, _ := pem.Decode(p)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", certificate)
+		return nil, fmt.Errorf("%s contains no certificate in PEM format", certificate)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	return &enrol.CertificateAuthority{Certificate: c, Key: secret}, err

@@ -145,7 +145,7 @@ func (p packaged) upgrade(t *testing.T) {
 	}
 
 	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=true$/RESTART_ON_UPGRADE=false/", "/etc/default/"+p.program)
-	if said := p.dpkg("old/" + p.program + "_*.deb"); !strings.Contains(said, "runs on as it was") {
+	if said := p.dpkg("old/" + p.program + "_*.deb"); !strings.Contains(said, "still runs the previous version") {
 		t.Errorf("the installation does not say that the old process runs on:\n%s", said)
 	}
 	if now := pid(); now != second {
@@ -154,7 +154,7 @@ func (p packaged) upgrade(t *testing.T) {
 
 	p.Must("systemctl", "stop", p.program)
 	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=false$/RESTART_ON_UPGRADE=true/", "/etc/default/"+p.program)
-	own := "/etc/systemd/system/" + p.program + ".service" // written earlier by "service install"
+	own := "/etc/systemd/system/" + p.program + ".service"
 	p.Must("cp", p.unit, own)
 	if said := p.dpkg("new/" + p.program + "_new.deb"); !strings.Contains(said, own+" hides the unit") {
 		t.Errorf("the installation does not say that its unit is hidden:\n%s", said)

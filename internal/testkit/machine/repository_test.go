@@ -28,10 +28,10 @@ func newRepository(t *testing.T, drop string) *repository {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &repository{t: t, dir: dir, home: t.TempDir()} // created with mode 0700
+	r := &repository{t: t, dir: dir, home: t.TempDir()} // TempDir creates the folder with mode 0700.
 	r.shell(`gpg --batch --quiet --passphrase '' --quick-generate-key "$1" ed25519 sign never`, signer)
 	t.Cleanup(func() {
-		_ = exec.Command("gpgconf", "--homedir", r.home, "--kill", "gpg-agent").Run() // stop gpg-agent
+		_ = exec.Command("gpgconf", "--homedir", r.home, "--kill", "gpg-agent").Run()
 		_ = os.RemoveAll(dir)
 	})
 	return r

@@ -84,7 +84,7 @@ func (p byRPM) install(t *testing.T) {
 	if got, want := p.Must(p.program, "--version"), "0.98.1"; !strings.Contains(got, want) {
 		t.Errorf("%s is version %s, want %s", p.program, got, want)
 	}
-	p.wantFailure(1, "", "systemctl", "start", p.program) // the configuration still has lines to fill in
+	p.wantFailure(1, "", "systemctl", "start", p.program)
 	if status := p.property(p.program, "ExecMainStatus"); status != "78" {
 		t.Errorf("exit status %s of an empty configuration, want 78", status)
 	}

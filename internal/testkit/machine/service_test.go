@@ -75,7 +75,7 @@ func (l life) refusals(t *testing.T) {
 	// An installation that fails in the middle, because systemd cannot create links.
 	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > " +
 		"/etc/systemd/system/multi-user.target.wants")
-	l.wantFailure(1, "nothing was left behind", l.service("install")...)
+	l.wantFailure(1, "the system is unchanged", l.service("install")...)
 	l.Shell("rm /etc/systemd/system/multi-user.target.wants; " +
 		"mv /root/wants /etc/systemd/system/multi-user.target.wants")
 	if left := l.leftovers(); left != "" {
@@ -101,7 +101,7 @@ func (l life) install(t *testing.T) {
 		t.Errorf("the service is %s", got)
 	}
 	l.wantFailure(3, "is inactive", l.service("status")...)
-	l.wantFailure(1, "exists already", l.service("install")...)
+	l.wantFailure(1, "already exists", l.service("install")...)
 }
 
 func (l life) start(t *testing.T) {
@@ -128,18 +128,18 @@ func (l life) reload(t *testing.T) {
 
 	l.configure(l.program, strings.Replace(text, "level: info", "level: debug", 1))
 	l.Must("systemctl", "reload", l.program)
-	l.awaitJournal("the configuration was reloaded")
+	l.awaitJournal("configuration reloaded")
 
 	l.configure(l.program, text+"federatoin: air\n")
 	l.wantFailure(1, "Job for "+l.program, "systemctl", "reload", l.program)
 	l.awaitJournal("the previous one stays in effect: " + l.config + ":")
-	l.wantFailure(1, "the service still runs", l.service("restart")...)
+	l.wantFailure(1, "the service continues", l.service("restart")...)
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"0\n") {
 		t.Errorf("%s is not 0", metric)
 	}
 	l.configure(l.program, text+"state_dir: /var/lib/other\n")
 	l.Must("systemctl", "reload", l.program)
-	l.awaitJournal("need a restart keys=[state_dir]")
+	l.awaitJournal("require a restart keys=[state_dir]")
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"1\n") {
 		t.Errorf("%s is not 1", metric)
 	}
@@ -175,7 +175,7 @@ func (l life) hang(t *testing.T) {
 		"Watchdog timeout") {
 		t.Errorf("no watchdog in the journal:\n%s", log)
 	}
-	l.dropIn(l.program, "[Service]\nRestartSec=100ms\n") // for the processes after this one
+	l.dropIn(l.program, "[Service]\nRestartSec=100ms\n")
 }
 
 func (l life) awaitRestart(pid string) {
@@ -236,7 +236,7 @@ func TestRounds(t *testing.T) {
 		m.Must(program, "service", "install", "--now")
 	}
 	m.Await("the run is finished", func() bool {
-		return strings.Contains(m.property("coordinator", "StatusText"), "the run is finished (rounds), with version 3")
+		return strings.Contains(m.property("coordinator", "StatusText"), "run finished (rounds) with model version 3")
 	})
 	m.Await("the agent has heard of it",
 		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
@@ -244,6 +244,6 @@ func TestRounds(t *testing.T) {
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
 	m.Await("the list is taken", func() bool {
-		return strings.Contains(m.journal("coordinator"), "the configuration was reloaded")
+		return strings.Contains(m.journal("coordinator"), "configuration reloaded")
 	})
 }

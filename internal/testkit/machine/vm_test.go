@@ -24,8 +24,8 @@ import (
 
 // processor is a processor that qemu emulates.
 type processor struct {
-	name string // name of the architecture in Debian and Go
-	user string // qemu-user binary for building the file system; empty for the host's own architecture
+	name string // name of the architecture in Debian and in Go
+	user string // qemu-user program for building the file system; "" for the host's own architecture
 	qemu []string
 	tty  string
 }
@@ -88,7 +88,7 @@ func (p processor) boot(t *testing.T, files string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{root, files} { // the kernel unpacks the archives one after the other
+	for _, dir := range []string{root, files} {
 		pack := exec.Command("sh", "-c", "find . | cpio --create --format=newc --quiet --owner=+0:+0")
 		if dir == root {
 			pack = exec.Command("sh", "-c",
@@ -114,7 +114,7 @@ func (p processor) boot(t *testing.T, files string) string {
 			"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
 	var console bytes.Buffer
 	qemu.Stdout, qemu.Stderr = &console, &console
-	if testing.Verbose() { // a run takes minutes
+	if testing.Verbose() { // A run takes minutes, so show the progress.
 		both := io.MultiWriter(&console, os.Stderr)
 		qemu.Stdout, qemu.Stderr = both, both
 	}

@@ -84,7 +84,7 @@ func TestDisconnectAndReconnect(t *testing.T) {
 		}
 		want(t, take(c), "kept=1")
 
-		for range 2 { // the will exists again after a reconnect
+		for range 2 { // Repeat the test, because the client must have a will again after a reconnect.
 			b.Disconnect("c")
 			b.Disconnect("c")
 			want(t, take(c), "down: "+memory.ErrCut.Error())
@@ -98,7 +98,7 @@ func TestDisconnectAndReconnect(t *testing.T) {
 			publish(t, watcher, "x", "seen")
 			want(t, take(c), "mqtt.LinkUp", "kept=1", "x=seen")
 		}
-		_ = c.Close() // closing does not publish the will
+		_ = c.Close() // Closing the connection must not publish the will.
 		b.Disconnect("c")
 		b.Reconnect("c")
 		want(t, take(watcher))
@@ -116,11 +116,11 @@ func TestTakeover(t *testing.T) {
 		young := connect(t, b, "c", nil)
 		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
 		want(t, take(watcher), "will=old")
-		b.Reconnect("c") // refers to the younger connection, which is up
+		b.Reconnect("c") // The client id refers to the newer connection, whose link is up.
 		publish(t, watcher, "x", "1")
 		want(t, take(old))
 		want(t, take(young))
-		_ = old.Close() // does not affect the younger connection
+		_ = old.Close() // Closing the old connection must not affect the newer one.
 		young.Subscribe(mqtt.AtMostOnce, "x")
 		publish(t, watcher, "x", "2")
 		want(t, take(young), "x=2")
@@ -233,7 +233,7 @@ func TestDeterministic(t *testing.T) {
 // TestRefuse checks that a refused filter is retried with growing delays until it is granted.
 func TestRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var grants atomic.Bool // whether "s/+" is granted
+		var grants atomic.Bool // true if the broker accepts the filter s/+
 		b := memory.New(memory.Options{Refuse: func(id, filter string) bool {
 			return id == "c" && (filter == "given up" || filter == "s/+" && !grants.Load())
 		}})
@@ -246,7 +246,7 @@ func TestRefuse(t *testing.T) {
 		publish(t, from, "s/a", "missed")
 		publish(t, from, "x", "seen")
 		want(t, take(c), "x=seen")
-		wait(4 * time.Second) // retries after 0.5 to 1 s, then after 1 to 2 s
+		wait(4 * time.Second)
 		want(t, take(c), "mqtt.SubscriptionRefused", "mqtt.SubscriptionRefused")
 		grants.Store(true)
 		wait(4 * time.Second)
@@ -298,7 +298,7 @@ func TestSession(t *testing.T) {
 		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
 
 		old.DisconnectFor(time.Hour)
-		old.DisconnectFor(time.Second) // no effect: the link is already down
+		old.DisconnectFor(time.Second) // This call has no effect, because the link is already down.
 		want(t, take(old), "down: "+mqtt.ErrPlannedDisconnect.Error())
 		wait(3 * time.Second)
 		publish(t, watcher, "x", "2")

@@ -121,7 +121,7 @@ func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 			return
 		case <-time.After(100 * time.Millisecond):
 		case <-late:
-			t.Fatal("what is retained is never there")
+			t.Fatal("the retained message did not arrive")
 		}
 	}
 }

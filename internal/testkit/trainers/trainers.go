@@ -41,7 +41,7 @@ func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 				{"again", (*trainerTest).testRepeat},
 				{"an end before the first step", (*trainerTest).testEndBeforeStart},
 				{"an end on the way", (*trainerTest).testEndWithinSteps},
-				{"what it says of its data", (*trainerTest).testMoments},
+				{"moments of its data", (*trainerTest).testMoments},
 			} {
 				t.Run(tt.name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 // Load is the work in some rounds of a federation.
 type Load struct {
 	Rounds     float64
-	Hellos     float64 // number of received hellos
-	Updates    float64 // number of accepted updates
-	Up, Down   float64 // MB of updates to the coordinator, and of models to participants
-	Recipients float64 // number of deliveries of announcements
+	Hellos     float64 // number of hello messages that the coordinator received
+	Updates    float64 // number of updates that the coordinator accepted
+	Up, Down   float64 // MB of updates sent to the coordinator (Up) and of models sent to participants (Down)
+	Recipients float64 // number of announcements delivered, over all agents
 }
 
 // Sample is a measurement of some rounds.
@@ -21,9 +21,9 @@ type Sample struct {
 	Agents, Drawn int
 	Model         int // size of the model in bytes
 	Load          Load
-	Coordinator   float64 // processor time in s
+	Coordinator   float64 // CPU time of the coordinator in seconds
 	Broker        float64
-	Seconds       float64 // duration in s
+	Seconds       float64 // elapsed time in seconds
 }
 
 // Units are the processor times of each unit of load, in s.
@@ -69,7 +69,7 @@ func fit(loads []Load, took []float64) (Units, error) {
 			}
 		}
 		if len(in) == 0 || len(loads) < len(in) {
-			return Units{}, fmt.Errorf("%d measurements do not determine %d units: measure more federations",
+			return Units{}, fmt.Errorf("%d measurements are too few to fit %d unit costs: measure more federations",
 				len(loads), len(in))
 		}
 		x, err := leastSquares(loads, took, columns, in)
@@ -105,7 +105,7 @@ func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, i
 	}
 	var x mat.VecDense
 	if err := x.SolveVec(a, b); err != nil {
-		return nil, fmt.Errorf("the loads do not tell the units apart: %w", err)
+		return nil, fmt.Errorf("the measured loads are too similar to fit the unit costs: %w", err)
 	}
 	return x.RawVector().Data, nil
 }
@@ -114,10 +114,10 @@ func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, i
 type Fit struct {
 	Machine     string
 	Coordinator Units
-	Broker      Units // fitted units of Mosquitto
+	Broker      Units // fitted unit costs of Mosquitto
 	Connection  Connection
 	Samples     []Sample
-	Held        Sample // measurement that checks the units
+	Held        Sample // measurement that is not used for fitting and checks the result
 	Cluster     Cluster
 }
 
@@ -132,9 +132,9 @@ type Cluster struct {
 
 // Connection is the cost of idle agents for the broker.
 type Connection struct {
-	Bytes   float64 // resident memory per connection
-	Seconds float64 // processor time per connection, once
-	Idle    float64 // cores used without traffic, independent of the number of connections
+	Bytes   float64 // resident memory of one connection in bytes
+	Seconds float64 // CPU time to establish one connection, in seconds
+	Idle    float64 // CPU cores that the broker uses without any traffic
 }
 
 // Cost returns the processor time of a load within a duration in s.
@@ -187,10 +187,10 @@ func (f *Fit) errors() (coordinator, broker, cluster float64) {
 func (f *Fit) check() error {
 	c, b, n := f.errors()
 	for _, off := range []float64{c, b, n} {
-		if !(math.Abs(off) <= tolerance) { // also true for NaN
-			return fmt.Errorf("for %d agents, %d drawn, %d bytes the formula is off by %+.0f %% at the coordinator, "+
-				"%+.0f %% at Mosquitto and %+.0f %% at NATS, more than %.0f %%", f.Held.Agents, f.Held.Drawn,
-				f.Held.Model, 100*c, 100*b, 100*n, 100*tolerance)
+		if !(math.Abs(off) <= tolerance) { // This form of the comparison also rejects NaN.
+			return fmt.Errorf("for %d agents, %d drawn, %d bytes the predicted cost is wrong by %+.0f %% "+
+				"(coordinator), %+.0f %% (Mosquitto) and %+.0f %% (NATS); the limit is %.0f %%", f.Held.Agents,
+				f.Held.Drawn, f.Held.Model, 100*c, 100*b, 100*n, 100*tolerance)
 		}
 	}
 	return nil

@@ -112,12 +112,12 @@ func TestCheck(t *testing.T) {
 	for name, spoil := range map[string]func(*Fit){
 		"coordinator": func(f *Fit) { f.Held.Coordinator = 1.5 },
 		"broker":      func(f *Fit) { f.Held.Broker = 0.07 },
-		"NATS":        func(f *Fit) { f.Cluster.Held.Broker = 1 }, // as if an idle cluster used no processor time
+		"NATS":        func(f *Fit) { f.Cluster.Held.Broker = 1 }, // an idle cluster that uses no CPU time
 		"nothing":     func(f *Fit) { f.Held = Sample{} },
 	} {
 		f := right
 		spoil(&f)
-		if err := f.check(); err == nil || !strings.Contains(err.Error(), "off by") {
+		if err := f.check(); err == nil || !strings.Contains(err.Error(), "predicted cost is wrong by") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

@@ -45,7 +45,8 @@ func ReadForms(path string) (*QuadraticFile, error) {
 	}
 	dim := len(f.Agents[0].B)
 	if dim == 0 || f.Start != nil && len(f.Start) != dim {
-		return nil, fmt.Errorf("start has %d numbers, and agents[0].b %d; want as many, and at least one", len(f.Start),
+		return nil, fmt.Errorf("start has %d numbers and agents[0].b has %d; want equal lengths of at least one",
+			len(f.Start),
 			dim)
 	}
 	for k := range f.Agents {
@@ -101,7 +102,7 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
 	ragged := func(row []float64) bool { return len(row) != d }
 	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, ragged) {
-		return nil, fmt.Errorf("matrix A has %d rows, and %d numbers in all; want %d rows of as many",
+		return nil, fmt.Errorf("matrix A has %d rows and %d numbers in total; want a square matrix with %d rows",
 			len(a.A), len(flat), d)
 	}
 	if len(a.B) != d {
@@ -110,7 +111,7 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	for i := range d {
 		for j := range i {
 			if flat[i*d+j] != flat[j*d+i] {
-				return nil, fmt.Errorf("matrix A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v",
+				return nil, fmt.Errorf("matrix A is not symmetric: [%d][%d] is %v, but [%d][%d] is %v",
 					i, j, flat[i*d+j], j,
 					i, flat[j*d+i])
 			}
@@ -118,7 +119,7 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(mat.NewSymDense(d, flat), true) {
-		return nil, errors.New("matrix A has no eigenvalues that can be computed")
+		return nil, errors.New("cannot compute the eigenvalues of matrix A")
 	}
 	values, root, most := eigen.Values(nil), make([]float64, d*d), 0.0
 	for _, v := range values {
@@ -128,7 +129,7 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	eigen.VectorsTo(&vectors)
 	for i, v := range values {
 		if v < -1e-12*most {
-			return nil, fmt.Errorf("matrix A has the eigenvalue %v; want none below 0", v)
+			return nil, fmt.Errorf("matrix A has the eigenvalue %v; want no negative eigenvalue", v)
 		}
 		for j := range d {
 			root[i*d+j] = math.Sqrt(max(v, 0)) * vectors.At(j, i)

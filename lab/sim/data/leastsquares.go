@@ -31,7 +31,7 @@ func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weig
 	for k, s := range held {
 		h := hessian(s, ridge)
 		if norm := mat.Norm(h, 1); math.IsNaN(norm) || math.IsInf(norm, 0) {
-			return nil, fmt.Errorf("agent %d has rows whose squares are not finite", k)
+			return nil, fmt.Errorf("the squares of the rows of agent %d are not finite", k)
 		}
 		values := eigenvalues(h)
 		curvature[k] = values[n-1]
@@ -112,7 +112,7 @@ func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share
 	}
 	var svd mat.SVD
 	if !svd.Factorize(a, mat.SVDThin) {
-		panic(fmt.Sprintf("data: no singular values of %d rows of %d columns", rows, n))
+		panic(fmt.Sprintf("data: cannot compute the singular values of a matrix with %d rows and %d columns", rows, n))
 	}
 	var solution, miss mat.VecDense
 	svd.SolveVecTo(&solution, b, svd.Rank(1e-13))

@@ -28,7 +28,7 @@ const (
 func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents {
 		return nil, &spec.FieldError{Key: "agents",
-			Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
+			Problem: fmt.Sprintf("is %d, but the table has only %d rows: every agent requires a row", agents, len(y))}
 	}
 	switch s.Partition {
 	case PartitionUniform:
@@ -66,7 +66,8 @@ func byTarget(y []float64, rng *rand.Rand) []int {
 func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents*shards {
 		return nil, &spec.FieldError{Key: "data.shards",
-			Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents,
+			Problem: fmt.Sprintf("is %d, but %d rows provide each of %d agents with at most %d shards", shards, len(y),
+				agents,
 				len(y)/agents)}
 	}
 	pieces := cut(byTarget(y, rng), agents*shards)
@@ -125,6 +126,7 @@ func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Ra
 		}
 	}
 	return nil, &spec.FieldError{Key: "data.alpha",
-		Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents",
+		Problem: fmt.Sprintf("is %v, but in each of %d draws some of the %d agents received no rows: increase alpha "+
+			"or reduce the number of agents",
 			alpha, tries, agents)}
 }

@@ -118,7 +118,7 @@ func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 	}
 	if err := pull.SolveVec(h, b); err != nil {
 		// Validate requires ten rows per coordinate
-		panic(fmt.Sprintf("data: the second moments of %d rows have no inverse: %v", len(p.v), err))
+		panic(fmt.Sprintf("data: cannot invert the second moments of %d rows: %v", len(p.v), err))
 	}
 	q := &quadratic{full: h, minimum: (square + spread - mat.Dot(b, &pull)) / 2}
 	centre.AddVec(centre, &pull)

@@ -80,7 +80,7 @@ func (q *quadratic) objective() Objective {
 func eigenvalues(a *mat.SymDense) []float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(a, false) {
-		panic(fmt.Sprintf("data: no eigenvalues of a matrix of size %d", a.SymmetricDim()))
+		panic(fmt.Sprintf("data: cannot compute the eigenvalues of a matrix of size %d", a.SymmetricDim()))
 	}
 	return eig.Values(nil)
 }

@@ -33,7 +33,7 @@ type Restored[T learner.Float] struct {
 // must be replayed. Restore returns an error if the fields are inconsistent.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	if r.Weights != nil && len(r.Weights) != r.Agents {
-		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)
+		return nil, fmt.Errorf("got %d weights for %d agents", len(r.Weights), r.Agents)
 	}
 	for k, v := range r.Weights {
 		if !(v > 0) {
@@ -57,7 +57,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	switch {
 	case r.Hessian != nil:
 		if r.Minimizer == nil {
-			return nil, errors.New("a Hessian without a minimiser")
+			return nil, errors.New("a Hessian is given but no minimiser")
 		}
 		if norm := floats.Norm(r.Hessian, 1); math.IsNaN(norm) || math.IsInf(norm, 0) {
 			return nil, errors.New("the Hessian is not finite")
@@ -87,7 +87,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 func restoreLinear[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	l := *r.Linear
 	if r.Model.ParameterCount() != l.Inputs || r.Model.Risk != spec.LossSquared || r.Model.Ridge != 0 {
-		return nil, errors.New("optima are of a linear model with the squared risk, without bias and ridge")
+		return nil, errors.New("optima require a linear model with the squared risk and without bias or ridge")
 	}
 	for _, list := range []struct {
 		name    string
@@ -101,7 +101,7 @@ func restoreLinear[T learner.Float](r Restored[T]) (*Problem[T], error) {
 		for k, row := range list.rows {
 			for _, v := range row {
 				if math.IsNaN(v) || math.IsInf(v, 0) || !list.allowed(v) {
-					return nil, fmt.Errorf("%s: row %d has %v", list.name, k, v)
+					return nil, fmt.Errorf("%s: row %d has the invalid value %v", list.name, k, v)
 				}
 			}
 		}

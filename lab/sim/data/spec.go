@@ -138,7 +138,8 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 func checkWeights(weights []float64, agents int) error {
 	if weights != nil && len(weights) != agents {
 		return &spec.FieldError{Key: "weights",
-			Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
+			Problem: fmt.Sprintf("has %d numbers; want 1 for all agents, or one for each of the %d agents",
+				len(weights), agents)}
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 		text := strings.TrimSpace(record[at])
 		if text == "" {
 			line, _ := r.FieldPos(at)
-			return nil, &data.FileError{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
+			return nil, &data.FileError{File: path, Line: line, Column: name, Problem: "the cell is empty, want the " +
+				"name of the device"}
 		}
 		texts = append(texts, strings.Clone(text))
 	}
@@ -167,7 +168,7 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 		}
 		if agents != 0 && agents != len(parts) {
 			return nil, nil, &spec.FieldError{Key: "agents",
-				Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
+				Problem: fmt.Sprintf("is %d, but column %q names %d agents (0 = all)", agents, s.Device, len(parts))}
 		}
 	} else {
 		y := make([]float64, t.samples.Len())

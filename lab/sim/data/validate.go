@@ -71,7 +71,7 @@ func (s *Spec) Validate(agents int) error {
 	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)
 	named := s.Kind == KindCSV && s.Partition == PartitionColumn
 	if agents == 0 && !named {
-		v.Require(false, "agents", "is 0; want at least 1, as these data do not name the agents")
+		v.Require(false, "agents", "is 0; want at least 1, because these data do not name the agents")
 	}
 	switch s.Kind {
 	case KindLinear:
@@ -131,7 +131,7 @@ func (s *Spec) validateSize(v *validator) {
 	case KindCSV:
 		return
 	}
-	v.need(rows*width <= maxHeld, key, "makes %.3g numbers for %d agents; want at most %d", rows*width, v.agents,
+	v.need(rows*width <= maxHeld, key, "requires %.3g numbers for %d agents; want at most %d", rows*width, v.agents,
 		maxHeld)
 }
 
@@ -151,13 +151,15 @@ func (s *Spec) validateLinear(v *validator) {
 	v.need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool",
 		"is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
 	v.need(s.Pool == 0 || len(s.Regressors) == 0 && len(s.NoiseVar) == 1, "pool",
-		"is %d; agents that share rows have one regressor_var and one noise_var", s.Pool)
+		"is %d, but agents with shared rows require a single regressor_var and a single noise_var", s.Pool)
 }
 
 func (s *Spec) validateTable(v *validator) {
 	s.Model.Check(&v.ProblemList, "data.model")
-	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
-	v.need(s.Model.InitialModelFile == "", "model.initial", "is %q; a simulation draws its models",
+	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external, but simulations do not support external "+
+		"models")
+	v.need(s.Model.InitialModelFile == "", "model.initial", "is %q, but a simulation draws its initial model: remove "+
+		"it",
 		s.Model.InitialModelFile)
 	spec.RequireOneOf(&v.ProblemList, "data.partition", s.Partition, PartitionColumn, PartitionUniform,
 		PartitionDirichlet,
@@ -167,26 +169,26 @@ func (s *Spec) validateTable(v *validator) {
 		s.OwnHeldOut)
 	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
 	if s.Kind == KindBlobs {
-		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents",
+		v.need(s.Partition != PartitionColumn, "partition", "is %q, but blobs have no column with the names of agents",
 			s.Partition)
 		v.need(s.Model.EffectiveLossKind() == spec.LossSoftmax, "model.kind",
-			"is %q; blobs are classes, for softmax, or mlp or conv1d with the risk softmax", s.Model.Kind)
+			"is %q, but blobs require the kind softmax, or mlp or conv1d with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
 		s.Model.CheckFeatureCount(&v.ProblemList, "data.model", max(s.Inputs, 0))
 		v.atLeast("rows", s.Rows, 1)
 		v.positive("variance", false, s.Variance)
 		return
 	}
-	v.need(s.File != "", "file", "is empty; name the CSV file")
-	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
+	v.need(s.File != "", "file", "is empty; want the path of a CSV file")
+	v.need(len(s.Features) > 0, "features", "is empty; want the names of columns")
 	s.Model.CheckFeatureCount(&v.ProblemList, "data.model", len(s.Features))
 	if s.Model.Kind.HasTarget() {
-		v.need(s.Target != "", "target", "is empty; name the column")
+		v.need(s.Target != "", "target", "is empty; want the name of a column")
 	} else {
-		v.need(s.Target == "", "target", "is %q; the kind %s has none", s.Target, s.Model.Kind)
+		v.need(s.Target == "", "target", "is %q, but the kind %s has no target: remove it", s.Target, s.Model.Kind)
 		v.need(s.Partition == PartitionColumn || s.Partition == PartitionUniform, "partition",
-			"is %q; it deals rows by their targets, which the kind %s has not", s.Partition, s.Model.Kind)
+			"is %q, which distributes rows by target, but the kind %s has no target", s.Partition, s.Model.Kind)
 	}
 	v.need(s.Partition != PartitionColumn || s.Device != "", "device",
-		"is empty; name the column that names the agents")
+		"is empty; want the column with the names of the agents")
 }

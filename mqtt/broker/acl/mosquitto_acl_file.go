@@ -22,7 +22,7 @@ import (
 // topics. Therefore each user is listed; an unlisted user has no access.
 func (t RuleTable) MosquittoACLFile(federation wire.FederationName, agents []wire.AgentID, mix bool) ([]byte, error) {
 	if t.prefix == "" {
-		return nil, errors.New("acl: no topic prefix; make the table with New")
+		return nil, errors.New("acl: RuleTable has no topic prefix: create it with NewRuleTable")
 	}
 	if err := federation.Validate(); err != nil {
 		return nil, fmt.Errorf("acl: %w", err)
@@ -30,8 +30,8 @@ func (t RuleTable) MosquittoACLFile(federation wire.FederationName, agents []wir
 	sorted := slices.Clone(agents)
 	slices.Sort(sorted)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Federation %s: its coordinator and %d devices. Written by a program; change the list of "+
-		"agents instead.\n", federation, len(sorted))
+	fmt.Fprintf(&out, "# Federation %s: coordinator and %d devices. Generated file: edit the list of agents "+
+		"instead.\n", federation, len(sorted))
 	t.writeUserSection(&out, federation, wire.CoordinatorID, mix)
 	for i, agent := range sorted {
 		if err := agent.ValidateNonCoordinator(); err != nil {

@@ -136,7 +136,7 @@ func filterCovers(rule, name, filter string) bool {
 			return false
 		case may != userPlaceholder && may != "+" && may != want:
 			return false
-		case !wantMore: // "a/#" also covers "a"
+		case !wantMore:
 			return !mayMore || mayRest == "#"
 		case !mayMore:
 			return false

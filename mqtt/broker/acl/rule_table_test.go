@@ -71,7 +71,7 @@ func TestFilters(t *testing.T) {
 		{"air-press", "fl/v1/air/b/cell/+", true},
 		{"air-press", "fl/v1/air/d/air-press", true},
 		{"air-press", "fl/v1/air/d/+", false},
-		{"air-press", "fl/v1/air/d/air-press/#", false}, // deeper than its rule
+		{"air-press", "fl/v1/air/d/air-press/#", false}, // the filter also matches topics below the topic of the rule
 		{"air-press", "fl/v1/air/round/#", false},
 		{"air-press", "fl/v1/air/+", false},
 		{"air-press", "fl/v1/air/+/air-press", false},
@@ -125,7 +125,7 @@ func TestMosquitto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `# Federation air: its coordinator and 2 devices. Written by a program; change the list of agents instead.
+	const want = `# Federation air: coordinator and 2 devices. Generated file: edit the list of agents instead.
 
 user air-coordinator
 topic readwrite fl/v1/air/#

@@ -368,7 +368,7 @@ def test_unsealed_invitation(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFi
     blob, base, schema = external(), struct.pack("<5f", 3, 1, 1, 1, 1), w.schema_hash(("w", 1, [2, 2]), ("b", 1, []))
     table.announce(1, blob, base, schema)
     table.invite(1, sealed=False)
-    assert table.agent.invitation is None and "unsealed invitation" in caplog.text
+    assert table.agent.invitation is None and "received an unencrypted invitation" in caplog.text
     table.invite(1)
     assert table.until("update").body.inline
 

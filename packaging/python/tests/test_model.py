@@ -64,9 +64,9 @@ def put(key: str, value: str) -> Callable[[Dict[str, Any], Dict[str, str]], Any]
 
 
 @pytest.mark.parametrize("edit,says", [
-    (drop("format"), "coordinator model export"), (put("format_version", "2"), "reads 1: use a later one"),
+    (drop("format"), "coordinator model export"), (put("format_version", "2"), "reads version 1: use a later version"),
     (put("kind", "forest"), "'forest'"), (drop("risk"), "the risk ''"),
-    (put("personal", "layer1.bias"), "each device's"),
+    (put("personal", "layer1.bias"), "the personal tensors"),
     (drop("features"), "features is None"), (put("features", '["a", "b"]'), r"want \[units, 2\]"),
     (put("mean", "[1, 2]"), "mean has 2 numbers"), (put("scale", "{"), "scale is '{'"),
     (put("activation", "sine"), "'sine'"), (put("risk", "softmax"), "1 outputs for the risk softmax"),
@@ -115,7 +115,7 @@ def test_save(tmp_path: pathlib.Path) -> None:
     assert list(got) == ["a", "f", "z", "é"] and all(a.dtype == np.float32 for a in got.values())
     assert got["a"].tolist() == [[1, 2], [3, 4]] and got["z"].shape == () and got["z"] == 1.5
     assert got["f"].tolist() == [[0, 1, 2], [3, 4, 5]] and got["é"].shape == (0, 2)
-    with pytest.raises(model.FormatError, match="no format=fedmesh"):
+    with pytest.raises(model.FormatError, match="does not contain format=fedmesh"):
         model.load(path)
     for bad, says in ((np.array([np.nan]), "NaN"), (np.array([1e300]), "infinite"), (np.array(["x"]), "real numbers"),
                       (np.array([1j]), "real numbers")):

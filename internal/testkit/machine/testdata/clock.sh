@@ -21,7 +21,7 @@ await() {
   done
 }
 
-leads() { grep -l "this coordinator leads" /srv/c?.log | grep -v -e "^/srv/${gone:-none}.log"; }
+leads() { grep -l "this coordinator is now the leader" /srv/c?.log | grep -v -e "^/srv/${gone:-none}.log"; }
 rounds() { cat "/srv/$leader/history.jsonl" 2>/dev/null | wc -l; }
 more_rounds() { [ "$(rounds)" -ge $1 ]; }
 

@@ -52,7 +52,7 @@ await() {
 }
 leader() {
   for c in c1 c2 c3; do
-    [ "$c" != "${gone:-}" ] && logs $c | grep -q "this coordinator leads" && echo $c && return
+    [ "$c" != "${gone:-}" ] && logs $c | grep -q "this coordinator is now the leader" && echo $c && return
   done
   return 1
 }

@@ -40,13 +40,14 @@ class Model:
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
         self.metadata = dict(metadata)
         if metadata.get("format") != "fedmesh":
-            raise FormatError("its metadata have no format=fedmesh: `coordinator model export` writes a model's file")
+            raise FormatError("the metadata does not contain format=fedmesh: "
+                              "use a file written by `coordinator model export`")
         if metadata.get("format_version") != "1":
-            raise FormatError(f"its format_version is {metadata.get('format_version')!r}, this package reads 1: "
-                              "use a later one")
+            raise FormatError(f"format_version is {metadata.get('format_version')!r}, "
+                              "but this package reads version 1: use a later version")
         if metadata.get("personal"):
-            raise FormatError(f"its tensors {metadata['personal']} are each device's own, and not in the file: "
-                              "take the model of a device")
+            raise FormatError(f"the personal tensors {metadata['personal']} are not in the file: "
+                              "use a model file of a device")
         self.kind = metadata.get("kind", "")
         self._risk = metadata.get("risk", "")
         if self.kind and self.kind not in _KINDS or self._risk not in _RISKS:

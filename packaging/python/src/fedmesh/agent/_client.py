@@ -243,7 +243,7 @@ class Agent:
             busy = self.turn()
             leave = None if self.inbox or self.needs_link() else self.away.leaves_for(self.announcement)
             if leave is not None:
-                LOG.info(f"disconnects: it has no part in the round, for {leave:.1f} s")
+                LOG.info(f"disconnecting for {leave:.1f} s: this agent is not a participant of the round")
                 self.leave()
                 return leave
         return None
@@ -301,10 +301,11 @@ class Agent:
                 announced = next((key for key in self.pairs if key[:8] == envelope.body[:8]), None)
                 if announced is None:
                     self.mqtt.subscribe(self.topic("round"), 0)
-                    raise Malformed("sealed by a key that no announcement has named")
+                    raise Malformed("the message is encrypted with a key that no announcement has contained")
                 envelope.name, envelope.body = w.open_body(self.pairs[announced][1], envelope.place, envelope.body)
             else:
-                require(envelope.name not in w.SEALED, f"unsealed {envelope.name}: the coordinator must seal it")
+                require(envelope.name not in w.SEALED,
+                        f"received an unencrypted {envelope.name}: the coordinator must encrypt it")
             require(envelope.name in handlers, "not on this topic")
             require(envelope.name == "announcement" or [envelope.root, envelope.epoch] >= self.saved["order"][:2],
                     "an older epoch than that of the announcement obeyed")
@@ -471,7 +472,7 @@ class Agent:
         Raises Malformed if the announcement has no valid key.
         """
         if not announced:
-            raise Malformed("the announcement has no key for sealing messages to the coordinator")
+            raise Malformed("the announcement has no key for encrypting messages to the coordinator")
         if self.pairs and not current:
             return
         if announced not in self.pairs:
