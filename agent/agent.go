@@ -26,7 +26,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Agent is the agent of one device in a federation.
+// Agent trains on the data of one device and communicates with the coordinator and the neighbours.
 type Agent struct {
 	cfg            Config
 	core           *part.AgentCore
@@ -43,19 +43,19 @@ type Agent struct {
 	upload         *upload.UpdateUploader
 	roundMachine   *agentround.Machine
 	mesh           *mesh.NeighborMesh
-	brokerSelfTest *mqtt.BrokerSelfTest // test of the broker; nil if none
+	brokerSelfTest *mqtt.BrokerSelfTest // self-test of the broker; nil if there is none
 
 	obeyedAnnouncementStore      obeyedAnnouncementStore
-	stopErr                      error // error that ends the agent before its next wait; nil if none
+	stopErr                      error // error that stops the event loop at its next wait; nil if none
 	refusedFilters               mqtt.RefusedFilters
-	neighborBrokerRefusedFilters []string // filters that a separate neighbours' broker refuses
+	neighborBrokerRefusedFilters []string // subscriptions that a separate broker for neighbours refuses
 
 	roundBaseModel roundBaseModel
 	roundEvents    host.EventQueue[agentround.Event]
 }
 
-// New returns an agent that loads its state from the state folder. connect opens the connection to the broker; its
-// argument returns the agent's will.
+// New returns an agent that loads its state from the state folder. connect opens the broker connection and receives a
+// function that returns the agent's MQTT will.
 func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -93,7 +93,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		HasRoundWork:  func() bool { return a.roundMachine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.roundMachine.MayDisconnect() && !a.anyPartNeedsLink() },
 		OnDisconnect:  a.announcements.PostponeStaleness,
-		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator's list may already contain the next key
+		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator may already know the replacement key
 	a.roundMachine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, MinUplinkRate: cfg.MinUplinkRate,
 		NeedsModelsOutsideRounds: cfg.Predict != nil}, a.recordAcceptanceByCoordinator); err != nil {
@@ -126,7 +126,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		mesh.EventCallbacks{OnFiltersRefused: a.recordNeighborRefusedFilters,
 			OnBeaconDropped: func(err error) { a.reportDroppedMessage(mqtt.KindBeacon, err) }})
 	if err != nil {
-		_ = a.core.Conn.Close() // the first error is returned
+		_ = a.core.Conn.Close() // ignore the close error and return the earlier error
 		a.closeParts()
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case err == nil:
 		a.presence.PublishOffline()
 	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.DeviceKeyReplacedError)):
-		a.core.Loop.CancelJobs() // no final message: it could replace a newer one at the broker
+		a.core.Loop.CancelJobs() // skip the offline message, which could replace a newer message at the broker
 	default:
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
@@ -174,7 +174,8 @@ func (a *Agent) closeParts() {
 	}
 }
 
-// prepareForWait prepares the parts for the next wait. It returns an error if the agent must end.
+// prepareForWait prepares the parts of the agent for the next wait of the event loop. It returns an error if the agent
+// must stop.
 func (a *Agent) prepareForWait() error {
 	if a.stopErr != nil {
 		return a.stopErr
@@ -196,8 +197,8 @@ func (a *Agent) trainingMustRest() bool {
 	return false
 }
 
-// anyPartNeedsLink reports whether the broker connection is needed by a part, for a missing group key, or for a test of
-// the broker. It does not consider the round machine.
+// anyPartNeedsLink reports whether a part, a missing group key or a broker self-test needs the broker connection. It
+// ignores the needs of the round machine.
 func (a *Agent) anyPartNeedsLink() bool {
 	for p := range part.PartsImplementing[part.LinkNeedReporter](a.parts) {
 		if p.NeedsLink() {
@@ -273,7 +274,7 @@ func (a *Agent) updateRefusedFilters(e mqtt.Event) {
 	}
 }
 
-// recordNeighborRefusedFilters stores and reports the filters that a separate neighbours' broker refuses.
+// recordNeighborRefusedFilters stores and reports the subscriptions that a separate broker for neighbours refuses.
 func (a *Agent) recordNeighborRefusedFilters(filters []string) {
 	a.neighborBrokerRefusedFilters = filters
 	a.reportRefusedFilters()
@@ -298,8 +299,8 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestReport) {
 	}
 }
 
-// applyRootDocument applies a new root document. It discards issue times and checks attestations again, because a
-// stolen key may have signed any of them.
+// applyRootDocument applies a new root document with the coordinator's keys. It forgets previous issue times and
+// rechecks attestations, because a stolen key may have signed them.
 func (a *Agent) applyRootDocument() {
 	a.mesh.ApplyRootDocument()
 	a.announcements.ForgetIssueTimes()

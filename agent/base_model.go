@@ -15,10 +15,10 @@ import (
 // roundBaseModel is the base model of the current round.
 type roundBaseModel struct {
 	hash       wire.Digest
-	parameters []float32 // parameters of the model; nil until it has arrived
+	parameters []float32 // parameters of the base model; nil until it has arrived
 }
 
-// obtainRoundBaseModel reuses the model in use as the base model of a round, or fetches the base model.
+// obtainRoundBaseModel obtains the base model of a round. It reuses the model in memory or fetches the model.
 func (a *Agent) obtainRoundBaseModel(ref wire.BlobRef) {
 	a.roundBaseModel.hash = ref.Hash
 	if w := a.predict.ParametersOfModelInUse(ref.Hash); w != nil {
@@ -36,7 +36,8 @@ func (a *Agent) fetchModel(ref wire.BlobRef) {
 	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.decodeFetchedModel(ref, b, err) })
 }
 
-// deliverModelToParts passes a base model to evaluation and prediction, or the error that made it unavailable.
+// deliverModelToParts passes a fetched base model to evaluation and prediction. If the fetch failed, it passes the
+// error.
 func (a *Agent) deliverModelToParts(hash wire.Digest, w []float32, err error) {
 	if err == nil {
 		a.evaluation.EvaluateArrivedModel(hash, w)
@@ -55,7 +56,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 		a.deliverModelToParts(ref.Hash, nil, err)
 		return
 	}
-	of := a.taskData.AnnouncedTask() // model of the announced task, whose rows may not fit
+	of := a.taskData.AnnouncedTask() // announced task; its rows may not match the model
 	if ref.Hash == a.roundBaseModel.hash {
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
@@ -76,7 +77,8 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 			if err != nil {
 				a.cfg.Logger.Warn("fetched model is unusable", "hash", ref.Hash.TopicLevel(), "err", err)
 			}
-			if ref.Hash == a.roundBaseModel.hash { // otherwise the model is not, or no longer, for this round
+			// false if the model is not, or no longer, the base model of this round
+			if ref.Hash == a.roundBaseModel.hash {
 				a.roundBaseModel.parameters = w
 				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, FetchFailed: err != nil})
 			}
@@ -85,7 +87,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 	})
 }
 
-// predictDependencies returns the functions of the agent that prediction calls.
+// predictDependencies returns the agent's callbacks for the predict package.
 func (a *Agent) predictDependencies() predict.PredictionDependencies {
 	return predict.PredictionDependencies{
 		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
@@ -108,7 +110,7 @@ func (a *Agent) predictDependencies() predict.PredictionDependencies {
 	}
 }
 
-// evaluationDependencies returns the functions of the agent that evaluation calls.
+// evaluationDependencies returns the agent's callbacks for the evaluation package.
 func (a *Agent) evaluationDependencies() evaluation.EvaluatorDependencies {
 	return evaluation.EvaluatorDependencies{
 		Tasks: a.taskData, BuildPredictionParameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
@@ -133,7 +135,7 @@ func (a *Agent) findBaseModelInMemory(hash wire.Digest) []float32 {
 	return nil
 }
 
-// trainerAsProgram returns the agent's trainer as an external program, or an error if it is not one.
+// trainerAsProgram returns the agent's trainer as type P, or an error if the trainer is not an external program.
 func trainerAsProgram[P any](c *Config) (P, error) {
 	program, is := c.Training.Trainer.(P)
 	if !is {

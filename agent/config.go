@@ -31,7 +31,7 @@ type Config struct {
 	Identity   identity.Config
 	Presence   presence.Config
 	Topics     mqtt.Topics
-	// TaskData describes the source of the agent's rows and their use.
+	// TaskData configures the source of the agent's training rows and how the agent uses them.
 	TaskData taskdata.Config
 	// StateDir is the folder for state that survives a restart. It must exist and be used by this agent only.
 	StateDir string
@@ -39,24 +39,24 @@ type Config struct {
 	IsStateDirVolatile bool
 	// Disk is the disk that contains StateDir. The default is the local disk.
 	Disk store.Disk
-	// Runtime provides time and jobs. The default is real time.
+	// Runtime provides the clock and runs background jobs. The default uses real time.
 	Runtime host.JobRuntime
 	// SignatureScheme signs and verifies messages. The default is Ed25519.
 	SignatureScheme wire.SignatureScheme
-	// BootEpoch is the number of this start, larger than at any previous start (see [store.Disk.NextBootEpoch]).
+	// BootEpoch is a number that increases with each start of the agent (see [store.Disk.NextBootEpoch]).
 	BootEpoch wire.Epoch
 	// Training configures the trainer and its speed.
 	Training training.Config
-	// Predict, if set, makes the agent keep models for predictions.
+	// Predict configures predictions with trained models; nil means that the agent keeps no models for predictions.
 	Predict *predict.Config
 	// MaxBlobBytes is the maximum size of fetched models and tasks, in bytes.
 	MaxBlobBytes int
 	// MinUplinkRate is the minimum rate of the uplink, in bytes per second; 0 means no minimum.
 	MinUplinkRate transfer.LinkRate
-	// Budget, if set, limits the monthly traffic on the uplink of the device. Rounds that exceed it are declined. The
+	// Budget limits the monthly uplink traffic; nil means no limit. The agent declines rounds that exceed it, and all
 	// agents of a device share one budget.
 	Budget *budget.UplinkBudget
-	Now    func() time.Time // time of day for the budget's months; default time.Now
+	Now    func() time.Time // clock that determines the month of Budget; default time.Now
 
 	Observer observe.Observer
 	Logger   *slog.Logger
@@ -65,10 +65,10 @@ type Config struct {
 	// shows whether the largest messages arrive (see [mqtt.BrokerSelfTest]). 0 disables it.
 	SelfTestTimeout time.Duration
 
-	// JudgeDevice, if set, applies the rules of the device's owner.
+	// JudgeDevice applies the device owner's rules for training. Nil means no rules.
 	JudgeDevice device.RuleJudge
 
-	// Mesh configures the connection to the neighbours; nil if the agent does not mix.
+	// Mesh configures the connection to the neighbours. Nil means that the agent does not mix parameters.
 	Mesh *mesh.Config
 }
 
@@ -76,7 +76,6 @@ func (c *Config) stateFolder() state.Folder {
 	return state.Folder{Disk: c.Disk, Dir: c.StateDir, Volatile: c.IsStateDirVolatile, Observer: c.Observer}
 }
 
-// setDefaults sets the default values of unset fields.
 func (c *Config) setDefaults() {
 	if c.Disk.FS == nil {
 		c.Disk = store.LocalDisk

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// receiveMessage dispatches one message by its topic. Every message results in a step of a machine or in a
+// receiveMessage dispatches an incoming message by its topic. Each message is either processed or reported as a
 // MessageDropped event.
 func (a *Agent) receiveMessage(m mqtt.Message) {
 	kind, agent, id, name, err := a.cfg.Topics.ParseTopic(m.Topic)
@@ -25,7 +25,7 @@ func (a *Agent) receiveMessage(m mqtt.Message) {
 	case kind == mqtt.KindBlob:
 		err = a.fetch.ReceiveBlobPart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
-		return // the retained message was deleted
+		return // an empty payload means a deleted retained message
 	case kind == mqtt.KindAnnouncement:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
@@ -118,15 +118,16 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s from the coordinator", e.Type)
 }
 
-// requestHelloForUpdateFate sends a separate hello to learn the fate of an update, if the agent would otherwise send
-// none or disconnect from the broker.
+// requestHelloForUpdateFate sends an extra hello to find out whether the coordinator accepted an update. It does this
+// only if the agent would otherwise send no hello or disconnect.
 func (a *Agent) requestHelloForUpdateFate() {
 	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
 		a.handleRoundEvent(agentround.UpdateFateUnknown{})
 	}
 }
 
-// recordAcceptanceByCoordinator records that the coordinator has answered and so accepts the agent's messages.
+// recordAcceptanceByCoordinator records that the coordinator has answered, which shows that it accepts the agent's
+// messages.
 func (a *Agent) recordAcceptanceByCoordinator() {
 	a.evaluation.RecordHelloAnswered()
 	a.presence.RecordAcceptanceByCoordinator()
@@ -161,7 +162,7 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	a.recordAcceptanceByCoordinator()
 	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
 		KnownRowCount: m.ReportedRows})
-	a.requestHelloForUpdateFate() // the outcome arrives before the answer with the standing
+	a.requestHelloForUpdateFate() // the update's outcome arrives before this answer
 	return nil
 }
 

@@ -13,15 +13,16 @@ import (
 // obeyedAnnouncementStore keeps the position of the last obeyed announcement on disk. After a restart the agent obeys
 // only later announcements.
 type obeyedAnnouncementStore struct {
-	core            *part.AgentCore
-	slots           *state.FileSlots
-	unsavedPosition *agentround.SaveAnnouncementPosition // position being written or written next; nil if saved
+	core  *part.AgentCore
+	slots *state.FileSlots
+	// newest position that is not saved yet; nil if all are saved
+	unsavedPosition *agentround.SaveAnnouncementPosition
 }
 
-// positionWrite is the purpose of the write (state.RetriedWrite).
+// positionWrite describes the write of the position (see state.RetriedWrite).
 const positionWrite = "save the position of the announcement"
 
-// savePosition saves a position in a background job. One write runs at a time; the newest position is written next.
+// savePosition saves a position in a background job. If a write is running, the newest position is written afterwards.
 func (p *obeyedAnnouncementStore) savePosition(e agentround.SaveAnnouncementPosition) {
 	p.core.WriteRetrier.ForgetFailedWrite(positionWrite)
 	busy := p.unsavedPosition != nil
@@ -45,14 +46,14 @@ func (p *obeyedAnnouncementStore) startWrite(e agentround.SaveAnnouncementPositi
 					p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{
 						Position: e.Position})
 				}}, err)
-			if err != nil { // the round machine declines rounds until a write succeeds
+			if err != nil { // the agent declines rounds until a write succeeds
 				p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{Position: e.Position, SaveFailed: true})
 			}
 		})
 	})
 }
 
-// saveAnnouncementPosition writes a position, with the digest of its announcement.
+// saveAnnouncementPosition saves the position and the digest of an announcement.
 func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d wire.Digest) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(o.Root))
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Epoch))
@@ -63,8 +64,7 @@ func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d
 	return s.Save(append(b, d[:]...))
 }
 
-// loadAnnouncementPosition returns the position and the digest that saveAnnouncementPosition has saved, or zero values
-// if none were saved.
+// loadAnnouncementPosition returns the saved position and digest of an announcement, or zero values if none are saved.
 func loadAnnouncementPosition(s *state.FileSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
 	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// performRoundEffect performs an effect of the round machine.
+// performRoundEffect performs one effect that the round state machine has returned.
 func (a *Agent) performRoundEffect(e agentround.Effect) {
 	switch e := e.(type) {
 	case agentround.ReportEvent:
@@ -58,7 +58,8 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 	}
 }
 
-// train computes the update of a round. It fails if the model's schema differs from the announced one.
+// train starts the computation of this agent's update for a round. It reports a failure if the model's tensors differ
+// from the announced schema.
 func (a *Agent) train(e agentround.StartTraining) {
 	p := a.taskData.LastPreparedTask().LimitTrainingRows(e.MaxRows)
 	if e.Announcement.UpdateSchema != p.CompiledTask.UpdateSchema(e.Announcement.Kind).Hash() {

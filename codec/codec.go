@@ -38,7 +38,7 @@ func codecByName[T wire.Float]() map[spec.Codec]Codec[T] {
 	}
 }
 
-// ForName returns the codec of a valid name.
+// ForName returns the codec with the given name, which must be valid.
 func ForName[T wire.Float](word spec.Codec) Codec[T] {
 	if share, ok := word.TopKShare(); ok {
 		return topKCodec[T]{share}
@@ -52,8 +52,8 @@ func DecodesOnlyWholeVectors[T wire.Float](c Codec[T]) bool {
 	return elements == 0
 }
 
-// EncodedByteRange returns the byte range of elements from … to − 1 in an encoded vector of n elements, and the first
-// element of that range. The codec must have independent units.
+// EncodedByteRange returns the byte range that encodes the elements [from, to) of a vector with n elements, and the
+// index of the first element in that range. The codec must have independent units.
 func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.IndependentUnitSize()
 	first = from / elements * elements

@@ -18,7 +18,7 @@ type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
 const elementsPerUnit = 256
 
-// maxQuantizedMagnitude returns the largest magnitude |q|.
+// maxQuantizedMagnitude returns the largest magnitude of an encoded integer, which is 127 or 7.
 func (c integerCodec[T]) maxQuantizedMagnitude() float64 {
 	return float64(int(1)<<(c.bitsPerElement-1) - 1)
 }
@@ -91,7 +91,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 	return nil
 }
 
-// unpackIntegers decodes len(q) integers from p and returns the remaining bytes.
+// unpackIntegers decodes len(q) integers from p into q and returns the remaining bytes.
 func (c integerCodec[T]) unpackIntegers(q []int8, p []byte) []byte {
 	if c.bitsPerElement == 8 {
 		for i := range q {

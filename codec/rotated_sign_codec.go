@@ -22,7 +22,7 @@ type rotatedSignCodec[T wire.Float] struct{}
 // signHeaderBytes is the encoded size of the scale (4 bytes) and the seed (8 bytes).
 const signHeaderBytes = 12
 
-// paddedLength returns d', the smallest power of two that is at least n.
+// paddedLength returns the smallest power of two that is not less than n.
 func paddedLength(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func (rotatedSignCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
@@ -109,7 +109,7 @@ func flipSigns[N float64 | int32](v []N, seed uint64) {
 	}
 }
 
-// applyHadamard multiplies v by the Hadamard matrix. The length of v must be a power of two.
+// applyHadamard multiplies v by the Hadamard matrix in place. The length of v must be a power of two.
 func applyHadamard[N float64 | int32](v []N) {
 	for half := 1; half < len(v); half *= 2 {
 		for at := 0; at < len(v); at += 2 * half {

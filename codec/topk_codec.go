@@ -10,14 +10,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// topKCodec encodes the k elements with the largest magnitudes as pairs of a uint32 index and a float32 element, by
-// ascending index. Ties go to the lower index. All other elements are decoded as 0; the sender adds them to its next
+// topKCodec encodes the k elements with the largest magnitudes (ties go to the lower index) as pairs of a uint32 index
+// and a float32 value, by ascending index. The other elements are decoded as 0, and the sender adds them to its next
 // vector (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
 type topKCodec[T wire.Float] struct{ keptElementShare float64 }
 
 const bytesPerPair = 8
 
-// pairCount returns k for n elements: the rounded share of n, at least 1.
+// pairCount returns the number k of elements that are sent of a vector with n elements: the rounded share of n, at
+// least 1.
 func (c topKCodec[T]) pairCount(n int) int {
 	return min(max(int(math.Round(c.keptElementShare*float64(n))), 1), n)
 }

@@ -59,7 +59,8 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	c.revokeAgentsInRound(agents)
 }
 
-// agentsWithRunState returns the agents that are ahead, participate in the current round or are suspended.
+// agentsWithRunState returns the agents that obey a later announcement, participate in the current round, or are
+// suspended.
 func (c *Coordinator) agentsWithRunState() []wire.AgentID {
 	all := slices.Collect(c.duplicateGuard.AheadAgents())
 	r := c.roundMachine.JournalRecord()
@@ -100,7 +101,7 @@ type AgentListChanged struct {
 	RemovedAgents []wire.AgentID
 }
 
-// Describe implements observe.Event. It resolves the clone condition of each removed agent.
+// Describe implements observe.Event. It resolves the condition of duplicate devices (clones) for each removed agent.
 func (e AgentListChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {

@@ -10,11 +10,12 @@ import (
 
 // brokerLinkMonitor reports events about the connection to the broker.
 type brokerLinkMonitor struct {
-	observer       observe.Observer
-	onChange       func(up bool)        // called when the connection changes; may be nil
-	selfTest       *mqtt.BrokerSelfTest // self-test of the connection; nil if disabled
-	refusedFilters mqtt.RefusedFilters  // refused subscriptions, except the publisher's
-	isUsable       bool                 // true if the connection is up and the coordinator may work over it
+	observer observe.Observer
+	onChange func(up bool)        // called when the connection changes; may be nil
+	selfTest *mqtt.BrokerSelfTest // self-test of the connection; nil if disabled
+	// subscriptions that the broker refused, except subscriptions of the publisher
+	refusedFilters mqtt.RefusedFilters
+	isUsable       bool // true if the connection is up and the coordinator may work over it
 }
 
 // reportConnectionChange reports that the connection is up, or that it is down because of err.

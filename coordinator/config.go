@@ -73,7 +73,7 @@ type Config struct {
 	FolderReplicator FolderReplicator
 	// Runtime provides the clock and starts goroutines; real time by default.
 	Runtime host.JobRuntime
-	// Audit is the audit log whose head is recorded in each line of the history; may be nil.
+	// Audit is the audit log, whose newest entry is signed in each line of the run's history; may be nil.
 	Audit *audit.Log
 	// RenewCredentials issues a new key, a new certificate or both to a device, and returns when they are on disk. The
 	// request is signed with its own key. RenewCredentials runs on a separate goroutine until ctx ends. vouched is
@@ -83,7 +83,8 @@ type Config struct {
 		vouched bool)
 	// Signatures is the signature scheme; Ed25519 by default.
 	Signatures wire.SignatureScheme
-	// NewRun starts a new run even if the folder contains an unfinished run or the broker retains a later one.
+	// NewRun starts a new run, even if the state folder contains an unfinished run or the broker retains the
+	// announcement of a later run.
 	NewRun bool
 	// RaiseEpoch raises the epoch at this start above the epochs in the journal and at the broker. Agents then obey
 	// this coordinator even if they have obeyed a later position.
@@ -126,7 +127,7 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRootDocuments())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
-	need(c.Agents != nil, "the list of agents must be set") // may lack devices that will join later
+	need(c.Agents != nil, "the list of agents must be set") // The list may lack devices that will join later.
 	need(c.StateDir != "", "the state folder is not set")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be set")
 	need(c.Rand != nil && c.FillRandom != nil, "the random sources must be set")

@@ -46,7 +46,7 @@ type Coordinator struct {
 	roundMachineEvents host.EventQueue[round.Event] // queue of events for the round machine
 	uploads            *uploads.Uploads
 	aggregator         *aggregation.Aggregator
-	// announcedTask is the task of the current announcement. The aggregator may have the next one already.
+	// announcedTask is the task in the current announcement. The aggregator may already have compiled the next task.
 	announcedTask   *task.CompiledTask[float32]
 	mesh            *meshplan.Planner
 	stateFolder     *runs.StateFolder
@@ -90,7 +90,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 			cfg.Rand)
 	}
 	c.folderWriter = newStateFolderWriter(c.ownerLoop, cfg.Observer, func(since time.Time) {
-		if !c.uploads.StorageFails() { // otherwise the round's deadline is postponed already
+		if !c.uploads.StorageFails() { // If storing updates fails, the deadline is already extended.
 			c.roundMachineEvents.PushFront(round.StorageFailed{FailingSince: since}, round.StorageRecovered{})
 		}
 	})
@@ -272,7 +272,8 @@ func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	}
 	c.linkMonitor.isUsable = true
 	c.publishRootDocuments()
-	// The machine must send its acceptances before an announcement that ends the round for those agents.
+	// Pass the event to the machine first, because it must send acceptances before an announcement ends the round for
+	// those agents.
 	c.stepMachine(round.LinkUp{})
 	c.publisher.LinkUp(c.ownerLoop.Now())
 	c.retainedCleanup.LinkUp(c.ownerLoop.Now())
@@ -287,7 +288,6 @@ func (c *Coordinator) agentMessageFilters() []string {
 		c.cfg.Topics.AllAgentToCoordinatorFilter()}
 }
 
-// handleConnEvent handles an event of the connection to the broker.
 func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	if c.linkMonitor.passToSelfTest(c.ownerLoop.Now(), e) {
 		return

@@ -18,7 +18,7 @@ import (
 func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	scale, t := 1.0, c.announcedTask
 	if s := t.Standardization().Scale; len(s) > 0 && t.Model.Architecture().ClassCount() == 0 {
-		scale = float64(s[len(s)-1]) // scale of the target
+		scale = float64(s[len(s)-1]) // scale of the target column, which is the last
 	}
 	r := e.ResultPool.Summarize(scale)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents,
@@ -86,7 +86,7 @@ type ModelEvaluation struct {
 // ModelEvaluated reports how well a model performs on the agents' held-out rows.
 type ModelEvaluated struct {
 	Version          wire.ModelVersion
-	RespondingAgents int // includes agents with too few rows to report a result
+	RespondingAgents int // number of responses, including agents with too few rows
 	PresentAgents    int
 	TooFewAgents     bool // fewer than round.evaluation.min_agents responded; Result is empty
 	Result           evaluation.Result

@@ -25,7 +25,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 }, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, meshplan.Metrics, cleanup.Metrics)
 
-// Metrics that several events change, or that are also changed elsewhere.
+// Metrics that several events or packages update.
 var (
 	// DroppedMessages counts received messages that the coordinator dropped.
 	DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(devices.DropReasons()))

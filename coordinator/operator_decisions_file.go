@@ -66,7 +66,7 @@ func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
 	if unread == nil && c.NextTask != nil && c.NextTask.Version == d.AppliedTaskVersion {
-		c.ApplyNextTask() // the process ended before saving this
+		c.ApplyNextTask() // The process ended before saving the applied task.
 	}
 	return c, true, nil
 }

@@ -78,7 +78,8 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	return b, nil, nil
 }
 
-// loadRolloutFiles keeps only the files in a rollout state. The file of the current model may be added.
+// loadRolloutFiles drops all loaded files that the rollout state does not contain, and adds the file of the current
+// model if the state contains it.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	all := append(slices.Clone(c.rolloutFiles), c.aggregator.BaseModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
@@ -89,13 +90,13 @@ func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	})
 }
 
-// isRolledOut reports whether a file belongs to a model that is rolled out.
+// isRolledOut reports whether the file belongs to the released model or the candidate.
 func isRolledOut(s *rollout.State, file wire.Digest) bool {
 	return s.Released.IsSet() && file == s.Released.File.Hash ||
 		s.Candidate.IsSet() && file == s.Candidate.File.Hash
 }
 
-// rolledOutVersions returns the model versions of a run that are rolled out.
+// rolledOutVersions returns those model versions of a run that are released or tried by agents.
 func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
 	for _, m := range []rollout.Model{s.Released, s.Candidate} {
 		if m.IsSet() && m.Run == run {

@@ -133,7 +133,7 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.duplicateGuard.RecordAnnouncementSent(now)
 	o := c.duplicateGuard.PresentPosition()
-	if o.Phase == wire.PhaseOpen { // other agents request the key in a hello
+	if o.Phase == wire.PhaseOpen { // Other agents request the group key in a hello.
 		for _, p := range c.roundMachine.JournalRecord().Participants {
 			if c.keyring.LacksGroupKey(p.Agent) {
 				c.sendGroupKey(p.Agent)
@@ -143,7 +143,7 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// sendGroupKey sends the group key to an agent if blobs were announced under it.
+// sendGroupKey sends an agent the key with which the announced blobs are encrypted, if they are encrypted.
 func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	if m, ok := c.keyring.GroupKeyFor(agent); ok {
 		c.sendToAgent(agent, wire.TypeGroupKeyDelivery, c.runID, c.currentRound(), m.Body())
@@ -155,7 +155,7 @@ func (c *Coordinator) aggregateRound(e round.AggregateUpdates) {
 	run, spool := c.runID, c.uploads.SpoolOfRound(e.Round)
 	c.ownerLoop.GoThen(func() func() {
 		folded, events := c.aggregator.Aggregate(run, spool, e)
-		// The model may be large, and the journal waits for its upload.
+		// Upload the model in advance, because it may be large and the journal waits for the upload.
 		if c.cfg.FolderReplicator != nil && folded.Err == nil {
 			c.cfg.FolderReplicator.PrepareFolderCommit(c.ownerLoop.Context())
 		}

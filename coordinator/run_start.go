@@ -14,7 +14,7 @@ import (
 
 // ErrRunContinues means that the run in the state folder began with Config.StartModel but has a different task from the
 // configured one. The run continues with its own task.
-var ErrRunContinues = errors.New("the run that started from this model continues")
+var ErrRunContinues = errors.New("continuing the run that started from this model")
 
 // resumeOrBeginRun returns the record of the run in the state folder, or of a new run. newRun is true if the operator
 // requested the run and it is not announced yet.
@@ -52,8 +52,8 @@ func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun boo
 	return record, newRun, err
 }
 
-// startModelNeedsNewRun reports whether Config.StartModel requires a new run. It does not if the run in the folder
-// began with that model, for example after a restart with the same flags.
+// startModelNeedsNewRun reports whether Config.StartModel requires a new run. A run that began with this model
+// continues, for example after a restart with the same flags.
 func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bool) (bool, error) {
 	is := c.stateFolder.Origin
 	if !found || is.GivenStartModel == "" {

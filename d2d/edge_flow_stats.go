@@ -50,7 +50,7 @@ func (e *mixingEdge[T]) clippedWeight() T {
 	return w
 }
 
-// takeEdgeMeasurements returns the measurements of the edges since the last call, by id.
+// takeEdgeMeasurements returns the measurements of all edges since the last call, in ascending order of neighbour id.
 func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 	var all []wire.MixingEdgeMeasurement
 	for _, e := range m.edges {

@@ -41,7 +41,7 @@ type messageExchange[T wire.Float] struct {
 	peers              []*neighborPeer // neighbours, in the order of MixingConfig.Neighbors
 	ownSealer          *senderSealer
 	addsProofs         bool
-	sealedPartsByStep  map[uint64][][]byte // encrypted messages of the own snapshots, by step
+	sealedPartsByStep  map[uint64][][]byte // encrypted messages of this agent's snapshots, by step
 	sealedControlCount uint64              // number of control messages sent so far, used in nonces
 	greetingAt         time.Time           // time of the next greeting; zero if none is scheduled
 	lastGreetingAt     time.Time

@@ -131,8 +131,8 @@ func (m *mixer[T]) startMixing(now time.Time) {
 	m.beginLocalStep()
 }
 
-// minSnapshotsToJoin is the minimum number of snapshots whose median is used as start. With fewer, a single malicious
-// neighbour could choose it.
+// minSnapshotsToJoin is the minimum number of neighbours' snapshots from whose median an agent may start. With fewer, a
+// single malicious neighbour could determine the median.
 const minSnapshotsToJoin = 3
 
 // joinFromSnapshots begins the block with the coordinate-wise median of the neighbours' snapshots. It waits until all

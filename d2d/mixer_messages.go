@@ -123,7 +123,7 @@ func (m *mixer[T]) recordTheirAppliedFlows(e *mixingEdge[T], seq uint64) {
 	m.dropUnneededSnapshots(e)
 }
 
-// dropUnneededSnapshots releases the own snapshots that neither end needs.
+// dropUnneededSnapshots releases this agent's snapshots that neither end of the edge needs any more.
 func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
 		m.detachSnapshot(&e.previousSnapshot)
@@ -179,7 +179,7 @@ func allFinite[T wire.Float](x []T) bool {
 	return true
 }
 
-// needsNeighborSnapshot reports whether a neighbour's snapshot q is still needed.
+// needsNeighborSnapshot reports whether the snapshot with sequence number seq of a neighbour is still needed.
 func (m *mixer[T]) needsNeighborSnapshot(id wire.AgentID, seq uint64) bool {
 	e := m.edgeToNeighbor(id)
 	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||

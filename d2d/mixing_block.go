@@ -41,8 +41,8 @@ type MixingBlock[T wire.Float] struct {
 	effects       []Effect
 }
 
-// RoundAnswerRequested asks an endless block to answer a round after H more local steps. A later request replaces an
-// earlier one.
+// RoundAnswerRequested requests an answer to a round from an endless block, after StepsUntilAnswer more local steps. It
+// replaces an earlier request.
 type RoundAnswerRequested struct{}
 
 // RestRequirementChanged sets whether an endless block must rest. It rests between two mixing steps, and only if no

@@ -14,7 +14,7 @@ type Neighbor struct {
 	ID           wire.AgentID
 	MixingWeight float64 // weight w_ij of the edge, equal at both ends
 	ClipBound    float64 // clip bound τ_ij of the edge, equal at both ends; 0 = no bound; see ClippedFlowWeight
-	// Boot is the start of the neighbour's program to which the edge leads. 0 means unknown: then the first message
+	// Boot is the boot epoch of the neighbour with which to mix. Zero means that the first message from the neighbour
 	// decides.
 	Boot wire.Epoch
 	// PublicKey is the neighbour's X25519 public key; nil if messages are not sealed.

@@ -124,15 +124,15 @@ type MixingStats struct {
 	// UnreconciledEdges is the number of edges on which one end may have applied a flow that the other end has not
 	// applied.
 	UnreconciledEdges uint64
-	// Whether the block began with the median of the neighbours' snapshots.
+	// JoinedFromSnapshots reports whether the block began with the median of the neighbours' snapshots.
 	JoinedFromSnapshots bool
-	// Edges that were reset because the neighbour restarted.
+	// EdgeResets is the number of edges that were reset because the neighbour restarted.
 	EdgeResets                          uint64
 	RequestedSnapshots, ResentSnapshots uint64
 	IgnoredMessagesByReason             [lastIgnoreReason + 1]uint64
 }
 
-// CountedSince returns the differences of the counters from an earlier state.
+// CountedSince returns the counts added since an earlier state of the counters.
 func (s MixingStats) CountedSince(before MixingStats) MixingStats {
 	s.LocalSteps -= before.LocalSteps
 	s.AppliedFlows -= before.AppliedFlows

@@ -45,7 +45,7 @@ type NeighborScout struct {
 	cfg                 ScoutConfig
 	beaconClockStart    time.Time // time at which the timestamps of this agent's beacons start
 	otherAgentByID      map[wire.AgentID]*otherAgent
-	nextBeaconAt        time.Time // time of the next own beacon; zero while disconnected
+	nextBeaconAt        time.Time // time of this agent's next beacon; zero while disconnected
 	nextEdgeChoiceAt    time.Time // time of the next choice of edges; zero if no new beacon has arrived
 	lastOwnBeacon       wire.Beacon
 	lastChosenNeighbors []wire.AgentID
@@ -225,7 +225,8 @@ func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*other
 
 func (o *otherAgent) isAlive(now time.Time) bool { return now.Before(o.aliveUntil) }
 
-// bringNextBeaconForward schedules the next beacon earlier, because a newcomer needs its echo.
+// bringNextBeaconForward schedules the next beacon earlier, because a new agent needs the echo in this beacon to
+// measure the round-trip time.
 func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(maxNewcomerAnswerDelay))))
 	if !s.nextBeaconAt.IsZero() && soon.Before(s.nextBeaconAt) {
@@ -233,8 +234,8 @@ func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	}
 }
 
-// updateRTT updates the round-trip time from the echo of an own beacon. A shorter time is adopted immediately and a
-// longer one slowly, because delays above the minimum are caused by queues.
+// updateRTT updates the round-trip time from another agent's echo of this agent's beacon. A shorter time is adopted
+// immediately and a longer one slowly, because delays above the minimum are caused by queues.
 func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	i, found := slices.BinarySearchFunc(o.lastBeacon.PeerEchoes, s.cfg.OwnID, compareEchoAgentID)
 	if !found || o.lastBeacon.PeerEchoes[i].BootEpoch != s.cfg.Boot {
@@ -266,7 +267,7 @@ func compareEchoAgentID(h wire.BeaconEcho, id wire.AgentID) int {
 	return 0
 }
 
-// publishBeacon publishes the own beacon and schedules the next one.
+// publishBeacon publishes this agent's beacon and schedules the next one.
 func (s *NeighborScout) publishBeacon(now time.Time) {
 	alive := s.aliveAgents(now)
 	s.nextBeaconAt = now.Add(beaconInterval(len(s.otherAgentByID)))

@@ -44,7 +44,7 @@ type ColumnReport struct {
 	RecentWrongShare float64 `json:"-"` // share of wrong values among the most recent ones
 }
 
-// UnusedValue describes a rejected value, or a row that was not made, with its place and its error.
+// UnusedValue describes a rejected value or a dropped row by its location and the problem.
 type UnusedValue struct{ Where, Problem string }
 
 // String returns the place and the description, separated by a colon if both are known.
@@ -92,8 +92,8 @@ type WrongValueSummary struct {
 	RecentWrongShare       float64 // share of wrong values among the most recent ones
 }
 
-// CurrentShare returns the share of wrong values: of all values or of the most recent ones, whichever is smaller. So a
-// column recovers soon after its problem is solved.
+// CurrentShare returns the share of wrong values among all values or among the most recent values, whichever is
+// smaller. After a problem is solved, the share therefore falls soon.
 func (b WrongValueSummary) CurrentShare() float64 {
 	return min(float64(b.WrongCount)/max(1, float64(b.TotalCount)), b.RecentWrongShare)
 }

@@ -13,8 +13,8 @@ type HeldOutBoundary struct {
 	RowsBefore int       // number of rows before the boundary when it was fixed; used if rows have no time
 }
 
-// HeldOutBoundary returns the boundary that holds out the last rows of the snapshot. share is their share; at least one
-// row is held out.
+// HeldOutBoundary returns a boundary that holds out the given share of the rows, taken from the end. At least one row
+// is held out.
 func (v RowSnapshot) HeldOutBoundary(share float64) HeldOutBoundary {
 	n := v.Rows.Len()
 	b := HeldOutBoundary{RowsBefore: n - max(1, int(share*float64(n)))}

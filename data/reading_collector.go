@@ -12,7 +12,7 @@ import (
 // may be called.
 type ReadingCollector interface {
 	Source
-	// Start starts collecting. It returns only permanent errors.
+	// Start starts collecting. It returns an error only if collecting can never succeed.
 	Start(e CollectorEnv) error
 }
 

@@ -128,8 +128,9 @@ type Config struct {
 	DecimalSeparator string `yaml:"decimal"`
 	SkipRows         int    `yaml:"skip_rows"` // number of lines above the header
 	CommentPrefix    string `yaml:"comment"`   // prefix of CSV lines to skip; empty means none
-	// ColumnByInput contains the column or path of each input and, for CSV, of each column of the task. For MQTT the
-	// path follows the topic. A CSV column that is not listed has the name that the task uses.
+	// ColumnByInput contains the column or path of each input and, for CSV, the column name in the file for each column
+	// of the task; a CSV column that is not listed has the same name in the file as in the task. For MQTT an entry
+	// contains the topic, followed by the path.
 	ColumnByInput map[string]string `yaml:"columns"`
 	// TimeColumn is the column or path of the time. If it is empty, rows have no time, and readings have the time of
 	// their arrival.
@@ -138,7 +139,8 @@ type Config struct {
 	TimeZone   string `yaml:"time_zone"`   // time zone of times without one; empty means UTC
 	// MissingValuePolicy selects the replacement of missing values; the default is skip.
 	MissingValuePolicy grid.FillPolicy `yaml:"missing"`
-	MaxLastValueAge    time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
+	// maximum age of the value that replaces a missing value, for the policy last
+	MaxLastValueAge time.Duration `yaml:"last_at_most"`
 	// MissingValues contains texts and numbers that mean a missing value, in addition to the standard ones.
 	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
 	// RangeByColumn contains the valid range [minimum, maximum] of a column or an input, by its name in the task.

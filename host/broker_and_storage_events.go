@@ -24,11 +24,11 @@ var (
 // BrokerLinkChanged reports that the broker connection was established, was lost, or could not be established.
 type BrokerLinkChanged struct {
 	IsConnected bool
-	Err         error     // reason for the disconnection
+	Err         error     // reason for the disconnection; nil if connected
 	ReconnectAt time.Time // end of a planned disconnection of an agent; zero if it is unplanned
 }
 
-// Describe implements observe.Event. The MQTT session logs the state of the connection itself.
+// Describe implements observe.Event. It writes no log message, because the MQTT session logs changes of the connection.
 func (e BrokerLinkChanged) Describe(d *observe.EventDescription) {
 	d.SetBoolGauge(brokerConnected, e.IsConnected)
 	switch {
@@ -50,10 +50,10 @@ var refusedSubscriptions = observe.Gauge("broker_subscriptions_refused",
 // retries refused subscriptions.
 type RefusedSubscriptionsChanged struct {
 	Filters               []string
-	NeighborBrokerFilters []string // filters that the neighbours' broker refuses, if it is a separate broker
+	NeighborBrokerFilters []string // subscriptions that a separate broker for neighbours refuses
 }
 
-// Describe implements observe.Event. An agent is ready even if its neighbour subscriptions are refused.
+// Describe implements observe.Event. Refused neighbour subscriptions do not make an agent unready.
 func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(refusedSubscriptions, float64(len(e.Filters)+len(e.NeighborBrokerFilters)))
 	if len(e.Filters)+len(e.NeighborBrokerFilters) == 0 {
@@ -81,14 +81,15 @@ var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
 		"swallowed: dropped silently; disconnected: connection closed.",
 	"result", observe.NamesAsStrings(mqtt.SelfTestResults()))
 
-// BrokerSelfTestEnded reports the result of the test with messages of the maximum size.
+// BrokerSelfTestEnded reports the result of a self-test of the broker, in which the program sends itself messages of
+// the maximum size.
 type BrokerSelfTestEnded struct{ mqtt.SelfTestReport }
 
 // Describe implements observe.Event.
 func (e BrokerSelfTestEnded) Describe(d *observe.EventDescription) {
 	d.SelectGaugeState(brokerSelfTest, string(e.Result))
 	if e.Result == mqtt.SelfTestPassed {
-		d.Log(observe.Debug, "broker carries the largest messages", "bytes", e.LargeMessageBytes)
+		d.Log(observe.Debug, "broker accepts the largest messages", "bytes", e.LargeMessageBytes)
 		d.ResolveCondition("broker")
 		return
 	}
@@ -101,10 +102,10 @@ var storageOK = &observe.Metric{Name: "storage_ok", Kind: observe.GaugeKind, Ini
 	InitialValue: 1,
 	Help:         "Whether writes to the state folder succeed (1) or fail and are retried (0)."}
 
-// StorageFailing reports the first failure of a write to the state folder. The write is retried. Operations that depend
-// on it wait.
+// StorageFailing reports that a write to the state folder has failed for the first time. The program retries the write
+// and delays dependent operations.
 type StorageFailing struct {
-	Operation string // infinitive for messages, such as "save the model"
+	Operation string // description of the write in the infinitive, such as "save the model"
 	Err       error
 }
 
@@ -134,7 +135,7 @@ const (
 
 // Label values for drop reasons that only the MQTT session can detect.
 const (
-	DropReasonOverflow  = "overflow"  // the mailbox was full
+	DropReasonOverflow  = "overflow"  // the receive queue was full
 	DropReasonOversized = "oversized" // a received message was too large
 	DropReasonUnsent    = "unsent"    // the connection was lost before a message was sent
 )
@@ -152,6 +153,6 @@ func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 			"connection lost before sending."}
 }
 
-// ClonesSeen counts detections of two devices with the same identity, by an agent or the coordinator.
+// ClonesSeen counts how often an agent or the coordinator has detected two devices with the same identity.
 var ClonesSeen = observe.Counter("clones_seen_total",
 	"Detections of two devices with one identity. The log names them.")

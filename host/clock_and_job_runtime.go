@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// JobRuntime provides the clock and starts jobs. Programs use RealTimeRuntime. Package lab/world has a deterministic
-// implementation with simulated time.
+// JobRuntime provides the clock and starts jobs. RealTimeRuntime is used in production, and package lab/world provides
+// simulated time.
 type JobRuntime interface {
 	Now() time.Time
 	// Go runs job concurrently with its caller.
@@ -18,11 +18,11 @@ type JobRuntime interface {
 	WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc)
 }
 
-// JobWaiter lets one job wait. Programs block only in its Wait method.
+// JobWaiter blocks one job until an event, a call of Wake or a timeout. Jobs must not block in any other way.
 type JobWaiter interface {
-	// Wait blocks until Wake is called, an event arrives, the time until is reached or ctx ends. A call of Wake since
-	// the previous Wait counts too. A zero until means no timeout. Spurious returns are possible. e is nil unless an
-	// event arrived; open is false if events is closed. events may be nil.
+	// Wait blocks until Wake is called (also since the previous Wait), an event arrives, the time until is reached
+	// (zero means no timeout) or ctx ends, but it may also return earlier. e is nil unless an event arrived, open is
+	// false if events is closed, and events may be nil.
 	Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (e mqtt.Event, open bool)
 	// Wake makes the current or the next Wait return. It never blocks.
 	Wake()
@@ -49,7 +49,7 @@ func (RealTimeRuntime) NewWaiter() JobWaiter {
 
 type realTimeWaiter struct {
 	wakeSignal chan struct{}
-	timer      *time.Timer // nil until the first wait with a timeout
+	timer      *time.Timer // created by the first wait with a timeout
 }
 
 func (w *realTimeWaiter) Wake() {

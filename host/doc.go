@@ -1,3 +1,3 @@
-// Package host contains the parts that agents and coordinators share around their state machines: the event loop that
-// owns the state of a program, background jobs, event queues, and the signing and sealing of messages.
+// Package host contains code that agents and coordinators share, such as the event loop, background jobs, event queues,
+// and the signing and encryption of messages.
 package host

@@ -11,24 +11,25 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// ErrClosed reports that the event channel of the connection was closed.
+// ErrClosed is returned by Run if the connection's event channel is closed.
 var ErrClosed = errors.New("the connection was closed")
 
-// EventLoop is the goroutine that owns the state of a program. Jobs run concurrently with it and pass it functions to
-// call.
+// EventLoop runs the goroutine that owns the state of a program. Concurrent jobs pass functions to the loop, which
+// calls them on this goroutine.
 type EventLoop struct {
 	JobRuntime
-	waiter     JobWaiter // waiter of the owner goroutine
+	waiter     JobWaiter // waiter of the loop's goroutine
 	jobContext context.Context
 	cancelJobs context.CancelFunc
 
 	mu            sync.Mutex
 	pendingCalls  []*loopCall
-	livenessPings []*loopCall // pending calls of CheckAlive
-	runningJobs   int         // number of jobs that have not ended
+	livenessPings []*loopCall // calls of CheckAlive that wait for a response
+	runningJobs   int         // number of jobs that are still running
 }
 
-// loopCall is a function for the owner goroutine. callerWaiter is woken when the owner has taken the call.
+// loopCall is a function to call on the loop's goroutine. callerWaiter is notified after the loop has dequeued the
+// call.
 type loopCall struct {
 	callback     func()
 	callerWaiter JobWaiter
@@ -65,15 +66,15 @@ func (o *EventLoop) CancelAndAwaitJobs() {
 	})
 }
 
-// AwaitJobsAfterEnd blocks the owner until done returns true, even after the job context has ended. done is called
-// again whenever a job ends.
+// AwaitJobsAfterEnd blocks until done returns true, even if the context for jobs has ended. It calls done again
+// whenever a job has ended.
 func (o *EventLoop) AwaitJobsAfterEnd(done func() bool) {
 	for !done() {
 		o.waiter.Wait(context.Background(), time.Time{}, nil)
 	}
 }
 
-// LoopHandlers contains the callbacks of an event loop. All of them run on the owner goroutine.
+// LoopHandlers contains the callbacks of an event loop, all of which run on the loop's goroutine.
 type LoopHandlers struct {
 	BeforeWait   func() error        // called before each wait; an error ends the loop
 	OnMQTTEvent  func(mqtt.Event)    // called for each event of the MQTT connection
@@ -111,8 +112,8 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 	}
 }
 
-// dequeueCalls removes calls from the queue and wakes their callers. It stops after the first call that has a callback
-// and returns that callback.
+// dequeueCalls removes calls from the queue and notifies their callers. It stops after the first call with a callback
+// and returns this callback.
 func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,7 +126,7 @@ func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	return result
 }
 
-// Go runs job concurrently with the owner goroutine.
+// Go runs job on another goroutine, concurrently with the event loop.
 func (o *EventLoop) Go(job func()) {
 	o.mu.Lock()
 	o.runningJobs++
@@ -139,25 +140,25 @@ func (o *EventLoop) Go(job func()) {
 	})
 }
 
-// GoThen runs work concurrently with the owner, and then calls the function that work returned on the owner goroutine.
+// GoThen runs work concurrently with the event loop and then calls the returned function on the loop's goroutine.
 func (o *EventLoop) GoThen(work func() (then func())) { o.Go(func() { o.RunOnLoop(work()) }) }
 
-// RunOnLoop calls result on the owner goroutine. The call is dropped if the program ends first.
+// RunOnLoop calls result on the loop's goroutine. It drops the call if the program ends first.
 func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.jobContext, result) }
 
-// RunOnLoopContext calls result on the owner goroutine. It returns an error that wraps ctx.Err() if the owner does not
-// take the call before ctx ends.
+// RunOnLoopContext calls result on the loop's goroutine. It returns an error that wraps ctx.Err() if ctx ends before
+// the loop has dequeued the call.
 func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
 	return o.enqueueAndAwaitCall(ctx, &o.pendingCalls, result)
 }
 
-// CheckAlive returns nil as soon as the owner goroutine responds, from its loop or from a pause. It returns an error if
-// the owner does not respond before ctx ends.
+// CheckAlive returns nil as soon as the event loop responds, even while it is paused. It returns an error if ctx ends
+// first.
 func (o *EventLoop) CheckAlive(ctx context.Context) error {
 	return o.enqueueAndAwaitCall(ctx, &o.livenessPings, nil)
 }
 
-// enqueueAndAwaitCall appends a call to list and waits until the owner has taken it or ctx ends.
+// enqueueAndAwaitCall appends a call to list and waits until the loop has dequeued the call or ctx ends.
 func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, result func()) error {
 	w := &loopCall{callback: result, callerWaiter: o.NewWaiter()}
 	o.mu.Lock()
@@ -181,14 +182,14 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 	}
 }
 
-// PauseLoop pauses the owner for the duration d. It still responds to CheckAlive. It returns an error if the program
-// ends.
+// PauseLoop blocks the event loop for the duration d, except for responses to CheckAlive. It returns an error if the
+// program ends.
 func (o *EventLoop) PauseLoop(d time.Duration) error {
 	return o.pauseWithWaiter(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
 }
 
-// WaitUntil blocks the owner until done returns true. It still responds to CheckAlive. done is called again whenever a
-// job ends and after Wake. It returns an error if the program ends.
+// WaitUntil blocks the event loop until done returns true, except for responses to CheckAlive, and returns an error if
+// the program ends. It calls done again whenever a job ends and after Wake.
 func (o *EventLoop) WaitUntil(done func() bool) error {
 	for !done() {
 		o.dequeueCalls(&o.livenessPings)
@@ -200,10 +201,10 @@ func (o *EventLoop) WaitUntil(done func() bool) error {
 	return nil
 }
 
-// Wake makes the owner run one iteration of its loop, or check its condition in WaitUntil again.
+// Wake makes the event loop run one iteration or, during WaitUntil, check the condition again.
 func (o *EventLoop) Wake() { o.waiter.Wake() }
 
-// PauseJob pauses a job for the duration d. It returns an error if the program ends.
+// PauseJob blocks the calling job for the duration d. It returns an error if the program ends.
 func (o *EventLoop) PauseJob(d time.Duration) error {
 	return o.pauseWithWaiter(d, o.NewWaiter(), func() {})
 }

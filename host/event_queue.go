@@ -2,12 +2,12 @@ package host
 
 import "slices"
 
-// EventQueue delivers events to a state machine one at a time. An event that occurs while another one is processed is
-// queued.
+// EventQueue passes events to a state machine one at a time. Events that occur during the processing of another event
+// are queued.
 type EventQueue[E any] struct{ events []E } // events[0] is being processed
 
-// ProcessWithFollowUps calls take with ev and then with each queued event, in order. A nested call only queues ev. If
-// take returns false, no further event is processed.
+// ProcessWithFollowUps calls take for ev and then for each queued event, until take returns false. A nested call only
+// queues ev.
 func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	q.events = append(q.events, ev)
 	if len(q.events) > 1 {
@@ -21,7 +21,7 @@ func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	}
 }
 
-// PushFront inserts events before the other queued events, after the event that is being processed.
+// PushFront inserts events at the front of the queue, directly after the event that is being processed.
 func (q *EventQueue[E]) PushFront(events ...E) {
 	q.events = slices.Insert(q.events, min(1, len(q.events)), events...)
 }

@@ -10,7 +10,8 @@ import (
 // HeldOutScoreMetrics contains the metrics of a model's score on held-out rows.
 type HeldOutScoreMetrics struct{ risk, r2, accuracy, samples *observe.Metric }
 
-// NewHeldOutScoreMetrics returns the metrics for a model. The argument is the name of the model in the help texts.
+// NewHeldOutScoreMetrics returns metrics for the score of a model. model is the name of the model in the metrics' help
+// texts.
 func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	return HeldOutScoreMetrics{
 		risk: observe.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
@@ -41,7 +42,7 @@ func (m HeldOutScoreMetrics) Describe(d *observe.EventDescription, s *learner.Sc
 	d.SetGauge(m.samples, float64(s.Samples))
 }
 
-// ScoreLogAttributes returns the log attributes r2 and accuracy if s contains them. s may be nil.
+// ScoreLogAttributes returns the log attributes r2 and accuracy for the score s, if they are known. s may be nil.
 func ScoreLogAttributes(s *learner.Score) (attributes []any) {
 	if s != nil && !math.IsNaN(s.R2) {
 		attributes = append(attributes, "r2", observe.RoundToFourDigits(s.R2))

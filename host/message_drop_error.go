@@ -15,7 +15,7 @@ type MessageDropError[R ~string] struct {
 
 func (e *MessageDropError[R]) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
 
-// NewMessageDropError returns a MessageDropError with a formatted cause.
+// NewMessageDropError returns a MessageDropError with the given reason and a formatted cause.
 func NewMessageDropError[R ~string](reason R, format string, args ...any) error {
 	return &MessageDropError[R]{reason, fmt.Errorf(format, args...)}
 }

@@ -3,37 +3,39 @@ package host
 import "sync"
 
 const (
-	// Maximum number of concurrent workers, not counting the owner; fixed, so that simulations are deterministic.
+	// maxPoolWorkers is the maximum number of concurrent workers, not counting the event loop. It is fixed, so that
+	// simulations are deterministic.
 	maxPoolWorkers    = 8
-	workItemsPerBatch = 16 // work items that a worker takes at a time
-	// Maximum queue length; above it, the owner processes work items too and receives no events meanwhile.
+	workItemsPerBatch = 16 // number of work items that a worker processes per batch
+	// maxWaitingWorkItems is the queue length above which the event loop helps to process work items before it receives
+	// more events.
 	maxWaitingWorkItems = 1024
 )
 
-// OrderedWorkerPool runs short work items in several jobs. The owner goroutine calls their callbacks in the order of
+// OrderedWorkerPool runs short work items concurrently. It calls their callbacks on the event loop in the order of
 // submission.
 type OrderedWorkerPool struct {
 	owner *EventLoop
 
 	mu                 sync.Mutex
-	workItems          []*workItem // queue, in the order of submission
-	begunItemCount     int         // number of items, from the front of the queue, that have been started
+	workItems          []*workItem // work items without finished callback, in order of submission
+	begunItemCount     int         // number of started items at the front of workItems
 	runningWorkerCount int
 }
 
-// workItem is work that may run on any goroutine, with a callback for the owner goroutine.
+// workItem is work for any goroutine, with a callback that runs on the event loop.
 type workItem struct {
 	work, onDone func()
 	isDone       bool
 }
 
-// NewOrderedWorkerPool returns a pool whose callbacks run on the owner.
+// NewOrderedWorkerPool returns a pool whose callbacks run on the event loop owner.
 func NewOrderedWorkerPool(owner *EventLoop) *OrderedWorkerPool {
 	return &OrderedWorkerPool{owner: owner}
 }
 
-// RunInOrder runs work in a job and then calls then on the owner goroutine, after the callbacks of all earlier items.
-// It must be called by the owner. If work is nil and the queue is empty, then is called at once.
+// RunInOrder runs work in a job and then calls then on the event loop, after the callbacks of all earlier items; if
+// work is nil and the queue is empty, it calls then at once. It must be called on the event loop.
 func (p *OrderedWorkerPool) RunInOrder(work, then func()) {
 	p.mu.Lock()
 	if work == nil && len(p.workItems) == 0 {
@@ -65,8 +67,8 @@ func (p *OrderedWorkerPool) runWorker() {
 	}
 }
 
-// takeWorkItems returns the next batch of work items and marks them as started. An empty batch ends the calling worker
-// if job is true.
+// takeWorkItems returns the next batch of work items and marks them as started. If it returns no items to a job, that
+// job must end.
 func (p *OrderedWorkerPool) takeWorkItems(job bool) []*workItem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +93,8 @@ func (p *OrderedWorkerPool) runWorkItems(some []*workItem) {
 	}
 }
 
-// runFinishedCallbacks calls the callbacks of finished items from the front of the queue. It stops at the first
-// unfinished item.
+// runFinishedCallbacks calls the callbacks of finished items in order of submission. It stops at the first unfinished
+// item.
 func (p *OrderedWorkerPool) runFinishedCallbacks() {
 	for {
 		p.mu.Lock()

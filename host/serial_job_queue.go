@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// SerialJobQueue runs jobs one after another, concurrently with the owner goroutine, in the order of submission.
+// SerialJobQueue runs jobs one after another in the order of submission, concurrently with the event loop.
 type SerialJobQueue struct {
 	owner *EventLoop
 
 	mu             sync.Mutex
-	unfinishedJobs []func() // the first job is running
+	unfinishedJobs []func() // jobs in order of submission; the first one is running
 }
 
 // NewSerialJobQueue returns an empty queue for jobs of the event loop o.

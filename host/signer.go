@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Signer signs outgoing messages and numbers them with increasing sequence numbers. After its fields are set, it may be
-// used concurrently.
+// Signer signs outgoing messages and assigns increasing sequence numbers. It is safe for concurrent use after its
+// fields are set.
 type Signer struct {
 	Federation      wire.FederationName
 	Sender          wire.AgentID
@@ -17,7 +17,7 @@ type Signer struct {
 	SignatureScheme wire.SignatureScheme
 
 	sequence    atomic.Uint64
-	rootVersion atomic.Uint32 // 0 means wire.FirstRootVersion
+	rootVersion atomic.Uint32 // version of the root document; 0 means wire.FirstRootVersion
 }
 
 // SetRootVersion sets the version of the root document that outgoing messages refer to.
@@ -38,7 +38,7 @@ func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.MessageTyp
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, s.nextHeader(t, 0, 0), body, key)
 }
 
-// nextHeader returns the header for the next envelope, with the next sequence number.
+// nextHeader returns an envelope header with the next sequence number.
 func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.RoundID) wire.Header {
 	return wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
@@ -48,12 +48,12 @@ func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.Round
 
 // SealRecipient contains the keys for encrypting a message to one recipient.
 type SealRecipient struct {
-	AnnouncedKey wire.X25519PublicKey // coordinator key for which Key was derived
+	AnnouncedKey wire.X25519PublicKey // coordinator's public key from which Key was derived
 	Key          wire.SealKey
 }
 
-// SealedEnvelope returns a signed envelope with the given body. It encrypts the body for r if messages of type t must
-// be sealed. r may be nil for other types.
+// SealedEnvelope returns a signed envelope with the given body. If messages of type t must be encrypted, it encrypts
+// the body for r, which may be nil for other types.
 func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.RunID, round wire.RoundID,
 	body []byte) []byte {
 	if !t.MustBeSealed() {
@@ -63,7 +63,7 @@ func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.R
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
-// SkipSequencePast makes the next sequence number greater than sequence.
+// SkipSequencePast raises the sequence number, so that the next message has a number greater than sequence.
 func (s *Signer) SkipSequencePast(sequence uint64) {
 	if now := s.sequence.Load(); now < sequence {
 		s.sequence.Add(sequence - now)

@@ -37,7 +37,7 @@ type Loss[T Float] interface {
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 
-// lossConstructorByKind returns the table of the losses.
+// lossConstructorByKind returns the constructor of each loss.
 func lossConstructorByKind[T Float]() map[spec.LossKind]func(Architecture) Loss[T] {
 	return map[spec.LossKind]func(Architecture) Loss[T]{
 		spec.LossSquared:     func(Architecture) Loss[T] { return squaredLoss[T]{} },

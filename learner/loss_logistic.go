@@ -24,7 +24,7 @@ func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 // LabelSet implements Loss.
 func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{IsBinary: true} }
 
-// MapLabels accepts 0 and 1, which become −1 and 1, or −1 and 1.
+// MapLabels implements Loss. It accepts either 0 and 1, and converts 0 to −1, or −1 and 1.
 func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
 		row, other := seen.rowCount+i+1, 0

@@ -29,7 +29,7 @@ func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 		}
 		delta[class]--
 	}
-	// in this order, so that ln sum keeps its precision beside a large top
+	// Add in this order to keep the precision of the logarithm when top is large.
 	return math.Log(sum) + (top - float64(z[class]))
 }
 

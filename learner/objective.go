@@ -43,8 +43,9 @@ type Objective[T Float] interface {
 	RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error)
 }
 
-// objectiveConstructorByKind returns the table of the kinds. The fields of the architecture have been checked against
-// their bounds. An error means that the kind does not support a combination of fields.
+// objectiveConstructorByKind returns the constructor of the objective of each kind of model. A constructor is called
+// with an architecture whose fields are within bounds, and returns an error if the kind does not support a combination
+// of fields.
 func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
 	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
 		spec.ModelLinear:   newLinearModel[T],

@@ -52,7 +52,7 @@ func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, 
 	return restandardizeOutput(w, last, 0, first.in, from, to) || moved
 }
 
-// restandardizeInputs converts the first layer to newly standardised features.
+// restandardizeInputs adapts the weights and biases of the first layer to a new standardisation of the features.
 func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) (moved bool) {
 	for o := range first.out {
 		row, shift := w[first.weightOffset+o*first.in:][:first.in], 0.0
@@ -65,7 +65,7 @@ func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) 
 	return moved
 }
 
-// restandardizeOutput converts a unit of the last layer to a newly standardised column.
+// restandardizeOutput adapts a unit of the last layer to a new standardisation of a column.
 func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
 	scale := from.Scale[column] / to.Scale[column]
 	row := w[last.weightOffset+unit*last.in:][:last.in]

@@ -39,7 +39,7 @@ const (
 // sentinels are common codes for a missing value. They are outliers even if they are more than 10 % of all values of a
 // column.
 var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, math.MinInt16, math.MaxInt16,
-	// powers of two: nearest float32 values
+	// 1 << 31 and 1 << 32 are the float32 values nearest to math.MaxInt32 and math.MaxUint32.
 	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32}
 
 // OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are

@@ -75,7 +75,7 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 	return s.x[i*s.featureCount:][:s.featureCount:s.featureCount], s.y[i]
 }
 
-// HasSameRows reports whether both contain the same rows of the same memory or table.
+// HasSameRows reports whether s and o contain the same rows of the same memory or table.
 func (s *Samples[T]) HasSameRows(o *Samples[T]) bool {
 	if s.sampleCount != o.sampleCount || s.featureCount != o.featureCount || s.table != o.table ||
 		s.firstTableRow != o.firstTableRow {

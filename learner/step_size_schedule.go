@@ -18,8 +18,8 @@ type StepSizeSchedule struct {
 	DecayOffset      float64 // decay offset γ
 }
 
-// NewStepSizeSchedule returns the schedule of a complete step size configuration. serverEvery is H, the number of local
-// steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
+// NewStepSizeSchedule returns the schedule for a step size configuration. serverEvery is the number H of local steps
+// between server rounds, from which the decay offset γ = max{8 L_s/μ_sc − 1, H} is computed.
 func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 	switch {
 	case !s.IsDiminishing:

@@ -18,7 +18,7 @@ type EventMetrics struct {
 	registeredByMetric map[*observe.Metric]*registeredMetric
 }
 
-// registeredMetric is a registered metric. Vectors and series of other metric kinds are nil.
+// registeredMetric contains the Prometheus objects of one metric. Fields for other kinds of metrics are nil.
 type registeredMetric struct {
 	counters   *prometheus.CounterVec
 	gauges     *prometheus.GaugeVec
@@ -31,10 +31,10 @@ type registeredMetric struct {
 
 	mu                   sync.Mutex // protects the fields below, and makes SelectOperation atomic
 	isFirstSampleSkipped bool
-	keptLabelValues      map[string]bool // label values that have their own series, if the metric has MaxLabelValues
+	keptLabelValues      map[string]bool // label values with their own series, limited by MaxLabelValues
 }
 
-// NewEventMetrics registers metrics and creates their initial series. now is the clock for timestamps.
+// NewEventMetrics registers the metrics in lists and creates their initial series. now returns the time for timestamps.
 func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metric) *EventMetrics {
 	e := &EventMetrics{now: now, registeredByMetric: map[*observe.Metric]*registeredMetric{}}
 	for _, m := range slices.Concat(lists...) {
@@ -121,8 +121,8 @@ func (k *registeredMetric) applySample(s *observe.MetricSample, now func() time.
 	}
 }
 
-// setGauge sets a gauge. If x is not finite, a gauge without initial series loses its series, because NaN would disturb
-// alerts and means over the fleet.
+// setGauge sets a gauge to x. If x is not finite, it removes the series of a gauge without initial series, because NaN
+// would disturb alerts and means over all agents.
 func (k *registeredMetric) setGauge(x float64, labels []string) {
 	switch {
 	case k.unlabeledGauge != nil:
@@ -143,8 +143,8 @@ func (k *registeredMetric) isFirstSample() bool {
 	return first
 }
 
-// boundedLabelValue returns the label value for an external name. It returns OtherLabelValues if the metric has too
-// many values.
+// boundedLabelValue returns the label value for an external name, or OtherLabelValues if the metric already has most
+// values.
 func (k *registeredMetric) boundedLabelValue(name string, most int) string {
 	name = SanitizeLabelValue(name)
 	k.mu.Lock()

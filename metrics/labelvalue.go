@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// mostLabelBytes is the maximum number of bytes of a name in a label value.
+// mostLabelBytes is the maximum length of a name in a label value, in bytes.
 const mostLabelBytes = 128
 
-// SanitizeLabelValue converts an external name, such as a column of a file, to a label value. It replaces invalid
-// UTF-8, which makes client_golang panic, and unprintable characters, which make scrapers fail, by Go escapes. Long
-// names are shortened. Different names may give the same label value.
+// SanitizeLabelValue converts an external name, such as a CSV column, to a valid label value; different names may give
+// the same value. It shortens long names and replaces invalid UTF-8, which makes client_golang panic, and unprintable
+// characters, which make scrapers fail, by Go escapes.
 func SanitizeLabelValue(name string) string {
 	shortened := len(name) > mostLabelBytes
 	if shortened {

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry returns a new registry with the metrics of the Go runtime and of the process, and {program}_build_info.
-// It does not use client_golang's build info collector, which links text/template and adds megabytes to the binary.
+// NewRegistry returns a registry with metrics of the Go runtime and the process, and {program}_build_info. It avoids
+// client_golang's build info collector, which adds megabytes to the binary.
 func NewRegistry(program string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -23,8 +23,8 @@ func NewRegistry(program string) *prometheus.Registry {
 	return reg
 }
 
-// DualRegisterer registers metrics in two registries: the registry of the process, with the metrics of all federations
-// of a device, and the registry of one federation, for its reports.
+// DualRegisterer registers each metric in two registries. One contains the metrics of all federations on a device, and
+// the other only one federation's metrics for its reports.
 type DualRegisterer struct {
 	prometheus.Registerer
 	SecondRegisterer prometheus.Registerer

@@ -29,7 +29,7 @@ func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
 	return l
 }
 
-// RecordReload records a reload of the configuration. It is safe for concurrent use.
+// RecordReload records whether a reload of the configuration was successful. It is safe for concurrent use.
 func (l *ReloadMetrics) RecordReload(good bool) {
 	if !good {
 		l.lastReloadSucceeded.Set(0)

@@ -10,16 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportedSeries defines the meaning of an ID in a wire.AgentMetricsReport. Its value is the sum of the series of the
-// metric Metric with the labels Labels. A series is counted only for the first matching entry of the table.
+// ReportedSeries defines the meaning of an ID in a wire.AgentMetricsReport: the sum of all series of Metric that have
+// the given labels. A series is counted only for the first matching entry of the table.
 type ReportedSeries struct {
 	ID        uint8
 	Metric    string
-	Labels    string // labels in the Prometheus text format; empty = all series of the metric
+	Labels    string // labels in Prometheus text format; empty means all series
 	IsCounter bool
 }
 
-// ReportedSeriesTable is the table of docs/PROTOCOL.md. An ID is never reused.
+// ReportedSeriesTable lists all reported series, as in docs/PROTOCOL.md. IDs must never be reused.
 var ReportedSeriesTable = []ReportedSeries{
 	{1, "process_start_time_seconds", "", false},
 	{2, "process_resident_memory_bytes", "", false},
@@ -76,7 +76,7 @@ var ReportedSeriesTable = []ReportedSeries{
 	{53, "agentd_data_doubts", "", false},
 }
 
-// ReportedSeriesByID returns the series with the given ID. It reports false if this build does not know the ID.
+// ReportedSeriesByID returns the series with the given ID. It returns false if this version does not know the ID.
 func ReportedSeriesByID(id uint8) (ReportedSeries, bool) {
 	if id == 0 || int(id) > len(ReportedSeriesTable) {
 		return ReportedSeries{}, false
@@ -84,7 +84,7 @@ func ReportedSeriesByID(id uint8) (ReportedSeries, bool) {
 	return ReportedSeriesTable[id-1], true
 }
 
-// MetricNameByID returns the name of the agent's metric with the given ID, or "" if this build does not know it.
+// MetricNameByID returns the name of the agent metric with the given ID, or "" if this version does not know the ID.
 func MetricNameByID(id uint8) string {
 	r, _ := ReportedSeriesByID(id)
 	return r.Metric
@@ -101,8 +101,8 @@ func ReportedSeriesID(metric, labels string) uint8 {
 	panic("metrics: unknown series " + metric + "{" + labels + "}")
 }
 
-// GatherReportMetrics returns the metrics that an agent reports, from the metrics of its process. Values that are
-// unknown or not finite are omitted.
+// GatherReportMetrics reads the metrics of a process and returns those that agents report. It omits values that are
+// unknown or not finite.
 func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
 	families, _ := g.Gather() // if gathering fails for some metrics, report the others
 	sums := map[uint8]float64{}
@@ -135,7 +135,7 @@ func labelsMatch[L interface {
 	return strings.Trim(labels, ",") == ""
 }
 
-// MetricType returns the type of the metric in the exposition format.
+// MetricType returns the type of the metric as named in the Prometheus text format.
 func (r ReportedSeries) MetricType() string {
 	if r.IsCounter {
 		return "counter"

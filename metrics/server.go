@@ -35,8 +35,8 @@ func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	return mux
 }
 
-// serveTextMetrics serves all metrics in the text format, which every Prometheus supports. It does not use promhttp,
-// whose other formats are not needed and add 200 kB to the binary.
+// serveTextMetrics serves all metrics in the Prometheus text format. It avoids promhttp, whose additional formats would
+// add 200 kB to the binary.
 func serveTextMetrics(reg prometheus.Gatherer) http.Handler {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n") // the client may have disconnected
+	_, _ = io.WriteString(w, text+"\n") // ignore: the client may have disconnected
 }
 
 // Server is a running HTTP server.
@@ -94,7 +94,7 @@ func StartServer(addr string, h http.Handler) (*Server, error) {
 			addr, err)
 	}
 	s := &Server{
-		// A scrape is short. Timeouts keep slow clients from occupying connections.
+		// The timeouts prevent slow clients from occupying connections.
 		http: &http.Server{
 			Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,

@@ -82,8 +82,8 @@ func (m *Model) decodeMetadata(meta map[string]string) error {
 	return m.decodeRecipe(meta)
 }
 
-// encodeTensorOrder stores the order of an external model's tensors in its parameter vector, because the file sorts
-// them differently.
+// encodeTensorOrder stores the tensor order of an external model in the metadata, because the file sorts tensors by
+// name.
 func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	var names []string
 	for _, t := range tensors {
@@ -94,7 +94,7 @@ func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) err
 	return err
 }
 
-// decodeExternalTensors reads the parameters of an external model from its tensors.
+// decodeExternalTensors reads the parameters of an external model from the file's tensors.
 func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]string) error {
 	var names []string
 	if err := json.Unmarshal([]byte(meta["tensors"]), &names); err != nil {
@@ -116,7 +116,7 @@ func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]st
 	return a.Validate()
 }
 
-// decodeTensors reads the architecture and the parameters of a model from its tensors.
+// decodeTensors reads the architecture and the parameters of a model from the file's tensors.
 func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) error {
 	by := make(map[string]store.Tensor, len(tensors))
 	for _, t := range tensors {
@@ -157,7 +157,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	return nil
 }
 
-// decodeArchitecture derives the architecture of the model from its tensors. It does not validate the result.
+// decodeArchitecture derives the model architecture from the file's tensors, without validating it.
 func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
 	_, biased := by["layer0.bias"]
 	a := learner.Architecture{Inputs: len(m.Features), HasBias: biased, Risk: spec.LossKind(meta["risk"]),
@@ -195,7 +195,8 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 	return a, nil
 }
 
-// decodeConvolution derives the filter layers, which are the layers with three-dimensional weights.
+// decodeConvolution derives the filter layers from the tensors. A layer with a three-dimensional weight tensor is a
+// filter layer.
 func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
 	if c.PoolSteps, err = strconv.Atoi(pool); err != nil {
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)

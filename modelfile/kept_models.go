@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	activeModelFile  = "model.safetensors" // in the state folder, because other programs also read it
+	activeModelFile  = "model.safetensors" // in the state folder itself, because other programs read it
 	keptModelDir     = "models"
 	pinFile          = "pinned"
 	pinRecordVersion = 1
 )
 
-// ActiveModelPath returns the path of the agent's active model.
+// ActiveModelPath returns the path of the file with the model that the agent uses for predictions.
 func ActiveModelPath(stateDir string) string { return filepath.Join(stateDir, activeModelFile) }
 
 // ModelLockDir returns the folder that must be locked to change an agent's models. It is not the state folder, which
 // the daemon locks while it runs, so that a command can change the models at any time.
 func ModelLockDir(stateDir string) string { return filepath.Join(stateDir, keptModelDir) }
 
-// KeptModels contains the last models that an agent has installed, and the active model. Models are numbered in the
-// order of installation. The active model is a separate file that is replaced atomically. It is the newest model,
-// unless the device's owner has pinned another one.
+// KeptModels manages the last models that an agent has installed, numbered in the order of installation, and the active
+// model. The active model is a separate file that is replaced atomically, and it is the newest model unless the
+// device's owner has pinned another one.
 type KeptModels struct {
 	disk     store.Disk
 	stateDir string
@@ -43,7 +43,7 @@ type KeptModel struct {
 	IsInUse       bool
 }
 
-// Name returns the name of the model as RUN/VERSION, as used in the coordinator's commands.
+// Name returns the model name in the form RUN/VERSION, as used in the coordinator's commands.
 func (k *KeptModel) Name() string { return k.Metadata["run"] + "/" + k.Metadata["version"] }
 
 // ErrNoEarlierModel is returned by Rollback if no model is older than the active one.
@@ -58,7 +58,7 @@ func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
 	return &KeptModels{disk, stateDir, models}, nil
 }
 
-// ActiveModel returns the active model, or store.ErrNoModel.
+// ActiveModel returns the model in use for predictions, or the error store.ErrNoModel if there is none.
 func (k *KeptModels) ActiveModel() (*Model, error) {
 	path := ActiveModelPath(k.stateDir)
 	file, err := k.disk.ReadFile(path)
@@ -92,7 +92,7 @@ func (k *KeptModels) List() ([]KeptModel, error) {
 	return all, err
 }
 
-// Find returns the installed model with the given name, or nil.
+// Find returns the stored model with the given name, or nil if it is not stored.
 func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	number, err := k.installNumberOf(name)
 	if number == 0 || err != nil {
@@ -105,7 +105,7 @@ func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	return Decode(file)
 }
 
-// installNumberOf returns the newest installation number of a model, or 0 if it is not installed.
+// installNumberOf returns the number of the model's newest installation, or 0 if it is not stored.
 func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	if !name.IsSet() {
 		return 0, nil
@@ -119,8 +119,8 @@ func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	return 0, err
 }
 
-// Install stores and activates a model. It then removes the oldest models, so that only keep models and the model spare
-// remain.
+// Install stores a model and makes it the active model. It then removes the oldest models and retains the newest keep
+// models and the model spare.
 func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	file, err := m.Encode()
 	if err != nil {
@@ -140,11 +140,12 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	if err := k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644); err != nil {
 		return err
 	}
-	stays, _ := k.installNumberOf(spare) // ignore damaged models
+	stays, _ := k.installNumberOf(spare) // ignore the error, which concerns damaged models
 	return k.models.Prune(keep, number, stays)
 }
 
-// Activate activates and pins the model with the given number. Number 0 activates the newest model and removes the pin.
+// Activate makes the model with the given number the active model and pins it. If number is 0, it activates the newest
+// model and removes the pin.
 func (k *KeptModels) Activate(number uint64) error {
 	pin := filepath.Join(ModelLockDir(k.stateDir), pinFile)
 	if number == 0 {
@@ -166,7 +167,7 @@ func (k *KeptModels) Activate(number uint64) error {
 	if _, err := k.models.Get(number); err != nil {
 		return err
 	}
-	// pin first, or the daemon could install another model in between
+	// create the pin first, so that the daemon cannot replace the model
 	if err := k.disk.SaveRecord(pin, pinRecordVersion, nil); err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (k *KeptModels) writeActiveModel(number uint64) error {
 	return k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644)
 }
 
-// Rollback activates and pins the model before the active one. It returns the number of that model.
+// Rollback activates and pins the model that precedes the active model. It returns the number of the activated model.
 func (k *KeptModels) Rollback() (uint64, error) {
 	all, err := k.List()
 	at := slices.IndexFunc(all, func(m KeptModel) bool { return m.IsInUse })

@@ -20,26 +20,27 @@ import (
 // FormatVersion is the version of the metadata format. New keys may be added without changing it.
 const FormatVersion = 1
 
-// Model contains the parameters of a model, its origin, and the information required for predictions.
+// Model contains a trained model, its origin, and all information required for predictions.
 type Model struct {
 	TaskName        string
-	Run             wire.RunID        // run number; 0 in old files without it
+	Run             wire.RunID        // run number; 0 if the file was written by an old version
 	Version         wire.ModelVersion // version of the model within the run
-	ParameterDigest wire.Digest       // hash of ParameterBytes, the address of the model in the federation
-	ParentModel     string            // model with which the run started; empty for a new model
+	ParameterDigest wire.Digest       // hash of ParameterBytes, which identifies the model
+	ParentModel     string            // name of the run's initial model; empty for a new model
 	Features        []string
 	Target          string          // target column; empty for an autoencoder
 	Recipe          *spec.RowRecipe // rules for making rows from readings; nil without readings
 
-	Architecture    learner.Architecture // architecture without ridge and δ, which only training requires
+	// model architecture, without the ridge and δ, which only training requires
+	Architecture    learner.Architecture
 	Standardization learner.Standardization
 	ParameterBytes  []byte // parameters as float32, in the network encoding
-	// PersonalTensors names the tensors that each device keeps for itself. A coordinator's file does not contain them
-	// and cannot be used for predictions; a device's file contains all tensors.
+	// PersonalTensors lists the tensors that each device keeps for itself. A coordinator's file lacks them and cannot
+	// be used for predictions, whereas a device's file contains all tensors.
 	PersonalTensors []string
 }
 
-// NewModel returns the model of a task with parameters in the network encoding and their hash.
+// NewModel returns a model for a task. data contains the parameters in the network encoding, and hash is their hash.
 func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
 	st := &t.Standardization
 	var recipe *spec.RowRecipe
@@ -53,9 +54,9 @@ func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Diges
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
-// PredictionTarget describes the target of a model.
+// PredictionTarget describes the value that a model predicts.
 type PredictionTarget struct {
-	TargetColumn string        // target column; empty for an autoencoder
+	TargetColumn string        // name of the target column; empty for an autoencoder
 	Unit         string        // unit of predictions; empty if the task defines none
 	Horizon      time.Duration // time from the row to the predicted target
 }
@@ -68,7 +69,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	}
 	c, err := spec.ParseColumnExpression(m.Target)
 	if err != nil {
-		return g // the file was written by another program
+		return g // the file was not written by this program, so ignore its target
 	}
 	if c.Operation == spec.OperationHorizon {
 		g.Horizon = c.LagOrWindow
@@ -146,7 +147,7 @@ func (m *Model) EncodePieces() ([][]byte, error) {
 	return store.EncodeSafetensorsPieces(tensors, meta)
 }
 
-// IsExternal reports whether only the program that trained the model can use it for predictions.
+// IsExternal reports whether only the external program that trained the model can make predictions with it.
 func (m *Model) IsExternal() bool { return m.Architecture.Kind == spec.ModelExternal }
 
 // Predictor returns a predictor for the model. It returns an error for an external model.
@@ -162,18 +163,18 @@ func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 	return learner.NewPredictor(m.Architecture, m.Standardization, w)
 }
 
-// Parameters returns the parameters of the model.
+// Parameters decodes the parameters of the model.
 func (m *Model) Parameters() ([]float32, error) {
 	w := make([]float32, len(m.ParameterBytes)/4)
 	return w, wire.DecodeVector(w, m.ParameterBytes)
 }
 
-// IsSameModel reports whether both models have the same reference.
+// IsSameModel reports whether both models have the same run, version and parameters.
 func (m *Model) IsSameModel(other *Model) bool {
 	return other != nil && m.ModelRef() == other.ModelRef()
 }
 
-// ModelRef returns the reference that identifies the model.
+// ModelRef returns the run, version and parameter hash that identify the model.
 func (m *Model) ModelRef() wire.ModelRef {
 	return wire.ModelRef{Run: m.Run, Version: m.Version, ParametersDigest: m.ParameterDigest}
 }
@@ -189,5 +190,5 @@ func (m *Model) IsComparableWith(other *Model) bool {
 		})
 }
 
-// DisplayName returns the name of the model as RUN/VERSION, as used in the coordinator's commands.
+// DisplayName returns the model name in the form RUN/VERSION, as used in the coordinator's commands.
 func (m *Model) DisplayName() string { return m.ModelRef().String() }

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// recipeGridMetadata and recipeInputMetadata are the JSON forms of a recipe under the keys "grid" and "inputs". They
-// use the same names as coordinator.yaml.
+// recipeGridMetadata and recipeInputMetadata are the JSON forms of a row recipe under the metadata keys "grid" and
+// "inputs". They use the same key names as coordinator.yaml.
 type recipeGridMetadata struct {
 	Step     string `json:"step"`
 	Lateness string `json:"lateness"`

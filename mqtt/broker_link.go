@@ -192,7 +192,7 @@ func tokenSucceeded(token paho.Token) bool {
 	}
 }
 
-// reportAckOutcome reports whether a packet was acknowledged.
+// reportAckOutcome handles an acknowledgement from the broker, or its absence after the connection was lost.
 func (l *brokerLink) reportAckOutcome(p pendingAck) {
 	if p.publishedMessage == nil {
 		// Otherwise the link is lost or the packet is an UNSUBSCRIBE.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// largeTestMessageBytes is the payload size of the large test message: a chunk plus the largest difference in
-	// length between topics.
+	// largeTestMessageBytes is the payload size of the large test message. It is the size of the largest chunk message
+	// plus an allowance for longer topics.
 	largeTestMessageBytes = wire.MaxChunkBytes + wire.ChunkHeaderSize + 64
 	// maxSelfTestAttempts is the number of lost test messages, or of consecutive links lost after the large message, at
 	// which the test fails.
@@ -35,7 +35,7 @@ const AccessRulesRemedy = "load the federation's access rules into the broker (M
 	"coordinator's enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload " +
 	"mosquitto`)"
 
-// SelfTestResult is the result of a self-test. It is a metric label.
+// SelfTestResult is the result of a self-test of the broker. Metrics use it as a label value.
 type SelfTestResult string
 
 // Results of a self-test.
@@ -143,8 +143,8 @@ func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	return t.nextActionAt, !t.nextActionAt.IsZero()
 }
 
-// Step processes an event of the connection. It reports whether the event concerns only the test, and returns the
-// result if the event ends the test.
+// Step processes an event of the connection. own reports whether the event concerns only the self-test, and ended is
+// the result if the event ends the test.
 func (t *BrokerSelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestReport) {
 	if t == nil {
 		return false, nil
@@ -187,8 +187,8 @@ func (t *BrokerSelfTest) beginTest(now time.Time) {
 	t.stage, t.sendAttempts, t.subscribeDenials, t.nextActionAt = selfTestSendingSmall, 0, 0, now
 }
 
-// handleSubscriptionRefusal handles a refusal of the test topic. A cluster node that has lost its peers may refuse
-// once. The connection then retries, and a second refusal ends the test.
+// handleSubscriptionRefusal handles the broker's refusal to subscribe to the test topic. Only a second refusal ends the
+// test, because a cluster node that has lost its peers may refuse once.
 func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTestReport) {
 	if t.subscribeDenials++; t.stage == selfTestIdle || t.subscribeDenials < maxSelfTestAttempts {
 		return nil

@@ -16,7 +16,7 @@ type connectFailureReporter struct {
 	suppressedRepeats int
 }
 
-// report logs a failed attempt with the delay and the URL of the next one.
+// report logs a failed connection attempt. The log line contains the delay and the URL of the next attempt.
 func (r *connectFailureReporter) report(logger *slog.Logger, err error, delay time.Duration, where string) {
 	text := err.Error()
 	if text == r.lastFailureText && time.Since(r.lastLoggedAt) < failureLogInterval {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// QoS is the quality of service between client and broker. QoS 2 is not supported: it was measured delivering messages
-// twice, and it needs two more packets.
+// QoS is the MQTT quality of service. QoS 2 is not supported, because it delivered duplicates in tests and needs two
+// more packets per message.
 type QoS byte
 
 // The supported qualities of service.

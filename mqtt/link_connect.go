@@ -97,7 +97,7 @@ func (l *brokerLink) explainConnectError(err error, u *url.URL) error {
 	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
 }
 
-// ErrRefused matches the error of an attempt if the broker refused the user, the password or the client id in CONNACK.
+// ErrRefused reports that the broker refused the user name, the password or the client id of a CONNECT.
 var ErrRefused = errors.New("the broker refused the connection")
 
 // connectRefusal is an error that matches ErrRefused and wraps the broker's reason.

@@ -25,7 +25,8 @@ type Options struct {
 	ClientID string
 	// Username and Password are the broker credentials; both may be empty.
 	Username, Password string
-	// TLS configures tls, ssl, mqtts and wss. If it is nil, the system's roots are trusted and TLS 1.3 is required.
+	// TLS configures connections with the schemes tls, ssl, mqtts and wss. If it is nil, the system's root certificates
+	// are trusted and TLS 1.3 is required.
 	TLS *tls.Config
 	// RenewCredentials, if set, returns the current Password and TLS before each attempt, because keys and certificates
 	// may change during a session. After an error the previous ones are used.
@@ -77,7 +78,7 @@ type Options struct {
 	// OnConnectFailure, if set, is called with the error of each failed attempt, which is [ErrRefused] if the broker
 	// refused the connection. It must not block.
 	OnConnectFailure func(error)
-	// Logger receives connects, losses and failed attempts; nil discards them.
+	// Logger receives messages about opened, lost and failed connections. Nil discards them.
 	Logger *slog.Logger
 }
 

@@ -75,7 +75,7 @@ func (o *outbox) wakeSender() {
 	}
 }
 
-// closeForNewCommands rejects new commands. The sender stops after the queued ones.
+// closeForNewCommands rejects new commands. Commands that are already queued are still sent.
 func (o *outbox) closeForNewCommands() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,8 +16,8 @@ type oversizedMessageReporter struct {
 }
 
 const (
-	// maxLoggedTopics is the maximum number of topics with oversized messages that are logged and remembered. A
-	// publisher may use any number of topics.
+	// maxLoggedTopics is the maximum number of topics remembered and logged. Without this limit, a publisher of many
+	// topics could fill memory and logs.
 	maxLoggedTopics = 64
 	// maxLoggedTopicBytes is the maximum length of a topic in the log; longer topics are cut.
 	maxLoggedTopicBytes = 128

@@ -105,7 +105,7 @@ func (g *packetValidator) beginPacket(b byte) error {
 	return nil
 }
 
-// addLengthByte parses one byte of the remaining length, least significant digit first (2.2.3).
+// addLengthByte parses one byte of the remaining length, least significant byte first (MQTT 3.1.1, 2.2.3).
 func (g *packetValidator) addLengthByte(b byte) error {
 	g.packetBytesLeft |= int(b&0x7f) << (7 * (g.headerBytesRead - 1))
 	g.headerBytesRead++
@@ -132,7 +132,7 @@ func (g *packetValidator) addLengthByte(b byte) error {
 // isOversized reports whether the current packet is longer than the limit.
 func (g *packetValidator) isOversized() bool { return g.packetBytes > g.maxPacketBytes }
 
-// bodySizeRange returns the minimum and maximum number of bytes that may follow the length field.
+// bodySizeRange returns the minimum and maximum body length in bytes of a packet of the given kind.
 func bodySizeRange(kind byte) (least, most int) {
 	const unbounded = 1 << 28
 	switch kind {
@@ -210,7 +210,7 @@ func (g *packetValidator) recordOutgoingSubscribe(p []byte) {
 	id := binary.BigEndian.Uint16(p)
 	filters := 0
 	for p = p[2:]; len(p) > 2; filters++ {
-		size := 2 + int(binary.BigEndian.Uint16(p)) + 1 // the last byte is the QoS
+		size := 2 + int(binary.BigEndian.Uint16(p)) + 1 // the filter is followed by one byte for the QoS
 		p = p[min(size, len(p)):]
 	}
 	g.mu.Lock()

@@ -19,8 +19,9 @@ const (
 	maxLinkMoveDoublings = 4
 )
 
-// RefusedFilterRetryDelay returns the delay before a filter is requested again after n consecutive refusals. It is
-// uniform in the upper half of 1 s, doubled with each refusal up to 60 s.
+// RefusedFilterRetryDelay returns the delay before a filter is requested again after n consecutive refusals. The delay
+// is uniform between one half and all of its maximum, which is 1 s after the first refusal and doubles with each
+// further one up to 60 s.
 func RefusedFilterRetryDelay(n int, r *rand.Rand) time.Duration {
 	longest := min(firstRefusalRetryDelay<<min(max(n, 1)-1, 10), maxRefusalRetryDelay)
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))

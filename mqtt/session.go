@@ -194,8 +194,8 @@ func (s *Session) keepConnected(ctx context.Context) {
 	}
 }
 
-// runLink uses an open link until it is lost, ctx ends, or the owner requests a pause. The error is the reason for the
-// end.
+// runLink uses a connection until it is lost, ctx ends or the owner requests a pause. It returns the reason and the
+// length of the pause.
 func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.subscriptions.all())

@@ -63,7 +63,7 @@ func (t *subscriptionTable) remove(filter string) (refused bool) {
 	return refused
 }
 
-// clearRefusals resets the refusals of a lost link.
+// clearRefusals resets the refusal counters of all filters after a lost connection.
 func (t *subscriptionTable) clearRefusals() {
 	for _, e := range t.entries {
 		e.clearRefusals()

@@ -12,8 +12,7 @@ import (
 // DefaultPrefix is the default prefix of all topics.
 const DefaultPrefix = "fl/v1"
 
-// ManifestPartName is the name of the part that describes the other parts of a blob or update, which are numbered from
-// 0.
+// ManifestPartName is the name of the manifest of a blob or update in topics. Chunks have their number as their name.
 const ManifestPartName = "m"
 
 // selfTestLevel is the last level of a self-test topic. It is neither a blob's hash nor a client id.
@@ -124,7 +123,7 @@ func (t Topics) RootDocument(version wire.RootVersion) string {
 	return t.joinLevels("m", rootDocumentLevel, strconv.FormatUint(uint64(version), 10))
 }
 
-// UpdatePart returns the topic of a part of an agent's update.
+// UpdatePart returns the topic of a part of an agent's update. transfer is the name of the update's upload.
 func (t Topics) UpdatePart(agent wire.AgentID, transfer, part string) string {
 	base := t.agentTopic("u/0", agent)
 	if base == "" || !isTopicLevelName(transfer, maxTransferNameBytes) || !isPartName(part) {

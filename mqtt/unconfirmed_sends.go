@@ -48,8 +48,8 @@ func (u *unconfirmedSends) confirmSend(number int) {
 	}
 }
 
-// String names the largest message that may be lost, or may have caused the loss, and counts the others. It returns ""
-// if there are no such messages.
+// String names the largest message that may be lost or may have caused the loss of the connection, and counts the other
+// messages. It returns "" if there are none.
 func (u *unconfirmedSends) String() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

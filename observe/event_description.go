@@ -26,14 +26,14 @@ import (
 	"time"
 )
 
-// Event is something that happened in a program. Events are for observers only; no program logic depends on them.
+// Event is an occurrence in a program, for logs, metrics and status. Program logic must not depend on events.
 type Event interface {
 	// Describe adds the description of the event to d. It has no other side effects.
 	Describe(d *EventDescription)
 }
 
-// Observer receives events. Observe must not block. It is called from one goroutine at a time, unless the
-// implementation allows concurrent calls.
+// Observer receives the events of a program. Observe must not block, and it is not called concurrently unless the
+// implementation allows this.
 type Observer interface{ Observe(Event) }
 
 // Observers forwards each event to every non-nil observer, in order.
@@ -63,19 +63,19 @@ const (
 type LogRecord struct {
 	Level      LogLevel
 	Message    string
-	Attributes []any // alternating names and values
+	Attributes []any // alternating attribute names and values
 }
 
-// MetricOperation is the way in which a sample changes its metric.
+// MetricOperation is the kind of change that a MetricSample makes to a metric.
 type MetricOperation int
 
-// Operations of metric samples.
+// Kinds of changes to a metric.
 const (
 	AddOperation     MetricOperation = iota // adds to a counter
 	SetOperation                            // sets a gauge
 	SetNowOperation                         // sets a gauge to the current time, in Unix seconds
 	ClearOperation                          // removes all series of a gauge
-	SelectOperation                         // sets one series of a state set to 1 and the others to 0
+	SelectOperation                         // sets the gauge series of one state to 1 and all others to 0
 	ObserveOperation                        // adds a value to a histogram
 )
 
@@ -92,13 +92,13 @@ type OperatorCondition struct {
 	Name            string // unique name within the program, such as "storage" or "clone s1"
 	Problem         string // description of the problem; empty if the condition is resolved
 	Remedy          string // one sentence that names the command or configuration key that helps
-	BlocksReadiness bool   // whether the program is not ready while the condition lasts
+	BlocksReadiness bool   // true if the program is not ready while the condition persists
 }
 
 // StatusValue is a named value in the status of a program. It remains until a value with the same name replaces it.
 type StatusValue struct {
 	Name  string // unique name within the program
-	Value any    // immutable plain data: a text, a struct or a pointer to a struct; nil removes the value
+	Value any    // immutable text, struct or struct pointer; nil removes the value
 }
 
 // Names of the values in the status line of a service.
@@ -107,14 +107,15 @@ const (
 	ActivityStatus   = "activity"   // current activity, such as "round 7 is open"
 )
 
-// EventDescription is what observers receive of an event. The zero value is empty.
+// EventDescription contains the log records, metric samples, conditions and status values of an event. The zero value
+// is empty.
 type EventDescription struct {
 	LogRecords    []LogRecord
 	MetricSamples []MetricSample
 	Conditions    []OperatorCondition
 	StatusValues  []StatusValue
 
-	// IsLogLevelEnabled, if set, reports whether the log keeps records of a level.
+	// IsLogLevelEnabled reports whether the log records messages of a level. Nil means that it records all levels.
 	IsLogLevelEnabled func(LogLevel) bool
 
 	logAttributeBuffer []any // backing array of the attributes of all records
@@ -125,9 +126,9 @@ func (d *EventDescription) IsEmpty() bool {
 	return len(d.LogRecords) == 0 && len(d.MetricSamples) == 0 && len(d.Conditions) == 0 && len(d.StatusValues) == 0
 }
 
-// Reset empties d but keeps its buffers, so that describing the next event needs no allocation.
+// Reset empties the description but keeps its buffers for reuse.
 func (d *EventDescription) Reset() {
-	clear(d.logAttributeBuffer) // release the objects that the attributes refer to
+	clear(d.logAttributeBuffer) // allows the garbage collector to free the attributes
 	d.logAttributeBuffer, d.LogRecords, d.MetricSamples, d.Conditions, d.StatusValues = d.logAttributeBuffer[:0],
 		d.LogRecords[:0], d.MetricSamples[:0],
 		d.Conditions[:0], d.StatusValues[:0]
@@ -178,8 +179,8 @@ func (d *EventDescription) SetGaugeToNow(m *Metric) { d.addMetricSample(m, SetNo
 // ClearGauge removes all series of a gauge.
 func (d *EventDescription) ClearGauge(m *Metric) { d.addMetricSample(m, ClearOperation, 0, nil) }
 
-// SelectGaugeState sets the series of value in a state set to 1 and all other series to 0. An unknown value sets all
-// series to 0.
+// SelectGaugeState sets the gauge series of one state to 1 and the series of all other states to 0. An unknown value
+// sets all series to 0.
 func (d *EventDescription) SelectGaugeState(m *Metric, value string) {
 	d.addMetricSample(m, SelectOperation, 1, []string{value})
 }
@@ -195,13 +196,13 @@ func (d *EventDescription) addMetricSample(m *Metric, op MetricOperation, x floa
 	d.MetricSamples = append(d.MetricSamples, s)
 }
 
-// RaiseCondition starts a condition or replaces its texts. problem describes the problem, without a full stop. remedy
-// is one sentence that names the command or configuration key that helps.
+// RaiseCondition starts a condition or replaces its texts. problem has no full stop, and remedy is a sentence with the
+// command or configuration key that helps.
 func (d *EventDescription) RaiseCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy})
 }
 
-// RaiseNotReadyCondition is like RaiseCondition, and marks the program as not ready while the condition lasts.
+// RaiseNotReadyCondition is like RaiseCondition but also marks the program as not ready while the condition persists.
 func (d *EventDescription) RaiseNotReadyCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy,
 		BlocksReadiness: true})
@@ -212,7 +213,7 @@ func (d *EventDescription) ResolveCondition(name string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name})
 }
 
-// ShowStatusValue sets the status value with this name and replaces its previous value. nil removes the value.
+// ShowStatusValue sets the status value with the given name. A nil value removes it.
 func (d *EventDescription) ShowStatusValue(name string, value any) {
 	d.StatusValues = append(d.StatusValues, StatusValue{name, value})
 }
@@ -240,7 +241,7 @@ func FiniteOrNil(x float64) *float64 {
 // MaxJoinedNames is the maximum number of names that JoinNames lists.
 const MaxJoinedNames = 8
 
-// JoinNames joins the first names with commas and appends the number of the others.
+// JoinNames joins the first MaxJoinedNames names with commas and appends the number of remaining names.
 func JoinNames[S ~string](all []S) string {
 	shown := make([]string, 0, MaxJoinedNames)
 	for _, name := range all[:min(len(all), MaxJoinedNames)] {

@@ -20,22 +20,23 @@ type Metric struct {
 	Kind          MetricKind
 	LabelNames    []string   // names of at most 3 labels
 	InitialSeries [][]string // label values of the series that exist from the start
-	InitialValue  float64    // initial value of these series
+	InitialValue  float64    // initial value of the series in InitialSeries
 	BucketBounds  []float64  // upper bounds of a histogram's buckets
-	// SkipsFirstAdd ignores the first AddToCounter. A counter of reconnections uses it to ignore the first connection.
+	// SkipsFirstAdd ignores the first call of AddToCounter. For example, a counter of reconnections must not count the
+	// first connection.
 	SkipsFirstAdd bool
-	// MaxLabelValues limits the number of different values of the first label if they come from outside the program.
-	// Further values are replaced by OtherLabelValues. 0 means that the values form a closed set.
+	// MaxLabelValues limits the number of values of the first label, if these come from outside the program; further
+	// values become OtherLabelValues. 0 means that the values form a closed set.
 	MaxLabelValues int
 }
 
-// OtherLabelValues replaces label values above Metric.MaxLabelValues.
+// OtherLabelValues is the label value that replaces further values after Metric.MaxLabelValues is reached.
 const OtherLabelValues = "(others)"
 
-// UnlabeledSeries is a single series without labels, for Metric.InitialSeries.
+// UnlabeledSeries is the value of Metric.InitialSeries for a metric without labels.
 var UnlabeledSeries = [][]string{nil}
 
-// Counter returns a counter that starts at 0.
+// Counter returns a counter without labels that starts at 0.
 func Counter(name, help string) *Metric {
 	return &Metric{Name: name, Help: help, InitialSeries: UnlabeledSeries}
 }
@@ -45,7 +46,7 @@ func CounterByLabel(name, help, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, LabelNames: []string{label}, InitialSeries: singleLabelSeries(values)}
 }
 
-// Gauge returns a gauge that starts at 0.
+// Gauge returns a gauge without labels that starts at 0.
 func Gauge(name, help string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, InitialSeries: UnlabeledSeries}
 }
@@ -90,7 +91,7 @@ func NamesAsStrings[T ~string](all []T) []string {
 	return s
 }
 
-// StringerNames returns the String results of all values.
+// StringerNames returns the results of String for all elements.
 func StringerNames[T fmt.Stringer](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {

@@ -8,13 +8,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rowLimitFactor times the median number of rows is the largest number of rows that counts in an agent's weight under
-// round.robust. The coordinator cannot verify the numbers that agents report.
+// rowLimitFactor times the agents' median number of rows is the maximum number of rows that counts for an agent's
+// weight under round.robust. The limit exists because the coordinator cannot verify the numbers that agents report.
 const rowLimitFactor = 5
 
-// agentWeightFunction returns a function that maps an agent's number of samples n_k to the agent's weight K·p_k, where
-// K is the number of agents. Depending on the configuration the weight is 1, or p_k is proportional to n_k or, with
-// round.robust, to min(n_k, 5·median(n)).
+// agentWeightFunction returns a function that maps an agent's number of rows n_k to its weight K·p_k, where K is the
+// number of agents and p_k is the agent's share of the average. The shares are equal, proportional to n_k, or, with
+// round.robust, proportional to min(n_k, 5·median(n)).
 func (c *CoordinatorMachine) agentWeightFunction(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.AgentWeightRule != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }

@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the configuration of the coordinator's state machine. Numbers of participants are numbers of agents.
+// Config is the configuration of the coordinator's state machine. All numbers of participants count agents.
 type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
 	Participants int            `yaml:"participants"` // number L of agents drawn per round
-	// minimum number of draws with an update for closing a round at its deadline
+	// minimum number of draws whose update was accepted, required to close a round at its deadline
 	Quorum int `yaml:"quorum"`
-	// agents invited beyond L; biases uniform sampling towards fast agents
+	// number of agents invited in addition to Participants; a value above 0 favours fast agents under uniform sampling
 	ExtraParticipants int                      `yaml:"over_select"`
 	Sampling          spec.ParticipantSampling `yaml:"sampling"`
 	AgentWeightRule   spec.AgentWeightRule     `yaml:"weights"`
@@ -34,23 +34,25 @@ type Config struct {
 	Aggregation     rule.Config      `yaml:"aggregation"`
 	ServerOptimizer optimizer.Config `yaml:"server_optimizer"`
 	// number of aggregations after which the run is finished; 0 means no limit
-	MaxAggregations    int               `yaml:"rounds"`
-	Seed               uint64            `yaml:"seed"`
-	Gather             GatherConfig      `yaml:"gather"`
-	RoundTimeout       time.Duration     `yaml:"deadline"` // maximum duration of a round, from its announcement
-	PauseBetweenRounds time.Duration     `yaml:"pause"`
-	ReinviteInterval   time.Duration     `yaml:"invite_every"`
-	MixingClipBound    float64           `yaml:"-"` // clipping bound τ of mixing edges; 0 means no bound
-	Rollout            rollout.Config    `yaml:"-"`
-	Stop               stop.Config       `yaml:"stop"`
-	Evaluation         evaluation.Config `yaml:"evaluation"`
-	Schedule           schedule.Config   `yaml:"schedule"`
-	OperatorCommand    OperatorCommand   `yaml:"-"`
+	MaxAggregations    int           `yaml:"rounds"`
+	Seed               uint64        `yaml:"seed"`
+	Gather             GatherConfig  `yaml:"gather"`
+	RoundTimeout       time.Duration `yaml:"deadline"` // maximum duration of a round, from its announcement
+	PauseBetweenRounds time.Duration `yaml:"pause"`
+	ReinviteInterval   time.Duration `yaml:"invite_every"`
+	// maximum norm τ of the parameter difference mixed over an edge; 0 means no limit
+	MixingClipBound float64           `yaml:"-"`
+	Rollout         rollout.Config    `yaml:"-"`
+	Stop            stop.Config       `yaml:"stop"`
+	Evaluation      evaluation.Config `yaml:"evaluation"`
+	Schedule        schedule.Config   `yaml:"schedule"`
+	OperatorCommand OperatorCommand   `yaml:"-"`
 }
 
-// GatherConfig configures which agents a round waits for before participants are drawn.
+// GatherConfig configures how many agents a round waits for before it draws its participants, and for how long.
 type GatherConfig struct {
-	// TargetAgents is the number of present agents that ends the gathering early; 0 means never early.
+	// TargetAgents is the number of present agents at which gathering ends before the window does; 0 means that it
+	// never ends early.
 	TargetAgents int `yaml:"target"`
 	// MinAgents is the minimum number of present agents at the end of the window. With fewer agents the window is
 	// extended.
@@ -108,7 +110,7 @@ var configKeyByOption = map[spec.OptionName]string{
 	spec.OptionPersonal: "task.personal.method", spec.OptionFinetune: "task.finetune.steps",
 }
 
-// CheckConsistency reports combinations of options, in the configuration and the task, that are incompatible.
+// CheckConsistency reports incompatible combinations of options in the configuration and the task.
 func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 	training, own := &t.Training, spec.PersonalOptions{Layers: t.Personal.PersonalTensors, Method: spec.PersonalLayers}
 	if t.Personal.UsesDitto {

@@ -15,7 +15,7 @@ type Contribution struct {
 	Agent        wire.AgentID
 	UpdateDigest wire.Digest
 	Codec        spec.Codec
-	ReportedRisk float64 // the agent's local risk at the base model
+	ReportedRisk float64 // risk of the base model on the agent's local data
 	Weight       float64
 	rule.UpdateMetadata
 }
@@ -63,7 +63,8 @@ func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, wei
 	return f
 }
 
-// UpdateScale returns the Scale of ContributionFactor: −μ for gradients, 1 for parameters.
+// UpdateScale returns the factor Scale in the formulas of [Plan.ContributionFactor]: −μ for gradients, 1 for
+// parameters.
 func (p *Plan) UpdateScale() float64 {
 	if p.Exchange == spec.ExchangeGradient {
 		return -p.ServerStepSize
@@ -80,8 +81,8 @@ func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float6
 	return 1
 }
 
-// ApplyStep writes w_i = w_{i−1} + step to dst, rounding once to T. It returns an error and leaves dst undefined if a
-// result is not finite. It panics if the three slices differ in length.
+// ApplyStep writes the next model w_i = w_{i−1} + step to dst, where w_{i−1} is base, rounded once to T. It returns an
+// error and leaves dst undefined if a result is not finite, and panics if the three slices differ in length.
 func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	if len(dst) != len(base) || len(dst) != len(step) {
 		panic(fmt.Sprintf("round: ApplyStep: dst has %d elements, base has %d, step has %d", len(dst), len(base),

@@ -17,8 +17,8 @@ type CoordinatorMachine struct {
 	record   JournalRecord
 	roster   roster
 	progress roundProgress
-	// sidelinedAgentByID contains the agents that recently failed to deliver a usable update, including agents that may
-	// be drawn again.
+	// sidelinedAgentByID contains the agents that recently failed to deliver a usable update. An entry remains for some
+	// time after the agent may be drawn again.
 	sidelinedAgentByID     map[wire.AgentID]SidelinedAgent
 	linkUp                 bool
 	abandonsRecoveredRound bool // whether the round that was open when the process started must be abandoned
@@ -38,9 +38,9 @@ type CoordinatorMachine struct {
 	retryRoundAt         time.Time      // earliest time of the next round after an abandoned one
 	agentsWithCappedRows []wire.AgentID // agents whose number of rows was capped in the last draw
 	mixing               mixingState
-	rolloutTrial         rolloutTrial // trial of the candidate model
+	rolloutTrial         rolloutTrial // trial of the model that is being rolled out
 	evaluationState      evaluationState
-	// time until which agents known to the previous process may still send a hello
+	// time until which agents that were known before a restart may still send a hello
 	helloGraceEndsAt time.Time
 	helloWindow      helloWindow
 	// last reported wait for the schedule; zero if the next round does not wait
@@ -59,7 +59,7 @@ type announcementState struct {
 	roundAnnouncedAt time.Time
 }
 
-// SpooledUpdate is an update that an earlier process accepted and that is still in the spool.
+// SpooledUpdate describes an update that was accepted before a restart and is still on the coordinator's disk.
 type SpooledUpdate struct {
 	UpdateDigest wire.Digest
 	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update
@@ -67,8 +67,9 @@ type SpooledUpdate struct {
 	RiskBefore   float64    // risk of the base model on the agent's local data, as reported by the agent
 }
 
-// NewCoordinator returns the state machine that continues from the last journal record. A new run passes
-// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …}. spooled contains the stored updates of the record's round.
+// NewCoordinator returns the state machine that continues from record, the last journal record; a new run passes
+// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …}. spooled contains the updates of the record's round that are
+// stored on disk.
 func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *CoordinatorMachine {
 	c := &CoordinatorMachine{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
@@ -92,8 +93,8 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 	for i := range c.record.Participants {
 		p := &c.record.Participants[i]
 		u := spooled[p.Agent]
-		// A participant has no draws if its update arrived after its draws had been given to other agents; that update
-		// is not used.
+		// Do not use the update of a participant without draws. It arrived after other agents had been drawn to replace
+		// this participant.
 		if c.record.Phase == CoordinatorCollecting && p.DrawCount > 0 {
 			p.AcceptedUpdateDigest = u.UpdateDigest
 		}
@@ -112,7 +113,8 @@ func (c *CoordinatorMachine) JournalRecord() JournalRecord {
 	return r
 }
 
-// Deadline returns the time by which the caller must pass the next Tick event, and false if no Tick is needed.
+// Deadline returns the time at which the caller must deliver the next Tick event. It returns false if no Tick is
+// needed.
 func (c *CoordinatorMachine) Deadline() (time.Time, bool) {
 	var at time.Time
 	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.edgeReportsDeadline, c.retryRoundAt,
@@ -217,7 +219,7 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 	}
 	switch c.record.Phase {
 	case CoordinatorCollecting:
-		// The restarted round keeps its participants; the new attempt number identifies its new announcement.
+		// Keep the participants of the interrupted round, but announce it with a new attempt number.
 		c.record.Attempt++
 		c.startCollectingUpdates(now)
 		if c.abandonsRecoveredRound && c.cfg.OperatorCommand != CommandContinue {
@@ -288,8 +290,8 @@ func (c *CoordinatorMachine) runDueTimers(now time.Time) {
 	}
 }
 
-// roundOutcomeRef returns a reference to the outcome of a round that contains the encoded outcome itself. The host
-// replaces a large outcome by a reference to a download.
+// roundOutcomeRef returns a reference that contains the encoded outcome of the given round inline. The host replaces
+// the inline content of a large outcome by a download.
 func (c *CoordinatorMachine) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 	n := len(c.record.RecentOutcomes)
 	if n == 0 || c.record.RecentOutcomes[n-1].Round != of {
@@ -299,7 +301,7 @@ func (c *CoordinatorMachine) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 	return wire.BlobRef{Hash: wire.BlobDigest(body), Length: uint32(len(body)), Inline: body}
 }
 
-// announcePhase publishes an announcement that describes the current record in the given phase.
+// announcePhase publishes an announcement of the current round in the given phase.
 func (c *CoordinatorMachine) announcePhase(now time.Time, phase wire.AnnouncementPhase) {
 	p, rows := &c.record.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
@@ -334,7 +336,7 @@ var (
 		roundDurationBuckets, "phase", observe.NamesAsStrings(timedPhases))
 )
 
-// timedPhases lists the phases whose durations are measured. Phases that last until an operator acts are not measured.
+// timedPhases lists the phases whose durations are measured. It omits phases that last until an operator acts.
 var timedPhases = []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing}
 
 // PhaseEntered is emitted when the coordinator's machine changes its phase.
@@ -343,8 +345,8 @@ type PhaseEntered struct {
 	PreviousPhaseDuration time.Duration
 }
 
-// Describe implements observe.Event. It does not record a duration of 0, which occurs when a starting process leaves
-// the phase of the journal at once.
+// Describe implements observe.Event. It omits durations of 0, which occur when a restarted coordinator immediately
+// leaves the phase recorded in the journal.
 func (e PhaseEntered) Describe(d *observe.EventDescription) {
 	d.SelectGaugeState(coordinatorPhaseMetric, string(e.Phase))
 	d.ShowStatusValue(ScheduleWaitValue, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorMetrics contains the metrics of the coordinator machine's events.
+// CoordinatorMetrics contains the metrics that the events of the coordinator's machine update.
 var CoordinatorMetrics = []*observe.Metric{
 	coordinatorPhaseMetric, phaseDurationMetric,
 	openedRoundMetric, openedAttemptMetric, answerShareMetric, estimatedAgentsMetric, sidelinedAgentsMetric,
@@ -31,7 +31,7 @@ var CoordinatorMetrics = []*observe.Metric{
 var (
 	eligibleAgentsMetric = observe.Gauge("agents_eligible",
 		"Number of agents K that are present, fit for the task and eligible for the draw.")
-	// ModelVersion is also changed by events of the coordinator's host.
+	// ModelVersion is the metric of the newest model's version. Events of the coordinator's host update it too.
 	ModelVersion = observe.OptionalGauge("model_version",
 		"Version of the newest model, which is its number of aggregations.")
 )
@@ -45,13 +45,13 @@ type AbandonReason string
 const (
 	AbandonQuorumMissed      AbandonReason = "quorum" // too few updates have arrived or can still arrive
 	AbandonUnusableAggregate AbandonReason = "fold"   // the aggregate is not a usable model
-	AbandonTooFewForRule     AbandonReason = "rule"   // the aggregation rule needs more updates than are left
+	AbandonTooFewForRule     AbandonReason = "rule"   // too few updates remain for the aggregation rule
 	AbandonBaseModelLost     AbandonReason = "model"  // the base model is missing on disk
 	AbandonSpoolDamaged      AbandonReason = "spool"  // an accepted update is missing or damaged on disk
 	AbandonByOperator        AbandonReason = "asked"  // an operator abandoned the round
 )
 
-// AbandonReasons returns all reasons, for metric labels.
+// AbandonReasons returns all reasons for abandoning a round, for use as metric labels.
 func AbandonReasons() []AbandonReason {
 	return []AbandonReason{AbandonQuorumMissed, AbandonUnusableAggregate, AbandonTooFewForRule, AbandonBaseModelLost,
 		AbandonSpoolDamaged, AbandonByOperator}
@@ -65,11 +65,12 @@ const (
 	LeftOffline        LeaveReason = "offline" // the agent reported that it goes offline
 	LeftConnectionLost LeaveReason = "lost"    // the broker lost the agent's connection
 	LeftSilent         LeaveReason = "silent"  // the agent did not answer an invitation
-	// LeftRevoked: the agent is no longer in the list of agents, or another device has taken its entry.
+	// LeftRevoked means that the agent was removed from the list of agents, or that its entry now belongs to another
+	// device.
 	LeftRevoked LeaveReason = "revoked"
 )
 
-// LeaveReasons returns all reasons, for metric labels.
+// LeaveReasons returns all reasons why an agent is no longer eligible, for use as metric labels.
 func LeaveReasons() []LeaveReason {
 	return []LeaveReason{LeftOffline, LeftConnectionLost, LeftSilent, LeftRevoked}
 }
@@ -77,11 +78,11 @@ func LeaveReasons() []LeaveReason {
 var largeRowCountsMetric = observe.Counter("agents_samples_large_total",
 	"Agents that began to report more than five times the median number of rows, with weights samples.")
 
-// RowCountsTooLarge: the list of agents with more rows than RowLimit, five times the median, has changed. The list may
-// be empty.
+// RowCountsTooLarge is emitted when the set of agents that report more rows than RowLimit, five times the median, has
+// changed. The set may be empty.
 type RowCountsTooLarge struct {
 	Round            wire.RoundID
-	Agents           []wire.AgentID // agents in id order
+	Agents           []wire.AgentID // agents above RowLimit, in id order
 	RowLimit         uint64
 	WeightsAreCapped bool // whether weights are computed with at most RowLimit rows (round.robust)
 }

@@ -116,11 +116,12 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 // Participant is an agent that takes part in the current round.
 type Participant struct {
 	Agent wire.AgentID
-	// number of times the agent was drawn; an agent with 0 trains and mixes, but sends no update
+	// number of draws that selected the agent; 0 means that it trains and mixes without sending an update
 	DrawCount int `json:"Times"`
 	// weight K·p_k of the agent in the average: number of agents K times the agent's share p_k
 	Weight float64
-	Odds   float64 `json:",omitempty"` // odds K·q_k of the agent with importance sampling; 0 means 1
+	// the agent's draw probability q_k times the number of agents K, for importance sampling; 0 means 1
+	Odds float64 `json:",omitempty"`
 	// number of samples n_k in the agent's last hello before the draw; 0 means unknown
 	RowCount uint64 `json:"Samples"`
 	// digest of the agent's accepted update; zero if no update was accepted
@@ -135,7 +136,7 @@ type Participant struct {
 	// Boot and PeerKey when they mix.
 	Boot    wire.Epoch
 	PeerKey wire.X25519PublicKey
-	// whether the agent supports mixing with clipped differences and proofs
+	// whether the agent supports clipping the differences of mixed parameters and proving its own parameters
 	SupportsClipping bool `json:"Clips,omitempty"`
 }
 
@@ -149,8 +150,8 @@ type MixingEdge struct {
 	RequiresProofs bool `json:"Proves,omitempty"`
 }
 
-// JournalRecord is the state of the coordinator's machine that is stored on disk. After a restart, a machine created
-// from the last record continues from that state.
+// JournalRecord is the state of the coordinator's machine on disk. A restarted coordinator continues from the last
+// saved record.
 type JournalRecord struct {
 	Run            wire.RunID
 	Round          wire.RoundID
@@ -160,10 +161,10 @@ type JournalRecord struct {
 	EligibleAgents int `json:"Agents"` // number K of agents that could be drawn
 	Participants   []Participant
 	Edges          []MixingEdge // edges between participants, sorted by (A, B); empty if agents do not mix
-	// MixingBlockRound is the round for which Edges was computed; 0 if agents do not mix. Endless blocks keep the edges
-	// of an earlier round.
+	// MixingBlockRound is the round for which Edges was computed; 0 if agents do not mix. It is an earlier round if
+	// Plan.HasEndlessBlocks is set.
 	MixingBlockRound wire.RoundID `json:"Block"`
-	// number of random draws already made in a round with mixing; a restart continues the random sequence there
+	// number of random draws made in the current round with mixing, from which a restarted coordinator continues
 	RandomDrawsMade int `json:"Drawn"`
 	// agents that are temporarily excluded from draws, in id order
 	SidelinedAgents []SidelinedAgent `json:"Sidelined"`
@@ -179,7 +180,7 @@ type JournalRecord struct {
 	// version of the last model that agents have evaluated
 	LastEvaluatedVersion wire.ModelVersion `json:"Evaluated,omitzero"`
 	ResponseLottery      ResponseLottery   `json:"Responding,omitzero"`
-	StopState            stop.State        `json:"Stop,omitzero"` // progress of the stopping rules
+	StopState            stop.State        `json:"Stop,omitzero"` // state of the rules that may end the run
 	// reason why the run is finished; empty if it is not
 	RunStopReason stop.Reason `json:"Ended,omitempty"`
 }
@@ -211,7 +212,7 @@ func (r *JournalRecord) NewestModel() rollout.Model {
 // AbandonUnrecoverableRound abandons the record's open round, because the base model is lost or the task has changed.
 // The round's updates cannot be used any more.
 func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.ModelVersion, reason AbandonReason) {
-	r.StopState.ForgetRisks() // Reset the recorded risks, since they belong to models that are lost.
+	r.StopState.ForgetRisks() // The recorded risks belong to models that are lost.
 	r.StopState.R2, r.StopState.Accuracy, r.RunStopReason = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
@@ -226,7 +227,7 @@ func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.Mo
 func (r *JournalRecord) updateFate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.UpdateFate {
 	for _, s := range r.RecentOutcomes {
 		if s.Round != round {
-			continue // Agents of a large round request its outcome separately, so skip it here.
+			continue // The outcome of a large round is a separate download.
 		}
 		if o, err := wire.DecodeRoundOutcome(s.Outcome); err == nil {
 			return o.FateOf(wire.UpdateTagOf(r.Run, round, agent, update))

@@ -29,8 +29,8 @@ type (
 	// SaveJournalRecord saves the record from which a restarted process resumes. The host performs the next effect only
 	// after the record is on disk.
 	SaveJournalRecord struct{ Record JournalRecord }
-	// PublishAnnouncement publishes the announcement as a retained message. The host first publishes the task and the
-	// model to which the announcement refers. The resulting event is AnnouncementSent.
+	// PublishAnnouncement publishes a retained announcement after the task and the model that it refers to. The host
+	// responds with the event AnnouncementSent.
 	PublishAnnouncement struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
@@ -47,17 +47,17 @@ type (
 		MixingBlockRound wire.RoundID
 		MixingPeers      []wire.MixingPeer
 		EndedEdges       []wire.EndedEdge
-		// number of rows in the agent's last hello before the draw, which its update must match
+		// number of rows in the agent's last hello before the draw, which the agent's update must match
 		KnownRowCount uint64
 	}
-	// RequestEdges asks the host to compute the mixing edges between the agents of the next round. Agents are in id
-	// order. The resulting event is EdgesReady.
+	// RequestEdges asks the host to compute the mixing edges between the agents of the next round, which are sorted by
+	// id. The host responds with the event EdgesReady.
 	RequestEdges struct {
 		Round  wire.RoundID
 		Agents []MixingAgent
 	}
 	// RequestEdgesAhead asks the host to compute edges during a round, so that a later RequestEdges with the same
-	// agents is fast. The resulting event is EdgesAheadReady.
+	// agents is fast. The host responds with the event EdgesAheadReady.
 	RequestEdgesAhead struct{ Agents []MixingAgent }
 	// SendRoundStanding answers an agent's hello and informs the agent whether it was drawn for the current round.
 	SendRoundStanding struct {
@@ -65,8 +65,8 @@ type (
 		Standing      wire.SelectionStatus
 		KnownRowCount uint64 // number of rows in the agent's newest hello
 	}
-	// ReceiveUpdate begins or continues the transfer of an offered update. The resulting event is UpdateStored or
-	// UpdateRejected.
+	// ReceiveUpdate begins or continues the transfer of an update that an agent has offered. The host responds with the
+	// event UpdateStored or UpdateRejected.
 	ReceiveUpdate struct{ UpdateOffer }
 	// SendUpdateAcceptance informs an agent that its update is stored or aggregated, so that the agent stops sending
 	// it.
@@ -91,8 +91,8 @@ type (
 		UpdateDigest wire.Digest
 		Fate         wire.UpdateFate
 	}
-	// AggregateUpdates computes the next model from the accepted updates and saves it next to the current model. The
-	// resulting event is AggregationEnded.
+	// AggregateUpdates computes the next model from the accepted updates and saves it without replacing the current
+	// model. The host responds with the event AggregationEnded.
 	AggregateUpdates struct {
 		Round         wire.RoundID
 		Plan          Plan

@@ -14,7 +14,7 @@ type Event interface{ event() }
 // UpdateOffer is an update that an agent offers by sending its manifest (metadata, size and digest).
 type UpdateOffer struct {
 	Agent          wire.AgentID
-	Boot           wire.Epoch // epoch of the agent's process
+	Boot           wire.Epoch // boot epoch, which identifies the agent's process
 	Run            wire.RunID
 	Round          wire.RoundID
 	Update         wire.Update
@@ -24,7 +24,7 @@ type UpdateOffer struct {
 
 // Events that the machines of the coordinator and of the agent share.
 type (
-	// Tick is delivered when the machine's deadline has passed.
+	// Tick is delivered when the time returned by the machine's Deadline method has passed.
 	Tick struct{}
 	// LinkUp is delivered when the connection to the broker is established.
 	LinkUp struct{}
@@ -63,8 +63,8 @@ type (
 		Agent wire.AgentID
 		State wire.PresenceState
 	}
-	// AgentsRevoked is delivered when agents were removed from the list of agents, or when another device has taken
-	// their entry.
+	// AgentsRevoked is delivered when agents were removed from the list of agents, or when their entry was given to
+	// another device.
 	AgentsRevoked struct{ Agents []wire.AgentID }
 	// JoinedReceived is delivered when an invited agent reports that it has started its work.
 	JoinedReceived struct {
@@ -97,7 +97,7 @@ type (
 	// OperatorCommandChanged is delivered when the operator has paused, resumed or stopped the run.
 	OperatorCommandChanged struct {
 		Command       OperatorCommand
-		AbandonsRound bool // whether the current round is abandoned at once; otherwise it is completed
+		AbandonsRound bool // whether to abandon the current round instead of completing it
 	}
 	// EdgesReady is delivered when the edges requested by RequestEdges are computed. Edges are sorted by (A, B).
 	EdgesReady struct {

@@ -137,8 +137,8 @@ func (c *CoordinatorMachine) answerHello(now time.Time, e *HelloReceived) {
 	c.sendRoundStanding(e.Agent, place)
 }
 
-// sendRoundStanding answers an agent's hello after the announcement to which the answer refers is published. An agent
-// repeats a hello that it sent earlier.
+// sendRoundStanding answers an agent's hello. Before the current announcement is published it sends nothing, and the
+// agent repeats its hello.
 func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.SelectionStatus) {
 	if c.announcement.isPublished {
 		e := SendRoundStanding{Agent: a, Standing: place}
@@ -186,11 +186,11 @@ func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 var eligibleHellosMetric = observe.Counter("agents_counted_total",
 	"Hellos that made an agent eligible, at most once per start of the agent.")
 
-// AgentEligible: an agent sent a hello and may be drawn.
+// AgentEligible is emitted when a hello shows that an agent may be drawn.
 type AgentEligible struct {
 	Agent          wire.AgentID
 	RowCount       uint64
-	EligibleAgents int // K, including this agent
+	EligibleAgents int // number K of eligible agents, including this one
 }
 
 // Describe implements observe.Event.
@@ -204,12 +204,12 @@ var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
 	"Hellos that made an agent unfit for the task, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
-// AgentUnfit: an agent sent a hello and cannot do the task.
+// AgentUnfit is emitted when a hello shows that an agent cannot perform the task.
 type AgentUnfit struct {
 	Agent          wire.AgentID
 	Reason         wire.DeclineReason
-	DataProblem    wire.DataProblem // zero if the agent reports none
-	EligibleAgents int              // K, without this agent
+	DataProblem    wire.DataProblem // problem with the local data; zero if none is reported
+	EligibleAgents int              // number K of eligible agents, without this one
 }
 
 // Describe implements observe.Event. The log contains only the parts of the data problem that the agent reported.
@@ -237,11 +237,11 @@ var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
 		"revoked: removed from the list of agents.",
 	"reason", observe.NamesAsStrings(LeaveReasons()))
 
-// AgentLeft: an agent is not eligible until its next hello.
+// AgentLeft is emitted when an agent is no longer eligible. It becomes eligible again with its next hello.
 type AgentLeft struct {
 	Agent          wire.AgentID
 	Reason         LeaveReason
-	EligibleAgents int // K, without this agent
+	EligibleAgents int // number K of eligible agents, without this one
 }
 
 // Describe implements observe.Event.
@@ -254,7 +254,7 @@ func (e AgentLeft) Describe(d *observe.EventDescription) {
 var extendedGatheringsMetric = observe.Counter("gatherings_extended_total",
 	"Times that gathering was extended because too few agents had answered.")
 
-// GatheringExtended: too few agents are present, so gathering continues.
+// GatheringExtended is emitted when too few agents are present, so that gathering continues.
 type GatheringExtended struct{ PresentAgents, MinAgents int }
 
 // Describe implements observe.Event.

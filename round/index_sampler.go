@@ -43,8 +43,8 @@ func (s *IndexSampler) Draw(how spec.ParticipantSampling, k, l int, lengths []fl
 	}
 }
 
-// DrawWithoutReplacement draws min(l, k) of k indices uniformly without replacement, so that each index is drawn with
-// probability l/k (ch5 (5.8)). It performs the first l steps of a shuffle.
+// DrawWithoutReplacement draws min(l, k) of k indices uniformly without replacement, by the first l steps of a shuffle.
+// Each index is drawn with probability l/k (ch. 5, equation (5.8)).
 func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	l = min(l, k)
 	s.drawnIndices = s.drawnIndices[:0]
@@ -71,7 +71,7 @@ func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnI
 	return s.countDrawnIndices(k)
 }
 
-// shuffleSparse performs the same shuffle as the full version, but stores only the positions that have changed.
+// shuffleSparse has the same result as a shuffle of all k indices, but stores only the positions that have changed.
 func (s *IndexSampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	if s.swappedIndices == nil {
 		s.swappedIndices = map[int]int{}
@@ -90,8 +90,8 @@ func (s *IndexSampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	}
 }
 
-// DrawWithReplacement draws l of k indices uniformly with replacement (feddec Alg. 1 line 9). The draw counts of the
-// results sum to l.
+// DrawWithReplacement draws l of k indices uniformly with replacement (FedDec paper, Algorithm 1, line 9). The draw
+// counts in the result sum to l.
 func (s *IndexSampler) DrawWithReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	s.drawnIndices = s.drawnIndices[:0]
 	for range l {
@@ -100,7 +100,7 @@ func (s *IndexSampler) DrawWithReplacement(k, l int, rng *rand.Rand) []DrawnInde
 	return s.countDrawnIndices(k)
 }
 
-// countDrawnIndices returns the distinct indices that were drawn, in order, each with the number of its draws.
+// countDrawnIndices returns the distinct drawn indices in ascending order, each with the number of its draws.
 func (s *IndexSampler) countDrawnIndices(k int) []DrawnIndex {
 	s.countedIndices = s.countedIndices[:0]
 	if k > fullScanDivisor*len(s.drawnIndices) {

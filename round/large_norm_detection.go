@@ -153,7 +153,6 @@ func UsualNorm(lengths []float64, recent []PastAggregationSummary) float64 {
 	return max(lowerMedian(lengths), lowerMedian(before))
 }
 
-// largestRecentMedianNorm returns the largest median norm of the recent aggregations.
 func largestRecentMedianNorm(recent []PastAggregationSummary) (l float64) {
 	for _, r := range recent {
 		l = max(l, r.MedianNorm)
@@ -203,7 +202,8 @@ func (p *Plan) NextLargeNormAgents(set []Contribution, b *UpdateNormAssessment) 
 	return now[max(0, len(now)-maxLargeNormAgents):], ended
 }
 
-// IsSpoilingNorm reports whether an update is so much larger than usual that its agent is sidelined.
+// IsSpoilingNorm reports whether the norm length is so far above the usual norm that the agent is excluded from the
+// next draws.
 func IsSpoilingNorm(length, usual float64) bool {
 	return usual > 0 && length > spoilingNormFactor*usual
 }
@@ -231,8 +231,8 @@ func (b *UpdateNormAssessment) SuspectAgents(set []Contribution, lengths []float
 	return agents
 }
 
-// maxReportedRiskFactor times the median is the largest value with which a reported risk enters the mean. Without this
-// bound, one agent could report a risk that makes every later risk look small.
+// maxReportedRiskFactor limits reported risks to a multiple of their median before they are averaged. Without the
+// limit, one agent could report a risk so large that every later risk looks small.
 const maxReportedRiskFactor = 1e9
 
 // SummarizeReportedRisks returns the lower median and the mean of the risks that agents reported. It returns zero for
@@ -251,10 +251,9 @@ func SummarizeReportedRisks(risks []float64) (t ReportedRiskSummary) {
 	return t
 }
 
-// BaseModelDiverged reports whether the base model of the plan has diverged, judged by the risks that agents reported.
-// Both the median and the mean must exceed 10 times the worst recent values: the median alone may rise when the model
-// adapts to unusual devices, and the mean alone may rise through one false report. A model that was not aggregated in
-// this run is never judged.
+// BaseModelDiverged reports whether the plan's base model was aggregated in this run and has diverged: both the median
+// and the mean of the reported risks exceed 10 times their worst recent values. It requires both, because unusual
+// devices can raise the median, and one false report can raise the mean.
 func (p *Plan) BaseModelDiverged(told ReportedRiskSummary) bool {
 	worst := p.FirstReportedRisks
 	for _, r := range p.RecentAggregations {

@@ -14,18 +14,19 @@ import (
 
 // Criteria for excluding an edge from mixing, and the duration of the exclusion.
 const (
-	// farDistanceFactor is the multiple of the median distance above which the ends of an edge are too far apart,
-	// averaged over a block.
+	// farDistanceFactor is the multiple of the median distance above which the parameters of two neighbours are too far
+	// apart. Distances are averages over a block.
 	farDistanceFactor = 30
-	// stationaryShareDivisor: an end that moves less than 1/8 of the expected response does not mix.
+	// stationaryShareDivisor determines when an agent counts as not mixing: the agent moves by less than
+	// 1/stationaryShareDivisor of the expected response to its neighbours.
 	stationaryShareDivisor = 8
 	minEdgeReports         = 5 // minimum number of reports for judging edges
 	firstEdgeEndRounds     = 8 // rounds of the first exclusion; doubled with each repetition
 	maxEdgeEndDoublings    = 5 // maximum number of doublings
 )
 
-// EndedEdge is an edge that is temporarily excluded from mixing. It is in the journal record, since a malicious agent
-// may cause restarts.
+// EndedEdge is an edge that is temporarily excluded from mixing. It is saved in the journal, because a malicious agent
+// could otherwise end the exclusion by causing a restart.
 type EndedEdge struct {
 	A, B                 wire.AgentID // ends of the edge, A before B in id order
 	Reason               wire.EdgeEndReason
@@ -37,18 +38,18 @@ func compareEndedEdges(a, b EndedEdge) int {
 	return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B))
 }
 
-// edgeKey identifies an edge by its two ends.
+// edgeKey identifies an edge by the ids of its two agents.
 type edgeKey [2]wire.AgentID
 
 func edgeKeyOf(a, b wire.AgentID) edgeKey { return edgeKey{min(a, b), max(a, b)} }
 
-// edgeReportCollector collects the measurements of a block's edges that their ends report. An agent reports only its
-// own edges, so a malicious agent cannot exclude edges of others.
+// edgeReportCollector collects what agents measured on the edges of a block. It ignores reports on edges of other
+// agents, so a malicious agent cannot exclude them.
 type edgeReportCollector struct {
 	mixingBlockRound   wire.RoundID
 	mixingWeightByEdge map[edgeKey]float64
 	reportByEdge       map[edgeKey]wire.MixingEdgeMeasurement // latest report by reporter and neighbour
-	// agents with a clip-bounded edge that have not reported yet
+	// agents that have an edge with a clipping bound and have not reported yet
 	awaitedReporters map[wire.AgentID]bool
 }
 
@@ -110,7 +111,8 @@ func (c *CoordinatorMachine) judgeEdges() {
 	}
 	verdicts := map[edgeKey]wire.EdgeEndReason{}
 	usual := w.judgeEdgeDistances(verdicts)
-	if len(verdicts) == 0 { // edges that are too distant distort the movement of the agents
+	// Check for agents that do not move only if no edge is too distant, because distant edges distort the movement.
+	if len(verdicts) == 0 {
 		w.judgeStationaryAgents(verdicts)
 	}
 	c.reportEvent(EdgesJudged{MixingBlockRound: w.mixingBlockRound, MedianDistance: usual,
@@ -132,7 +134,8 @@ func (c *CoordinatorMachine) judgeEdges() {
 	clear(w.reportByEdge)
 }
 
-// judgeEdgeDistances marks the edges whose ends are too far apart, and returns the median distance.
+// judgeEdgeDistances adds a verdict for each edge whose ends are too far apart, and returns the median distance of all
+// edges.
 func (w *edgeReportCollector) judgeEdgeDistances(verdicts map[edgeKey]wire.EdgeEndReason) (usual float64) {
 	var all []float64
 	for _, s := range w.reportByEdge {
@@ -170,8 +173,8 @@ func (w *edgeReportCollector) judgeStationaryAgents(verdicts map[edgeKey]wire.Ed
 	}
 }
 
-// measuredEdgeDistance returns the distance measured between the ends of an edge, or the larger one if both have
-// reported it.
+// measuredEdgeDistance returns the distance between the parameters of the edge's two agents, or the larger value if
+// both agents have reported one.
 func (w *edgeReportCollector) measuredEdgeDistance(e edgeKey) float64 {
 	return max(w.reportByEdge[e].MeanParameterDistance, w.reportByEdge[edgeKey{e[1], e[0]}].MeanParameterDistance)
 }
@@ -201,7 +204,7 @@ func (c *CoordinatorMachine) mixingAgentsOf(agents []wire.AgentID) []MixingAgent
 	return ends
 }
 
-// endedEdgesFromRound returns the edges that are excluded through round from or longer, sorted by their ends.
+// endedEdgesFromRound returns the edges that are excluded at least through round from, sorted by their ends.
 func (c *CoordinatorMachine) endedEdgesFromRound(from wire.RoundID) (list []EndedEdge) {
 	for _, e := range c.mixing.endedEdgeByEnds {
 		if e.ExcludedThroughRound >= from {
@@ -229,8 +232,8 @@ func (c *CoordinatorMachine) endedEdgesOfAgent(a wire.AgentID) (list []wire.Ende
 	return list[:min(len(list), wire.MaxNeighbors)]
 }
 
-// setEdgeClipBounds sets the clipping bound τ of edges whose two ends support clipped mixing. Proofs are required if
-// all ends of all edges support them.
+// setEdgeClipBounds sets the clipping bound τ of each edge whose two agents support clipped mixing. It requires proofs
+// if all agents with edges support them.
 func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
 		i, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)
@@ -256,11 +259,11 @@ func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 var mixingDistanceMetric = observe.OptionalGauge("mesh_distance",
 	"Median over the edges of the mean distance ‖x_j − x_i‖ in the last block. Only with task.mixing.clip.")
 
-// EdgesJudged: the distances reported for the edges of a block were compared.
+// EdgesJudged is emitted when the coordinator has compared the reported distances of a block's edges.
 type EdgesJudged struct {
-	MixingBlockRound wire.RoundID // round for which the edges were made
+	MixingBlockRound wire.RoundID // round for which the edges were computed
 	ReportCount      int
-	MedianDistance   float64 // median of the distances ‖x_j − x_i‖
+	MedianDistance   float64 // median distance ‖x_j − x_i‖ between the parameters of neighbours
 	EndedEdges       int     // number of edges that are excluded
 }
 
@@ -272,12 +275,13 @@ func (e EdgesJudged) Describe(d *observe.EventDescription) {
 var endedEdgesMetric = observe.CounterByLabel("mesh_edges_ended_total",
 	"Edges suspended for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
 
-// EdgeEnded: an edge is excluded for some rounds.
+// EdgeEnded is emitted when an edge is excluded from mixing for some rounds.
 type EdgeEnded struct {
-	MixingBlockRound wire.RoundID // round for which the edge was made
+	MixingBlockRound wire.RoundID // round for which the edge was computed
 	Edge             EndedEdge
-	MeanDistance     float64 // mean of ‖x_j − x_i‖; 0 if neither end has reported it
-	MedianDistance   float64 // median distance of all edges
+	// mean distance ‖x_j − x_i‖ between the agents' parameters; 0 if neither agent has reported it
+	MeanDistance   float64
+	MedianDistance float64 // median distance of all edges
 }
 
 // Describe implements observe.Event.

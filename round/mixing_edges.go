@@ -12,13 +12,13 @@ import (
 
 // mixingState is the state of the edges between agents that mix.
 type mixingState struct {
-	// whether an agent of the endless block was revoked, so that another block must begin
+	// whether the edges of an endless block must be computed again, for example because one of its agents was revoked
 	edgesMustChange          bool
 	pendingParticipants      []Participant // participants of the next round while its edges are computed; otherwise nil
 	lastRequestedAgents      []MixingAgent // agents of the last request for edges
-	edgesAheadRequestPending bool          // whether a request ahead of the next round is pending
+	edgesAheadRequestPending bool          // whether an effect RequestEdgesAhead is pending
 	edgeReports              edgeReportCollector
-	// deadline until which a round that could close waits for edge reports; zero if it does not wait
+	// time until which a round that is ready to close waits for edge reports; zero if it does not wait
 	edgeReportsDeadline time.Time
 	endedEdgeByEnds     map[edgeKey]EndedEdge
 }
@@ -30,11 +30,12 @@ type MixingAgent struct {
 	Location wire.AgentLocation
 	// Neighbors are the neighbours that the agent has discovered, in id order.
 	Neighbors []wire.AgentID
-	// AvoidedAgents are agents with which the agent must not get an edge: see [EndedEdge].
+	// AvoidedAgents contains the agents with which the agent must not get an edge, because the edge is excluded
+	// ([EndedEdge]).
 	AvoidedAgents []wire.AgentID
 }
 
-// Equal reports whether a and b lead to the same edges.
+// Equal reports whether a and b are equal as inputs of the edge computation.
 func (a MixingAgent) Equal(b MixingAgent) bool {
 	return a.ID == b.ID && a.CanMix == b.CanMix && a.Location == b.Location && slices.Equal(a.Neighbors, b.Neighbors) &&
 		slices.Equal(a.AvoidedAgents, b.AvoidedAgents)
@@ -136,8 +137,8 @@ func (c *CoordinatorMachine) continueMixingBlock(now time.Time, agents []wire.Ag
 	})
 }
 
-// agentsWithoutEdges returns the present agents that can mix but have no edge in the block. Its edges may have been
-// made before the agents discovered each other.
+// agentsWithoutEdges returns the present agents that can mix but have no edge in the block. They may have discovered
+// their neighbours after the edges were computed.
 func (c *CoordinatorMachine) agentsWithoutEdges(participants []Participant) map[wire.AgentID]bool {
 	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
 	for _, e := range c.record.Edges {
@@ -179,8 +180,8 @@ func (c *CoordinatorMachine) forgetParticipants() {
 	}
 }
 
-// drawParticipants draws n indices of participants that satisfy may, continuing the round's seeded random sequence.
-// After a restart it continues the same sequence.
+// drawParticipants draws n indices of participants that satisfy may. Each call continues the round's sequence of random
+// numbers, also after a restart.
 func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int {
 	rng := NewDrawRand(c.cfg.Seed, c.record.Round)
 	k := len(c.record.Participants)
@@ -198,8 +199,8 @@ func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int
 	return drawn
 }
 
-// reassignDraws moves the draws of an agent that will not send its model to other agents. Their models can represent
-// it, since mixing brings all models close together.
+// reassignDraws transfers the draws of an agent that will not send its update to other agents. Their updates can
+// replace it, because mixing makes the agents' parameters similar.
 func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress) {
 	if !c.roundHasMixing() || p.DrawCount == 0 {
 		return
@@ -222,12 +223,12 @@ func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress
 	for _, i := range drawn {
 		c.addParticipantDraws(c.progress.progressByAgent[c.record.Participants[i].Agent], 1)
 	}
-	c.saveJournalRecord(now) // saved before any agent is informed
+	c.saveJournalRecord(now) // The record must be on disk before an agent is informed.
 	slices.Sort(drawn)
 	for _, i := range slices.Compact(drawn) {
 		q := c.progress.progressByAgent[c.record.Participants[i].Agent]
 		c.reportEvent(UploaderReplaced{Round: c.record.Round, ReplacedAgent: p.Agent, ReplacementAgent: q.Agent})
-		if q.state < stateAccepted { // the agent must join again, so that it learns of the draw
+		if q.state < stateAccepted { // Invite the agent again to inform it of the draw.
 			c.changeParticipantState(q, stateInvited)
 			c.inviteParticipant(now, q)
 		}
@@ -269,7 +270,8 @@ func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.Mixing
 var replacedUploadersMetric = observe.Counter("uploaders_replaced_total",
 	"Agents drawn to send an update with mixing, and replaced because they will not send it.")
 
-// UploaderReplaced: an agent that was drawn to send its model will not send it, and another agent was drawn instead.
+// UploaderReplaced is emitted when an agent that was drawn to send an update will not send it, and another agent is
+// drawn instead.
 type UploaderReplaced struct {
 	Round                           wire.RoundID
 	ReplacedAgent, ReplacementAgent wire.AgentID

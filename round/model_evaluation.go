@@ -11,7 +11,7 @@ import (
 // results again after a restart.
 type evaluationState struct {
 	version wire.ModelVersion // version of the model that agents are evaluating; 0 means none
-	// time until which agents known to the previous process may still send a hello
+	// time until which agents that were known before a restart may still send a hello
 	helloGraceEndsAt time.Time
 	endsAt           time.Time
 	reportedAgents   map[wire.AgentID]bool

@@ -27,7 +27,7 @@ const (
 	stateAccepted                         // the update of the agent is stored
 	// The agent declined or was revoked, or its update was refused.
 	stateDroppedOut
-	participantStateCount // number of participant states
+	participantStateCount
 )
 
 // trackParticipants initialises the progress of all participants in the record's round.
@@ -59,14 +59,14 @@ func (c *CoordinatorMachine) changeParticipantState(p *participantProgress, to p
 	p.state = to
 }
 
-// addParticipantDraws adds n draws to a participant; n may be negative.
+// addParticipantDraws adds n draws to a participant. A negative n removes draws.
 func (c *CoordinatorMachine) addParticipantDraws(p *participantProgress, n int) {
 	p.DrawCount += n
 	c.progress.drawCountByState[p.state] += n
 }
 
-// countAcceptedAndPossibleDraws returns the numbers of accepted draws, draws that can still be accepted, and all draws
-// of the round. It is called for each stored update, so it uses counts that are kept up to date.
+// countAcceptedAndPossibleDraws returns the number of draws whose update was accepted, the number whose update may
+// still arrive, and the number of all draws. It uses running counts, because it is called for each stored update.
 func (c *CoordinatorMachine) countAcceptedAndPossibleDraws() (accepted, possible, all int) {
 	accepted, possible = c.progress.drawCountByState[stateAccepted],
 		c.progress.drawCountByState[stateInvited]+c.progress.drawCountByState[stateJoined]

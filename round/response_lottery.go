@@ -22,8 +22,8 @@ const (
 type ResponseLotteryConfig struct {
 	// TargetHellos is the number of hellos that a round waits for; 0 means all agents send a hello.
 	TargetHellos int `yaml:"target"`
-	// DisconnectDuration is the minimum time for which an agent that does not participate may disconnect. It adds a
-	// random part of DisconnectSpread. If both are 0, no agent disconnects.
+	// DisconnectDuration is the minimum time for which an agent that does not participate may disconnect. The agent
+	// adds a random part of DisconnectSpread; if both are 0, no agent disconnects.
 	DisconnectDuration time.Duration  `yaml:"return_after"`
 	DisconnectSpread   time.Duration  `yaml:"return_within"`
 	Presence           PresencePolicy `yaml:"presence"`
@@ -31,7 +31,7 @@ type ResponseLotteryConfig struct {
 	ListedAgents int `yaml:"-"`
 }
 
-// IsEnabled reports whether agents answer with a probability below 1.
+// IsEnabled reports whether only a random part of the agents sends a hello.
 func (r *ResponseLotteryConfig) IsEnabled() bool { return r.TargetHellos > 0 }
 
 // certainAnswerThreshold is the answer threshold, scaled by 2³², that corresponds to probability 1.
@@ -41,8 +41,8 @@ const certainAnswerThreshold = 1 << 32
 // certainly.
 const helloSurplusFactor = 1.3
 
-// validateResponse reports options that are incompatible with sampling the agents that send a hello, since they need
-// the hello of every agent.
+// validateResponse reports options that need the hello of every agent and are therefore incompatible with the response
+// lottery.
 func (c *Config) validateResponse(check *spec.ProblemList) {
 	r := &c.Gather.ResponseLottery
 	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative (0 = every agent sends a "+
@@ -81,7 +81,7 @@ func (c *Config) validateResponse(check *spec.ProblemList) {
 		"cannot be combined with rollout, which requires reports from all agents")
 }
 
-// ResponseLottery is the coordinator's state of the response lottery.
+// ResponseLottery is the state of the lottery that selects the agents to send a hello.
 type ResponseLottery struct {
 	// announced answer probability p, multiplied by 2³²; 0 means that all agents answer
 	AnswerThreshold uint32 `json:"Of,omitempty"`
@@ -97,14 +97,15 @@ func (r *ResponseLottery) AnswerProbability() float64 {
 	return float64(r.AnswerThreshold) / certainAnswerThreshold
 }
 
-// helloWindow counts the hellos since the last request to all agents.
+// helloWindow counts the hello messages since the coordinator last asked all agents for one.
 type helloWindow struct {
 	number          uint32
 	openedAt        time.Time
 	estimatedAgents float64 // sum of 1/p over the received hellos, where p is the answer probability
 }
 
-// startResponseLottery sets p for a new round and clears the roster, since other agents may answer this time.
+// startResponseLottery sets the answer probability for a new round and clears the roster, because other agents may
+// answer this time.
 func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
 	r := &c.cfg.Gather.ResponseLottery
 	if !r.IsEnabled() {
@@ -123,7 +124,7 @@ func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
 	c.roster.forgetMembers()
 }
 
-// doubleAnswerProbability doubles p after too few agents have answered.
+// doubleAnswerProbability doubles the answer probability after too few agents have answered.
 func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
 	if !c.cfg.Gather.ResponseLottery.IsEnabled() {
 		return
@@ -136,8 +137,9 @@ func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
 	}
 }
 
-// estimateAgentCount updates the estimate N̂ from the window. It divides Σ 1/p over the received hellos (Horvitz and
-// Thompson) by the elapsed share of the spread, and averages the result with the previous estimate.
+// estimateAgentCount updates the estimated number of agents from the hello messages in the window: their sum of 1/p
+// (the Horvitz–Thompson estimator), divided by the elapsed share of the period in which agents answer. It averages the
+// result with the previous estimate.
 func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w, n := &c.helloWindow, &c.record.ResponseLottery.EstimatedAgents
 	took := now.Sub(w.openedAt)
@@ -153,8 +155,8 @@ func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w.openedAt = time.Time{}
 }
 
-// countHello counts a fit agent's first hello of the window. An agent that was drawn by another announcement has weight
-// 1.
+// countHello counts the first hello of a fit agent in the window. It adds 1/p if the agent answered the current lottery
+// with probability p, and 1 otherwise.
 func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isPresentAndFit() {
 		m.helloWindowNumber = w.number
@@ -166,7 +168,7 @@ func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	}
 }
 
-// gatheringTarget returns the number of agents that ends the gathering at once; 0 means no such number.
+// gatheringTarget returns the number of present agents at which the gathering ends early; 0 means that it does not.
 func (c *CoordinatorMachine) gatheringTarget() int {
 	if r := &c.cfg.Gather.ResponseLottery; r.IsEnabled() {
 		return r.TargetHellos
@@ -174,8 +176,8 @@ func (c *CoordinatorMachine) gatheringTarget() int {
 	return c.cfg.Gather.TargetAgents
 }
 
-// ConnectedAgentCount returns the estimated number of agents that receive an announcement: the known agents, or N̂ if
-// agents answer by lottery.
+// ConnectedAgentCount returns the estimated number of agents that receive an announcement: the known agents or, with
+// the response lottery, the estimated number of all agents.
 func (c *CoordinatorMachine) ConnectedAgentCount() int {
 	r := &c.cfg.Gather.ResponseLottery
 	switch n := c.record.ResponseLottery.EstimatedAgents; {
@@ -188,7 +190,6 @@ func (c *CoordinatorMachine) ConnectedAgentCount() int {
 	}
 }
 
-// announcedResponsePolicy returns the response policy for announcements.
 func (c *CoordinatorMachine) announcedResponsePolicy() wire.AgentResponsePolicy {
 	r := &c.cfg.Gather.ResponseLottery
 	return wire.AgentResponsePolicy{AnswerProbability: c.record.ResponseLottery.AnswerThreshold,

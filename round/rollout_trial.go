@@ -17,8 +17,8 @@ type rolloutTrial struct {
 	nextJudgingAt       time.Time // time of the next judgement; zero without a candidate
 }
 
-// judgingInterval is the minimum time between two judgements of a candidate. Each judgement takes time for every agent
-// that reported.
+// judgingInterval is the minimum time between two judgements of a candidate. It limits the cost, because each judgement
+// examines all reports.
 const judgingInterval = time.Minute
 
 // startRolloutTrial starts the trial of the record's candidate, or clears the trial if there is none.
@@ -111,7 +111,7 @@ var (
 		"Mean squared residual of the last candidate relative to the released model, at the median agent.")
 )
 
-// The names of conditions.
+// Names of conditions that concern a rollout.
 const (
 	rolloutCondition      = "rollout"       // raised when the last candidate was withdrawn
 	rolloutShareCondition = "rollout share" // raised when too few agents predict with the candidate
@@ -127,14 +127,14 @@ const (
 type RolloutStatus struct {
 	ReleasedModel string `json:"released"`
 	Candidate     string `json:"candidate,omitempty"`
-	// agents of the share that were present at the beginning
+	// number of agents that try the candidate and were present at the start of the trial
 	CandidateAgents    int            `json:"agents,omitempty"`
 	LastRolloutOutcome rollout.Result `json:"last,omitempty"`
 	LastRolloutModel   string         `json:"of,omitempty"`
 }
 
-// RolloutBegan: a share of the agents predicts with a candidate, and the other agents with the released model. At the
-// start of a process the event is repeated with IsResumed, even without a candidate.
+// RolloutBegan is emitted when a share of the agents begins to predict with a candidate. It is emitted again with
+// IsResumed when the coordinator starts, even without a candidate.
 type RolloutBegan struct {
 	Candidate, Released wire.ModelRef
 	TrialAgents         int // present agents that get the candidate
@@ -173,7 +173,7 @@ func (e RolloutBegan) Describe(d *observe.EventDescription) {
 		"requires reports from %d agents (predict.devices)", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
 }
 
-// RolloutEnded: the candidate is released to all agents, or withdrawn.
+// RolloutEnded is emitted when the candidate is released to all agents or withdrawn.
 type RolloutEnded struct {
 	Candidate, Released wire.ModelRef // Released is the model that is now released
 	rollout.Verdict

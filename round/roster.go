@@ -22,7 +22,7 @@ type rosterMember struct {
 	// last round that used rows of the agent's current process; 0 means none
 	lastRoundUsingRows wire.RoundID
 	peerKey            wire.X25519PublicKey // public key with which the agent mixes; zero if it does not mix
-	supportsClipping   bool                 // whether it supports clipped mixing
+	supportsClipping   bool                 // whether the agent supports clipped mixing
 	location           wire.AgentLocation
 	// neighbors are the agents with which this agent can mix.
 	neighbors         []wire.AgentID

@@ -21,7 +21,7 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	accepted, possible, all := c.countAcceptedAndPossibleDraws()
 	target := all
 	if c.record.Plan.Kind == wire.KindTraining {
-		target = min(all, c.cfg.Participants) // further participants are over-selected
+		target = min(all, c.cfg.Participants) // not counting over-selected participants
 	}
 	ready := accepted >= target || possible == 0 && accepted >= c.minDrawsToClose(all)
 	if !ready {
@@ -33,7 +33,7 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	case ready:
 	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsDiverged():
 		c.closeRound(now)
-	// wait: the remaining answers decide whether most diverged
+	// Wait for the remaining answers, which decide whether most participants diverged.
 	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsMayDiverge():
 	case accepted+possible < c.minDrawsToClose(all):
 		c.abandonRound(now, AbandonQuorumMissed, nil)
@@ -62,7 +62,7 @@ func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 // announcement is not published or the host cannot write.
 func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 	c.deadlinePassed = true
-	// Agents are not at fault if the announcement may not have reached them, or their updates not the coordinator.
+	// Do not blame agents for missing updates if the broker or the disk was unavailable during the round.
 	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.deadlinePause.roundInterrupted &&
 		c.deadlinePause.storageFailingSince.IsZero() {
 		c.sidelineAgents(c.missingParticipants(), SidelinedSilent)
@@ -101,7 +101,8 @@ func (c *CoordinatorMachine) mostParticipantsDiverged() bool {
 	return 2*declared > len(c.progress.progressByAgent)
 }
 
-// mostParticipantsMayDiverge reports whether mostParticipantsDiverged may become true with the outstanding answers.
+// mostParticipantsMayDiverge reports whether mostParticipantsDiverged may still become true when the remaining
+// participants answer.
 func (c *CoordinatorMachine) mostParticipantsMayDiverge() bool {
 	declared, awaited := c.countDivergedParticipants()
 	return declared > 0 && 2*(declared+awaited) > len(c.progress.progressByAgent)
@@ -189,7 +190,7 @@ func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e Aggregation
 			c.record.LastAcceptedUpdates.UpdateDigestByAgent[p.Agent] = p.AcceptedUpdateDigest
 			if !slices.Contains(e.NextPlan.SuspectAgents,
 				p.Agent) || c.sidelinedAgentByID[p.Agent].Reason != SidelinedSpoiledModel {
-				// the next round shows whether the update of a suspect agent spoils the model
+				// A suspect agent keeps its entry until the next round shows whether its update spoiled the model.
 				c.forgetSidelinedAgent(p.Agent)
 			}
 			c.markRowsUsed(p.Agent, e.Round)
@@ -236,14 +237,14 @@ func (c *CoordinatorMachine) recordRoundOutcome(now time.Time, o RoundOutcome) R
 	return o
 }
 
-// Bounds of the delay before the round after an abandoned one. The delay doubles with each consecutive abandoned round.
+// Bounds of the delay after an abandoned round. The delay doubles with each consecutive abandoned round.
 const (
 	firstRoundRetryDelay = time.Second
 	maxRoundRetryDelay   = time.Minute
 )
 
-// abandonRound ends the round without a model and discards all of its updates. The decision is journaled. The next
-// round has the same base model and starts after a delay, since the cause may persist.
+// abandonRound ends the round without a new model, discards all of its updates and saves the decision in the journal.
+// The next round starts from the same base model after a delay, because the cause may persist.
 func (c *CoordinatorMachine) abandonRound(now time.Time, reason AbandonReason, err error) {
 	c.dropSilentAgents(now)
 	accepted := 0
@@ -272,7 +273,7 @@ func (c *CoordinatorMachine) abandonRound(now time.Time, reason AbandonReason, e
 	c.startGathering(now)
 }
 
-// advanceRound increments the round number and readmits the sidelined agents that are due.
+// advanceRound increments the round number and readmits the agents whose exclusion from draws has ended.
 func (c *CoordinatorMachine) advanceRound() {
 	c.record.Round++
 	c.record.Attempt = 1
@@ -292,7 +293,7 @@ const (
 	droppedOutParticipantLabel = "out"
 )
 
-// noAbandonReasonLabel is the label value of a published round.
+// noAbandonReasonLabel is the metric label for the abandon reason of a round that was not abandoned.
 const noAbandonReasonLabel = "none"
 
 var (
@@ -327,7 +328,7 @@ func newEndedRoundsMetric() *observe.Metric {
 	return m
 }
 
-// RoundClosed: the updates of a round are aggregated.
+// RoundClosed is emitted when the updates of a round have been aggregated.
 type RoundClosed struct {
 	Round             wire.RoundID
 	Kind              wire.RoundKind
@@ -365,7 +366,7 @@ func (e RoundClosed) Describe(d *observe.EventDescription) {
 		e.SelectedAgents))
 }
 
-// RoundAbandoned: a round ended without a model, and its updates are deleted.
+// RoundAbandoned is emitted when a round has ended without a new model. The round's updates are deleted.
 type RoundAbandoned struct {
 	Round           wire.RoundID
 	Kind            wire.RoundKind

@@ -55,8 +55,8 @@ func (c *CoordinatorMachine) recordMeasurements(e *AggregationEnded) {
 	c.reportEvent(StopProgressReported{c.cfg.Stop, *s})
 }
 
-// countTransferredBytes adds the bytes that a participant has transferred by a change of its state: the model once, and
-// its update once.
+// countTransferredBytes adds the bytes that a participant transfers when its state changes: the model when it joins,
+// and the update when it is accepted.
 func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	if !c.cfg.Stop.IsEnabled() {
 		return
@@ -70,8 +70,8 @@ func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	}
 }
 
-// finishRun ends the run. The history line of the last round contains the reason; it is written again if the run ends
-// after that line.
+// finishRun ends the run. It records the reason in the history of the last round, and writes that history again if it
+// was written without the reason.
 func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 	late := c.record.RunStopReason != why && c.roundAwaitingDiscard == 0 && c.record.LastOutcome != nil
 	c.record.RunStopReason, c.retryRoundAt, c.mixing.pendingParticipants = why, time.Time{}, nil
@@ -120,7 +120,8 @@ type StopProgress struct {
 	PatienceAggregations int `json:"patience,omitempty"`
 }
 
-// StopProgressReported: the progress of the run towards its stopping rules, at startup and after each aggregation.
+// StopProgressReported is emitted at startup and after each aggregation with the progress of the run towards its
+// stopping rules.
 type StopProgressReported struct {
 	StopRules stop.Config
 	stop.State
@@ -153,7 +154,7 @@ var (
 		"reason", observe.NamesAsStrings(stop.AllReasons()))
 )
 
-// RunFinished: the run is over.
+// RunFinished is emitted when the run has ended.
 type RunFinished struct {
 	ModelVersion wire.ModelVersion
 	Reason       stop.Reason

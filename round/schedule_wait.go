@@ -11,13 +11,13 @@ import (
 // ScheduleWaitReason is the reason why the next round waits, used as a metric label.
 type ScheduleWaitReason string
 
-// Reasons why the next round waits.
+// Reasons why the schedule delays the next round.
 const (
-	WaitForWindow  ScheduleWaitReason = "window"   // for the next time window of the schedule
+	WaitForWindow  ScheduleWaitReason = "window"   // waits for the next time window
 	WaitForNewRows ScheduleWaitReason = "new_rows" // for rows that no round has used
 )
 
-// ScheduleWaitReasons returns all reasons, for metric labels.
+// ScheduleWaitReasons returns all reasons for a delay, for use as metric labels.
 func ScheduleWaitReasons() []ScheduleWaitReason {
 	return []ScheduleWaitReason{WaitForWindow, WaitForNewRows}
 }
@@ -64,7 +64,7 @@ func (c *CoordinatorMachine) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	case c.record.Round == 0:
 		c.advanceRound()
 	case !c.isInPhase(CoordinatorClosing) && !c.isInPhase(CoordinatorCollecting) && !c.isInPhase(CoordinatorGathering):
-		c.record.Attempt++ // the current announcement belongs to this round
+		c.record.Attempt++ // The round number was already announced, so use a new attempt.
 	}
 	c.mixing.pendingParticipants, c.progress.progressByAgent, c.retryRoundAt, c.lastReportedWait = nil, nil,
 		time.Time{},
@@ -129,15 +129,16 @@ var (
 		"Agents with enough new rows for round.schedule.new_rows, at the last wait.")
 )
 
-// ScheduleWaitValue is the name of the status value *ScheduleWait. The next phase removes it.
+// ScheduleWaitValue is the name of the status value of type *ScheduleWait. It is removed when the next phase begins.
 const ScheduleWaitValue = "schedule wait"
 
-// ScheduleWait: the schedule does not allow a round to open yet. The event is repeated with IsRepeated when more of the
-// awaited rows have arrived.
+// ScheduleWait is emitted when the schedule does not allow a round to open yet. It is emitted again with IsRepeated
+// when more of the awaited rows have arrived.
 type ScheduleWait struct {
-	Reason        ScheduleWaitReason `json:"for"`
-	WindowOpensAt time.Time          `json:"until,omitzero"` // zero if the wait is for new rows
-	// number of agents that have RequiredNewRows
+	Reason ScheduleWaitReason `json:"for"`
+	// time at which the next window opens; zero if the wait is for new rows
+	WindowOpensAt time.Time `json:"until,omitzero"`
+	// number of agents that have at least RequiredNewRows new rows
 	AgentsWithNewRows int `json:"agents_with_new_rows"`
 	// number of agents that must have RequiredNewRows
 	RequiredAgents        int  `json:"agents_wanted,omitempty"`

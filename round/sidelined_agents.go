@@ -17,10 +17,10 @@ type SidelineReason string
 // Reasons for excluding an agent from draws.
 const (
 	SidelinedSilent       SidelineReason = "silent" // its update had not arrived at the deadline
-	SidelinedSpoiledModel SidelineReason = "fold"   // its update spoiled the aggregate
+	SidelinedSpoiledModel SidelineReason = "fold"   // the agent's update made the model unusable
 )
 
-// SidelineReasons returns all reasons, for metric labels.
+// SidelineReasons returns all reasons for excluding an agent, for use as metric labels.
 func SidelineReasons() []SidelineReason {
 	return []SidelineReason{SidelinedSilent, SidelinedSpoiledModel}
 }
@@ -33,8 +33,9 @@ type SidelinedAgent struct {
 	Agent               wire.AgentID
 	Reason              SidelineReason // reason of the last failure
 	ConsecutiveFailures int            `json:"Times"` // number of consecutive failures
-	DrawsSatOut         int            `json:"Draws"` // number of draws excluded after the last failure
-	LastSidelinedRound  wire.RoundID   `json:"Until"` // last round that is drawn without the agent
+	// number of draws from which the agent was excluded after its last failure
+	DrawsSatOut        int          `json:"Draws"`
+	LastSidelinedRound wire.RoundID `json:"Until"` // last round whose draw excludes the agent
 }
 
 // maxTurnsSatOut bounds the number of turns for which an agent is excluded.
@@ -45,7 +46,8 @@ func (c *CoordinatorMachine) roundsPerAgentDraw() int {
 	return max(1, (c.record.EligibleAgents+c.cfg.Participants-1)/c.cfg.Participants)
 }
 
-// sidelineAgents excludes agents from draws for one turn, doubled with each consecutive failure.
+// sidelineAgents excludes agents from draws. The duration is one turn (roundsPerAgentDraw) and doubles with each
+// consecutive failure.
 func (c *CoordinatorMachine) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
 	for _, a := range slices.Sorted(slices.Values(agents)) {
 		s := c.sidelinedAgentByID[a]
@@ -81,8 +83,8 @@ func (c *CoordinatorMachine) forgetSidelinedAgent(a wire.AgentID) {
 	}
 }
 
-// awaitedSidelinedDraws returns the number of draws of previously sidelined agents whose updates are awaited. satOut is
-// the maximum number of draws that one of them would have sat out without the bound.
+// awaitedSidelinedDraws returns the number of draws whose updates are awaited from agents that failed earlier. satOut
+// is the longest exclusion of these agents in draws, without the maximum maxTurnsSatOut.
 func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64) {
 	for a, s := range c.sidelinedAgentByID {
 		if p := c.progress.progressByAgent[a]; p != nil && (p.state == stateInvited || p.state == stateJoined) &&
@@ -94,7 +96,7 @@ func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64)
 	return draws, satOut
 }
 
-// readmitDueAgents readmits the agents whose exclusion ended with the previous round, and forgets failures of long ago.
+// readmitDueAgents readmits the agents whose exclusion ended with the previous round, and deletes old failures.
 func (c *CoordinatorMachine) readmitDueAgents() {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		switch s := c.sidelinedAgentByID[a]; {
@@ -136,7 +138,7 @@ func (c *CoordinatorMachine) readmitAgent(a wire.AgentID, early bool) {
 		EligibleAgents: c.roster.eligibleMembers})
 }
 
-// sidelinedAgentsFromRound returns the agents that are excluded through round from or longer, in id order.
+// sidelinedAgentsFromRound returns the agents that are excluded at least through round from, in id order.
 func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list []SidelinedAgent) {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		if s := c.sidelinedAgentByID[a]; s.LastSidelinedRound >= from {
@@ -151,14 +153,15 @@ var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
 		"(its update spoiled the model).",
 	"reason", observe.NamesAsStrings(SidelineReasons()))
 
-// AgentSidelined: an agent failed in a round. For some rounds it is neither drawn nor counted in K.
+// AgentSidelined is emitted when an agent failed in a round and is excluded for some rounds: it is neither drawn nor
+// counted in the number K of eligible agents.
 type AgentSidelined struct {
 	Agent              wire.AgentID
 	Round              wire.RoundID
 	Reason             SidelineReason
-	DrawsSatOut        int          // number of draws without the agent
-	LastSidelinedRound wire.RoundID // last round that is drawn without the agent
-	EligibleAgents     int          // K, without this agent
+	DrawsSatOut        int          // number of draws from which the agent is excluded
+	LastSidelinedRound wire.RoundID // last round whose draw excludes the agent
+	EligibleAgents     int          // number K of eligible agents, without this one
 }
 
 // Describe implements observe.Event.
@@ -173,12 +176,12 @@ func (e AgentSidelined) Describe(d *observe.EventDescription) {
 var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
 	"Sidelined agents drawn early because fewer than gather.minimum others were present.")
 
-// AgentReadmitted: an agent that was sidelined may be drawn again.
+// AgentReadmitted is emitted when an excluded agent may be drawn again.
 type AgentReadmitted struct {
 	Agent           wire.AgentID
-	Round           wire.RoundID // first round that is drawn with the agent
+	Round           wire.RoundID // first round whose draw includes the agent
 	ReadmittedEarly bool         // whether it is readmitted because fewer than gather.minimum other agents are present
-	EligibleAgents  int          // K, including the agent if it is present
+	EligibleAgents  int          // number K of eligible agents, including this one if present
 }
 
 // Describe implements observe.Event.

@@ -54,7 +54,8 @@ func (c *CoordinatorMachine) startCollectingUpdates(now time.Time) {
 	c.enterPhase(now, CoordinatorCollecting)
 	c.trackParticipants()
 	c.deadlinePause.roundInterrupted, c.deadlinePassed = !c.linkUp, false
-	c.roster.edgesStale = true // agents whose exclusion ends with this round change the edges of the next
+	// Agents whose exclusion ends with this round will change the edges of the next round.
+	c.roster.edgesStale = true
 	c.phaseDeadline = now.Add(c.cfg.RoundTimeout)
 	c.saveJournalRecord(now)
 	c.announcePhase(now, wire.PhaseOpen)
@@ -85,7 +86,7 @@ func (c *CoordinatorMachine) inviteSilentParticipants(now time.Time) {
 // inviteParticipant invites a participant and schedules a repetition in case it does not answer.
 func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProgress) {
 	if !c.announcement.isPublished {
-		return // invited after the announcement, or listed in it
+		return // The agent is invited after the announcement, or listed in it.
 	}
 	c.sendInvitation(now, p)
 	if c.reinviteAt.IsZero() {
@@ -93,8 +94,8 @@ func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProg
 	}
 }
 
-// sendInvitation sends an invitation with the remaining time, which the agent measures on its own clock from its
-// receipt. The step weight contains K·p_k only if the server's average does not.
+// sendInvitation sends an invitation with the remaining time, which the agent measures on its own clock from the
+// arrival of the invitation. The step weight contains the weight K·p_k only if the server's average does not.
 func (c *CoordinatorMachine) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.record.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
 	c.emitEffect(SendInvitation{Agent: p.Agent, TimeLeft: c.roundTimeLeft(now), StepWeight: weight,
@@ -201,8 +202,9 @@ func (c *CoordinatorMachine) IsAgentWorking(a wire.AgentID) bool {
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == stateJoined && p.offeredUpdateDigest.IsZero()
 }
 
-// isRoundBeingAggregated reports whether a round is being aggregated, or its end is not journaled yet. Other updates of
-// the round are not refused, since it may open again; their agents offer them again.
+// isRoundBeingAggregated reports whether a round is being aggregated or its end is not in the journal yet. The
+// coordinator does not refuse other updates of such a round, because the round may open again and the agents then offer
+// the updates again.
 func (c *CoordinatorMachine) isRoundBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 	return run == c.record.Run &&
 		(c.isInPhase(CoordinatorClosing) && r == c.record.Round || c.roundAwaitingDiscard != 0 &&
@@ -273,7 +275,7 @@ func (c *CoordinatorMachine) handleUpdateStored(now time.Time, e UpdateStored) {
 // handleUpdateRejected ends the participation of an agent whose update failed a check.
 func (c *CoordinatorMachine) handleUpdateRejected(now time.Time, e UpdateRejected) {
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest) {
-		return // transfer of an update that was already accepted
+		return // The agent's update was accepted in an earlier transfer.
 	}
 	c.refuseUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest, e.Reason)
 	if p := c.markPresentAndFindParticipant(e.Agent,
@@ -297,7 +299,7 @@ var (
 		"Agents excluded from the draw of the last opened round because they spoiled a round. K excludes them.")
 )
 
-// RoundOpened: the participants of a round are drawn.
+// RoundOpened is emitted when the participants of a round are drawn.
 type RoundOpened struct {
 	Round            wire.RoundID
 	Attempt          wire.RoundAttempt
@@ -306,10 +308,10 @@ type RoundOpened struct {
 	EligibleAgents   int               // number K of eligible agents
 	Participants     []wire.AgentID    // drawn agents in id order
 	SidelinedAgents  []SidelinedAgent  // agents excluded from the draw and from K, in id order
-	ResponseLottery  ResponseLottery   // share of the agents that were asked for a hello, if agents answer by lottery
+	ResponseLottery  ResponseLottery   // lottery that selected the agents to send a hello
 }
 
-// Describe implements observe.Event. A finished run continues with its next round.
+// Describe implements observe.Event. It also marks the run as not finished, because a finished run may continue.
 func (e RoundOpened) Describe(d *observe.EventDescription) {
 	d.SetGauge(runFinishedMetric, 0)
 	d.SelectGaugeState(runEndReasonMetric, "")
@@ -332,7 +334,7 @@ func (e RoundOpened) Describe(d *observe.EventDescription) {
 var joinedParticipantsMetric = observe.Counter("participants_joined_total",
 	"Participants that started work in a round.")
 
-// AgentJoined: a participant has started its work.
+// AgentJoined is emitted when a participant has started its work.
 type AgentJoined struct {
 	Agent wire.AgentID
 	Round wire.RoundID
@@ -345,7 +347,7 @@ var declinedParticipantsMetric = observe.CounterByLabel("participants_declined_t
 	"Participants that declined the round, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
-// AgentDeclined: a participant does not participate in the round.
+// AgentDeclined is emitted when a participant declines the round.
 type AgentDeclined struct {
 	Agent  wire.AgentID
 	Round  wire.RoundID
@@ -358,8 +360,8 @@ func (e AgentDeclined) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "agent declined the round", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
 }
 
-// The norm of an update depends on the model, so its buckets span six decades. The number of local steps E_k is a
-// count.
+// Metrics of accepted updates. The buckets for norms span six decades, because the norm of an update depends on the
+// model; the number of local steps E_k is a count.
 var (
 	acceptedUpdatesMetric = observe.Counter("updates_accepted_total", "Updates that passed all checks.")
 	acceptanceDelayMetric = observe.Histogram("update_accepted_after_seconds",
@@ -373,7 +375,7 @@ var (
 		"Bytes of accepted updates saved by task.codec.")
 )
 
-// UpdateAccepted: the update of a participant passed all checks and is stored.
+// UpdateAccepted is emitted when the update of a participant has passed all checks and is stored.
 type UpdateAccepted struct {
 	Agent                 wire.AgentID
 	Round                 wire.RoundID
@@ -404,7 +406,7 @@ var refusedUpdatesMetric = observe.CounterByLabel("updates_refused_total",
 	"Updates refused, by reason. A refused update may be offered and refused again.",
 	"reason", observe.StringerNames(wire.UpdateRefusalReasons()))
 
-// UpdateRefused: the update of an agent failed a check.
+// UpdateRefused is emitted when an agent's update has failed a check.
 type UpdateRefused struct {
 	Agent  wire.AgentID
 	Round  wire.RoundID

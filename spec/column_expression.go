@@ -19,13 +19,13 @@ import (
 //
 // All values are resampled and transformed values at grid points.
 type ColumnExpression struct {
-	InputName   string          // name of an input series, or one of the calendar columns hour and weekday
+	InputName   string          // name of an input, or the calendar column "hour" or "weekday"
 	Operation   ColumnOperation // operation on the input; empty for the value itself
 	LagOrWindow time.Duration
 	Class       string
 }
 
-// ColumnOperation is the operator in a column expression, which follows the input's name.
+// ColumnOperation is the operator after the input's name in a column expression, such as "lag".
 type ColumnOperation string
 
 // Operators of column expressions.
@@ -46,16 +46,16 @@ const (
 	calendarWeekday = "weekday"
 )
 
-// durationOperations are the operations with a duration as argument.
+// durationOperations lists the operators that take a duration as argument.
 var durationOperations = []ColumnOperation{OperationLag, OperationMean, OperationMin, OperationMax, OperationStd,
 	OperationHorizon}
 
-// IsCalendar reports whether a column depends only on the time t.
+// IsCalendar reports whether the column depends only on the time of the row.
 func (c ColumnExpression) IsCalendar() bool {
 	return c.InputName == calendarHour || c.InputName == calendarWeekday
 }
 
-// IsWindow reports whether a column aggregates several grid points.
+// IsWindow reports whether the column aggregates the input's values over a time window.
 func (c ColumnExpression) IsWindow() bool {
 	return c.Operation == OperationMean || c.Operation == OperationMin || c.Operation == OperationMax ||
 		c.Operation == OperationStd
@@ -121,8 +121,8 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	return c, nil
 }
 
-// ExpandFeatures replaces short forms by full column names: hour and weekday by their sine and cosine, and an input
-// with classes by a column for each class.
+// ExpandFeatures replaces abbreviated features by full column names. It expands hour and weekday to sine and cosine,
+// and an input with classes to one column per class.
 func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	var all []string
 	for _, name := range features {
@@ -141,8 +141,8 @@ func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	return all
 }
 
-// CheckColumns validates the columns of a recipe that passed [RowRecipe.Check], and reports errors under the task's
-// key. The features may contain short forms.
+// CheckColumns validates the features and the target of a valid recipe and reports errors under the task's key.
+// Features may be abbreviated.
 func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal ColumnExpression
 	var err error
@@ -165,7 +165,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 				err = r.checkTargetLeak(col, goal)
 			}
 			if c.AddError(at, err); err != nil {
-				break // Report only the first column of a short form, since all have the same error.
+				break // report only the first, because all columns have the same error
 			}
 			c.Require(!seen[col], at, "is %q, which is a duplicate column", name)
 			seen[col] = true
@@ -173,7 +173,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 	}
 }
 
-// parseKnownColumn parses a column and checks it against the inputs.
+// parseKnownColumn parses a column and checks that its input exists and supports the operation.
 func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
 	c, err := ParseColumnExpression(name)
 	if err != nil || c.IsCalendar() {
@@ -215,7 +215,7 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	return nil
 }
 
-// checkTargetLeak returns an error if a feature contains the value to be predicted.
+// checkTargetLeak returns an error if the feature c reveals the target value that the model must predict.
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:
@@ -226,7 +226,7 @@ func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	return nil
 }
 
-// inputNames lists the inputs for an error message.
+// inputNames returns the names of the inputs for an error message.
 func (r *RowRecipe) inputNames() string {
 	const most = 16
 	var names []string

@@ -6,19 +6,19 @@ import "fmt"
 // n/InputChannels steps each, one channel after the other. Other kinds of model have the zero value.
 type Convolution struct {
 	InputChannels int `yaml:"channels" json:"channels,omitempty"`
-	// number of steps that a filter covers, in all channels
+	// KernelSteps is the number of time steps that each filter covers, in all channels.
 	KernelSteps int `yaml:"kernel" json:"kernel,omitempty"`
-	// number of filters in each layer, from the input on
+	// FiltersPerLayer contains the number of filters of each layer, starting at the input.
 	FiltersPerLayer []int `yaml:"filters" json:"filters,omitempty"`
-	// number of steps per max-pooling window; 1 means no pooling
+	// PoolSteps is the number of time steps per max-pooling window. 1 means no pooling.
 	PoolSteps int `yaml:"pool" json:"pool,omitempty"`
 }
 
-// maxLayers bounds the number of layers below the output layer.
+// maxLayers is the maximum number of layers below the output layer.
 const maxLayers = 8
 
-// Check validates the convolution independently of the features, and reports errors under the model's key. on reports
-// whether the model's kind is conv1d; hidden is the number of its other layers.
+// Check validates the convolution independently of the features and reports errors under the model's key. on is true if
+// the model is a conv1d, and hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "is %v, but only the kind conv1d supports this key: remove it"
@@ -47,9 +47,8 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	}
 }
 
-// StepsByLayer returns the number of steps of each filter layer after pooling, for rows with the given number of
-// features. The convolution must have passed [Model.Check]. Otherwise it returns a [*FieldError] whose key is that of a
-// field.
+// StepsByLayer returns the number of time steps of each filter layer after pooling, for rows with the given number of
+// features. It returns a [*FieldError] if the features do not fit, and the convolution must have passed [Model.Check].
 func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	if features < 1 || features%v.InputChannels != 0 {
 		return nil, &FieldError{"channels", fmt.Sprintf("is %d, but %d features cannot be divided into equal "+
@@ -80,8 +79,7 @@ func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	return steps, nil
 }
 
-// CheckFeatureCount checks that a model's convolution fits the number of features, and reports errors under the model's
-// key.
+// CheckFeatureCount reports an error under the model's key if the convolution does not fit the number of features.
 func (m *Model) CheckFeatureCount(c *ProblemList, key string, features int) {
 	var found ProblemList
 	if m.Kind != ModelConv1D || features == 0 {

@@ -10,12 +10,12 @@ import (
 // ExchangeKind is the kind of vector that an agent sends in a training round.
 type ExchangeKind string
 
-// Kinds of exchange.
+// Kinds of vectors that agents can send.
 const (
-	// Parameter change Δ_k = ψ_k − w_{i−1}: the parameters after local training minus the base model (lecture
-	// (11)–(12)).
+	// ExchangeParameters sends the parameter change Δ_k = ψ_k − w_{i−1}, the parameters after local training minus the
+	// base model (lecture, eq. (11)–(12)).
 	ExchangeParameters ExchangeKind = "parameters"
-	ExchangeGradient   ExchangeKind = "gradient" // gradient g_k at the base model w_{i−1} (lecture (13)–(14))
+	ExchangeGradient   ExchangeKind = "gradient" // gradient g_k at the base model w_{i−1} (lecture, eq. (13)–(14))
 )
 
 var exchanges = []ExchangeKind{ExchangeParameters, ExchangeGradient}
@@ -26,8 +26,8 @@ func (e *ExchangeKind) UnmarshalText(text []byte) error { return parseEnum(e, te
 // Validate returns an error if the exchange kind is unknown.
 func (e ExchangeKind) Validate() error { return checkEnum(e, exchanges) }
 
-// NoiseLaw is the probability distribution of the random noise that is added to gradients (2nd-order paper, eq. (8)).
-// The noise has mean zero and independent coordinates. It helps to escape saddle points; it does not protect privacy.
+// NoiseLaw is the probability distribution of noise added to gradients to escape saddle points (2nd-order paper, eq.
+// (8)). The noise has mean zero and independent coordinates and does not protect privacy.
 type NoiseLaw string
 
 // Noise distributions.
@@ -51,19 +51,20 @@ type Codec string
 // Names of the codecs.
 const (
 	CodecRaw Codec = "raw" // elements are sent unchanged, in little-endian order
-	// 1 byte per element, and a float32 scale per 256 elements; unbiased, since elements are rounded at random.
+	// 1 byte per element and a float32 scale per 256 elements. The codec is unbiased, because it rounds elements at
+	// random.
 	CodecInt8     Codec = "int8"
 	CodecInt4     Codec = "int4"     // like int8, with 4 bits per element
 	CodecSigns    Codec = "signs"    // sign bit of each element of the rotated vector, and one scale; biased
 	CodecBFloat16 Codec = "bfloat16" // upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-// topKCodecName is the name of the codec that sends only the elements with the largest magnitudes. A full codec name
-// also contains the share of the elements that is sent.
+// topKCodecName is the prefix of the name of a codec that sends only the elements with the largest magnitudes. The name
+// ends with the share of these elements.
 const topKCodecName = "top_k"
 
-// TopKCodec returns the name of the codec that sends the given share of the elements: those with the largest
-// magnitudes. The agent adds the remaining elements to its next update.
+// TopKCodec returns the name of the codec that sends only the given share of the elements, selected by magnitude. The
+// agent adds the other elements to its next update.
 func TopKCodec(share float64) Codec {
 	return Codec(topKCodecName + ":" + strconv.FormatFloat(share, 'g', -1, 64))
 }
@@ -71,8 +72,8 @@ func TopKCodec(share float64) Codec {
 // defaultTopKShare is the share of the elements that the codec top_k sends if its name contains no share.
 const defaultTopKShare = 0.05
 
-// TopKShare returns the share of the elements that the codec top_k sends. ok is false for other codecs, for a share
-// that is not in canonical form, and for a share of one half or more, with which the codec raw would need fewer bytes.
+// TopKShare returns the share of elements that a top_k codec sends. ok is false for other codecs, for non-canonical
+// numbers, and for shares of one half or more, where the raw codec is smaller.
 func (c Codec) TopKShare() (share float64, ok bool) {
 	text, found := strings.CutPrefix(string(c), topKCodecName+":")
 	share, err := strconv.ParseFloat(text, 64)
@@ -136,5 +137,5 @@ func (c Codec) Validate() error {
 	return checkEnum(c, codecs)
 }
 
-// ValidateForMixing returns an error if neighbours cannot use the codec to send parameters to each other.
+// ValidateForMixing returns an error if neighbours cannot exchange parameters with this codec.
 func (c Codec) ValidateForMixing() error { return checkEnum(c, mixingCodecs) }

@@ -10,8 +10,7 @@ type FieldError struct {
 	// Key is the path of the invalid key in its file, such as "task.model.risk", "agents[1]" for a list element, or
 	// "labels.site" for a map entry.
 	Key string
-	// Problem describes the error as the continuation of a sentence that begins with Key, such as "must be above 0, is
-	// -1".
+	// Problem completes a sentence that starts with Key, for example "must be above 0, is -1".
 	Problem string
 }
 
@@ -35,8 +34,7 @@ func (c *ProblemList) AddError(key string, err error) {
 	}
 }
 
-// AddSectionErrors adds all errors that were joined into err. It prefixes the key of each field error with the name of
-// the section, if the name is not empty.
+// AddSectionErrors adds all errors that were joined into err. If section is not empty, it is prepended to their keys.
 func (c *ProblemList) AddSectionErrors(section string, err error) {
 	var joined interface{ Unwrap() []error }
 	field := (*FieldError)(nil)

@@ -2,38 +2,40 @@ package spec
 
 import "cmp"
 
-// OptionName is the key of a named option in an experiment.
+// OptionName is the name of a configuration option, as used in experiments.
 type OptionName string
 
-// The options. Tests try every combination of values of two options, including options without incompatibilities.
+// Names of the options. Tests try every combination of two options, including options without incompatibilities.
 const (
-	OptionAlgorithm       OptionName = "algorithm"
-	OptionSampling        OptionName = "sampling"
-	OptionAgentWeights    OptionName = "weights" // in an experiment: samples if the weights differ
+	OptionAlgorithm OptionName = "algorithm"
+	OptionSampling  OptionName = "sampling"
+	// weighting of agents; in an experiment "samples" if weights differ
+	OptionAgentWeights    OptionName = "weights"
 	OptionWeightPlacement OptionName = "weighting"
 	OptionExchange        OptionName = "exchange"
 	OptionAggregationRule OptionName = "aggregation.rule"
 	OptionServerOptimizer OptionName = "server_optimizer.name"
 	OptionNormalize       OptionName = "step_size.normalize"
-	OptionServerEvery     OptionName = "mixing.server_every" // 0 for endless blocks
+	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless blocks, which continue across rounds
 	OptionProximal        OptionName = "proximal"
 	OptionCodec           OptionName = "codec" // codec of updates
 	OptionModelKind       OptionName = "model.kind"
-	OptionPersonal        OptionName = "personal.method" // none if no layers are personal
-	OptionFinetune        OptionName = "finetune.steps"
+	// method for personal layers; "none" if no layers are personal
+	OptionPersonal OptionName = "personal.method"
+	OptionFinetune OptionName = "finetune.steps"
 )
 
 // ConfigFileScope selects the files in which two options are incompatible.
 type ConfigFileScope string
 
-// Scopes of incompatibilities.
+// Kinds of files to which an incompatibility can apply.
 const (
 	InBothFiles       ConfigFileScope = "both"
 	InCoordinatorFile ConfigFileScope = "coordinator.yaml"
 	InExperimentFile  ConfigFileScope = "experiment"
 )
 
-// OptionCondition matches one value of an option or, with IsNegated, all of its other values.
+// OptionCondition matches an option with the given value. With IsNegated it matches all other values.
 type OptionCondition struct {
 	Option      OptionName
 	OptionValue string
@@ -47,8 +49,8 @@ type Incompatibility struct {
 	Reason    string
 }
 
-// incompatibilities contains all incompatible pairs; other combinations are valid. The validators of both files and
-// docs/ALGORITHMS.md use this list, and tests try every pair of values.
+// incompatibilities contains all pairs of option values that cannot be combined. Validators, tests and
+// docs/ALGORITHMS.md use this list.
 var incompatibilities = []Incompatibility{
 	{optionIs(OptionAggregationRule, "median"), optionIs(OptionAgentWeights, string(WeightsSamples)), InBothFiles,
 		ruleIgnoresWeights},
@@ -120,7 +122,7 @@ func optionIsNot(o OptionName, word string) OptionCondition {
 	return OptionCondition{Option: o, OptionValue: word, IsNegated: true}
 }
 
-// Incompatibilities returns the incompatible pairs for a file. InBothFiles returns all pairs.
+// Incompatibilities returns the incompatible pairs for one kind of file. For InBothFiles it returns all pairs.
 func Incompatibilities(in ConfigFileScope) (found []Incompatibility) {
 	for _, p := range incompatibilities {
 		if in == InBothFiles || p.FileScope == InBothFiles || p.FileScope == in {
@@ -133,14 +135,14 @@ func Incompatibilities(in ConfigFileScope) (found []Incompatibility) {
 // ChosenOptions maps options to their values in a configuration.
 type ChosenOptions map[OptionName]string
 
-// Matches reports whether the chosen value satisfies the condition. An option without a value satisfies none.
+// Matches reports whether the chosen value satisfies the condition. It returns false if the option has no value.
 func (c ChosenOptions) Matches(p OptionCondition) bool {
 	word, chosen := c[p.Option]
 	return chosen && (word == p.OptionValue) != p.IsNegated
 }
 
-// CheckIncompatibilities reports the chosen values that are incompatible. keys maps options to their keys in the file
-// if the keys differ from the names.
+// CheckIncompatibilities adds an error to k for each incompatible pair of chosen values. keys maps options to their
+// keys in the file where these differ from the option's name.
 func (c ChosenOptions) CheckIncompatibilities(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
 	key := func(o OptionName) string { return cmp.Or(keys[o], string(o)) }
 	for _, p := range Incompatibilities(in) {

@@ -1,11 +1,11 @@
 package spec
 
-// EdgeSource is the source of the edges of the graph in which agents average parameters with their neighbours.
+// EdgeSource is the method that determines which agents are neighbours and average their parameters.
 type EdgeSource string
 
-// Sources of edges.
+// Methods that determine the neighbours of each agent.
 const (
-	// Edges connect agents within a radius of each other (feddec section 4).
+	// EdgesRadius connects agents within a radius of each other (FedDec paper, section 4).
 	EdgesRadius     EdgeSource = "radius"
 	EdgesFile       EdgeSource = "file"       // edges are read from a graph file whose nodes are agents
 	EdgesRing       EdgeSource = "ring"       // edges connect each agent with the next one in id order
@@ -21,7 +21,7 @@ func (e *EdgeSource) UnmarshalText(text []byte) error { return parseEnum(e, text
 // Validate returns an error if the edge source is unknown.
 func (e EdgeSource) Validate() error { return checkEnum(e, edgeSources) }
 
-// EdgeWeightRule is the rule for the weights of mixing edges.
+// EdgeWeightRule is the rule for computing the weights of edges, with which neighbours average their parameters.
 type EdgeWeightRule string
 
 // Rules for edge weights.
@@ -29,13 +29,13 @@ const (
 	// EdgeWeightsMetropolis sets the weight w_ij = 1/(1 + max(d_i, d_j)) on the edge between agents i and j, where d_i
 	// is the number of neighbours of agent i.
 	EdgeWeightsMetropolis EdgeWeightRule = "metropolis"
-	// EdgeWeightsBestConstant sets the same weight 2/(λ₁+λ_{n−1}) on all edges, where λ are the eigenvalues of the
-	// graph's Laplacian. This is the constant weight with the fastest convergence (Xiao, Boyd 2004).
+	// EdgeWeightsBestConstant sets the weight 2/(λ₁+λ_{n−1}) on all edges, from the largest and the smallest positive
+	// eigenvalue of the graph Laplacian. No other constant weight converges faster (Xiao, Boyd 2004).
 	EdgeWeightsBestConstant EdgeWeightRule = "best-constant"
-	// Same weight on all edges: 1/(largest number of neighbours) (Xiao, Boyd 2004).
+	// EdgeWeightsMaxDegree sets the weight 1/(largest number of neighbours) on all edges (Xiao, Boyd 2004).
 	EdgeWeightsMaxDegree EdgeWeightRule = "max-degree"
-	// EdgeWeightsFastest sets the symmetric weights, possibly negative, with the fastest convergence: they minimise
-	// |λ₂|, the second largest eigenvalue magnitude of the mixing matrix (Xiao, Boyd 2004).
+	// EdgeWeightsFastest sets the symmetric weights with the fastest convergence, some of which may be negative. They
+	// minimise the second largest eigenvalue magnitude |λ₂| of the mixing matrix (Xiao, Boyd 2004).
 	EdgeWeightsFastest EdgeWeightRule = "fastest"
 )
 

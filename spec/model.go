@@ -6,19 +6,21 @@ import (
 	"slices"
 )
 
-// LossKind is the loss Q of one sample (h, γ) with model output z. Without hidden layers, z = hᵀw.
+// LossKind is the loss of a sample with features h and target γ, given the model output z. Without hidden layers, z =
+// hᵀw.
 type LossKind string
 
 // Kinds of loss.
 const (
-	LossSquared  LossKind = "squared"  // squared loss ½(γ − z)² with gradient −h(γ − z): lecture (36)–(37)
-	LossLogistic LossKind = "logistic" // logistic loss ln(1 + exp(−γ z)) for targets γ = ±1: lecture (15)
-	LossSoftmax  LossKind = "softmax"  // cross-entropy ln Σ_c exp(z_c) − z_γ of class γ = 0 … C−1
-	// LossHuber is ½r² for |r| ≤ δ and δ(|r| − δ/2) beyond, with r = z − γ. Outliers have at most the gradient of rows
-	// at δ.
+	LossSquared  LossKind = "squared"  // squared loss ½(γ − z)² with gradient −h(γ − z) (lecture, eq. (36)–(37))
+	LossLogistic LossKind = "logistic" // logistic loss ln(1 + exp(−γz)) for targets γ = ±1 (lecture, eq. (15))
+	LossSoftmax  LossKind = "softmax"  // cross-entropy ln Σ_c exp(z_c) − z_γ of the true class γ = 0 … C−1
+	// LossHuber is ½r² for residuals |r| ≤ δ and δ(|r| − δ/2) beyond, where r = z − γ. Outliers have at most the
+	// gradient of rows at |r| = δ.
 	LossHuber LossKind = "huber"
-	// LossFullSquared is (γ − z)², with the gradient −2h(γ − z): one row of the regression (1/M)‖Xz − Y‖² of feddec. It
-	// has no protocol code, so only simulations support it.
+	// LossFullSquared is the squared loss (γ − z)² without the factor ½, with the gradient −2h(γ − z), as in the
+	// regression (1/M)‖Xz − Y‖² of the FedDec paper. Only simulations support it, because the protocol has no code for
+	// it.
 	LossFullSquared LossKind = "full_squared"
 )
 
@@ -38,15 +40,15 @@ func (r *LossKind) UnmarshalText(text []byte) error { return parseEnum(r, text, 
 // Validate returns an error if the loss is unknown.
 func (r LossKind) Validate() error { return checkEnum(r, lossKinds) }
 
-// IsRegression reports whether targets are numbers rather than classes. Evaluations then have an R² instead of an
+// IsRegression reports whether targets are numbers instead of classes. Regression models are evaluated by R² instead of
 // accuracy.
 func (r LossKind) IsRegression() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 
-// StandardizesTarget reports whether a statistics round standardises the target. It is false for losses that accept
-// only certain targets. For all other losses, scaling targets and outputs by s must scale the loss by s², since
-// reported risks are converted with that factor.
+// StandardizesTarget reports whether a statistics round standardises the target; it is false for losses that accept
+// only certain targets. For other losses, scaling targets and outputs by s must scale the loss by s², because reported
+// risks are converted with that factor.
 func (r LossKind) StandardizesTarget() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
@@ -56,7 +58,7 @@ type Activation string
 
 // Activation functions.
 const (
-	ActivationTanh     Activation = "tanh" // hyperbolic tangent tanh(s) of the unit's sum s
+	ActivationTanh     Activation = "tanh" // hyperbolic tangent tanh(s) of the weighted sum s of a unit
 	ActivationReLU     Activation = "relu"
 	ActivationIdentity Activation = "identity"
 )
@@ -80,14 +82,14 @@ const (
 	ModelMLP      ModelKind = "mlp"      // multi-layer perceptron with any loss
 	// ModelAutoencoder is a multi-layer perceptron that reconstructs its features. Rows have no target.
 	ModelAutoencoder ModelKind = "autoencoder"
-	// ModelConv1D has convolution filters over windows of time series, followed by fully connected layers, with any
-	// loss.
+	// ModelConv1D applies convolution filters to windows of time series, followed by fully connected layers. It
+	// supports any loss.
 	ModelConv1D ModelKind = "conv1d"
-	// ModelExternal is a model that a program of the device's owner trains. Only that program interprets its tensors.
+	// ModelExternal is a model that an external program on the device trains. Only that program interprets its tensors.
 	ModelExternal ModelKind = "external"
 )
 
-// ModelKinds returns the kinds of model that agents train themselves.
+// ModelKinds returns the kinds of models that agents can train without an external program.
 func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
 
 var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP, ModelAutoencoder, ModelConv1D}
@@ -100,15 +102,14 @@ func (k *ModelKind) UnmarshalText(text []byte) error {
 // Validate returns an error if the model kind is unknown.
 func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), ModelExternal)) }
 
-// HasTarget reports whether rows have a target for the model to predict.
+// HasTarget reports whether the model predicts a target column.
 func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
-// lossKindByModelKind contains the kinds without hidden layers that determine their loss. All other models without
+// lossKindByModelKind maps kinds of models without hidden layers to the loss that they imply. All other models without
 // hidden layers are linear.
 var lossKindByModelKind = map[ModelKind]LossKind{ModelLogistic: LossLogistic, ModelSoftmax: LossSoftmax}
 
-// ModelKindFromLayers returns the kind of a model of fully connected layers, by its number of hidden layers and its
-// loss.
+// ModelKindFromLayers returns the kind of a fully connected model with the given number of hidden layers and loss.
 func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	if hidden > 0 {
 		return ModelMLP
@@ -121,42 +122,42 @@ func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	return ModelLinear
 }
 
-// FollowsFromLayers reports whether ModelKindFromLayers can return the kind. A task then does not contain the kind.
+// FollowsFromLayers reports whether ModelKindFromLayers can return this kind. A task then omits the kind.
 func (k ModelKind) FollowsFromLayers() bool {
 	return k == ModelLinear || k == ModelMLP || lossKindByModelKind[k] != ""
 }
 
-// Model is the key model of a task, and of an experiment's data.
+// Model contains the settings under the key "model" in a task or an experiment.
 type Model struct {
 	Kind ModelKind `yaml:"kind" json:"kind"`
-	// Classes is the number of classes of a softmax model, or of an mlp or conv1d with the softmax loss; otherwise 0.
+	// Classes is the number of classes of a classifier with the softmax loss, and 0 for other models.
 	Classes int `yaml:"classes" json:"classes"`
-	// Convolution describes the filters of a conv1d.
+	// Convolution describes the filter layers of a conv1d model.
 	Convolution `yaml:",inline"`
-	// HiddenUnits contains the number of units of each hidden layer, from the input on, of an mlp, an autoencoder, or a
-	// conv1d above its filters.
+	// HiddenUnits contains the number of units of each fully connected hidden layer of an mlp, an autoencoder or a
+	// conv1d, starting at the input.
 	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
 	Activation  Activation `yaml:"activation" json:"activation"` // activation function of the hidden layers
-	// Risk is the loss of an mlp or a conv1d. For a linear model it is squared or huber.
+	// Risk is the loss of an mlp or conv1d model. For a linear model it is squared or huber.
 	Risk       LossKind `yaml:"risk" json:"risk"`
 	HuberDelta float64  `yaml:"huber_delta" json:"huber_delta"`
 	HasBias    bool     `yaml:"bias" json:"bias"`
-	// factor ρ of the ridge penalty (ρ/2)‖w‖² on the parameters w
+	// Ridge is the factor ρ of the L2 penalty (ρ/2)‖w‖² on the parameters w.
 	Ridge float64 `yaml:"ridge" json:"ridge"`
 	// FrozenTensors lists the layers ("layer0") or tensors ("layer0.weight") that training does not change.
 	FrozenTensors []string `yaml:"frozen" json:"frozen"`
-	// TrainerName is the name under which devices configure the program of an external model.
+	// TrainerName is the name of the external model's program in the devices' configuration.
 	TrainerName string `yaml:"trainer" json:"trainer,omitempty"`
-	// InitialModelFile is a safetensors file with the initial model of new runs; empty for random initial values. An
-	// external model takes its tensors from this file.
+	// InitialModelFile is the path of a safetensors file with the initial model of new runs. Empty means random initial
+	// values, and an external model takes its tensors from this file.
 	InitialModelFile string `yaml:"initial" json:"initial,omitempty"`
 }
 
-// maxUnits bounds the number of units of a layer, and the number of classes.
+// maxUnits is the maximum number of units per layer and the maximum number of classes.
 const maxUnits = 65536
 
-// EffectiveLossKind returns the loss on which the model is trained: the loss of its kind, or Risk for an mlp or a
-// conv1d.
+// EffectiveLossKind returns the loss used for training, which is the field Risk for an mlp or conv1d and follows from
+// the model's kind otherwise.
 func (m *Model) EffectiveLossKind() LossKind {
 	switch m.Kind {
 	case ModelLinear:
@@ -170,10 +171,10 @@ func (m *Model) EffectiveLossKind() LossKind {
 	return cmp.Or(lossKindByModelKind[m.Kind], m.Risk)
 }
 
-// OutputCount returns the number of outputs: one per class of a softmax, otherwise 1.
+// OutputCount returns the number of model outputs, which is the number of classes or 1.
 func (m *Model) OutputCount() int { return max(m.Classes, 1) }
 
-// Check validates the model and reports errors under its key.
+// Check validates the model settings and reports errors under key.
 func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
@@ -212,8 +213,8 @@ func (m *Model) Check(c *ProblemList, key string) {
 	c.Require(m.Ridge == 0 || isPositiveFinite(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 
-// CheckTensorNames reports names that are not in want, under the key of the list. If want is nil, the model's tensors
-// and layers and "last" are valid.
+// CheckTensorNames reports each name that is not in want, under the key of the list. If want is nil, it accepts the
+// model's tensors, its layers and "last".
 func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []string) {
 	if want == nil {
 		want = append(m.tensorNames(), "last")

@@ -10,7 +10,8 @@ const (
 	// PersonalLayers keeps some tensors personal and trains them together with the shared ones (Arivazhagan et al.
 	// 2019).
 	PersonalLayers PersonalMethod = "layers"
-	// PersonalDitto trains v_k ← v_k − μ(g_k(v_k) + λ(v_k − w_{i−1})) in addition to the shared model (Li et al. 2021).
+	// PersonalDitto trains a personal model v_k in addition to the shared model w, with v_k ← v_k − μ(g_k(v_k) + λ(v_k
+	// − w_{i−1})) (Li et al. 2021).
 	PersonalDitto PersonalMethod = "ditto"
 )
 
@@ -22,26 +23,27 @@ func (m *PersonalMethod) UnmarshalText(text []byte) error { return parseEnum(m, 
 // Validate returns an error if the personalisation method is unknown.
 func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) }
 
-// PersonalOptions is the key personal of a task and of an experiment: the part of the model that is personal. With the
-// method layers and no layers, no part is personal.
+// PersonalOptions contains the settings under the key "personal" in a task or an experiment. The method "layers"
+// without any layers disables personal models.
 type PersonalOptions struct {
-	Method      PersonalMethod `yaml:"method" json:"method"`
-	Layers      []string       `yaml:"layers" json:"layers"` // names of tensors or layers, or "last"
-	DittoLambda float64        `yaml:"lambda" json:"lambda"`
+	Method PersonalMethod `yaml:"method" json:"method"`
+	// names of personal tensors or layers; "last" is the last layer
+	Layers      []string `yaml:"layers" json:"layers"`
+	DittoLambda float64  `yaml:"lambda" json:"lambda"`
 }
 
-// DefaultPersonalOptions returns options without a personal part.
+// DefaultPersonalOptions returns options that disable personal models.
 func DefaultPersonalOptions() PersonalOptions {
 	return PersonalOptions{Method: PersonalLayers, DittoLambda: 0.1}
 }
 
-// UsesDitto reports whether each agent has a whole personal model in addition to the shared one.
+// UsesDitto reports whether each agent trains a complete personal model in addition to the shared model.
 func (p *PersonalOptions) UsesDitto() bool { return p.Method == PersonalDitto }
 
 // IsEnabled reports whether agents have personal parameters.
 func (p *PersonalOptions) IsEnabled() bool { return p.UsesDitto() || len(p.Layers) > 0 }
 
-// MethodOrNone returns the method, or none without a personal part, as the value of [OptionPersonal].
+// MethodOrNone returns the value of [OptionPersonal], which is the method or "none" if personal models are disabled.
 func (p *PersonalOptions) MethodOrNone() string {
 	if !p.IsEnabled() {
 		return "none"
@@ -49,8 +51,7 @@ func (p *PersonalOptions) MethodOrNone() string {
 	return string(p.Method)
 }
 
-// CheckPersonalOptions validates the options and reports errors under the section's key. It does not check that the
-// layers exist.
+// CheckPersonalOptions validates the options and reports errors under key. It does not check whether the layers exist.
 func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 	c.AddError(key+".method", p.Method.Validate())
 	c.Require(!p.UsesDitto() || len(p.Layers) == 0, key+".layers",
@@ -60,16 +61,16 @@ func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 		p.DittoLambda)
 }
 
-// FinetuneOptions is the key finetune of a task and of an experiment: local steps that an agent takes from a finished
-// model to obtain a personal model.
+// FinetuneOptions contains the settings under the key "finetune" in a task or an experiment. In fine-tuning an agent
+// adapts a trained model to its own data by local steps.
 type FinetuneOptions struct {
-	Steps int `yaml:"steps" json:"steps"` // number of steps; 0 means no fine-tuning
+	Steps int `yaml:"steps" json:"steps"` // number of local steps; 0 disables fine-tuning
 }
 
-// MaxFinetuneSteps bounds the number of fine-tuning steps.
+// MaxFinetuneSteps is the maximum number of fine-tuning steps.
 const MaxFinetuneSteps = 1_000_000
 
-// CheckFinetuneOptions validates the options and reports errors under the section's key.
+// CheckFinetuneOptions validates the options and reports errors under key.
 func CheckFinetuneOptions(c *ProblemList, key string, f *FinetuneOptions) {
 	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "is %d; want 0 (none) to %d", f.Steps,
 		MaxFinetuneSteps)

@@ -7,7 +7,7 @@ type Algorithm string
 const (
 	// FedAvg is federated averaging: in each round, L drawn agents train and send updates, which the server averages.
 	FedAvg Algorithm = "fedavg"
-	// FedDec is Algorithm 1 of the feddec paper: all K agents train and average with their neighbours, and L of them
+	// FedDec is Algorithm 1 of the FedDec paper. All K agents train and average with their neighbours, and L of them
 	// send updates to the server.
 	FedDec Algorithm = "feddec"
 )
@@ -25,9 +25,9 @@ type ParticipantSampling string
 
 // Sampling methods.
 const (
-	// Uniform, each agent at most once per round: ch5 (5.8).
+	// SamplingWithoutReplacement draws agents uniformly, each at most once per round (ch. 5, eq. (5.8)).
 	SamplingWithoutReplacement ParticipantSampling = "without_replacement"
-	// Uniform with replacement, so an agent may be drawn several times in a round.
+	// SamplingWithReplacement draws agents uniformly with replacement. An agent may be drawn several times in a round.
 	SamplingWithReplacement ParticipantSampling = "with_replacement"
 	// SamplingImportance draws agents with replacement, with probabilities proportional to the norms of their last
 	// updates.
@@ -42,12 +42,12 @@ func (s *ParticipantSampling) UnmarshalText(text []byte) error { return parseEnu
 // Validate returns an error if the sampling method is unknown.
 func (s ParticipantSampling) Validate() error { return checkEnum(s, samplings) }
 
-// AgentWeightRule is the rule for the weights p_k of the agents in the aggregate risk Σ p_k J_k.
+// AgentWeightRule is the rule for the weights p_k of the agents in the weighted sum Σ p_k J_k of their risks.
 type AgentWeightRule string
 
 // Rules for agent weights.
 const (
-	WeightsEqual   AgentWeightRule = "equal"   // all agents have the weight p_k = 1/K
+	WeightsEqual   AgentWeightRule = "equal"   // all K agents have the same weight p_k = 1/K
 	WeightsSamples AgentWeightRule = "samples" // the weight p_k is proportional to the agent's number of rows
 )
 
@@ -65,11 +65,12 @@ func (w AgentWeightRule) Validate() error { return checkEnum(w, agentWeightRules
 // average.
 type WeightPlacement string
 
-// Places where the agent's weight p_k is applied (2nd-order (5)).
+// Places where an agent's weight p_k is applied (2nd-order paper, eq. (5)).
 const (
-	// The agent's local step size contains its weight: μ_k = μ·K·p_k/E_k.
+	// WeightInStepSize multiplies the local step size by the weight, μ_k = μ·K·p_k/E_k, where E_k is the number of
+	// local steps.
 	WeightInStepSize WeightPlacement = "step"
-	// The server's average contains the weights: w + (K/L) Σ p_k Δ_k.
+	// WeightInServerMean multiplies the updates Δ_k by the weights in the server's average w + (K/L) Σ p_k Δ_k.
 	WeightInServerMean WeightPlacement = "mean"
 )
 

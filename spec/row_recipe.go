@@ -8,14 +8,14 @@ import (
 )
 
 // RowRecipe contains the rules for making rows from readings: a time grid and the inputs. The task's features and
-// target name the columns; see [ColumnExpression]. With the zero value, each line of the source is a row.
+// target name the columns (see [ColumnExpression]), and with the zero value each line of the source is a row.
 type RowRecipe struct {
 	Grid   TimeGrid
 	Inputs []InputSeries
 }
 
-// TimeGrid is the key grid of a task. Its points are the multiples of Step in UTC. Point t represents the readings with
-// a time in (t − Step, t].
+// TimeGrid contains the settings under the key "grid" of a task. The grid points are the multiples of Step in UTC, and
+// point t represents the readings in the interval (t − Step, t].
 type TimeGrid struct {
 	Step time.Duration `yaml:"step"`
 	// Lateness is the maximum age of a reading on arrival, relative to the newest reading of the same source.
@@ -24,32 +24,35 @@ type TimeGrid struct {
 	TimeZone string `yaml:"zone"`
 }
 
-// InputSeries is a quantity that devices measure: an entry of the key inputs of a task.
+// InputSeries is a quantity that devices measure. It is an entry under the key "inputs" of a task.
 type InputSeries struct {
 	Name string `yaml:"name"`
 	Unit string `yaml:"unit"` // unit of the values, for display
 	// ValidRange contains the minimum and the maximum valid value. Readings outside this range are ignored. If it is
 	// empty, all finite values are valid.
 	ValidRange []float64 `yaml:"range"`
-	// method that computes the value of a grid point; empty means mean, or last with classes
+	// Resampling is the method for computing the value of a grid point. Empty means mean, or last for an input with
+	// classes.
 	Resampling Resampling     `yaml:"join"`
 	Transform  ValueTransform `yaml:"scale"` // function that is applied to the values; empty means none
-	// Classes are the possible texts of a non-numeric input. The value of a reading is the index of its text.
+	// Classes contains the possible texts of a non-numeric input. The value of a reading is the index of its text in
+	// Classes.
 	Classes []string `yaml:"classes"`
-	// LabelLateness is the additional lateness of an input that is only the target, for labels that arrive late.
+	// LabelLateness is the additional time to wait for late labels. It is allowed only for an input that is used as the
+	// target.
 	LabelLateness time.Duration `yaml:"wait"`
-	// StuckAfter is the time after which unchanged readings are ignored until the value changes; 0 means never.
+	// StuckAfter is the time after which unchanged readings are ignored, until the value changes, because the sensor
+	// may be stuck. 0 disables the check.
 	StuckAfter time.Duration `yaml:"stuck"`
-	// MaxJump is the maximum change per grid step. A reading with a larger change from the last used one is ignored,
-	// unless it is the third consecutive reading that agrees. 0 means no limit.
+	// MaxJump is the maximum change of the value per grid step, or 0 for no limit. Readings after a larger change are
+	// ignored until three consecutive readings agree.
 	MaxJump float64 `yaml:"jump"`
 }
 
-// Resampling is the method that computes the value of a grid point from its readings.
+// Resampling is the method for computing the value of a grid point from the readings in its interval.
 type Resampling string
 
-// Resampling methods. A point without readings has no value, except that a count is 0 after the first reading of the
-// input.
+// Resampling methods. A grid point without readings has no value, but a count is 0 after the input's first reading.
 const (
 	ResampleMean  Resampling = "mean"
 	ResampleLast  Resampling = "last" // value of the newest reading
@@ -70,7 +73,7 @@ func (j Resampling) Validate() error { return checkEnum(j, resamplings) }
 // ValueTransform is the function applied to the resampled value of a grid point, before lags and windows.
 type ValueTransform string
 
-// Transforms of values.
+// Functions that can be applied to values.
 const (
 	TransformNone  ValueTransform = "none"
 	TransformLog1p ValueTransform = "log1p" // natural logarithm ln(1 + x), for values x above −1
@@ -86,19 +89,19 @@ func (s ValueTransform) Validate() error { return checkEnum(s, valueTransforms) 
 
 // Limits of a recipe.
 const (
-	// MaxInputs bounds the number of inputs of a task.
+	// MaxInputs is the maximum number of inputs of a task.
 	MaxInputs = 256
-	// MaxClasses bounds the number of classes of an input.
+	// MaxClasses is the maximum number of classes of an input.
 	MaxClasses = 256
-	// MaxSpanPoints bounds the number of grid points in a column's span, a wait or a lateness.
+	// MaxSpanPoints is the maximum number of grid points that a column, a label's delay or a lateness may span.
 	MaxSpanPoints = 10_000
-	// MaxGridDuration bounds the durations of a grid and its inputs, which messages encode as 32-bit milliseconds.
+	// MaxGridDuration is the maximum duration in a recipe, because messages encode durations as 32-bit milliseconds.
 	MaxGridDuration time.Duration = math.MaxUint32 * time.Millisecond
 
-	maxTextBytes = 64 // maximum size in bytes of a name, a unit, a class or a time zone
+	maxTextBytes = 64 // maximum length of a name, unit, class or time zone, in bytes
 )
 
-// WithDefaults returns the recipe with defaults for empty values.
+// WithDefaults returns a copy of the recipe with default values for empty fields.
 func (r RowRecipe) WithDefaults() RowRecipe {
 	inputs := make([]InputSeries, len(r.Inputs))
 	for i, in := range r.Inputs {
@@ -153,7 +156,7 @@ func (r *RowRecipe) Check(c *ProblemList, key string) {
 	}
 }
 
-// checkGridDuration validates a duration of the grid and reports errors under its key.
+// checkGridDuration validates a duration of the recipe and reports errors under key.
 func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duration) {
 	most := MaxGridDuration
 	if step := r.Grid.Step; step >= time.Millisecond && step < MaxGridDuration/MaxSpanPoints {

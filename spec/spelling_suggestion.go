@@ -1,7 +1,7 @@
 package spec
 
-// ClosestSpelling returns the candidate that is closest to a misspelled name, or "" if none is close enough (at most
-// one mistake in three characters). The function fold is applied to the names before they are compared.
+// ClosestSpelling returns the candidate most similar to a misspelled name, or "" if none has at most one mistake per
+// three characters. It applies fold to all names before comparing them.
 func ClosestSpelling(name string, candidates []string, fold func(string) string) string {
 	name = fold(name)
 	best, bestDistance := "", len(name)/3+1

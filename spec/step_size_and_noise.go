@@ -8,20 +8,22 @@ import "math"
 //
 // (feddec Thm 1), where t counts local steps across rounds and H is the number of local steps between server rounds.
 type StepSize struct {
-	Constant float64 `yaml:"constant" json:"constant"` // constant step size μ; unused with IsDiminishing
-	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it, the limit is that of ch5 problem 5.1.
-	// FedDec does not normalise.
+	Constant float64 `yaml:"constant" json:"constant"` // constant step size μ; unused if IsDiminishing is set
+	// NormalizesStepSize divides the step size by the number of local steps E_k (ch. 5, eq. (5.26)). Without it, the
+	// limit is the one in ch. 5, problem 5.1. FedDec does not normalise.
 	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
 	IsDiminishing      bool `yaml:"diminishing" json:"diminishing"`
-	// StrongConvexity is μ_sc; 0 in an experiment means the value of its problem.
+	// StrongConvexity is the strong convexity constant μ_sc of the risk. In an experiment, 0 means the value of the
+	// experiment's problem.
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
-	// smoothness constant L_s; in an experiment, 0 means the value of the problem
+	// Smoothness is the smoothness constant L_s of the risk. In an experiment, 0 means the value of the experiment's
+	// problem.
 	Smoothness float64 `yaml:"smoothness" json:"smoothness"`
-	// offset γ of the decreasing step size; 0 means the value of the formula
+	// DecayOffset is the offset γ of the diminishing step size. 0 means the value given by the formula.
 	DecayOffset float64 `yaml:"gamma" json:"gamma"`
 }
 
-// Check validates the step size and reports errors under its key.
+// Check validates the step size and reports errors under key.
 func (s StepSize) Check(c *ProblemList, key string) {
 	if !s.IsDiminishing {
 		c.Require(isPositiveFinite(s.Constant), key+".constant", "is %v; want a positive number", s.Constant)
@@ -37,14 +39,14 @@ func (s StepSize) Check(c *ProblemList, key string) {
 	}
 }
 
-// GradientNoise is the key gradient_noise of a task and of an experiment: the perturbation v that is added to each
-// gradient (2nd-order (8)). Its zero value adds none.
+// GradientNoise contains the settings under the key "gradient_noise" in a task or an experiment: the noise v that is
+// added to each gradient (2nd-order paper, eq. (8)). The zero value adds no noise.
 type GradientNoise struct {
 	Law      NoiseLaw `yaml:"law" json:"law"`
 	Variance float64  `yaml:"variance" json:"variance"`
 }
 
-// Check validates the noise and reports errors under its key.
+// Check validates the noise settings and reports errors under key.
 func (n GradientNoise) Check(c *ProblemList, key string) {
 	c.AddError(key+".law", n.Law.Validate())
 	switch n.Law {
@@ -59,7 +61,8 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 	}
 }
 
-// CheckLocalStepProbability validates a response probability δ_k and reports errors under key.
+// CheckLocalStepProbability validates the probability δ_k with which an agent takes a local step, and reports errors
+// under key.
 func CheckLocalStepProbability(c *ProblemList, key string, p float64) {
 	c.Require(p > 0 && p <= 1, key, "is %v; want more than 0 and at most 1", p)
 }

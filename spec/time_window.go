@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// TimeWindow is a time window on some days of the week, in local time. It spans midnight if To is not later than From;
-// it then belongs to the day on which it begins.
+// TimeWindow is a window of local time on certain days of the week. If To is not later than From, it spans midnight and
+// belongs to the day on which it starts.
 type TimeWindow struct {
-	Days     [7]bool       // whether the window begins on this day, by time.Weekday
-	From, To time.Duration // beginning and end in local time, since midnight
+	Days     [7]bool       // days on which the window starts, indexed by time.Weekday
+	From, To time.Duration // start and end as local time since midnight
 }
 
 // TimeWindows is a list of time windows. An empty list covers the whole week.
 type TimeWindows []TimeWindow
 
-// weekdayNames contains the names of the days, by time.Weekday.
+// weekdayNames contains the names of the days, indexed by time.Weekday.
 var weekdayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// ParseTimeWindows parses a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
+// ParseTimeWindows parses a comma-separated list of time windows, such as "22:00-06:30, Sat-Sun 00:00-24:00".
 func ParseTimeWindows(texts []string) (all TimeWindows, err error) {
 	for _, text := range texts {
 		w, err := ParseTimeWindow(text)
@@ -32,7 +32,7 @@ func ParseTimeWindows(texts []string) (all TimeWindows, err error) {
 	return all, nil
 }
 
-// ParseTimeWindow parses one window, such as Sat-Sun 00:00-24:00.
+// ParseTimeWindow parses one time window, such as "Sat-Sun 00:00-24:00".
 func ParseTimeWindow(text string) (TimeWindow, error) {
 	on, part, some := strings.Cut(text, " ")
 	if !some {
@@ -69,7 +69,7 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 	}
 }
 
-// weekdayIndex returns the number of a day, or −1 if the name is invalid.
+// weekdayIndex returns the index of a day of the week, or −1 if the name is invalid.
 func weekdayIndex(name string) int {
 	for d, n := range weekdayNames {
 		if strings.EqualFold(n, name) {
@@ -79,7 +79,7 @@ func weekdayIndex(name string) int {
 	return -1
 }
 
-// timeOfDay returns a time of day as a duration since midnight, or −1 if it is invalid.
+// timeOfDay returns the duration from midnight to h:m, or −1 if the time is invalid.
 func timeOfDay(h, m int) time.Duration {
 	if h < 0 || h > 24 || m < 0 || m > 59 || h == 24 && m > 0 {
 		return -1
@@ -87,7 +87,7 @@ func timeOfDay(h, m int) time.Duration {
 	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
 }
 
-// Contain reports whether a time, on the clock of its own zone, is in one of the windows.
+// Contain reports whether a time is inside one of the windows. It uses the local time in the time's own zone.
 func (all TimeWindows) Contain(at time.Time) bool {
 	h, m, s := at.Clock()
 	t, today := timeOfDay(h, m)+time.Duration(s)*time.Second, int(at.Weekday())

@@ -72,7 +72,8 @@ func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durab
 func removeTempFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {
-			return fs.SkipDir // such as lost+found; the daemon cannot have written to a folder that it cannot list
+			// skip folders such as lost+found; the daemon cannot have written to a folder that it cannot list
+			return fs.SkipDir
 		}
 		if err != nil {
 			return err

@@ -12,8 +12,8 @@ import (
 	"os"
 )
 
-// Layout of a record file, little endian: magic (4) | version (2) | body length (4) | body | SHA-256 of all preceding
-// bytes (32).
+// Layout of a record file in little-endian order, with sizes in bytes: magic (4) | version (2) | body length (4) | body
+// | SHA-256 of all preceding bytes (32).
 const (
 	recordMagic    = "FMR1"
 	recordHeadSize = len(recordMagic) + 2 + 4

@@ -52,7 +52,7 @@ func IsDamage(err error) bool {
 	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*FormatVersionError))
 }
 
-// IsMissingOrDamaged reports whether a file is damaged or missing.
+// IsMissingOrDamaged reports whether err means that a file is missing or damaged.
 func IsMissingOrDamaged(err error) bool {
 	return IsDamage(err) || errors.Is(err, ErrNoRecord) || errors.Is(err, ErrNoModel)
 }

@@ -47,7 +47,7 @@ var LocalDisk = Disk{machineFS{}}
 // machineFS is the FS of this machine.
 type machineFS struct{}
 
-// OpenFile returns a nil interface on error, instead of an interface with a nil *os.File.
+// OpenFile opens a file like os.OpenFile. On error it returns a nil File and not a File that contains a nil pointer.
 func (machineFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(path, flag, perm)
 	if err != nil {

@@ -2,6 +2,5 @@
 
 package store
 
-// FreeDiskBytes returns the free space for this user on the disk of a folder, in bytes. It returns false on systems
-// where the space is unknown.
+// FreeDiskBytes returns false, because this function is not implemented for this operating system.
 func FreeDiskBytes(string) (int64, bool) { return 0, false }

@@ -23,7 +23,7 @@ func (m *ModelFolder) readModelInfo(version uint64) (info ModelInfo, err error) 
 		return ModelInfo{}, explainFileError("open", path, err)
 	}
 	if stat.Size() != info.Size {
-		return ModelInfo{}, &CorruptError{path, "its size does not match its record"}
+		return ModelInfo{}, &CorruptError{path, "the size of the model file does not match the record"}
 	}
 	info.Metadata, err = readSafetensorsMetadata(f, info.Size)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 const (
 	optimizerStateSuffix  = ".optimizer"
-	optimizerStateVersion = 1 // format version of the record, which contains the digest of the model | state
+	optimizerStateVersion = 1 // format version of the record with model digest and optimiser state
 )
 
 func optimizerStatePath(modelPath string) string {

@@ -118,7 +118,7 @@ func (s *RecordSlots) readHeaders() (found []slotHeader, damaged, err error) {
 			damaged = errors.Join(damaged, err)
 		case err != nil:
 			return nil, nil, err
-		case h.sequence > 0: // otherwise the copy is empty
+		case h.sequence > 0: // a sequence number of 0 means an empty copy
 			found = append(found, h)
 		}
 	}
@@ -144,7 +144,7 @@ func (s *RecordSlots) readHeader(i int) (slotHeader, error) {
 	return h, nil
 }
 
-// readRecord verifies a copy and returns its record.
+// readRecord verifies the copy with header h and returns the record in it.
 func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	rest := make([]byte, int(h.length)+slotChecksumSize)
 	if err := s.readAt(h.copyIndex, rest, int64(slotHeadSize)); err != nil {
@@ -183,7 +183,8 @@ func (s *RecordSlots) WriteAndProtect(pieces ...[]byte) error {
 	return err
 }
 
-// ProtectNewest protects the last written copy from later writes, and no other copy.
+// ProtectNewest protects the copy that was written last from being overwritten. It removes the protection of the other
+// copy.
 func (s *RecordSlots) ProtectNewest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +289,6 @@ func slotFileSize(length int64) int64 {
 	return (length + min(length/4, 64<<10) + slotBlockSize - 1) / slotBlockSize * slotBlockSize
 }
 
-// createCopy creates the file of copy i.
 func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	length := int64(0)
 	for _, p := range pieces {

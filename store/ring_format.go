@@ -63,7 +63,7 @@ func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {
 	switch {
 	case string(p[:4]) != segmentMagic:
 		return ringSegment{}, errNotSound
-	case version != segmentVersion && version != 0: // a torn write leaves zeros
+	case version != segmentVersion && version != 0: // version 0 is an interrupted write, which leaves zeros
 		return ringSegment{}, &FormatVersionError{path, version, segmentVersion}
 	case crc32.Checksum(p[:segmentHeadSize-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHeadSize-4:]):
 		return ringSegment{}, errNotSound

@@ -36,7 +36,7 @@ type RingLog struct {
 // may exceed MaxAge by a quarter, because a few wrong times must not remove the other entries: see
 // countExpiredSegments.
 type RingLimits struct {
-	MaxBytes   int64         // maximum size on disk, at least MinRingBytes
+	MaxBytes   int64         // maximum size on disk in bytes, at least MinRingBytes
 	MaxEntries int           // maximum number of entries; 0 means no limit
 	MaxAge     time.Duration // maximum age of an entry relative to the newest entry; 0 means no limit
 }
@@ -172,9 +172,9 @@ func (r *RingLog) makeRoom(b RingBatch) error {
 	return nil
 }
 
-// countExpiredSegments returns the number of oldest segments whose entries all exceed limits.MaxAge. The age is
-// relative to the oldest batch of the last three segments. A segment expires at the latest with the next two. So a
-// clock that is years ahead for a moment does not remove earlier entries, nor keep its own segment for years.
+// countExpiredSegments returns the number of oldest segments whose entries all exceed limits.MaxAge, relative to the
+// oldest batch of the last three segments. A segment expires at the latest with the next two, so that a clock that is
+// briefly years ahead neither removes earlier entries nor keeps its own segment for years.
 func (r *RingLog) countExpiredSegments() (n int) {
 	const several = 3
 	last := len(r.segments) - several

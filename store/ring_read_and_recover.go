@@ -102,7 +102,7 @@ func (r *RingLog) recoverSegments() (found RingDamage, err error) {
 	if err != nil {
 		return found, explainFileError("list", r.dir, err)
 	}
-	var numbers []uint64 // sorted ascending, like the file names
+	var numbers []uint64 // numbers of the segment files in ascending order
 	for _, e := range entries {
 		if number, ok := parseSegmentNumber(e.Name()); ok {
 			numbers = append(numbers, number)
@@ -151,7 +151,7 @@ func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error
 	version := (*FormatVersionError)(nil)
 	switch {
 	case errors.Is(err, errNotSound) || errors.As(err, &version):
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written, so ignore the error
 		return 0, r.setAsideSegment(number, err)
 	case err != nil:
 		return 0, explainFileError("read", path, errors.Join(err, f.Close()))
@@ -177,7 +177,7 @@ func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) er
 		err = f.Truncate(s.endOffset)
 	}
 	if err == nil && (last || torn) {
-		err = f.Sync() // a process that died before its fsync leaves data that is readable but not durable
+		err = f.Sync() // Make the data durable, because the process that wrote them may have died before its fsync.
 	}
 	if err != nil || !last {
 		err = errors.Join(err, f.Close())

@@ -111,7 +111,7 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 		}
 		var info fs.FileInfo
 		if err == nil {
-			defer f.Close() // nothing was written
+			defer f.Close() // only read, so ignore the error
 			info, err = f.Stat()
 		}
 		if err == nil {

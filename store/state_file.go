@@ -10,13 +10,13 @@ type StateFile struct {
 	Version uint16
 	// MaxBytes is the maximum length of the content.
 	MaxBytes int
-	// Slots is the number of copies that are written alternately, so that one copy is always complete. 0 means no
-	// slots.
+	// Slots is the number of copies that are written alternately, so that one copy is always complete. Zero means that
+	// the file is replaced as a whole.
 	Slots int
 	// LossConsequence describes the effect of losing the file, for messages and documentation.
 	LossConsequence string
-	// Large files are deleted when they are damaged. Other damaged files are renamed, so that an operator can examine
-	// them.
+	// Large indicates that the file is deleted when it is damaged. Other damaged files are renamed, so that an operator
+	// can examine them.
 	Large bool
 }
 

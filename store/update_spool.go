@@ -35,7 +35,7 @@ type UpdateSpool struct {
 	logPath string
 	logFile File
 
-	writeMutex   sync.Mutex // guards the next three fields
+	writeMutex   sync.Mutex // protects logFile, logEndOffset and writeError
 	isClosed     bool
 	logEndOffset int64 // end of the last entry
 	writeError   error // set if a failed write could not be undone
@@ -134,7 +134,7 @@ func (s *UpdateSpool) payloadVerifierAt(at payloadLocation) *PayloadVerifier {
 		changedError: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
-// ReadPayloadAt fills dst with the bytes of the agent's update from offset from. It does not verify them: see
+// ReadPayloadAt fills dst with bytes of an agent's update, starting at offset from. It does not verify the bytes, see
 // [PayloadVerifier].
 func (s *UpdateSpool) ReadPayloadAt(agent string, dst []byte, from int64) error {
 	s.indexMutex.RLock()

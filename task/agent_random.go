@@ -15,22 +15,22 @@ func AgentRandomKey(agent wire.AgentID) uint64 {
 	return binary.LittleEndian.Uint64(h[:])
 }
 
-// AgentRand returns the random generator of an agent in a round; stream is the agent's [AgentRandomKey]. The generator
-// depends only on the arguments, so a repeated attempt of the round draws the same numbers.
+// AgentRand returns the random generator of an agent in a round, where stream is the agent's [AgentRandomKey]. It
+// depends only on the arguments, so a repeated round draws the same numbers.
 func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 	var pcg rand.PCG
 	ReseedAgentRand(&pcg, seed, round, stream)
 	return rand.New(&pcg)
 }
 
-// ReseedAgentRand seeds pcg like the generator of [AgentRand]. It allocates no memory, which matters when a simulator
-// trains many agents in turn.
+// ReseedAgentRand seeds pcg like the generator of [AgentRand] without allocating memory. Simulators use it to train
+// many agents in turn.
 func ReseedAgentRand(pcg *rand.PCG, seed uint64, round wire.RoundID, stream uint64) {
 	pcg.Seed(mixBits(mixBits(seed)+uint64(round)), stream)
 }
 
-// mixBits spreads every bit of x over all 64 bits (the output function of SplitMix64). It makes the seeds of successive
-// rounds unrelated.
+// mixBits is the output function of SplitMix64, which spreads each bit of x over all 64 bits. It makes the seeds of
+// successive rounds unrelated.
 func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -38,13 +38,13 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// CodecSeed returns the seed, for [AgentRand], with which codecs round at random when an agent encodes a vector.
+// CodecSeed returns the seed for [AgentRand] with which codecs round at random during encoding.
 func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // 0x7061636b is "pack"
 
-// PersonalStepsSeed returns the seed, for [AgentRand], of the steps of an agent's personal model. A separate seed
-// leaves the other random draws of the round unchanged.
+// PersonalStepsSeed returns the seed for [AgentRand] with which an agent trains its personal model. The separate seed
+// keeps the round's other random numbers unchanged.
 func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // 0x6f776e is "own"
 
-// RiskSampleSeed returns the seed that selects the rows on which an agent computes the risks that it reports. stream is
-// the agent's [AgentRandomKey]. The seed is the same in all rounds of a run.
+// RiskSampleSeed returns the seed for selecting the rows on which an agent computes reported risks. It is the same in
+// all rounds of a run, and stream is the agent's [AgentRandomKey].
 func RiskSampleSeed(seed, stream uint64) uint64 { return mixBits(mixBits(seed^0x7269736b) + stream) }

@@ -22,7 +22,7 @@ type CompiledTask[T learner.Float] struct {
 	Model    *learner.Model[T]
 
 	parameterSplit    *learner.ParameterSplit // division of the parameters into shared and personal ones
-	recentRiskSamples [2]riskSample[T]        // the last two risk samples, so that they need not be drawn again
+	recentRiskSamples [2]riskSample[T]        // cache of the last two samples returned by RiskSample
 }
 
 // Validate checks a task without compiling it. The error describes every invalid field, since an erroneous coordinator
@@ -57,7 +57,7 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	return p, nil
 }
 
-// newCompiledTask returns a compiled task without its model.
+// newCompiledTask returns a CompiledTask whose Model is not set.
 func newCompiledTask[T learner.Float](t wire.Task) *CompiledTask[T] {
 	t.Training.UpdateCodec = cmp.Or(t.Training.UpdateCodec, spec.CodecRaw)
 	return &CompiledTask[T]{Task: t, Schedule: learner.StepSizeSchedule{
@@ -260,7 +260,7 @@ func buildArchitecture(t wire.Task) learner.Architecture {
 	return a
 }
 
-// GradientConfig returns the configuration of an agent's stochastic gradient.
+// GradientConfig returns the configuration with which an agent computes stochastic gradients.
 func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	t := &p.Task.Training
 	return learner.GradientConfig{
@@ -268,7 +268,7 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	}
 }
 
-// StepCountPolicy returns the policy that determines E_k from a device's speed.
+// StepCountPolicy returns the policy that determines the number of local steps E_k from a device's speed.
 func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
 	return learner.StepCountPolicy{MinSteps: int(t.MinLocalSteps), MaxSteps: int(t.MaxLocalSteps),
@@ -281,7 +281,7 @@ func (p *CompiledTask[T]) Standardization() learner.Standardization {
 	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
 }
 
-// RowRecipe returns the rules for making rows from readings; nil if agents have complete rows.
+// RowRecipe returns the rules for making rows from readings, or nil if the sources contain complete rows.
 func (p *CompiledTask[T]) RowRecipe() *spec.RowRecipe {
 	if len(p.Task.Recipe.Inputs) == 0 {
 		return nil
@@ -303,7 +303,7 @@ func (p *CompiledTask[T]) UpdateSchema(kind wire.RoundKind) wire.TensorSchema {
 	return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
 }
 
-// tensorSchemaOf returns the wire schema of a parameter layout.
+// tensorSchemaOf converts the layout of the parameters to a schema for messages.
 func tensorSchemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
@@ -342,8 +342,8 @@ type RowPreparer[T learner.Float] struct {
 // NewRowPreparer returns a RowPreparer for one source.
 func (p *CompiledTask[T]) NewRowPreparer() *RowPreparer[T] { return &RowPreparer[T]{compiledTask: p} }
 
-// PrepareSamples prepares samples that arrive in batches, like [CompiledTask.PrepareSamples]. first marks the first
-// batch. A batch with an error is not recorded, but may have been changed.
+// PrepareSamples prepares a batch of samples like [CompiledTask.PrepareSamples], where first marks the first batch. A
+// batch with an error is not recorded, but its samples may have been changed.
 func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error {
 	before := r.labelHistory
 	if first {
@@ -367,8 +367,8 @@ func (r *RowPreparer[T]) PrepareRowsAgain(x, y []T) {
 	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
-// WithStandardization returns the task with the standardisation computed from the devices' moments, and the devices
-// whose data deviate strongly. For calls of each, see [learner.CombineIntoStandardization]. See also
+// WithStandardization returns a copy of the task with the standardisation computed from the devices' moments, and the
+// devices whose data deviate strongly. See [learner.CombineIntoStandardization] for the calls of each, and
 // [learner.Architecture.PoolChannelMoments].
 func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.ColumnMoments)) error,
 	clip float64) (wire.Task, []learner.DeviatingDevice, error) {

@@ -1,3 +1,3 @@
-// Package task prepares a wire.Task for use by the coordinator, the agent and the simulator: the model, the layout of
-// vectors, and the computation of an agent in one round.
+// Package task prepares a wire.Task for use by the coordinator, the agents and the simulator. It builds the model,
+// defines the layout of vectors and computes an agent's part of a round.
 package task

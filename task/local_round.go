@@ -13,19 +13,20 @@ import (
 type LocalJob[T learner.Float] struct {
 	BaseParameters []T
 	Samples        *learner.Samples[T]
-	StepWeight     float64 // factor K·p_k of the agent's step size, or 1 if the server applies the weight
-	// number t of local steps in earlier rounds, at which the step size schedule continues
+	StepWeight     float64 // factor K·p_k of the step size; 1 if the server applies the weight
+	// StepOffset is the number of local steps in earlier rounds. The step size schedule continues from there.
 	StepOffset uint64
-	Steps      int        // number of local steps E_k
-	Rand       *rand.Rand // source of all random draws: see [learner.StepSampler] for their order
-	// function that is called between steps and stops them if it returns true; nil means never
+	Steps      int        // number E_k of local steps to take
+	Rand       *rand.Rand // source of all random draws, whose order [learner.StepSampler] describes
+	// ShouldStop is called between local steps and stops them by returning true. Nil means that the steps are never
+	// stopped.
 	ShouldStop func() bool
-	// OwnParameters are the agent's personal parameters, from [CompiledTask.OwnParameters]. DittoRand draws the batches
-	// of the personal model: see [PersonalStepsSeed]. Both may be nil.
+	// OwnParameters contains the agent's personal parameters, from [CompiledTask.OwnParameters], and DittoRand draws
+	// the batches of the personal model (see [PersonalStepsSeed]). Both may be nil.
 	OwnParameters []T
 	DittoRand     *rand.Rand
-	// RiskSampleSeed selects the rows on which risks are reported if there are more than MaxRiskSampleRows. See
-	// [RiskSampleSeed].
+	// RiskSampleSeed is the seed for selecting the rows on which risks are computed, if there are more than
+	// MaxRiskSampleRows. See the function [RiskSampleSeed].
 	RiskSampleSeed uint64
 }
 
@@ -36,10 +37,10 @@ type LocalOutcome[T learner.Float] struct {
 	DittoResetReason error   // reason why Ditto's personal model was reset to the base model; nil if it was not
 	StepsTaken       int     // number of local steps taken, at most E_k
 	RiskBefore       float64 // risk of the base model on the sampled rows
-	RiskAfter        float64 // risk of the model after the local steps, on the same rows
+	RiskAfter        float64 // risk after the local steps, on the same rows as RiskBefore
 }
 
-// RunLocalSteps runs all local steps of a round without neighbours and returns their outcome.
+// RunLocalSteps takes all local steps of a round without mixing and returns the result.
 func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) {
 	s, err := p.NewTaskStepRunner(j)
 	if err != nil {
@@ -71,8 +72,8 @@ func (p *CompiledTask[T]) StatisticsVector(s *learner.Samples[T]) ([]float64, er
 	return p.momentsVector(s, learner.ComputeColumnMoments)
 }
 
-// RobustStatisticsVector returns the StatisticsVector with each outlier replaced by the median of its column: see
-// [learner.RobustColumnMoments].
+// RobustStatisticsVector is like StatisticsVector but replaces each outlier by the median of its column (see
+// [learner.RobustColumnMoments]).
 func (p *CompiledTask[T]) RobustStatisticsVector(s *learner.Samples[T]) ([]float64, error) {
 	return p.momentsVector(s, learner.RobustColumnMoments)
 }

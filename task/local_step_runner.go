@@ -25,9 +25,10 @@ import (
 // counts all H.
 type LocalStepRunner[T learner.Float] struct {
 	learner.Descent[T]
-	StepWeight float64 // factor K·p_k of the agent's step size, or 1 if the server applies the weight
+	StepWeight float64 // factor K·p_k of the step size; 1 if the server applies the weight
 	StepOffset uint64  // number t of local steps in earlier rounds, at which the step size schedule continues
-	// BlockSteps is H, and GradientSteps is E_k ≤ H, for an agent that mixes; both are 0 without neighbours.
+	// BlockSteps is the length H of a mixing block, and GradientSteps the number E_k ≤ H of steps in it that compute a
+	// gradient. Both are 0 without mixing.
 	BlockSteps, GradientSteps uint64
 	Gradient                  []T
 	ShouldStop                func() bool
@@ -35,9 +36,9 @@ type LocalStepRunner[T learner.Float] struct {
 	stepsTaken int
 }
 
-// TakeLocalSteps takes local steps first to last, counted from 1, in place on x. In endless blocks last may exceed H.
-// Without neighbours all steps 1 to E_k must be taken at once. The error is a *learner.DivergenceError if values are
-// not finite, or ErrStoppedMidBlock.
+// TakeLocalSteps takes the local steps from first to last, counted from 1, and updates x in place; in endless blocks
+// last may exceed H, and without mixing all steps 1 to E_k must be taken in one call. It returns a
+// *learner.DivergenceError for non-finite values, or ErrStoppedMidBlock.
 func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	switch {
 	case s.Gradient != nil:
@@ -63,22 +64,22 @@ func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	return nil
 }
 
-// runSteps takes the n steps t to t + n − 1.
+// runSteps takes n steps, starting with step t, and updates x in place.
 func (s *LocalStepRunner[T]) runSteps(x []T, n int, weight float64, t uint64) error {
 	taken, err := s.Run(x, n, weight, s.StepOffset+t-1, s.ShouldStop)
 	s.stepsTaken += taken
 	return err
 }
 
-// TaskStepRunner runs the local steps of a task and computes their outcome. If it is stopped after e < E_k steps
-// without neighbours, it scales the update by E_k/e, which keeps the average unbiased.
+// TaskStepRunner takes the local steps of a task and computes the result. If it is stopped after e < E_k steps without
+// mixing, it scales the update by E_k/e, which keeps the average over agents unbiased.
 type TaskStepRunner[T learner.Float] struct {
 	LocalStepRunner[T]
 	compiledTask *CompiledTask[T]
 	job          LocalJob[T]
 
-	dittoRunner      *LocalStepRunner[T] // runner for the steps of Ditto's personal model
-	dittoModel       []T                 // parameters of Ditto's personal model
+	dittoRunner      *LocalStepRunner[T] // runner for Ditto's personal model; nil without Ditto
+	dittoModel       []T                 // parameters of Ditto's personal model; nil without Ditto
 	dittoResetReason error
 }
 
@@ -120,19 +121,20 @@ func (p *CompiledTask[T]) newDescent(samples *learner.Samples[T], rng *rand.Rand
 		FrozenRanges: p.Model.Architecture().TensorRanges(p.Task.Model.FrozenTensors)}}, draws.Validate(p.Model)
 }
 
-// ErrStoppedMidBlock means that a block was stopped before its last local step.
+// ErrStoppedMidBlock is the error if a mixing block was stopped before its last local step.
 var ErrStoppedMidBlock = errors.New("stopped before the end of the block")
 
 // ErrNoSteps means that a job was stopped before its first local step.
 var ErrNoSteps = errors.New("stopped before the first local step")
 
-// Outcome returns the outcome of the local steps, relative to the job's base model.
+// Outcome returns the result of the local steps relative to the job's base model, where x contains the parameters after
+// the steps.
 func (s *TaskStepRunner[T]) Outcome(x []T) (LocalOutcome[T], error) {
 	return s.OutcomeFromBase(s.job.BaseParameters, x)
 }
 
-// OutcomeFromBase returns the outcome so far, relative to the model base, and resets the step count. Without neighbours
-// it overwrites x with the update. The error is a *learner.DivergenceError or ErrNoSteps.
+// OutcomeFromBase returns the result of the steps so far, relative to the parameters base, and resets the step count.
+// Without mixing it overwrites x with the update, and its error is a *learner.DivergenceError or ErrNoSteps.
 func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error) {
 	rows := s.compiledTask.RiskSample(s.job.Samples, s.job.RiskSampleSeed).All()
 	out := LocalOutcome[T]{UpdateVector: s.Gradient, StepsTaken: s.stepsTaken,
@@ -159,8 +161,8 @@ func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error
 	return out, err
 }
 
-// SetScaledChange overwrites x with stretch·(x − base) and makes it the update vector. The error is a
-// *learner.DivergenceError.
+// SetScaledChange overwrites x with stretch·(x − base) and makes it the update vector. It returns a
+// *learner.DivergenceError if the vector is not finite.
 func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	for i, w := range base {
 		x[i] = T(stretch * (x[i] - w))
@@ -169,5 +171,6 @@ func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	return checkOutcomeFinite(*out)
 }
 
-// IsGradientStep reports whether local step t of h, counted from 1, is one of the e steps that compute a gradient.
+// IsGradientStep reports whether step t of a block of h steps computes a gradient. e steps of the block do, evenly
+// spread, and t is counted from 1.
 func IsGradientStep(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }

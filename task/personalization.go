@@ -27,7 +27,7 @@ func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, a
 	return LocalStepRunner[T]{Descent: d, StepWeight: 1, StepOffset: offset}
 }
 
-// HasPersonalPart reports whether an agent has personal parameters.
+// HasPersonalPart reports whether each agent trains personal parameters, either some tensors or a whole Ditto model.
 func (p *CompiledTask[T]) HasPersonalPart() bool {
 	return p.Task.Personal.UsesDitto || len(p.Task.Personal.PersonalTensors) > 0
 }
@@ -41,7 +41,8 @@ func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
 	return tensorSchemaOf[T](p.parameterSplit.OwnLayout)
 }
 
-// InitialOwnParameters returns the initial personal parameters, taken from w_0; nil without personal parameters.
+// InitialOwnParameters returns the initial personal parameters from the initial model w_0, or nil if the task has no
+// personal parameters.
 func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	if !p.HasPersonalPart() {
 		return nil
@@ -53,7 +54,7 @@ func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	return p.OwnParameters(w)
 }
 
-// OwnParameters returns the agent's personal tensors from a vector of all parameters; nil without personal tensors.
+// OwnParameters returns the agent's personal tensors in the vector w of all parameters, or nil if there are none.
 func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return nil
@@ -63,7 +64,7 @@ func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	return own
 }
 
-// SharedParameters returns the shared parameters from a vector of all parameters, which it may overwrite.
+// SharedParameters returns the shared parameters in the vector w of all parameters. It may overwrite w.
 func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return w
@@ -73,8 +74,8 @@ func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	return shared
 }
 
-// AllParameters returns the vector of all parameters for the start of a round's local steps. It merges the shared
-// parameters with the agent's personal tensors. Without personal tensors it returns shared itself.
+// AllParameters merges the shared parameters with the agent's personal tensors. It returns shared itself if there are
+// no personal tensors.
 func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return shared
@@ -84,8 +85,7 @@ func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	return w
 }
 
-// PredictionParameters returns the model that an agent uses for predictions, from the shared and the personal
-// parameters.
+// PredictionParameters returns the parameters with which an agent predicts, given its shared and personal parameters.
 func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
 	if p.Task.Personal.UsesDitto {
 		return own
@@ -113,7 +113,7 @@ func checkPersonalOptions(t *wire.Task) error {
 	return nil
 }
 
-// checkPersonalTensors checks that the model has the personal tensors, and that other tensors remain shared.
+// checkPersonalTensors checks that the personal tensors exist in the model and that some tensors remain shared.
 func checkPersonalTensors(a learner.Architecture, own []string) error {
 	switch parts := a.NewParameterSplit(own); {
 	case len(own) > 0 && parts.OwnElementCount() == 0:
@@ -133,7 +133,7 @@ func (s *TaskStepRunner[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	return err
 }
 
-// newDittoStepRunner returns a NewDittoStepRunner on an agent's samples.
+// newDittoStepRunner returns a runner for the local steps of an agent's personal Ditto model.
 func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
 	offset uint64,
 	stop func() bool) (*LocalStepRunner[T], error) {
@@ -146,9 +146,9 @@ func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *r
 	return &s, nil
 }
 
-// Finetune takes the task's fine-tuning steps in place on w, the whole model, with an agent's samples. rng draws the
-// batches, and offset is the step offset of the announcement. stop is polled between steps; nil means never. After an
-// error w is invalid.
+// Finetune takes the task's fine-tuning steps and updates w, the whole model, in place; after an error w is invalid.
+// rng draws the batches, offset is the step offset of the announcement, and stop, which may be nil, is polled between
+// steps.
 func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
 	s, err := p.newDittoStepRunner(samples, rng, 0, nil, offset, stop)
@@ -158,8 +158,8 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	return s.TakeLocalSteps(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
-// TakeSteps takes local steps first to last like [LocalStepRunner.TakeLocalSteps], and the same steps of Ditto. An
-// error of Ditto does not stop the round: v_k is reset to w_{i−1}.
+// TakeSteps takes the local steps from first to last, like [LocalStepRunner.TakeLocalSteps], and the same steps of
+// Ditto's personal model v_k. If Ditto fails, v_k is reset to the base model w_{i−1} and the round continues.
 func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	if err := s.TakeLocalSteps(x, first, last); err != nil || s.dittoModel == nil {
 		return err
@@ -170,7 +170,7 @@ func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	return nil
 }
 
-// ownParametersAfter returns the agent's personal parameters after its local steps have ended at x.
+// ownParametersAfter returns the agent's personal parameters, given the parameters x after the local steps.
 func (s *TaskStepRunner[T]) ownParametersAfter(x []T) []T {
 	if s.dittoModel != nil {
 		return s.dittoModel

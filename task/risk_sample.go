@@ -6,9 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// MaxRiskSampleRows is the maximum number of rows on which an agent computes the risks that it reports. With more rows,
-// computing risks would take longer than the local steps. Sampling adds an error of about σ/64, where σ is the standard
-// deviation of the rows' risks.
+// MaxRiskSampleRows is the maximum number of rows on which an agent computes reported risks, to limit the computing
+// time. The sampling error is about σ/64, where σ is the standard deviation of the rows' risks.
 const MaxRiskSampleRows = 4096
 
 // riskSample is a selection of rows for computing risks, cached until the rows change.
@@ -17,8 +16,8 @@ type riskSample[T learner.Float] struct {
 	seed         uint64
 }
 
-// RiskSample returns the rows on which risks are computed: all rows, or MaxRiskSampleRows of them selected by the seed.
-// The selection is cached while the rows stay the same.
+// RiskSample returns the rows for computing risks, which are all rows or MaxRiskSampleRows rows selected by the seed.
+// It caches the selection while the rows stay the same.
 func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learner.Samples[T] {
 	if of.Len() <= MaxRiskSampleRows {
 		return of

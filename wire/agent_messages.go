@@ -1,6 +1,6 @@
 package wire
 
-// Messages from an agent.
+// This file defines the messages that an agent sends to the coordinator.
 
 // PresenceState is the connection state of an agent.
 type PresenceState uint8
@@ -9,13 +9,13 @@ type PresenceState uint8
 const (
 	PresenceOnline PresenceState = iota + 1
 	PresenceOffline
-	PresenceLost // published by the broker as the agent's will
+	PresenceLost // published by the broker, as the agent's MQTT will, when it loses the agent's connection
 )
 
 // String returns the name of the state.
 func (s PresenceState) String() string { return enumName(uint8(s), "online", "offline", "lost") }
 
-// Presence is the retained connection state of an agent. It is only a hint: the protocol does not depend on it. The
+// Presence is the retained message with the connection state of an agent. The protocol does not depend on it, and the
 // envelope's epoch is the agent's boot epoch.
 type Presence struct {
 	HasVolatileStorage bool
@@ -55,7 +55,7 @@ func DecodePresence(body []byte) (Presence, error) {
 	return m, r.finish("presence")
 }
 
-// DeclineReason is the reason why an agent does not take part. It is a metric label.
+// DeclineReason is the reason why an agent does not take part in a round. Metrics use its name as a label value.
 type DeclineReason uint8
 
 // Reasons for declining a round.
@@ -66,17 +66,17 @@ const (
 	DeclineNoTime                                 // too little time is left in the round
 	DeclineDiverged                               // the local steps diverged to NaN or infinity
 	DeclineFetchFailed                            // the model or task could not be downloaded
-	_                                             // value of a reason that is no longer used
+	_                                             // reserved for a reason of earlier versions
 	DeclineUpdateRefused                          // the agent's update for this round was refused
 	DeclineTrafficBudget                          // the monthly traffic budget is too small for another round
-	// Rules of the device's owner:
+	// Limits set by the owner of the device:
 	DeclineBusy // the load of the device is too high
 	DeclineHot
 	DeclineLowBattery // the battery is low, or the device is not on mains power
 	DeclineLowMemory  // too little memory is available
 	DeclineTimeWindow // outside the permitted time of day
 
-	DeclineStorageFailing // state that must be stored before training cannot be written to disk
+	DeclineStorageFailing // required state cannot be written to disk before training
 	lastDecline           = DeclineStorageFailing
 )
 
@@ -87,10 +87,11 @@ func (r DeclineReason) String() string {
 		"busy", "hot", "battery", "memory", "window", "storage")
 }
 
-// DeclineReasons returns all reasons.
+// DeclineReasons returns all values of DeclineReason.
 func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 
-// Hello announces an agent to the coordinator. It is repeated until it is answered.
+// Hello is the message with which an agent reports its state to the coordinator. The agent repeats it until the
+// coordinator answers.
 type Hello struct {
 	InstanceNonce        uint64
 	FollowedAnnouncement Digest        // digest of the latest announcement that the agent has processed
@@ -104,17 +105,18 @@ type Hello struct {
 	// search for neighbours themselves.
 	ChosenNeighbors       []AgentID
 	SupportsClippedMixing bool // whether the agent supports clipped mixing and sender proofs
-	// EdgeMeasurements contains the measurements of the last mixing block; empty unless flows are clipped.
+	// EdgeMeasurements contains measurements of the connections to the neighbours during the last mixing block. It is
+	// empty unless clipping is enabled.
 	EdgeMeasurements MixingEdgeMeasurements
 	FateRequest      UpdateFateRequest  // request for the outcome of an update of an earlier round
-	DataProblem      DataProblem        // details if UnfitReason is set because of the local data
+	DataProblem      DataProblem        // explains UnfitReason if the local data are the cause
 	Residuals        CandidateResiduals // residuals of the candidate model of a rollout
 	NewRows          NewRowsReport      // number of new rows; unknown unless rounds wait for new rows
 	Evaluation       Evaluation         // evaluation of a base model, if requested
-	// AnswerProbability is the AgentResponsePolicy.AnswerProbability with which the agent was drawn to answer; 0 = the
-	// agent always answers.
+	// AnswerProbability is the probability with which the agent was selected to answer, in units of 2⁻³². Zero means
+	// that the agent always answers.
 	AnswerProbability uint32
-	// SealKey.ID of the group key that the agent lacks; 0 = none.
+	// MissingGroupKeyID is the SealKey.ID of the group key that the agent lacks, or 0 if it lacks none.
 	MissingGroupKeyID uint64
 	MissingParts      MissingBlobParts // blob parts that the broker has not returned to the agent
 	Extra             UnknownSections
@@ -122,7 +124,7 @@ type Hello struct {
 
 // DataProblem describes why an agent's data cannot be used. The texts are for display.
 type DataProblem struct {
-	Column string // column or input with the problem; empty = the problem affects all columns
+	Column string // affected column or input; empty = all columns
 	// Reason explains why values of the column are not used, or describes another problem.
 	Reason                      string
 	ExampleLocation             string // file and line, or topic, of an unusable value
@@ -134,7 +136,7 @@ const MaxDataProblemReason = 128
 
 // UpdateFateRequest requests the outcome of an update whose round has ended, if the agent has not read the outcome.
 type UpdateFateRequest struct {
-	Round  RoundID // round of the update; 0 = no request
+	Round  RoundID // round in which the update was sent; 0 = no request
 	Update Digest
 }
 
@@ -293,8 +295,8 @@ func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 	return m, r.finish("invitation declined")
 }
 
-// Update is the manifest of an agent's update, which is sent before its chunks. It is identified by the run, round and
-// sender of the envelope and by BaseModelDigest. The hash of the payload is its digest.
+// Update is the manifest of an agent's update, sent before the chunks with the content. Run, round, sender and
+// BaseModelDigest identify the update, and the hash of the payload is its digest.
 type Update struct {
 	Kind                RoundKind
 	BaseModelDigest     Digest // digest of the base model; zero in a statistics round
@@ -305,10 +307,12 @@ type Update struct {
 	RiskBefore          float64 // risk of the base model on the local data
 	RiskAfter           float64
 	SecondsPerLocalStep float64 // measured mean time of a local step in seconds
-	// Number of leading chunks that follow this message without a credit.
+	// UnsolicitedChunks is the number of leading chunks that the agent sends without waiting for the coordinator's
+	// permission.
 	UnsolicitedChunks uint32
-	EdgeMeasurements  MixingEdgeMeasurements // measurements of the mixing block; empty unless flows are clipped
-	Extra             UnknownSections
+	// measurements of the connections to neighbours; empty unless clipping is enabled
+	EdgeMeasurements MixingEdgeMeasurements
+	Extra            UnknownSections
 }
 
 // Body returns the encoded message.

@@ -3,8 +3,8 @@ package wire
 // MaxReportMetrics is the maximum number of metrics in a report.
 const MaxReportMetrics = 255
 
-// AgentMetricsReport contains metrics that an agent measures about itself, for monitoring. It is sent periodically, and
-// the protocol does not depend on it.
+// AgentMetricsReport contains metrics that an agent measures about itself. The agent sends it periodically for
+// monitoring only.
 type AgentMetricsReport struct {
 	IntervalSeconds uint32 // seconds until the next report
 	SoftwareVersion string // version of the agent program, for display

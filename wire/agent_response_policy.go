@@ -2,15 +2,15 @@ package wire
 
 import "time"
 
-// AgentResponsePolicy limits the load of a large federation. It selects the agents that answer an announcement, and
-// lets the others disconnect from the broker for a while. The zero value asks all agents and lets none disconnect.
+// AgentResponsePolicy limits the load of a large federation by asking only some agents to answer and letting the others
+// disconnect for a while. With the zero value all agents answer and stay connected.
 type AgentResponsePolicy struct {
 	AnswerProbability uint32 // probability of an answer in units of 2⁻³²; 0 = all agents answer
 	// DisconnectMillis is the minimum time in milliseconds for which agents that do not take part in the round
 	// disconnect.
 	DisconnectMillis uint32
-	// AbsenceSpreadMillis is the maximum of a random time added to DisconnectMillis; if both are 0, agents stay
-	// connected.
+	// AbsenceSpreadMillis is the maximum random time in milliseconds that an agent adds to DisconnectMillis. If both
+	// fields are 0, agents stay connected.
 	AbsenceSpreadMillis uint32
 	PresenceInRoundOnly bool // whether only the participants of a round publish their presence
 }

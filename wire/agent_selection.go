@@ -15,22 +15,23 @@ import (
 	"slices"
 )
 
-// MaxSelectionBytes is the maximum size of a selection in an announcement. For a larger selection the coordinator sends
-// invitations.
+// MaxSelectionBytes is the maximum encoded size of a selection in an announcement. If a selection is larger, the
+// coordinator invites each agent by a separate message.
 const MaxSelectionBytes = 4 << 10
 
-// AgentSelection lists the agents drawn for the announced round. Only the selected agent itself can recognise its tag.
+// AgentSelection lists the agents drawn for the announced round in a form that only each selected agent can recognise.
 // A tag is a MAC of the announcement's position under a key shared by the coordinator and one agent.
 type AgentSelection struct {
-	CommonStepSizeWeight  float64
-	AgentTags             []uint64 // tags of the selected agents, in ascending order
-	MaskedStepSizeWeights []uint64 // encrypted weight of the agent with each tag; empty if CommonStepSizeWeight is set
+	CommonStepSizeWeight float64
+	AgentTags            []uint64 // tags of the selected agents, in ascending order
+	// encrypted step size weight of the agent with each tag, one per tag; empty if CommonStepSizeWeight is set
+	MaskedStepSizeWeights []uint64
 }
 
 // SelectedAgent is an agent drawn for a round.
 type SelectedAgent struct {
 	Key            SelectionKey
-	StepSizeWeight float64 // weight of the local step size; positive
+	StepSizeWeight float64 // positive factor for the agent's local step size
 }
 
 // EncodedSelectionSize returns the encoded size in bytes of a selection of n agents. alike reports whether all weights
@@ -54,7 +55,7 @@ func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []Selec
 		alike = alike && x.StepSizeWeight == selected[0].StepSizeWeight
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.tag, b.tag) })
-	// A collision has probability 2⁻⁶⁴; the agent is then invited later.
+	// Two agents get the same tag with probability 2⁻⁶⁴. One of them is then invited later by a separate message.
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.tag == b.tag })
 	for _, e := range entries {
 		s.AgentTags = append(s.AgentTags, e.tag)
@@ -132,9 +133,8 @@ func (r *reader) u64s(field string) []uint64 {
 // SelectionKey is a secret shared by the coordinator and one agent.
 type SelectionKey [32]byte
 
-// NewSelectionKey derives the shared secret from an own private key and a peer's public key. Both ends derive the same
-// secret. The Ed25519 keys are converted to X25519 (RFC 7748 4.1); the error reports a peer key that has no X25519
-// form.
+// NewSelectionKey derives the shared secret from a private key and the peer's public key, after converting both from
+// Ed25519 to X25519 (RFC 7748 4.1). It returns an error if the peer's key has no X25519 form.
 func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionKey, error) {
 	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
@@ -188,8 +188,8 @@ func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	return out, nil
 }
 
-// deriveTagAndPad returns the agent's tag for the announcement at position o, and the pad that encrypts its weight. No
-// two announcements have the same position and instance.
+// deriveTagAndPad returns the agent's tag for the announcement at position o, and the one-time pad that encrypts the
+// agent's weight. Each announcement has a unique pair of position and instance.
 func (k SelectionKey) deriveTagAndPad(o AnnouncementPosition, instance uint64) (tag, pad uint64) {
 	le := binary.LittleEndian
 	nonce := le.AppendUint64(make([]byte, 0, 36), uint64(o.Epoch))

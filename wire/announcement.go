@@ -34,7 +34,7 @@ type RoundKind uint8
 const (
 	// KindStatistics collects counts, means and squared deviations of the task's columns.
 	KindStatistics RoundKind = iota + 1
-	// KindTraining collects local steps, or a gradient, from the base model.
+	// KindTraining collects the results of local training, either parameter changes or gradients.
 	KindTraining
 )
 
@@ -60,8 +60,9 @@ type Announcement struct {
 	UnknownBlobs     []NamedBlob // blobs whose names this version does not know, in ascending order of name
 	UpdateSchema     Digest      // hash of the schema of the vectors that agents send in this round
 	Seed             uint64      // seed from which agents derive their random numbers
-	PriorLocalSteps  uint64      // number of local steps before this round in the step size schedule (t)
-	// HelloSpreadMillis is the interval over which hellos are spread in PhaseGathering.
+	PriorLocalSteps  uint64      // number t of local steps before this round, for the step size schedule
+	// HelloSpreadMillis is the interval in milliseconds over which agents spread their hello messages in
+	// PhaseGathering.
 	HelloSpreadMillis uint32
 	// RoundTimeoutMillis is the maximum duration of the round.
 	RoundTimeoutMillis uint32
@@ -73,15 +74,16 @@ type Announcement struct {
 	// MinNewRows is the number of new rows that an agent must have before the next round begins; 0 = rounds do not wait
 	// for new rows.
 	MinNewRows uint32
-	// MinEvaluationRows is the minimum number of held-out rows with which an agent evaluates BaseModel; 0 = no
-	// evaluation.
+	// MinEvaluationRows is the minimum number of held-out rows that an agent needs to evaluate BaseModel. Zero means
+	// that agents do not evaluate.
 	MinEvaluationRows uint32
 	ResponsePolicy    AgentResponsePolicy // rules that limit which agents answer; zero = all agents answer
 	Rollout           Rollout             // models that agents use for predictions; zero = no rollout
 	// IssuedAt is the time of the announcement by the coordinator's clock, in seconds of Unix time. It never decreases;
 	// 0 = unknown.
 	IssuedAt uint64
-	// ReleasedModelFile and CandidateModelFile are the files of the models in Rollout (docs/MODEL.md).
+	// ReleasedModelFile and CandidateModelFile refer to the files of the two models in Rollout. docs/MODEL.md describes
+	// the format.
 	ReleasedModelFile, CandidateModelFile BlobRef
 	SealPublicKey                         X25519PublicKey
 	Extra                                 UnknownSections
@@ -121,7 +123,7 @@ func (a *Announcement) Body() []byte {
 	return w.encoded
 }
 
-// sectionCodecs returns the codecs of the optional sections. An agent may ignore all of them except "sealed": it then
+// sectionCodecs returns the codecs of the optional sections. An agent may ignore any section except "sealed"; it then
 // waits for an invitation and for credit.
 func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
@@ -297,7 +299,7 @@ type AnnouncementPosition struct {
 	Phase   AnnouncementPhase
 }
 
-// AnnouncementPositionOf returns the position of an announcement.
+// AnnouncementPositionOf returns the position of announcement a, which was received with header h.
 func AnnouncementPositionOf(h Header, a *Announcement) AnnouncementPosition {
 	return AnnouncementPosition{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
 }
@@ -323,7 +325,7 @@ func (o AnnouncementPosition) String() string {
 	return fmt.Sprintf("%sepoch %d run %d round %d attempt %d %s", root, o.Epoch, o.Run, o.Round, o.Attempt, o.Phase)
 }
 
-// enumName returns the name of value x of an enumeration, which starts at 1.
+// enumName returns the name of value x of an enumeration whose first value is 1.
 func enumName(x uint8, names ...string) string {
 	if x == 0 || int(x) > len(names) {
 		return fmt.Sprintf("unknown(%d)", x)

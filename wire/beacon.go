@@ -9,15 +9,14 @@ import (
 // MaxPeerEchoes is the maximum number of agents in the echo list of a beacon.
 const MaxPeerEchoes = 255
 
-// Beacon announces an agent to the other agents of its cell, and lists the beacons that it has received from them. Its
-// header has no run and no round. Two agents measure their round-trip time from the beacons they exchange, without
-// separate pings.
+// Beacon announces an agent to the other agents of its cell and lists the beacons received from them, from which each
+// pair of agents measures its round-trip time. Its header has no run and no round.
 type Beacon struct {
 	NextBeaconMillis uint32 // maximum time until the sender's next beacon, in milliseconds
 	SentAtMicros     uint64 // time of sending by the sender's clock, in microseconds from an arbitrary start
 	MaxNeighbors     uint16 // maximum number of neighbours that the sender accepts
 	Location         AgentLocation
-	PeerEchoes       []BeaconEcho // latest beacons of the other agents, in ascending order of id
+	PeerEchoes       []BeaconEcho // latest beacon received from each other agent, ascending by id
 }
 
 // BeaconEcho describes the latest beacon that the sender has received from another agent.
@@ -25,10 +24,10 @@ type BeaconEcho struct {
 	PeerInstance
 	BeaconSentAtMicros uint64 // SentAtMicros of the received beacon
 	HoldMicros         uint32
-	RTTMicros          uint32 // round-trip time between the two agents in microseconds; 0 = unknown
+	RTTMicros          uint32 // round-trip time between sender and agent in microseconds; 0 = unknown
 }
 
-// AppendBeacon appends an encoded beacon to dst.
+// AppendBeacon appends the encoding of beacon b with header h to dst.
 func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -47,13 +46,14 @@ func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	return w.encoded
 }
 
-// AgentKeyAttestation is an agent's public key with the coordinator's signature of it.
+// AgentKeyAttestation contains an agent's public key and the coordinator's signature of this key.
 type AgentKeyAttestation struct {
 	AgentKey             SigningPublicKey
 	CoordinatorSignature Signature
 }
 
-// AgentKeyAttestationText returns the text that the coordinator signs to attest an agent's key to other agents.
+// AgentKeyAttestationText returns the text that the coordinator signs to confirm to other agents that key belongs to
+// agent.
 func AgentKeyAttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
@@ -72,7 +72,7 @@ func (x *AgentKeyAttestation) Verify(s SignatureScheme, federation FederationNam
 	})
 }
 
-// BeaconCell is the cell of a federation in which a beacon is published.
+// BeaconCell identifies a cell, a group of devices of a federation that announce themselves to each other.
 type BeaconCell struct {
 	Federation FederationName
 	CellName   string

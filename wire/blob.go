@@ -98,7 +98,7 @@ func ChunkPayload(p []byte, k int) []byte {
 	return p[k*MaxChunkBytes : min((k+1)*MaxChunkBytes, len(p))]
 }
 
-// ChunkLen returns the payload length of chunk k.
+// ChunkLen returns the payload length of chunk k in bytes.
 func (m *Manifest) ChunkLen(k int) int { return min(MaxChunkBytes, int(m.BlobLength)-k*MaxChunkBytes) }
 
 // AppendEncoding appends the manifest's encoding to dst.

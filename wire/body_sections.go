@@ -79,7 +79,7 @@ func rowCountSectionCodec(name string, n *uint32) sectionCodec {
 	}, func(r *reader) { *n = r.u32() }}
 }
 
-// bodySections encodes the sections at the end of a body.
+// bodySections encodes the known sections in parts and the unknown sections in extra, sorted by name.
 func (w *writer) bodySections(parts []sectionCodec, extra UnknownSections) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
@@ -101,7 +101,7 @@ func (w *writer) bodySections(parts []sectionCodec, extra UnknownSections) {
 	}
 }
 
-// bodySections decodes the sections at the end of a body. It returns the unknown ones.
+// bodySections decodes the sections at the end of a message body and returns the unknown sections.
 func (r *reader) bodySections(parts []sectionCodec) (extra UnknownSections) {
 	last := ""
 	for range r.listLength("sections", MaxSections, 7) {
@@ -138,7 +138,8 @@ func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	}
 }
 
-// nextSection decodes a section, whose name must be greater than before.
+// nextSection decodes a section. It fails unless the section's name is greater than before, the name of the previous
+// section.
 func (r *reader) nextSection(before string) BodySection {
 	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("policy",
 		uint8(DeclineUnknownSection))),

@@ -1,6 +1,6 @@
 package wire
 
-// Messages from the coordinator to one agent.
+// This file defines the messages that the coordinator sends to a single agent.
 
 // Invitation asks one agent to take part in an announced round. It names the agent, because a broker could deliver it
 // to another agent with a different weight.
@@ -18,7 +18,7 @@ type Invitation struct {
 	Extra            UnknownSections
 }
 
-// MixingPeer describes a neighbour at the other end of an edge.
+// MixingPeer describes a neighbour with which an agent exchanges parameters.
 type MixingPeer struct {
 	ID           AgentID
 	BootEpoch    Epoch           // boot epoch of the neighbour for which the edge is valid
@@ -113,14 +113,14 @@ func DecodeInvitation(body []byte) (Invitation, error) {
 	return m, r.finish("invitation")
 }
 
-// SelectionStatus is the status of an agent in a round that does not need it.
+// SelectionStatus is the status of an agent that has not been invited to the announced round.
 type SelectionStatus uint8
 
 // Values of SelectionStatus.
 const (
-	// StatusSelectionPending: the coordinator knows the agent but has not drawn yet.
+	// StatusSelectionPending means that the coordinator knows the agent but has not yet drawn the participants.
 	StatusSelectionPending SelectionStatus = iota + 1
-	// StatusNotSelected: the agent was not drawn for the round.
+	// StatusNotSelected means that the agent was not drawn for the round.
 	StatusNotSelected
 )
 
@@ -167,7 +167,7 @@ func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
 	return m, r.finish("update accepted")
 }
 
-// UpdateRefusalReason is the reason why an update is refused. It is a metric label.
+// UpdateRefusalReason is the reason why the coordinator refuses an update. Metrics use its name as a label value.
 type UpdateRefusalReason uint8
 
 // Reasons for refusing an update.
@@ -194,7 +194,7 @@ func (r UpdateRefusalReason) String() string {
 		"bad_hash", "not_finite", "norm", "malformed", "unsupported")
 }
 
-// UpdateRefusalReasons returns all reasons.
+// UpdateRefusalReasons returns all values of UpdateRefusalReason.
 func UpdateRefusalReasons() []UpdateRefusalReason { return allEnumValues(lastUpdateRefusalReason) }
 
 // UpdateRefused reports that an update was permanently refused.

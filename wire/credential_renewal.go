@@ -5,12 +5,13 @@ import (
 	"errors"
 )
 
-// RenewalRefusalReason is the reason why a device does not get a new key or certificate. It is a metric label.
+// RenewalRefusalReason is the reason why a device does not get a new key or certificate. Metrics use its name as a
+// label value.
 type RenewalRefusalReason uint8
 
 // Reasons for refusing a renewal.
 const (
-	// The new key is invalid or listed for another device.
+	// RenewalKeyOfOtherDevice means that the new key is invalid or belongs to another device.
 	RenewalKeyOfOtherDevice  RenewalRefusalReason = iota + 1
 	RenewalDeviceRevoked                          // the device is revoked by the root document
 	RenewalNoAuthority                            // the coordinator has no certificate authority
@@ -23,11 +24,11 @@ func (x RenewalRefusalReason) String() string {
 	return enumName(uint8(x), "other_device", "revoked", "no_authority", "failed")
 }
 
-// RenewalRefusalReasons returns all reasons.
+// RenewalRefusalReasons returns all values of RenewalRefusalReason.
 func RenewalRefusalReasons() []RenewalRefusalReason { return allEnumValues(lastRenewalRefusalReason) }
 
-// CredentialRenewalRequest asks the coordinator to list a new key, to issue a certificate, or both. Its envelope is
-// signed with NewKey.
+// CredentialRenewalRequest asks the coordinator to enter a new key of the device in the list of agents, to issue a TLS
+// certificate, or both. The envelope of the request is signed with NewKey.
 type CredentialRenewalRequest struct {
 	NewKey    SigningPublicKey // public key that the device will use
 	ListedKey SigningPublicKey // key in the list of agents, which NewKey replaces; zero = NewKey is already listed
@@ -35,7 +36,7 @@ type CredentialRenewalRequest struct {
 
 	// ListedKeySignature is the signature of SignedText by the listed key.
 	ListedKeySignature Signature
-	TLSKeySignature    []byte // ECDSA signature of the SHA-256 of SignedText, in ASN.1
+	TLSKeySignature    []byte // ECDSA signature of SHA-256(SignedText) by TLSKey, in ASN.1
 }
 
 // SignedText returns the text that the listed key and the TLS key sign.

@@ -27,7 +27,7 @@ type EnrolmentRequest struct {
 
 	// TokenSignature and DeviceKeySignature are signatures of SignedText by the token's key and the device key.
 	TokenSignature, DeviceKeySignature Signature
-	TLSKeySignature                    []byte // ECDSA signature of the SHA-256 of SignedText, in ASN.1
+	TLSKeySignature                    []byte // ECDSA signature of SHA-256(SignedText) by TLSKey, in ASN.1
 }
 
 // SignedText returns the text that the signatures cover. binding is derived from the TLS connection, so that the
@@ -74,7 +74,7 @@ func DecodeEnrolmentRequest(p []byte) (EnrolmentRequest, error) {
 	return j, r.finish("enrolment request")
 }
 
-// EnrolmentRefusalReason is the reason why a device was not enrolled. It is a metric label.
+// EnrolmentRefusalReason is the reason why a device was not enrolled. Metrics use its name as a label value.
 type EnrolmentRefusalReason uint8
 
 // Reasons for refusing enrolment. A client without a valid token receives only the first two.
@@ -95,7 +95,7 @@ func (x EnrolmentRefusalReason) String() string {
 		"failed")
 }
 
-// EnrolmentRefusalReasons returns all reasons.
+// EnrolmentRefusalReasons returns all values of EnrolmentRefusalReason.
 func EnrolmentRefusalReasons() []EnrolmentRefusalReason {
 	return allEnumValues(lastEnrolmentRefusalReason)
 }
@@ -105,7 +105,7 @@ type EnrolmentAnswer struct {
 	RefusalReason EnrolmentRefusalReason // 0 = the device is enrolled
 	RootDocument  []byte
 	Certificate   []byte         // client certificate in DER
-	CACertificate []byte         // certificate of the CA that signed it, in DER
+	CACertificate []byte         // certificate of the CA that signed Certificate, in DER
 	Settings      []AgentSetting // settings for agentd.yaml that are common to all devices, in ascending order of name
 }
 

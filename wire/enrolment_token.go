@@ -37,7 +37,7 @@ func (t *EnrolmentToken) checksum() []byte {
 	return h.Sum(nil)[:tokenChecksumSize]
 }
 
-// ParseEnrolmentToken parses a token.
+// ParseEnrolmentToken parses the text form of a token as returned by String.
 func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
 	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
 	dot := strings.LastIndexByte(rest, '.')

@@ -9,7 +9,7 @@ import (
 // enumCodes maps one-byte codes to the values of an enumeration. The code of a value is its index.
 type enumCodes[W ~string] []W
 
-// The codes are defined in docs/PROTOCOL.md.
+// Codes of enumerations in messages, as defined in docs/PROTOCOL.md.
 var (
 	riskCodes = enumCodes[spec.LossKind]{1: spec.LossSquared, 2: spec.LossLogistic, 3: spec.LossSoftmax,
 		4: spec.LossHuber}

@@ -30,7 +30,7 @@ const (
 	TypeMessageRejection
 	// TypeSealed contains a message of another type, sealed for its receiver.
 	TypeSealed
-	// TypeGroupKeyDelivery is only sent sealed.
+	// TypeGroupKeyDelivery is sent only inside a TypeSealed message.
 	TypeGroupKeyDelivery
 	TypeRenewalRequest
 	TypeRenewalAnswer
@@ -40,7 +40,7 @@ var typeNames = [...]string{"", "announcement", "invitation", "standing", "accep
 	"update", "presence", "hello", "joined", "declined", "report", "settled", "rejection", "sealed", "key", "renew",
 	"renewed"}
 
-// String returns the name of the type, which is part of the signature's domain.
+// String returns the name of the message type. The signature of an envelope covers this name.
 func (t MessageType) String() string {
 	if t == 0 || int(t) >= len(typeNames) {
 		return fmt.Sprintf("type %d", uint8(t))
@@ -69,7 +69,7 @@ type Header struct {
 	Type       MessageType
 	Federation FederationName
 	Sender     AgentID
-	Epoch      Epoch       // epoch of the sender, see Epoch
+	Epoch      Epoch       // fencing epoch of the coordinator, or boot epoch of the agent
 	Root       RootVersion // version of the root document that the sender has installed
 	Run        RunID       // run to which the message belongs; 0 = none
 	Round      RoundID
@@ -128,7 +128,8 @@ func (e *ProtocolVersionError) Error() string {
 	return fmt.Sprintf("%v %d: this program supports version %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
-// UpgradeAdvice returns ours or sender, depending on which of the two programs must be updated.
+// UpgradeAdvice returns the text ours if this program must be updated, or the text sender if the sender's program must
+// be updated.
 func (e *ProtocolVersionError) UpgradeAdvice(ours, sender string) string {
 	if e.MessageVersion > ProtocolVersion {
 		return ours
@@ -203,7 +204,7 @@ func signedEnvelopeBytes(t MessageType, header []byte) []byte {
 	return append(b, header...)
 }
 
-// withOpenedBody returns a copy of the envelope with the decrypted body.
+// withOpenedBody returns a copy of the envelope with message type t and the decrypted body.
 func (e Envelope) withOpenedBody(t MessageType, body []byte) Envelope {
 	raw := append(make([]byte, 0, HeaderSize+signatureSize+len(body)), e.raw[:HeaderSize+signatureSize]...)
 	raw[5] = byte(t)

@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// Sizes of an evaluation.
+// Limits on the size of an evaluation.
 const (
 	// ResidualHistogramBins is the number of bins of a histogram of residuals.
 	ResidualHistogramBins = 64
@@ -21,15 +21,15 @@ const MaxRowContribution = 1e100
 type Evaluation struct {
 	Run          RunID // run of the evaluated model; 0 = no evaluation
 	ModelVersion ModelVersion
-	Rows         uint32  // number of held-out rows; 0 = the agent has too few rows, and all results are 0
+	Rows         uint32  // number of held-out rows; 0 = too few rows, all results are 0
 	RiskSum      float64 // sum of the losses of the rows, without the ridge penalty
-	// SSE, TargetSum and TargetSquareSum are the results of a regression, in units of the training data: Σ (z − y)², Σ
-	// y and Σ y². ResidualHistogram holds the number of |z − y| in each of ResidualHistogramBins bins
-	// (docs/PROTOCOL.md). It is empty for classification.
+	// SSE, TargetSum and TargetSquareSum are the sums Σ(z − y)², Σy and Σy² over the rows of a regression, with
+	// prediction z and target y in units of the training data. ResidualHistogram counts the values |z − y| in each of
+	// ResidualHistogramBins bins (docs/PROTOCOL.md) and is empty for classification.
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
-	// CorrectRows is the number of correctly classified rows. ConfusionMatrix is indexed [actual,predicted], for up to
-	// MaxConfusionClasses classes.
+	// CorrectRows is the number of correctly classified rows. ConfusionMatrix contains the number of rows at index
+	// [actual class, predicted class], for up to MaxConfusionClasses classes.
 	CorrectRows     uint32
 	ConfusionMatrix []uint32
 	// ExternalMetrics holds the metrics of an external training program, ascending by name. It is non-nil, but possibly

@@ -175,7 +175,8 @@ func (r *reader) bytes(field string, most int) []byte {
 	return r.takeBytes(int(n))
 }
 
-// listLength decodes the length of a list whose entries have at least size bytes each.
+// listLength decodes the length of a list. It sets an error if the list has more than most entries, or if fewer than
+// size bytes per entry remain.
 func (r *reader) listLength(field string, most, size int) int {
 	n := r.u32()
 	if uint64(n) > uint64(most) {

@@ -38,7 +38,8 @@ type (
 	Digest [32]byte
 )
 
-// FirstRootVersion is the version that represents the keys in the configuration.
+// FirstRootVersion is the version used as long as the valid keys come from the configuration and not from a root
+// document.
 const FirstRootVersion RootVersion = 1
 
 // String returns the digest as 64 hexadecimal digits.

@@ -1,14 +1,15 @@
 package wire
 
-// MessageRejectionReason is the reason why the coordinator ignores an agent's messages. It is a metric label.
+// MessageRejectionReason is the reason why the coordinator ignores an agent's messages. Metrics use its name as a label
+// value.
 type MessageRejectionReason uint8
 
 // Reasons for rejecting a message.
 const (
 	RejectedUnlistedAgent MessageRejectionReason = iota + 1 // the agent is not in the list of agents
-	// The messages are signed with a key other than the listed one.
+	// RejectedOtherKey means that the messages are signed with a different key from the one in the list of agents.
 	RejectedOtherKey
-	// The epoch is lower than in an earlier accepted message.
+	// RejectedOldEpoch means that the coordinator has already accepted a message with a higher boot epoch.
 	RejectedOldEpoch
 	RejectedClone // another device uses the same id and key
 	lastRejection = RejectedClone
@@ -19,7 +20,7 @@ func (r MessageRejectionReason) String() string {
 	return enumName(uint8(r), "unlisted", "other_key", "counter_behind", "clone")
 }
 
-// MessageRejectionReasons returns all reasons.
+// MessageRejectionReasons returns all values of MessageRejectionReason.
 func MessageRejectionReasons() []MessageRejectionReason { return allEnumValues(lastRejection) }
 
 // MessageRejection is the answer to a hello, presence or report that the coordinator ignores. It is informational: the

@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// EdgeEndReason is the reason why an edge was removed. It is a metric label.
+// EdgeEndReason is the reason why an edge was removed. Metrics use its name as a label value.
 type EdgeEndReason uint8
 
 // Reasons for removing an edge.
@@ -18,7 +18,7 @@ const (
 // String returns the name of the reason in metrics and logs.
 func (r EdgeEndReason) String() string { return enumName(uint8(r), "far", "still") }
 
-// EdgeEndReasons returns all reasons.
+// EdgeEndReasons returns all values of EdgeEndReason.
 func EdgeEndReasons() []EdgeEndReason { return allEnumValues(lastEdgeEndReason) }
 
 // EndedEdge describes an edge of the graph that is not used for some rounds.
@@ -27,15 +27,14 @@ type EndedEdge struct {
 	Reason     EdgeEndReason
 }
 
-// MixingEdgeMeasurement holds the measurements of an edge by one of its ends.
+// MixingEdgeMeasurement holds what an agent has measured about the exchange of parameters with one neighbour.
 type MixingEdgeMeasurement struct {
-	NeighborID            AgentID // agent at the other end
+	NeighborID            AgentID // neighbour with which the parameters were exchanged
 	AppliedFlows          uint32
 	ClippedFlows          uint32  // number of applied flows that exceeded the clip bound τ and were clipped
 	MeanParameterDistance float64 // mean of ‖x_j − x_i‖ over the applied flows; at most MaxFloat64
-	// MixingResponseRatio measures how far the neighbour follows the pull towards this end: Σ⟨x_j' − x_j, x_i − x_j⟩ /
-	// Σ‖x_i − x_j‖² over pairs of consecutive snapshots. For an agent that mixes, it is about the edge's weight or
-	// more.
+	// MixingResponseRatio measures how far neighbour j moves towards agent i: Σ⟨x_j' − x_j, x_i − x_j⟩ / Σ‖x_i − x_j‖²
+	// over consecutive snapshots x_j, x_j'. If the neighbour mixes, the ratio is at least about the weight of the edge.
 	MixingResponseRatio float64
 }
 
@@ -92,7 +91,7 @@ func (r *reader) ascendingNeighborID(before AgentID) AgentID {
 	return id
 }
 
-// peerClipBounds encodes τ for each edge. It writes no bytes if no edge has a bound.
+// peerClipBounds encodes the clip bound of each neighbour. It writes no bytes if no neighbour has a bound.
 func (w *writer) peerClipBounds(m *Invitation) {
 	some := false
 	for _, p := range m.Peers {
@@ -107,7 +106,8 @@ func (w *writer) peerClipBounds(m *Invitation) {
 	}
 }
 
-// peerClipBounds decodes τ for each edge. It must be called after mixingPeers.
+// peerClipBounds decodes the clip bound of each neighbour. It must be called after mixingPeers, which decodes the list
+// of neighbours.
 func (r *reader) peerClipBounds(m *Invitation) {
 	all := r.f64s("clip bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
@@ -124,7 +124,8 @@ func (r *reader) peerClipBounds(m *Invitation) {
 	}
 }
 
-// senderProofRequirement encodes the flag if all edges require sender proofs. Without edges it writes no bytes.
+// senderProofRequirement encodes that sender proofs are required, if all edges require them. Without edges it writes no
+// bytes.
 func (w *writer) senderProofRequirement(m *Invitation) {
 	for _, p := range m.Peers {
 		if !p.RequiresSenderProofs {
@@ -136,7 +137,8 @@ func (w *writer) senderProofRequirement(m *Invitation) {
 	}
 }
 
-// senderProofRequirement decodes the flag. It must be called after mixingPeers.
+// senderProofRequirement decodes whether messages require sender proofs. It must be called after mixingPeers, which
+// decodes the list of neighbours.
 func (r *reader) senderProofRequirement(m *Invitation) {
 	if yes := r.bool("sender proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
 		r.failf("section mixing_proofs must be true and requires edges")

@@ -4,7 +4,7 @@ package wire
 type NewRowsReport struct {
 	IsKnown       bool
 	UnusedRows    uint32  // number of rows that no round of the run has used yet
-	LastUsedRound RoundID // last round known to the agent that used its rows; 0 = none
+	LastUsedRound RoundID // last round that used the agent's rows, if known to the agent; 0 = none
 }
 
 func (n *NewRowsReport) newRowsCodec() sectionCodec {

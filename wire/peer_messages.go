@@ -26,7 +26,7 @@ const (
 
 const (
 	peerMagic = "FEDX"
-	// MaxNeighbors is the maximum number of edges of one agent.
+	// MaxNeighbors is the maximum number of neighbours of an agent.
 	MaxNeighbors = 128
 	// WrappedKeySize is the length in bytes of a sender's key sealed for a neighbour.
 	WrappedKeySize = 32 + PeerSealOverhead
@@ -66,14 +66,15 @@ type WrappedSenderKey struct {
 	WrappedKey       [WrappedKeySize]byte
 }
 
-// SnapshotPartHeader is the header of one part of a snapshot. The part follows it.
+// SnapshotPartHeader is the header that precedes one part of a snapshot.
 type SnapshotPartHeader struct {
 	Step                 uint64
 	PartIndex, PartCount uint16
 	Receivers            []SnapshotReceiver
 }
 
-// SnapshotReceiver is a receiver of a snapshot, with the snapshot's sequence number q on the edge to it.
+// SnapshotReceiver identifies a receiver of a snapshot, and the sequence number q of the snapshot among all snapshots
+// sent to this receiver.
 type SnapshotReceiver struct {
 	PeerInstance
 	SnapshotSeq uint64
@@ -139,7 +140,7 @@ func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 	return h, r.unread, nil
 }
 
-// AppendKeyGreeting appends an encoded greeting to dst.
+// AppendKeyGreeting appends the encoding of greeting g with header h to dst.
 func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -154,7 +155,7 @@ func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	return w.encoded
 }
 
-// DecodeKeyGreeting decodes a greeting without its header.
+// DecodeKeyGreeting decodes a greeting whose header has already been removed.
 func DecodeKeyGreeting(p []byte) (KeyGreeting, error) {
 	r := reader{unread: p}
 	var g KeyGreeting

@@ -9,7 +9,7 @@ const (
 	MaxMessage = 64 << 10
 	// MaxBody is the maximum size in bytes of the body of an envelope.
 	MaxBody = MaxMessage - HeaderSize - signatureSize
-	// MaxInlineBlobBytes is the maximum size of a model inside an announcement.
+	// MaxInlineBlobBytes is the maximum size in bytes of a blob that is contained in an announcement.
 	MaxInlineBlobBytes = 48 << 10
 	// MaxInlineUpdate is the maximum size in bytes of an update inside its own manifest. Larger updates wait for
 	// credit, so that a burst of them cannot overflow the broker's queue.

@@ -71,9 +71,9 @@ func (r *reader) rollout(p *Rollout) {
 type CandidateResiduals struct {
 	Run              RunID // run of the candidate; 0 = no measurements
 	ModelVersion     ModelVersion
-	CandidateRefused bool // whether the agent does not use the candidate because it is worse on the held-out rows
-	// LabeledRows is the number of labels since the agent began to use the candidate. CandidateMeanSquare and
-	// ReleasedMeanSquare are the mean squared residuals of the two models on the same rows.
+	CandidateRefused bool // whether the agent rejected the candidate because it is worse on the held-out rows
+	// LabeledRows is the number of rows with a known label since the agent began to use the candidate.
+	// CandidateMeanSquare and ReleasedMeanSquare are the mean squared residuals of the two models on these rows.
 	LabeledRows                             uint32
 	CandidateMeanSquare, ReleasedMeanSquare float64
 }

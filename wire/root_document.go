@@ -15,7 +15,7 @@ const (
 	MaxRevokedAgents = 256
 	// MaxRootDocumentBytes is the maximum size of a root document, which is embedded in a certificate.
 	MaxRootDocumentBytes = 16 << 10
-	// maxRootKeys is the maximum number of root keys, and of coordinator keys.
+	// maxRootKeys limits both the number of root keys and the number of coordinator keys in a document.
 	maxRootKeys = 8
 )
 
@@ -33,7 +33,7 @@ func SigningPublicKeyOf(key ed25519.PrivateKey) SigningPublicKey {
 // Signature is an Ed25519 signature.
 type Signature [ed25519.SignatureSize]byte
 
-// RootDocument defines which keys are valid in a federation. The root key signs nothing else, so it can be kept
+// RootDocument defines which keys are valid in a federation. Root keys sign only root documents, so they can be kept
 // offline.
 type RootDocument struct {
 	Federation        FederationName
@@ -42,14 +42,15 @@ type RootDocument struct {
 	CoordinatorKey    SigningPublicKey // key with which the coordinator signs its messages
 	CACertificateHash Digest           // SHA-256 of the certificate of the CA in DER; zero = there is no CA
 	RevokedAgents     []AgentID        // devices that may no longer take part, in ascending order of id
-	// Further coordinator keys during a key change; ascending.
+	// ExtraCoordinatorKeys lists further coordinator keys that are valid during a key change, in ascending order.
 	ExtraCoordinatorKeys []SigningPublicKey
 	RootQuorum           RootQuorum // further root keys; zero = RootKey is the only root key
 	Extra                UnknownSections
 
 	PreviousRootSignature Signature // signature by a root key of the previous version; zero in the first version
 	RootKeySignature      Signature // signature by RootKey
-	// Signatures by further root keys of this or the previous version; ascending. Empty without a RootQuorum.
+	// Cosignatures holds signatures by other root keys of this or the previous version, in ascending order. It is empty
+	// without a RootQuorum.
 	Cosignatures []RootCosignature
 }
 
@@ -59,7 +60,7 @@ type RootQuorum struct {
 	ExtraKeys []SigningPublicKey // root keys other than RootKey, in ascending order
 }
 
-// RootCosignature is a signature of a root document by a further root key.
+// RootCosignature is a signature of a root document by a root key other than RootKey.
 type RootCosignature struct {
 	SignerKey SigningPublicKey
 	Signature Signature
@@ -97,7 +98,8 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	}
 }
 
-// Cosign adds the signature of a further root key, or replaces its earlier signature. It requires a RootQuorum.
+// Cosign adds a signature with another root key, or replaces the earlier signature with that key. The document must
+// have a RootQuorum.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	by := RootCosignature{SigningPublicKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
 	i, is := slices.BinarySearchFunc(d.Cosignatures, by.SignerKey, func(s RootCosignature, k SigningPublicKey) int {
@@ -147,8 +149,8 @@ func (d *RootDocument) encodeFields() []byte {
 	return w.encoded
 }
 
-// sectionCodecs returns the codecs of the optional sections. A reader may ignore unknown coordinator keys, but not a
-// threshold.
+// sectionCodecs returns the codecs of the optional sections. A reader that does not know a section may ignore
+// coordinator keys but must reject a threshold.
 func (d *RootDocument) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		{"coordinators", IgnoreUnknownSection, func(w *writer) {
@@ -304,8 +306,8 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	return nil
 }
 
-// RootPin is a truncated SHA-256 of the root's public key or, if there are several, of all root keys and the threshold.
-// A person passes it on, so that a device can recognise the root.
+// RootPin is a truncated SHA-256 of the root public key or, with several root keys, of all keys and the threshold. An
+// operator copies the pin to a device, which then recognises the root keys.
 type RootPin [16]byte
 
 // RootPin returns the pin of a single root key.

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// UpdateFate is the outcome of an update after its round has ended. It is a metric label.
+// UpdateFate is the final result of an update after the end of its round. Metrics use its name as a label value.
 type UpdateFate uint8
 
 // Values of UpdateFate. From FateNotFinite to FateLeftOutByRule, the update was accepted but excluded from the
@@ -29,7 +29,7 @@ func (f UpdateFate) String() string {
 	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
 }
 
-// UpdateFates returns all fates.
+// UpdateFates returns all values of UpdateFate.
 func UpdateFates() []UpdateFate { return allEnumValues(lastFate) }
 
 // UpdateTag identifies an update in the outcome of its round. It reveals nothing to anyone who does not know the
@@ -48,7 +48,8 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 	return t
 }
 
-// RoundOutcome lists the fates of the updates of a round. It is published as a blob of later announcements.
+// RoundOutcome lists what happened to each update of a round. It is published as a blob that later announcements refer
+// to.
 type RoundOutcome struct {
 	Round       RoundID
 	IsAbandoned bool // whether the round was abandoned; UpdateFates is then empty
@@ -63,7 +64,7 @@ type TaggedUpdateFate struct {
 
 func compareFatesByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
 
-// Body returns the encoded outcome. It sorts UpdateFates.
+// Body returns the encoded outcome. It sorts UpdateFates by tag.
 func (o *RoundOutcome) Body() []byte {
 	slices.SortFunc(o.UpdateFates, compareFatesByTag)
 	var w writer
@@ -98,7 +99,7 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	return o, r.finish("outcome")
 }
 
-// FateOf returns the fate of an update of the round.
+// FateOf returns the final result of the update with the given tag.
 func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	if o.IsAbandoned {
 		return FateRoundAbandoned
@@ -109,7 +110,8 @@ func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	return FateMissedRoundEnd
 }
 
-// UpdateFateAnswer is the answer to a hello with a FateRequest. The header contains the run and round of the update.
+// UpdateFateAnswer is the answer to a hello with a FateRequest. The envelope header contains the run and round of the
+// update.
 type UpdateFateAnswer struct {
 	Update Digest
 	Fate   UpdateFate

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// Sealed data can be opened by its receiver but not by the broker: see docs/PROTOCOL.md, section 15. Sealing uses no
-// random numbers. The same bytes under the same key give the same sealed bytes. Different bytes never share a key and
-// nonce, because both are derived from a MAC or digest of the bytes.
+// Sealed data are encrypted, so that the receiver can read them but the broker cannot (docs/PROTOCOL.md, section 15).
+// Sealing is deterministic. Different data never share a key and nonce, because these are derived from a MAC or digest
+// of the data.
 
 // SealOverhead is the number of bytes that sealing adds.
 const SealOverhead = chacha20poly1305.Overhead
@@ -65,13 +65,15 @@ func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (AgentSealKeys, error
 	return deriveAgentSealKeys(private, u, X25519PublicKey(private.PublicKey().Bytes()), agent)
 }
 
-// AgentSealKeys holds the keys that the coordinator and one agent share, as long as a public key is announced.
+// AgentSealKeys holds the two encryption keys that the coordinator and one agent share. They are valid until the
+// coordinator announces another public key.
 type AgentSealKeys struct {
 	FromAgentKey SealKey // key for messages from the agent
 	ToAgentKey   SealKey // key for messages to the agent
 }
 
-// NewAgentSealKeys returns the keys that an agent shares with the coordinator, derived from the announced public key.
+// NewAgentSealKeys derives the keys that an agent shares with the coordinator from the agent's private key and the
+// coordinator's announced public key.
 func NewAgentSealKeys(own ed25519.PrivateKey, announced X25519PublicKey) (AgentSealKeys, error) {
 	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
@@ -107,7 +109,7 @@ func (k SealKey) ID() uint64 {
 	return max(1, binary.LittleEndian.Uint64(sum[:]))
 }
 
-// mac returns a MAC of the given data, separated by use.
+// mac returns a MAC of the given data. Different values of use give unrelated MACs.
 func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte(use))
@@ -118,7 +120,7 @@ func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// aead returns the cipher for one use. Each nonce must seal only one text.
+// aead returns a cipher whose key is derived from use and said. The caller must encrypt at most one text per nonce.
 func (k SealKey) aead(use string, said []byte) cipher.AEAD {
 	key := k.mac(use, said)
 	a, err := chacha20poly1305.New(key[:])
@@ -171,7 +173,7 @@ func (h *Header) sealContext() []byte {
 	return w.encoded
 }
 
-// SealMessage returns the body of a TypeSealed envelope with header h that contains a body of type t.
+// SealMessage encrypts a body of type t and returns it as the body of a TypeSealed envelope with header h.
 func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType, body []byte) []byte {
 	text := append(make([]byte, 0, 1+len(body)), byte(t))
 	text = append(text, body...)
@@ -184,8 +186,8 @@ func IsSealedToKey(body []byte, announced X25519PublicKey) bool {
 	return len(body) >= sealKeyHintSize && string(body[:sealKeyHintSize]) == string(announced[:sealKeyHintSize])
 }
 
-// OpenMessage returns the message sealed in a TypeSealed envelope. The result has the form of an envelope, but its
-// signature is that of the sealed envelope and does not verify.
+// OpenMessage decrypts the message in a TypeSealed envelope and returns it as an envelope. The signature of the
+// returned envelope is not valid, because it covers the encrypted message.
 func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	if len(e.Body) < SealedBodyOverhead {
 		return e, fmt.Errorf("sealed message: %w", ErrTruncated)
@@ -212,7 +214,7 @@ func (t MessageType) MustBeSealed() bool {
 	}
 }
 
-// BlobSealer seals the parts of one blob.
+// BlobSealer encrypts and decrypts the parts of one blob.
 type BlobSealer struct {
 	key      SealKey
 	blobHash Digest
@@ -233,8 +235,8 @@ func (s *BlobSealer) SealPart(dst []byte, k int, part []byte) []byte {
 	return s.aead.Seal(dst, partNonce(k), part, nil)
 }
 
-// OpenPart decrypts part k of the blob and appends it to dst. dst may be sealed[:0] to decrypt in place; sealed is then
-// overwritten even if decryption fails.
+// OpenPart decrypts part k of the blob and appends it to dst. With dst = sealed[:0] it decrypts in place and overwrites
+// sealed even on failure.
 func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) {
 	part, err := s.aead.Open(dst, partNonce(k), sealed, nil)
 	if err != nil {

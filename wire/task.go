@@ -23,14 +23,14 @@ type Task struct {
 	FinetuneSteps uint32
 	// MinSamples is the minimum number of rows that an agent needs to take part.
 	MinSamples uint64
-	// Standardization is empty before the statistics round has ended.
+	// Standardization holds the scaling of the columns. It is empty until the statistics round has ended.
 	Standardization Standardization
 	Extra           UnknownSections
 }
 
 // ModelSpec describes the architecture of a model. A linear model has no hidden layers.
 type ModelSpec struct {
-	// Kind is the kind of model if it does not follow from the layers. If it is empty, see spec.ModelKindFromLayers.
+	// Kind is the kind of model. It is empty if the kind follows from the layers, see spec.ModelKindFromLayers.
 	Kind spec.ModelKind
 	// Convolution holds the filter layers of the kind conv1d. It is zero for all other kinds.
 	Convolution ConvolutionLayers
@@ -84,8 +84,8 @@ type TrainingSettings struct {
 	StepSizeDecayOffset float64
 	Proximal            float64 // factor ρ_p of the proximal term of FedProx; 0 = no proximal term
 	NormalizesStepSize  bool    // whether the step size is divided by the number of local steps E_k (ch5, eq. (5.26))
-	// StepTimeBudgetMillis is the time for the local steps in milliseconds. E_k follows from it and the measured speed,
-	// within MinLocalSteps and MaxLocalSteps.
+	// StepTimeBudgetMillis is the time in milliseconds for the local steps. The agent derives E_k from this time and
+	// its measured speed, within MinLocalSteps and MaxLocalSteps.
 	StepTimeBudgetMillis uint32
 	MinLocalSteps        uint32
 	MaxLocalSteps        uint32
@@ -94,15 +94,16 @@ type TrainingSettings struct {
 // MixingSettings describes how agents mix their parameters with their neighbours between the local steps of a round
 // (feddec Alg. 1). The zero value means no mixing.
 type MixingSettings struct {
-	// Number of local steps between mixing steps; 0 = no mixing. It divides MaxLocalSteps, the H steps of a round.
+	// IntervalSteps is the number of local steps between two mixing steps, or 0 for no mixing. It divides
+	// MaxLocalSteps, the H steps of a round.
 	IntervalSteps uint32
 	// SnapshotWaitMillis is the maximum time for which a step waits for the neighbours' snapshots; 0 = no limit.
 	// SnapshotRetryMillis is the time until a missing snapshot is requested. LateSnapshotMillis is the time after the
 	// last step in which late snapshots are accepted.
 	SnapshotWaitMillis, SnapshotRetryMillis, LateSnapshotMillis uint32
-	// Codec of snapshots; empty if agents do not mix.
+	// SnapshotCodec is the codec of snapshots. It is empty if agents do not mix.
 	SnapshotCodec spec.Codec
-	// Whether messages are unencrypted, as on a trusted test bench.
+	// IsUnsealed reports whether messages are sent unencrypted, as on a trusted test bench.
 	IsUnsealed bool
 	// HasEndlessBlocks reports whether blocks have no last step. Agents then continue to mix across rounds, and each
 	// round collects their current parameters.
@@ -273,7 +274,8 @@ func (w *writer) externalTraining(e *ExternalTraining) {
 	}
 }
 
-// externalTraining decodes tensors. Each must have at least one element, and together they must fit into a blob.
+// externalTraining decodes the tensors of an external model. Each tensor must have at least one element, and all
+// tensors together must fit into a blob.
 func (r *reader) externalTraining(e *ExternalTraining) {
 	e.TrainerName = r.str("trainer", MaxName)
 	total := uint64(0)

@@ -110,8 +110,8 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	return dst
 }
 
-// DecodeVector decodes little-endian elements of the size of T into dst. The lengths must match and every element must
-// be finite; otherwise the content of dst is undefined.
+// DecodeVector decodes all elements of dst from little-endian p. It returns an error if the lengths do not match or an
+// element is not finite, and dst is then undefined.
 func DecodeVector[T Float](dst []T, p []byte) error {
 	size := ElementSize[T]()
 	if len(p) != size*len(dst) {

@@ -25,19 +25,20 @@ type AnnouncementWatch struct {
 }
 
 const (
-	// minRetryInterval and maxRetryInterval limit the interval between two requests for the announcement. It doubles
-	// after each request.
+	// minRetryInterval and maxRetryInterval bound the interval between two requests for the announcement. The interval
+	// doubles after each request.
 	minRetryInterval = 30 * time.Second
 	maxRetryInterval = 10 * time.Minute
 )
 
-// NewAnnouncementWatch returns an AnnouncementWatch. listCoordinatorKeys returns the coordinator's keys in force.
+// NewAnnouncementWatch returns an AnnouncementWatch. coordinatorKeys returns the coordinator's currently valid public
+// keys.
 func NewAnnouncementWatch(core *part.AgentCore, coordinatorKeys func() []ed25519.PublicKey) *AnnouncementWatch {
 	return &AnnouncementWatch{core: core, listCoordinatorKeys: coordinatorKeys}
 }
 
-// LinkUp implements part.LinkFollower. It schedules a request for the announcement, because the retained message may
-// have been lost and an agent without an announcement sends nothing that the coordinator could answer.
+// LinkUp implements part.LinkFollower. It requests the announcement in case the retained message is lost, because
+// without an announcement the agent sends nothing that the coordinator could answer.
 func (w *AnnouncementWatch) LinkUp() {
 	w.planAnnouncementRequest(minRetryInterval)
 	w.search.planForNewLink(w.core.Loop.Now())
@@ -49,27 +50,29 @@ func (w *AnnouncementWatch) LinkDown(error) {
 	w.search.stopOnLinkLoss()
 }
 
-// planAnnouncementRequest schedules a request for the announcement. The jitter of ±25 % spreads the load, because all
-// links are lost at once when a broker restarts.
+// planAnnouncementRequest schedules a request for the announcement. A jitter of ±25 % spreads the load when all agents
+// reconnect after a broker restart.
 func (w *AnnouncementWatch) planAnnouncementRequest(interval time.Duration) {
 	jitter := time.Duration(w.core.Rand.Int64N(int64(interval / 2)))
 	w.nextRequestAt, w.requestRetryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
 }
 
 // RequestAnnouncementPeriodically schedules periodic requests for the announcement. Agents that send no hello need
-// them: they receive no answer that would name a lost announcement.
+// them, because the coordinator cannot notify them of a lost announcement.
 func (w *AnnouncementWatch) RequestAnnouncementPeriodically() {
 	w.planAnnouncementRequest(maxRetryInterval)
 }
 
-// RequestLostAnnouncement requests the announcement if the coordinator names another one than the last received.
+// RequestLostAnnouncement requests the announcement again if named, the digest sent by the coordinator, differs from
+// the digest of the last received announcement.
 func (w *AnnouncementWatch) RequestLostAnnouncement(named wire.Digest) {
 	if named != w.core.LastAnnouncement.EnvelopeDigest {
 		w.requestAnnouncement()
 	}
 }
 
-// requestAnnouncement renews the subscription to the announcement, so that the broker sends the retained message again.
+// requestAnnouncement renews the subscription to the announcement topic, which makes the broker send the retained
+// announcement again.
 func (w *AnnouncementWatch) requestAnnouncement() {
 	if !w.core.IsUplinkBudgetSpent() {
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.Announcement())
@@ -104,5 +107,5 @@ func (w *AnnouncementWatch) Tick(now time.Time) {
 	w.reportIfStale(now)
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{stale}

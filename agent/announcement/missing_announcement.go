@@ -29,13 +29,13 @@ const (
 // AnnouncementMissingValue is the name of the status value AnnouncementMissing.
 const AnnouncementMissingValue = "missing announcement"
 
-// AnnouncementMissing reports that no valid announcement has arrived since the agent connected. Reason is empty once
-// one has arrived.
+// AnnouncementMissing reports that no valid announcement has arrived since the agent connected. Reason is empty after
+// an announcement has arrived.
 type AnnouncementMissing struct {
 	Reason     MissingReason
 	Federation wire.FederationName
-	// OtherFederations lists the other federations whose announcements the broker retains. If Reason is
-	// OtherFederation, it contains only the federation that the configured key announces.
+	// OtherFederations lists other federations with a retained announcement. If Reason is OtherFederation, it names
+	// only the federation that the configured coordinator key announces.
 	OtherFederations []wire.FederationName
 }
 
@@ -51,9 +51,9 @@ func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	}
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("no task: %s", e.Reason))
 	switch e.Reason {
-	case AccessDenied: // host.BrokerSelfTestEnded contains the remedy
+	case AccessDenied: // BrokerSelfTestEnded already reports the remedy
 		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
-	case NotRetained: // an agent that waits for its coordinator's first start is ready
+	case NotRetained: // waiting for the coordinator's first start is not a fault
 		d.Log(observe.Warn, "no valid announcement received", "reason", e.Reason, "other_federations",
 			e.OtherFederations)
 		d.RaiseCondition(name, e.Problem(), e.Remedy())
@@ -64,7 +64,7 @@ func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	}
 }
 
-// Problem describes the cause of a missing announcement.
+// Problem returns a description of why the announcement is missing, for the operator.
 func (e AnnouncementMissing) Problem() string {
 	switch e.Reason {
 	case UntrustedKey:
@@ -93,7 +93,7 @@ func (e AnnouncementMissing) joinOtherFederations() string {
 	return strings.Join(names, ", ")
 }
 
-// Remedy returns the action that resolves the cause.
+// Remedy returns the action that the operator should take.
 func (e AnnouncementMissing) Remedy() string {
 	switch e.Reason {
 	case UntrustedKey:
@@ -111,20 +111,20 @@ func (e AnnouncementMissing) Remedy() string {
 }
 
 const (
-	// searchDelay is the time between connecting and the search for the cause of a missing announcement. By then the
-	// test of the access rules (mqtt.BrokerSelfTest) has usually ended.
+	// searchDelay is the time from connecting to the search for the cause of a missing announcement. By then the broker
+	// self-test has usually ended.
 	searchDelay = 25 * time.Second
 	// searchTime is the time during which the agent receives the announcements of other federations.
 	searchTime = 5 * time.Second
-	// maxOtherFederations is the maximum number of other federations in an event.
+	// maxOtherFederations is the maximum number of other federations that an event lists.
 	maxOtherFederations = 8
 )
 
 // missingCauseSearch finds the reason why no valid announcement has arrived over the current connection.
 type missingCauseSearch struct {
 	nextStepAt                time.Time // time of the next step; zero if none is planned
-	isHearingOtherFederations bool      // the agent receives the announcements of other federations
-	hasHeardOtherFederations  bool      // announcements of other federations were received over this connection
+	isHearingOtherFederations bool      // true while subscribed to other federations' announcements
+	hasHeardOtherFederations  bool      // true after the search has subscribed over this connection
 	hasValidAnnouncement      bool      // a valid announcement has arrived over this connection
 	isAccessDenied            bool      // the last broker test found that access rules withhold messages
 	hasSeenUntrustedKey       bool      // an announcement signed with another key has arrived over this connection
@@ -132,13 +132,13 @@ type missingCauseSearch struct {
 	otherFederations          []wire.FederationName // names of the other federations, sorted
 }
 
-// planForNewLink schedules the search for a new connection.
+// planForNewLink schedules a search for the cause after the broker connection was established.
 func (s *missingCauseSearch) planForNewLink(now time.Time) {
 	*s = missingCauseSearch{nextStepAt: now.Add(searchDelay), isAccessDenied: s.isAccessDenied, reason: s.reason,
 		otherFederations: s.otherFederations}
 }
 
-// stopOnLinkLoss stops the search. The reason is kept until an announcement arrives.
+// stopOnLinkLoss stops the search when the connection is lost. It keeps the reason until an announcement arrives.
 func (s *missingCauseSearch) stopOnLinkLoss() {
 	s.nextStepAt, s.isHearingOtherFederations = time.Time{}, false
 }
@@ -190,13 +190,14 @@ func (w *AnnouncementWatch) unsubscribeOtherFederations() {
 	}
 }
 
-// HandleSearchEvent handles an event of the search. It reports whether the event concerns only the search.
+// HandleSearchEvent handles a broker event during the search for a missing announcement. It returns true if no other
+// part needs the event.
 func (w *AnnouncementWatch) HandleSearchEvent(e mqtt.Event) bool {
 	filter := w.core.Topics.AllAnnouncementsFilter()
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
 		if e.Filter == filter {
-			w.unsubscribeOtherFederations() // otherwise the session would retry, and finally disconnect
+			w.unsubscribeOtherFederations() // without this the session would retry and then disconnect
 			w.search.nextStepAt = w.core.Loop.Now()
 			return true
 		}
@@ -238,7 +239,7 @@ func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	}
 }
 
-// reportMissingReason reports a changed reason. An empty reason means that an announcement has arrived.
+// reportMissingReason reports the reason if it has changed. An empty reason means that an announcement has arrived.
 func (w *AnnouncementWatch) reportMissingReason(reason MissingReason) {
 	s := &w.search
 	if reason == s.reason {

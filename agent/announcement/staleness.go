@@ -9,20 +9,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// announcementStaleness detects that no new announcement arrives. An attacker cannot forge announcements, but could
-// withhold them to keep the agent in the current round. A next announcement is due only while a round is open.
+// announcementStaleness detects that no new announcement arrives while a round is open. An attacker cannot forge
+// announcements but could withhold them to keep the agent in the current round.
 type announcementStaleness struct {
 	latestIssueTime     uint64        // latest issue time of a received announcement
 	longestRoundTimeout time.Duration // longest timeout of an announced round
-	staleAt             time.Time     // time from which the newest announcement is stale; zero if no other is due
-	isStaleReported     bool
+	// time when the newest announcement becomes stale; zero if no next announcement is due
+	staleAt         time.Time
+	isStaleReported bool
 }
 
-// staleAfterRounds is the wait for the next announcement, in multiples of the longest round timeout.
+// staleAfterRounds is the time after which an announcement is stale, in multiples of the longest round timeout.
 const staleAfterRounds = 3
 
-// restartStalenessWait restarts the wait for the next announcement if the received one has a newer position or issue
-// time than all previous ones.
+// restartStalenessWait restarts the wait for the next announcement if the received announcement is newer, by position
+// or issue time, than all previous ones.
 func (w *AnnouncementWatch) restartStalenessWait(received *agentround.AnnouncementReceived) {
 	g, ann := &w.age, &received.Announcement
 	newer := received.Position.Compare(w.core.ObeyedPosition) > 0
@@ -42,22 +43,25 @@ func (w *AnnouncementWatch) restartStalenessWait(received *agentround.Announceme
 	}
 }
 
-// ForgetIssueTimes resets the latest issue time, after a root document has replaced the coordinator's keys.
+// ForgetIssueTimes resets the latest issue time. It is called after a root document has replaced the coordinator's
+// keys.
 func (w *AnnouncementWatch) ForgetIssueTimes() { w.age.latestIssueTime = 0 }
 
-// PostponeStaleness extends the wait for the next announcement by a time in which the agent receives none.
+// PostponeStaleness extends the wait for the next announcement by a period in which the agent receives no
+// announcements.
 func (w *AnnouncementWatch) PostponeStaleness(by time.Duration) {
 	if !w.age.staleAt.IsZero() {
 		w.age.staleAt = w.age.staleAt.Add(by)
 	}
 }
 
-// staleDeadline returns the time from which the newest announcement is stale, if that is not reported yet.
+// staleDeadline returns the time when the newest announcement becomes stale. The second result is false if there is no
+// such time or the agent has already reported the announcement as stale.
 func (g *announcementStaleness) staleDeadline() (time.Time, bool) {
 	return g.staleAt, !g.staleAt.IsZero() && !g.isStaleReported
 }
 
-// reportIfStale reports once that the newest announcement is stale.
+// reportIfStale reports the newest announcement as stale if its deadline has passed. It reports this once.
 func (w *AnnouncementWatch) reportIfStale(now time.Time) {
 	if at, planned := w.age.staleDeadline(); planned && !now.Before(at) {
 		w.age.isStaleReported = true
@@ -68,7 +72,8 @@ func (w *AnnouncementWatch) reportIfStale(now time.Time) {
 var stale = observe.Gauge("announcements_stale",
 	"1 if a round is open but no new announcement has arrived for three times the maximum round duration.")
 
-// AnnouncementsStale reports that an expected announcement has not arrived. StaleFor is 0 once one has arrived.
+// AnnouncementsStale reports that an expected announcement has not arrived. StaleFor is 0 after the announcement has
+// arrived.
 type AnnouncementsStale struct{ StaleFor time.Duration }
 
 // Describe implements observe.Event.

@@ -1,5 +1,5 @@
-// Package budget limits the bytes that the uplink of a device transfers in a calendar month. The agent declines rounds
-// that exceed the budget. Once it is spent, the agent ignores announcements until the next month.
+// Package budget limits the bytes that a device transfers over its uplink per calendar month. The agent declines rounds
+// that exceed the budget and, after the budget is spent, ignores announcements until the next month.
 package budget
 
 import (
@@ -17,16 +17,17 @@ import (
 // UplinkBudget is the monthly traffic budget of a device. All agents of the device share it.
 type UplinkBudget struct {
 	MonthlyBytes uint64
-	Meter        *mqtt.TrafficMeter // meter of the bytes on the uplink
-	// Dir is the folder of the saved count, on the agents' disk. Empty means the state folder of the first agent.
+	Meter        *mqtt.TrafficMeter // counter of the bytes on the uplink
+	// Dir is the folder on the agents' disk where the byte count is saved. Empty means the state folder of the first
+	// agent.
 	Dir string
 
 	mu         sync.Mutex
-	ledger     *trafficLedger // ledger of the budget; nil while no agent uses it
+	ledger     *trafficLedger // bytes used in the current month; nil if no agent is registered
 	agentCount int
 }
 
-// addAgent registers an agent. For the first agent it loads the bytes already counted in this month.
+// addAgent registers an agent. For the first agent it loads the saved byte count of the current month.
 func (b *UplinkBudget) addAgent(folder state.Folder, now time.Time) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,22 +51,22 @@ func (b *UplinkBudget) removeAgent(now time.Time) error {
 	return b.ledger.save(0)
 }
 
-// BudgetEnforcer is the part of an agent that keeps it within the budget.
+// BudgetEnforcer is the part of an agent that enforces the monthly uplink budget.
 type BudgetEnforcer struct {
 	core               *part.AgentCore
-	budget             *UplinkBudget // budget of the device; nil means no limit
-	mixesOverUplink    bool          // mixing messages use the uplink
+	budget             *UplinkBudget // shared budget of the device; nil means no limit
+	mixesOverUplink    bool          // true if neighbours exchange parameters over the uplink
 	now                func() time.Time
 	estimateRoundBytes func() uint64
 
-	areAnnouncementsSuspended bool               // announcements are not read
+	areAnnouncementsSuspended bool               // true while the agent ignores announcements
 	lastReportedUsage         UplinkUsageChanged // usage in the last event
 	clockSetBackReported      bool
 }
 
-// New returns a BudgetEnforcer. A nil budget means no limit. mixes reports whether mixing uses the uplink. now returns
-// the time of day, which determines the month. estimateRoundBytes returns the expected traffic of the announced or next
-// round.
+// New returns a BudgetEnforcer, with no limit if b is nil. mixes reports whether mixing uses the uplink, now returns
+// the time that determines the month, and roundEstimate returns the expected traffic of the announced or next round in
+// bytes.
 func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time,
 	roundEstimate func() uint64) (*BudgetEnforcer,
 	error) {
@@ -88,7 +89,7 @@ func (p *BudgetEnforcer) Close() {
 	}
 }
 
-// remainingBytes returns the remaining bytes of this month.
+// remainingBytes returns the number of bytes that the agent may still transfer this month.
 func (p *BudgetEnforcer) remainingBytes() uint64 {
 	if p.budget == nil {
 		return math.MaxUint64
@@ -98,7 +99,7 @@ func (p *BudgetEnforcer) remainingBytes() uint64 {
 	return p.budget.ledger.remainingBytes()
 }
 
-// IsSpent reports whether the budget is used up. Then the agent fetches nothing and does not read announcements, which
+// IsSpent reports whether the budget is used up. The agent then neither fetches blobs nor reads announcements, which
 // may contain models.
 func (p *BudgetEnforcer) IsSpent() bool { return p.remainingBytes() == 0 }
 
@@ -112,7 +113,7 @@ func (p *BudgetEnforcer) Start() {
 	}
 }
 
-// BeforeWait implements part.BeforeWaitHook. It counts the bytes transferred since the last call.
+// BeforeWait implements part.BeforeWaitHook. It adds the bytes transferred since the last call to the monthly count.
 func (p *BudgetEnforcer) BeforeWait() {
 	b := p.budget
 	if b == nil {
@@ -155,7 +156,7 @@ func (p *BudgetEnforcer) BeforeWait() {
 	}
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{budgetBytes, budgetUsedBytes, roundEstimateBytes}
 
 var (
@@ -172,19 +173,19 @@ const TrafficBudgetValue = "traffic budget"
 
 // TrafficBudget is the traffic of a month and its limit, as shown in the status.
 type TrafficBudget struct {
-	Month      string `json:"month"` // for example 2026-03
+	Month      string `json:"month"` // calendar month, for example 2026-03
 	UsedBytes  uint64 `json:"used"`
 	LimitBytes uint64 `json:"limit"`
 }
 
 // UplinkUsageChanged reports a changed count of the bytes that the uplink has transferred in this month.
 type UplinkUsageChanged struct {
-	Month                 string // for example 2026-03
-	UsedBytes, LimitBytes uint64 // bytes transferred, and the limit
+	Month                 string // calendar month, for example 2026-03
+	UsedBytes, LimitBytes uint64 // bytes transferred this month, and monthly limit in bytes
 	EstimatedRoundBytes   uint64 // expected bytes of the announced or next round
 }
 
-// Describe implements observe.Event. It resolves the condition of agentround.UplinkBudgetTooSmall.
+// Describe implements observe.Event. It also clears the condition raised by agentround.UplinkBudgetTooSmall.
 func (e UplinkUsageChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(budgetBytes, float64(e.LimitBytes))
 	d.SetGauge(budgetUsedBytes, float64(e.UsedBytes))

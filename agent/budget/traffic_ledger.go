@@ -17,12 +17,12 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// trafficLedger counts the bytes that the uplink transfers in a calendar month. To spare flash memory, the number on
-// disk is ahead of the count and is written only when the count approaches it. After a crash the count is too high by
-// at most two margins, and never too low. The month never decreases.
+// trafficLedger counts the bytes transferred over the uplink in a calendar month, which never decreases. To spare flash
+// memory it saves a number ahead of the count, so that after a crash the count is at most two margins too high and
+// never too low.
 type trafficLedger struct {
 	monthlyLimitBytes uint64 // limit in bytes per month
-	saveAheadBytes    uint64 // margin between the count and the number on disk
+	saveAheadBytes    uint64 // bytes added to the count when it is saved
 	folder            state.Folder
 	meter             *mqtt.TrafficMeter
 
@@ -35,7 +35,8 @@ type trafficLedger struct {
 // minSaveAheadBytes exceeds the bytes that a link transfers between two calls of countNewBytes.
 const minSaveAheadBytes = 128 << 10
 
-// openLedger loads the count of this month and saves it again, so that an unwritable folder is detected at the start.
+// openLedger loads the byte count of the current month. It saves the count at once to detect an unwritable folder at
+// startup.
 func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficLedger, error) {
 	folder.Dir = cmp.Or(b.Dir, folder.Dir)
 	l := &trafficLedger{monthlyLimitBytes: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes),

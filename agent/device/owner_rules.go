@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// OwnerRule names the rule that decided. It is used as a metric label.
+// OwnerRule identifies a rule of the device's owner. It is used as a metric label.
 type OwnerRule string
 
 // Rules of the device's owner. RuleNone means that no rule restricts the work.
@@ -22,7 +22,7 @@ const (
 	RuleTimeWindow  OwnerRule = "window"
 )
 
-// AllRules returns all rules, for closed label sets.
+// AllRules returns all rules that can restrict the work. The metrics use them as label values.
 func AllRules() []OwnerRule {
 	return []OwnerRule{RuleLoad, RuleTemperature, RuleBattery, RuleMemory, RuleTimeWindow}
 }
@@ -49,14 +49,13 @@ func (r OwnerRule) explainStop() stopExplanation {
 	}[r]
 }
 
-// EaseStopBand defines a value from which the device does less work and a value at which it stops. Between them its
-// share of local steps decreases linearly. A stopped device resumes at the ease threshold, which avoids frequent
-// switching.
+// EaseStopBand defines the value from which a device linearly reduces its share of local steps and the value at which
+// the device stops. A stopped device resumes at EaseThreshold, which avoids frequent switching.
 type EaseStopBand struct{ EaseThreshold, StopThreshold float64 }
 
 func (b EaseStopBand) isSet() bool { return b != EaseStopBand{} }
 
-// allowedWorkShare returns the allowed share of work at the value x, from 0 to 1.
+// allowedWorkShare returns the share of work, from 0 to 1, that is allowed at the measured value x.
 func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	rising := b.StopThreshold >= b.EaseThreshold
 	if !rising {
@@ -71,14 +70,14 @@ func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	return (b.StopThreshold - x) / (b.StopThreshold - b.EaseThreshold)
 }
 
-// OwnerRules contains the limits set by the owner of a device. Without rules the device may always work.
+// OwnerRules contains the limits that the device's owner has set. The zero value allows work at any time.
 type OwnerRules struct {
-	Load               EaseStopBand     // load average of the last minute, per core; ease < stop
+	Load               EaseStopBand     // one-minute load average per core; ease < stop
 	Temperature        EaseStopBand     // temperature of the hottest sensor, °C; ease < stop
 	Battery            EaseStopBand     // battery level while discharging, percent; ease > stop
-	RequiresMainsPower bool             // the device works only on mains power
+	RequiresMainsPower bool             // true if the device may work only on mains power
 	MinFreeMemoryBytes uint64           // minimum available memory in bytes; 0 means no limit
-	AllowedTimeWindows spec.TimeWindows // allowed times in local time; none means always
+	AllowedTimeWindows spec.TimeWindows // allowed times of day, local time; empty means always
 }
 
 // HasRules reports whether any rule is set.
@@ -88,17 +87,17 @@ func (r *OwnerRules) HasRules() bool {
 		len(r.AllowedTimeWindows) > 0
 }
 
-// RuleVerdict is the result of applying the rules to a reading.
+// RuleVerdict is the result of applying the owner's rules to a SystemReading.
 type RuleVerdict struct {
-	LocalStepShare float64   // allowed share of the local steps; 0 = the device may not work
-	DecidingRule   OwnerRule // rule that decided
+	LocalStepShare float64   // allowed share of local steps, 0 to 1; 0 = no work allowed
+	DecidingRule   OwnerRule // strictest rule that applied, or RuleNone
 	SystemReading
 }
 
 // MayWork reports whether the device may work.
 func (v RuleVerdict) MayWork() bool { return v.LocalStepShare > 0 }
 
-// DeclineReason returns the reason for which the agent declines rounds, or 0 if it does not.
+// DeclineReason returns the reason why the device must decline rounds, or 0 if it may work.
 func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	if v.MayWork() {
 		return 0
@@ -106,8 +105,8 @@ func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	return v.DecidingRule.explainStop().reason
 }
 
-// JudgeReading applies the rules to a reading. before is the previous verdict, zero at the first call. A value that the
-// system does not provide decides nothing.
+// JudgeReading applies the owner's rules to a reading, given the previous verdict before (zero at the first call).
+// Values missing from the reading impose no limit.
 func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVerdict) RuleVerdict {
 	v := RuleVerdict{LocalStepShare: 1, DecidingRule: RuleNone, SystemReading: x}
 	decide := func(rule OwnerRule, share float64) {
@@ -138,8 +137,8 @@ func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVer
 	return v
 }
 
-// RulesWithoutSensor returns the rules whose value is missing in a reading, because the system has no such sensor or
-// hides it from this program. A device without a battery runs on mains power.
+// RulesWithoutSensor returns the rules that cannot be checked because the reading lacks their value. A device without a
+// battery is assumed to run on mains power.
 func (r *OwnerRules) RulesWithoutSensor(x SystemReading) (blind []OwnerRule) {
 	for _, c := range []struct {
 		rule  OwnerRule

@@ -11,14 +11,14 @@ import (
 // checkInterval is the time between two checks of the device.
 const checkInterval = 30 * time.Second
 
-// RuleJudge returns the current verdict of the owner's rules, given the previous verdict.
+// RuleJudge applies the owner's rules now and returns the verdict. before is the previous verdict.
 type RuleJudge func(before RuleVerdict) RuleVerdict
 
-// RuleWatch is the part of an agent that enforces the rules of the device's owner. It declines rounds, reduces local
-// steps or pauses training. It checks the rules every 30 seconds and before training.
+// RuleWatch is the part of an agent that enforces the device owner's rules every 30 seconds and before training. It
+// declines rounds, reduces local steps or pauses training.
 type RuleWatch struct {
 	core        *part.AgentCore
-	judge       RuleJudge // rules of the owner; nil if none
+	judge       RuleJudge // function that applies the owner's rules; nil if there are none
 	verdict     RuleVerdict
 	nextCheckAt time.Time
 }
@@ -28,7 +28,7 @@ func NewRuleWatch(core *part.AgentCore, judge RuleJudge) *RuleWatch {
 	return &RuleWatch{core: core, judge: judge, nextCheckAt: core.Loop.Now()}
 }
 
-// checkRules checks the rules now.
+// checkRules applies the owner's rules now and stores the verdict.
 func (w *RuleWatch) checkRules() {
 	if w.judge == nil {
 		return
@@ -40,11 +40,11 @@ func (w *RuleWatch) checkRules() {
 	w.core.HandleRoundEvent(agentround.OwnerRuleChanged{RuleName: "device", Reason: w.verdict.DeclineReason()})
 }
 
-// TrainingMustRest implements part.TrainingRestDecider. Training pauses while the rules forbid all work.
+// TrainingMustRest implements part.TrainingRestDecider. It returns true while the rules forbid all work.
 func (w *RuleWatch) TrainingMustRest() bool { return w.verdict.DeclineReason() != 0 }
 
-// AllowedStepShare implements part.StepLimiter. It checks the rules now. It returns 1 if the rules forbid all work,
-// since a round that has begun is finished.
+// AllowedStepShare implements part.StepLimiter and applies the rules now. It returns 1 if the rules forbid all work,
+// because a round in progress must be finished.
 func (w *RuleWatch) AllowedStepShare() float64 {
 	w.checkRules()
 	if w.judge == nil || !w.verdict.MayWork() {
@@ -63,7 +63,7 @@ func (w *RuleWatch) Tick(now time.Time) {
 	}
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, battery, memory}
 
 var (
@@ -99,7 +99,7 @@ func decisionLabelSeries() (series [][]string) {
 	return series
 }
 
-// decisionOfVerdict returns the decision of a verdict, or "" if no rule restricts the work.
+// decisionOfVerdict returns the metric label for a verdict, or "" if no rule restricts the work.
 func decisionOfVerdict(v RuleVerdict) string {
 	switch {
 	case v.DecidingRule == "" || v.LocalStepShare == 1:

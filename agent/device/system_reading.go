@@ -11,21 +11,20 @@ import (
 
 // SystemReading contains measurements of the device. A value that the system does not provide is nil.
 type SystemReading struct {
-	LoadPerCore          *float64 // load average of the last minute, per core
+	LoadPerCore          *float64 // one-minute load average per core
 	TemperatureCelsius   *float64 // temperature of the hottest sensor, °C
-	BatteryPercent       *float64 // level of the emptiest battery, percent
-	IsDischarging        bool     // a battery is discharging, so the device is not on mains power
-	AvailableMemoryBytes *float64 // bytes available to programs without swapping
+	BatteryPercent       *float64 // charge of the emptiest battery, percent
+	IsDischarging        bool     // true if a battery is discharging (no mains power)
+	AvailableMemoryBytes *float64 // memory available to programs without swapping, in bytes
 }
 
-// SystemReader reads system files of Linux below Root, which is "/" except in tests. On other systems the files do not
-// exist, and readings are empty.
+// SystemReader reads Linux system files below the folder Root, normally "/". On other systems the readings are empty.
 type SystemReader struct {
 	Root  string
 	Cores int // number of cores; 0 = cores of this machine
 }
 
-// Read returns the current reading.
+// Read returns the current measurements of the device.
 func (s SystemReader) Read() SystemReading {
 	var r SystemReading
 	r.LoadPerCore = s.readLoadPerCore()
@@ -48,8 +47,8 @@ func (s SystemReader) readFile(path string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// parseFirstNumber returns the first word of a text as a number, times scale. It returns nil if the word is not a
-// number.
+// parseFirstNumber parses the first word of a text as a number and multiplies it by scale. It returns nil if the word
+// is not a number.
 func parseFirstNumber(text string, scale float64) *float64 {
 	word, _, _ := strings.Cut(text, " ")
 	x, err := strconv.ParseFloat(word, 64)
@@ -86,7 +85,7 @@ func (s SystemReader) readHottestTemperature() (hottest *float64) {
 	return hottest
 }
 
-// readBattery reads the device's own batteries and ignores those of connected devices.
+// readBattery returns the state of the device's own batteries. It ignores the batteries of peripherals.
 func (s SystemReader) readBattery() (emptiest *float64, discharging bool) {
 	paths, err := filepath.Glob(s.pathUnderRoot("sys/class/power_supply/*"))
 	if err != nil {

@@ -14,33 +14,34 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ModelScoreByProgram contains the metrics of a model on the rows of an external program.
+// ModelScoreByProgram contains the quality metrics of a model, measured by an external program on its own rows.
 type ModelScoreByProgram struct {
-	Rows              int                // number of rows; 0 = the program holds out no rows
+	Rows              int                // number of evaluated rows; 0 if the program holds out none
 	Risk              float64            // mean risk over the rows
 	OtherMetricByName map[string]float64 // other metrics by name, each a mean over the rows
 }
 
 // EvaluatingProgram is an external program that evaluates models on its own rows.
 type EvaluatingProgram interface {
-	// Evaluate scores a model on held-out rows. It may wait for the local steps of a block.
+	// Evaluate measures a model on the program's held-out rows. The call may block until running local steps have
+	// ended.
 	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ModelScoreByProgram, error)
 }
 
-// EvaluatorDependencies contains the functions of the agent that the evaluator calls. All except FindProgram are called
-// on the event loop.
+// EvaluatorDependencies contains the agent's callbacks for the evaluator. All except FindProgram are called on the
+// event loop.
 type EvaluatorDependencies struct {
 	Tasks part.LocalTaskProvider
-	// FindModelInMemory returns a base model that the agent has in memory, or nil.
+	// FindModelInMemory returns the base model with this hash if it is in memory, and nil otherwise.
 	FindModelInMemory func(hash wire.Digest) []float32
-	// FetchModel fetches a base model. EvaluateArrivedModel is called when the model has arrived.
+	// FetchModel starts fetching a base model. EvaluateArrivedModel is called after the model has arrived.
 	FetchModel func(ref wire.BlobRef)
 	// FindModelBeingFetched returns the hash of the base model that is being fetched. ok is false if there is none.
 	FindModelBeingFetched func() (hash wire.Digest, ok bool)
-	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
-	// They include personal parameters if the task has any. It returns nil if the device has none yet.
+	// BuildPredictionParameters returns the parameters for predictions from a base model of a run, including personal
+	// parameters if the task has any. It returns nil if the device has none yet.
 	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
-	// FindProgram returns the external program for tasks whose rows are known only to that program.
+	// FindProgram returns the external program. It is used for tasks whose rows only that program can read.
 	FindProgram func() (EvaluatingProgram, error)
 }
 
@@ -50,15 +51,15 @@ type ModelEvaluator struct {
 	dependencies EvaluatorDependencies
 
 	pendingRequest       evaluationRequest
-	isEvaluating         bool            // a job evaluates a model
-	lastResult           wire.Evaluation // result for the last evaluated model
-	mustReportResult     bool            // the next hello reports the result
-	wasResultInLastHello bool            // the last hello contained the result
+	isEvaluating         bool            // true while a job evaluates a model
+	lastResult           wire.Evaluation // result of the last evaluation
+	mustReportResult     bool            // true if the next hello must contain lastResult
+	wasResultInLastHello bool            // true if the last hello contained lastResult
 }
 
 // evaluationRequest is a request of the coordinator to evaluate a model.
 type evaluationRequest struct {
-	baseModel  wire.BlobRef // requested model; zero if none
+	baseModel  wire.BlobRef // model to evaluate; zero if there is no request
 	taskDigest wire.Digest
 	run        wire.RunID
 	version    wire.ModelVersion
@@ -76,7 +77,7 @@ func (p *ModelEvaluator) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	switch asks := a.MinEvaluationRows > 0 && a.Kind == wire.KindTraining && a.BaseModel.IsSet(); {
 	case !asks:
 		p.pendingRequest = evaluationRequest{}
-	// the coordinator has not received the result, or has lost it
+	// the coordinator asks again, so it lacks the result
 	case p.lastResult.IsForModel(e.Position.Run, a.BaseModelVersion):
 		p.pendingRequest = evaluationRequest{}
 		p.queueResultForHello()
@@ -139,7 +140,7 @@ func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 			if err != nil || event.Rows > 0 || !t.AreRowsHiddenInTrainer() {
 				p.core.Observer.Observe(event)
 			}
-			// otherwise another model has been requested meanwhile
+			// skip the result if another model was requested meanwhile
 			if now := &p.pendingRequest; now.baseModel.Hash == r.baseModel.Hash && now.run == r.run &&
 				now.version == r.version {
 				p.finishEvaluationRequest(result)
@@ -163,7 +164,8 @@ func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w
 		}
 		return result, err
 	}
-	m, err := learner.NewModel[float32](t.CompiledTask.Model.Architecture()) // separate from the model in training
+	// separate instance, because training may run concurrently
+	m, err := learner.NewModel[float32](t.CompiledTask.Model.Architecture())
 	if err != nil {
 		return wire.Evaluation{}, err
 	}
@@ -183,7 +185,8 @@ func (p *ModelEvaluator) queueResultForHello() {
 	p.core.HandleRoundEvent(agentround.EvaluationDone{})
 }
 
-// FillHello implements part.HelloFiller. Hellos contain a result until the coordinator answers one of them.
+// FillHello implements part.HelloFiller. It includes the evaluation result in each hello until the coordinator has
+// answered one of them.
 func (p *ModelEvaluator) FillHello(h *wire.Hello) {
 	if p.mustReportResult {
 		p.wasResultInLastHello = true
@@ -205,11 +208,11 @@ func (p *ModelEvaluator) NeedsLink() bool { return p.isEvaluating }
 type ModelEvaluated struct {
 	Version wire.ModelVersion
 	Rows    int     // number of reported rows; 0 = the risk is too large to report
-	Risk    float64 // mean risk over the rows, without the ridge
-	Err     error   // error of reading the rows; then nothing is reported
+	Risk    float64 // mean risk over the rows, without the L2 penalty (ridge)
+	Err     error   // error while reading the rows; if set, no result is reported
 }
 
-// Describe implements observe.Event. The coordinator counts the results of all agents.
+// Describe implements observe.Event. It updates no metric, because the coordinator counts the results of all agents.
 func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	switch {
 	case e.Err != nil:

@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{trainerEnds}
 
 // ProgramStarted reports that an external training program has started and has sent its capabilities.
 type ProgramStarted struct {
-	ConfiguredName   string // name in the device's configuration
-	ReportedName     string // name that the program reports
+	ConfiguredName   string // trainer name in the device's configuration
+	ReportedName     string // name reported by the program itself
 	Rows             int
-	UnconfinedReason string // reason why the program is not confined; empty if it is
+	UnconfinedReason string // reason why the program has no sandbox; empty if it has one
 }
 
 // Describe implements observe.Event.
@@ -37,7 +37,7 @@ func (e ProgramStarted) Describe(d *observe.EventDescription) {
 var trainerEnds = observe.Counter("trainer_ends_total",
 	"Unexpected exits of external training programs.")
 
-// ProgramEnded reports that an external training program has ended although it is needed.
+// ProgramEnded reports that an external training program has ended unexpectedly.
 type ProgramEnded struct {
 	Trainer      string
 	Err          error

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// noFollow makes open fail on a symbolic link and not block on a pipe.
+// noFollow contains open flags that reject a symbolic link and do not block on a pipe.
 const noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 // ownedByUser reports whether a file belongs to this user, so that other users cannot replace it.

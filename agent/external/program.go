@@ -16,24 +16,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the configuration of an external program.
+// Config configures an external training program.
 type Config struct {
-	SocketPath     string        // socket of a program that runs independently; if empty, Command starts it
-	Command        []string      // program and its arguments
+	// Unix socket of a program that runs independently; if empty, Command starts the program
+	SocketPath     string
+	Command        []string      // command that starts the program, with its arguments
 	Dir            string        // working directory
-	Env            []string      // additional variables, as NAME=value
-	MaxMemoryBytes uint64        // memory limit of all its processes together; 0 means no separate limit
-	SilenceTimeout time.Duration // maximum time without output while it works
-	AllowsNetwork  bool          // the program may use the network
+	Env            []string      // additional environment variables, as NAME=value
+	MaxMemoryBytes uint64        // memory limit for all processes of the program together; 0 means no separate limit
+	SilenceTimeout time.Duration // maximum time without output while the program works
+	AllowsNetwork  bool          // true if the program may access the network
 }
 
-// programContext contains the device's properties that a program receives, and the agent's hooks.
+// programContext contains data about the device and callbacks that all external programs share.
 type programContext struct {
 	federation wire.FederationName
 	device     wire.AgentID
 	log        *slog.Logger
 	observe    func(observe.Event)
-	ctx        context.Context // context of the agent; its end cancels waiting for a hello
+	ctx        context.Context // context of the agent; cancelling it stops the wait for a hello
 }
 
 // program is an external program that trains the model of one task. It handles one request at a time and keeps running
@@ -43,24 +44,24 @@ type program struct {
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
-	encodedTask string // encoding of the task
+	encodedTask string // encoding of task, for comparison
 	layout      []learner.TensorSpec
 	requestSlot chan struct{} // holds one token while no request is pending
 
 	mu                  sync.Mutex
 	run                 *programRun // current process; nil while the program does not run
-	rowCount            int         // last reported number of rows
+	rowCount            int         // number of training rows that the program last reported
 	rowsVersion         uint64
-	lastSnapshotVersion uint64 // version of the last snapshot
+	lastSnapshotVersion uint64 // value of rowsVersion at the last snapshot
 	failureCount        uint
-	firstRestartDelay   time.Duration // delay after the first failure
+	firstRestartDelay   time.Duration // restart delay after the first failure
 	restartAt           time.Time     // earliest time of the next start
-	lastRunErr          error         // error of the last run
+	lastRunErr          error         // error that ended the previous process
 	closed              bool
 }
 
-// programRun is one process of a program. helloAnswer is set before helloDone is closed. The program's mu guards
-// endErr.
+// programRun is one process of a program. helloAnswer may be read after helloDone is closed, and endErr is guarded by
+// the program's mu.
 type programRun struct {
 	conn          *frameConversation // guarded by the program's mu until helloDone is closed
 	processExited <-chan struct{}
@@ -78,7 +79,7 @@ func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout
 	return n
 }
 
-// encodeTask returns an encoding that is equal for equal tasks.
+// encodeTask returns the encoding of a task as a string, to compare tasks for equality.
 func encodeTask(t *wire.Task) string { return string(t.AppendEncoding(nil)) }
 
 // maxRestartDelay is the maximum delay before a restart of a program that keeps failing.
@@ -86,7 +87,8 @@ const maxRestartDelay = 5 * time.Minute
 
 var errClosed = errors.New("the trainer is no longer needed")
 
-// ensureProcess returns the program's process once its hello has arrived. It starts a process if none is running.
+// ensureProcess returns the program's process after its hello message has arrived. It starts the process if none is
+// running.
 func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	r := p.run
@@ -96,7 +98,7 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 		return nil, errClosed
 	case r != nil:
 	case time.Now().Before(p.restartAt):
-		err := p.lastRunErr // unchanged text, because a new text would be reported as another problem
+		err := p.lastRunErr // same error text as before, to avoid a second report
 		p.mu.Unlock()
 		return nil, err
 	default:
@@ -128,7 +130,7 @@ func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	return p.ensureProcess(ctx)
 }
 
-// startProcess starts a process and sends hello to it.
+// startProcess starts a process, sends the hello request and checks the answer.
 func (p *program) startProcess(r *programRun) {
 	defer close(r.helloDone)
 	file, err := newTensorFile(p.layout)
@@ -151,7 +153,7 @@ func (p *program) startProcess(r *programRun) {
 		proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
-	if closed { // close has not stopped this process
+	if closed { // close was called before the process could be killed
 		proc.kill()
 	}
 	r.helloAnswer, err = r.conn.requestAnswer(context.Background(), 0, helloFrame{frameHello, protocolVersion,
@@ -175,7 +177,7 @@ func (p *program) startProcess(r *programRun) {
 		UnconfinedReason: proc.unconfinedReason})
 }
 
-// checkCapabilities returns an error if the program's capabilities do not suffice for the task.
+// checkCapabilities returns an error if the program lacks a capability that the task requires.
 func (p *program) checkCapabilities(said *programAnswer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
@@ -208,7 +210,8 @@ func (p *program) setRowCount(rows int) {
 	}
 }
 
-// handleProcessEnd records that a process has ended, or ends it, for the given reason.
+// handleProcessEnd records why a process has ended, or kills it if it is still running. It also sets the earliest time
+// of a restart.
 func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
@@ -225,7 +228,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Unlock()
 	if r.conn != nil {
 		r.conn.close()
-		if errors.Is(why, errClosed) { // the program may end by itself
+		if errors.Is(why, errClosed) { // give the program time to exit by itself
 			select {
 			case <-r.processExited:
 			case <-time.After(programStopGrace):
@@ -270,8 +273,8 @@ func (p *program) close() {
 	p.stopUntilNeeded()
 }
 
-// sendRequest sends a request after the pending one has ended. It first writes the parameters x, if any. frame builds
-// the request from its ID, and take handles the answer. Any error except *requestRefusedError ends the program.
+// sendRequest waits for the pending request, writes the parameters x if not nil, and sends the request built by frame.
+// take processes the answer. Any error except *requestRefusedError ends the program.
 func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
 	take func(a *programAnswer) error) error {
 	select {
@@ -297,7 +300,8 @@ func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, w
 	return err
 }
 
-// fit requests local steps from the parameters x. what is the request without its ID.
+// fit requests the local steps described by what from the program. It starts from the parameters x and replaces them
+// with the result.
 func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted programAnswer,
 	err error) {
 	err = p.sendRequest(ctx, r, x, frameFitted, func(id uint64) any {
@@ -320,8 +324,8 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 	return fitted, err
 }
 
-// updateRowCount requests the current number of rows, if the program supports that. It does not wait long for another
-// request to end: only local steps take long, and their answer contains the number of rows.
+// updateRowCount requests the current number of rows if the program supports this. It waits only briefly for another
+// request to end, because only local steps take long, and their answer also contains the number of rows.
 func (p *program) updateRowCount(ctx context.Context) error {
 	r, err := p.ensureProcess(ctx)
 	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, capabilityRows) {
@@ -345,7 +349,7 @@ func (p *program) updateRowCount(ctx context.Context) error {
 		})
 }
 
-// initialParameters returns the initial parameters of the program.
+// initialParameters requests the program's initial model parameters.
 func (p *program) initialParameters(ctx context.Context, r *programRun) (x []float32, err error) {
 	x = make([]float32, r.file.elementCount)
 	err = p.sendRequest(ctx, r, x, frameInitial, func(id uint64) any {
@@ -356,7 +360,7 @@ func (p *program) initialParameters(ctx context.Context, r *programRun) (x []flo
 	return x, err
 }
 
-// evaluate requests the evaluation of a model.
+// evaluate requests an evaluation of the model with parameters x.
 func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ModelScoreByProgram,
 	err error) {
 	err = p.sendRequest(ctx, r, x, frameEvaluated, func(id uint64) any {
@@ -374,7 +378,8 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f e
 	return f, err
 }
 
-// checkFitAnswer returns an error if the answer does not fit the request.
+// checkFitAnswer validates the program's answer to a request for local steps. stopped means that the agent interrupted
+// the steps.
 func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
@@ -385,7 +390,7 @@ func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	case to.FirstStep == 1 && a.RiskBefore == nil:
 		return errors.New("risk_before is missing: it is required if first is 1")
 	case to.LastStep == to.BlockSteps && a.TakenSteps > 0 &&
-		a.RiskAfter == nil: // a single step of a mixing block does not end the block
+		a.RiskAfter == nil: // not required after a step within a block
 		return errors.New("risk_after is missing: it is required at the end of a block")
 	}
 	return nil

@@ -14,25 +14,26 @@ import (
 // programStopGrace is the time a program has to answer stop, to read a line, and to end.
 const programStopGrace = 5 * time.Second
 
-// maxStopWait is the maximum time after stop during which progress frames extend the wait. After 10 minutes the agent's
-// watchdog would end agentd.
+// maxStopWait is the maximum time that progress reports can delay the answer to a stop request. It must be shorter than
+// the 10 minutes of the agent's watchdog.
 const maxStopWait = 5 * time.Minute
 
 // maxRows is the maximum number of rows that a program may report.
 const maxRows = 1<<31 - 1
 
-// frameConversation exchanges frames with a program. Only one goroutine sends requests at a time.
+// frameConversation exchanges frames, which are lines of JSON, with a program. Only one goroutine may send requests at
+// a time.
 type frameConversation struct {
 	programInput   io.WriteCloser
 	killProgram    func() // kills all processes of the program; may be called again
 	silenceTimeout time.Duration
 
 	frames  chan programAnswer
-	endErr  error         // reason for the end of frames; set before frames is closed
+	endErr  error         // error that ended the output; set before frames is closed
 	closing chan struct{} // closed when frames are no longer read
 }
 
-// startConversation starts reading a program's frames from out.
+// startConversation starts a goroutine that reads the program's frames from out.
 func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *frameConversation {
 	c := &frameConversation{programInput: in, killProgram: kill, silenceTimeout: patience,
 		frames:  make(chan programAnswer),
@@ -44,12 +45,12 @@ func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Durat
 // close ends the conversation and closes the program's input.
 func (c *frameConversation) close() {
 	close(c.closing)
-	_ = c.programInput.Close() // fails if the program has ended
+	_ = c.programInput.Close() // ignore: fails if the program has exited
 }
 
-// closeInputAndWait closes the program's input and waits for the end of its output.
+// closeInputAndWait closes the program's input and waits until the program closes its output.
 func (c *frameConversation) closeInputAndWait() error {
-	_ = c.programInput.Close() // fails if the program has ended
+	_ = c.programInput.Close() // ignore: fails if the program has exited
 	late := time.NewTimer(programStopGrace)
 	defer late.Stop()
 	for {
@@ -64,7 +65,6 @@ func (c *frameConversation) closeInputAndWait() error {
 	}
 }
 
-// errEnded is the error of a program whose output has ended.
 var errEnded = errors.New("the program has exited")
 
 // readFrames reads frames until the output ends or contains an invalid line.
@@ -100,10 +100,10 @@ func (c *frameConversation) readFrames(out io.ReadCloser) {
 	}
 }
 
-// linePrefix returns the beginning of a line, for error messages.
+// linePrefix returns the first 200 bytes of a line for error messages.
 func linePrefix(line []byte) string { return textPrefix(string(line), 200) }
 
-// textPrefix returns at most the first most bytes of a text.
+// textPrefix truncates a text to at most the given number of bytes.
 func textPrefix(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -111,19 +111,19 @@ func textPrefix(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// requestRefusedError means that the program has refused a request.
+// requestRefusedError is the error of a request that the program has refused.
 type requestRefusedError struct{ why string }
 
 func (e *requestRefusedError) Error() string { return "the program refused the request: " + e.why }
 
-// writeFrame sends a frame.
+// writeFrame sends a frame to the program as one line of JSON.
 func (c *frameConversation) writeFrame(frame any) error {
 	line, err := json.Marshal(frame)
 	if err != nil {
 		return err
 	}
 	if in, ok := c.programInput.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // ignored: pipes of the system support deadlines
+		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // ignore: the system's pipes support deadlines
 	}
 	if _, err := c.programInput.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the program does not read its input: %w", err)
@@ -131,8 +131,8 @@ func (c *frameConversation) writeFrame(frame any) error {
 	return nil
 }
 
-// requestAnswer sends a request and returns the answer, a frame with the name want. When ctx ends, it sends stop. On
-// any error except *requestRefusedError it kills the program.
+// requestAnswer sends a request and returns the answering frame named want. When ctx ends, it sends a stop request. Any
+// error except *requestRefusedError kills the program.
 func (c *frameConversation) requestAnswer(ctx context.Context, id uint64, request any, want string) (programAnswer,
 	error) {
 	a, err := c.sendAndAwaitAnswer(ctx, id, request, want)
@@ -150,7 +150,7 @@ func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, r
 	patience := c.silenceTimeout
 	silent := time.NewTimer(patience)
 	defer silent.Stop()
-	var last time.Time // after stop: time from which progress no longer extends the wait
+	var last time.Time // time after which progress frames no longer extend the wait; set after a stop request
 	for stopped := ctx.Done(); ; {
 		select {
 		case a, ok := <-c.frames:

@@ -9,8 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [predict.PredictingProgram]. It is limited by the program's timeout, because training waits for
-// it.
+// Predict implements [predict.PredictingProgram]. The program's timeout limits the call, because training waits for it.
 func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (all []predict.Forecast,
 	more bool, err error) {

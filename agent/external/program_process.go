@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// process is a running program.
+// process is a running process of an external program.
 type process struct {
 	programInput     io.WriteCloser
-	programOutput    io.ReadCloser // output of the program; its reader closes it
-	unconfinedReason string        // reason why the program is not confined; empty if it is
-	terminate        func()        // ends the program; called once, by kill
+	programOutput    io.ReadCloser // output of the program, closed by the goroutine that reads it
+	unconfinedReason string        // reason why the program has no sandbox; empty if it has one
+	terminate        func()        // ends the process; called only once, by kill
 	exited           chan struct{} // closed after the process has ended and was waited for
 	once             sync.Once
 	exitErr          error // exit error of the process; valid after exited is closed
 }
 
-// launch starts the program's command, confined as far as the system and the agent's rights allow.
+// launch starts the program's command in a sandbox, as far as the system and the agent's permissions allow.
 func launch(p *program) (*process, error) {
 	cage, loose := newSandbox(&p.cfg)
 	proc, err := launchInSandbox(p, cage)
@@ -45,7 +45,7 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
 	cmd.Dir, cmd.Env = p.cfg.Dir, programEnvironment(p.cfg.Env)
 	in.applyTo(cmd)
-	var files [6]*os.File // pipes of standard input, output and error: reader, writer
+	var files [6]*os.File // read and write ends of the pipes for stdin, stdout and stderr
 	var err error
 	for i := 0; i < len(files) && err == nil; i += 2 {
 		files[i], files[i+1], err = os.Pipe()
@@ -53,7 +53,7 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	closeAll := func(which ...int) {
 		for _, i := range which {
 			if files[i] != nil {
-				_ = files[i].Close() // nothing was written that could be lost
+				_ = files[i].Close() // ignore: no data can be lost
 			}
 		}
 	}
@@ -72,8 +72,10 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 		in.kill()
 		go func() {
 			<-proc.exited
-			for _, from := range []*os.File{files[2], files[4]} { // an escaped child may keep the other end open
-				_ = from.SetReadDeadline(time.Now().Add(programStopGrace)) // fails only if the pipe is closed
+			// a child outside the sandbox may still hold the write end
+			for _, from := range []*os.File{files[2], files[4]} {
+				// ignore: fails only if the pipe is closed
+				_ = from.SetReadDeadline(time.Now().Add(programStopGrace))
 			}
 			in.remove()
 		}()
@@ -82,15 +84,15 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	go func() {
 		proc.exitErr = cmd.Wait()
 		close(proc.exited)
-		proc.kill() // kill the child processes, too
+		proc.kill() // also kills remaining child processes
 	}()
 	return proc, nil
 }
 
-// kill ends the program with all its processes. It may be called again.
+// kill kills the process with all its child processes. Repeated calls have no effect.
 func (p *process) kill() { p.once.Do(p.terminate) }
 
-// halfCloseSocket is a connection whose Close closes only the sending direction.
+// halfCloseSocket is a Unix socket connection whose Close method closes only the sending direction.
 type halfCloseSocket struct{ *net.UnixConn }
 
 // Close implements io.Closer.
@@ -106,13 +108,14 @@ func connectSocket(p *program) (*process, error) {
 		exited:           make(chan struct{}),
 		unconfinedReason: "it is an independent process at socket " + p.cfg.SocketPath}
 	proc.terminate = func() {
-		_ = conn.Close() // no more requests
+		_ = conn.Close() // ignore: no further requests follow
 		close(proc.exited)
 	}
 	return proc, nil
 }
 
-// describeExit describes the exit of a process. It returns "" if the process does not end soon.
+// describeExit returns a description of the process's exit status. It returns "" if the process does not exit within
+// programStopGrace.
 func (p *process) describeExit() string {
 	select {
 	case <-p.exited:
@@ -126,7 +129,7 @@ func (p *process) describeExit() string {
 	return ""
 }
 
-// programEnvironment returns the environment of a program. It omits most of the agent's variables, since they may
+// programEnvironment returns the environment variables of a program. It omits most variables of the agent, which may
 // contain secrets.
 func programEnvironment(more []string) []string {
 	var env []string
@@ -138,10 +141,10 @@ func programEnvironment(more []string) []string {
 	return append(env, more...)
 }
 
-// maxStderrBytes is the number of bytes per minute that are logged from a program's standard error.
+// maxStderrBytes is the maximum number of bytes per minute that are logged from a program's standard error.
 const maxStderrBytes = 16 << 10
 
-// logStderr logs what a program writes to its standard error.
+// logStderr logs the lines that a program writes to its standard error, up to maxStderrBytes per minute.
 func (p *program) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4096)
@@ -159,14 +162,14 @@ func (p *program) logStderr(from *os.File) {
 			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
 				p.trainerName)
 		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // end of output, or deadline after the process's end
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // end of output, or read deadline after the exit
 			p.logDroppedBytes(dropped)
 			return
 		}
 	}
 }
 
-// logDroppedBytes logs the number of bytes that were not logged, unless it is 0.
+// logDroppedBytes logs how many bytes of a program's output were not logged. It does nothing if bytes is 0.
 func (p *program) logDroppedBytes(bytes int) {
 	if bytes > 0 {
 		p.context.log.Warn("trainer output exceeds the log limit and was truncated", "trainer", p.trainerName,
@@ -174,7 +177,7 @@ func (p *program) logDroppedBytes(bytes int) {
 	}
 }
 
-// lineEndLength returns the length of the line ending.
+// lineEndLength returns 1 if the line ends with a newline, and 0 otherwise.
 func lineEndLength(line []byte) int {
 	if len(line) > 0 && line[len(line)-1] == '\n' {
 		return 1

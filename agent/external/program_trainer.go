@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ProgramTrainer is the trainer and row source of a device with external programs. It uses a program for tasks with an
-// external model, and the wrapped trainer and source for all other tasks.
+// ProgramTrainer is the trainer and row source of a device with external programs. Tasks with an external model use a
+// program, and all other tasks use the embedded Trainer and source.
 type ProgramTrainer struct {
 	training.Trainer
 	data.Source
@@ -31,8 +31,8 @@ type ProgramTrainer struct {
 	programByTrainer map[string]*program // programs by trainer name
 }
 
-// New returns a trainer with the given programs, by name. ctx ends with the agent. observe may be called from any
-// goroutine.
+// New returns a trainer that uses the given external programs, by trainer name. ctx ends with the agent, and observe
+// must be safe for concurrent use.
 func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
 	federation wire.FederationName, device wire.AgentID, log *slog.Logger,
 	observe func(observe.Event)) *ProgramTrainer {
@@ -41,7 +41,8 @@ func New(ctx context.Context, around training.Trainer, rows data.Source, program
 		place:            programContext{federation, device, log, observe, ctx}}
 }
 
-// OpenRows implements [data.Source]. The program for the same task continues; a program for another task is stopped.
+// OpenRows implements [data.Source]. It keeps the program of the same task running and stops the program of any other
+// task.
 func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.ExternalTask == nil {
 		return t.Source.OpenRows(w)
@@ -79,7 +80,7 @@ func layoutOf(t *wire.Task) ([]learner.TensorSpec, error) {
 	return p.Model.Architecture().Layout(), nil
 }
 
-// Close implements [data.Source]. It ends the programs.
+// Close implements [data.Source]. It stops all programs.
 func (t *ProgramTrainer) Close() error {
 	t.mu.Lock()
 	all := t.programByTrainer
@@ -91,7 +92,7 @@ func (t *ProgramTrainer) Close() error {
 	return t.Source.Close()
 }
 
-// NoRowsSource is the source of a device that has only external programs.
+// NoRowsSource is the row source of a device whose only trainers are external programs.
 type NoRowsSource struct{}
 
 // OpenRows implements [data.Source].
@@ -105,19 +106,19 @@ func (NoRowsSource) Probe() error { return nil }
 // Close implements [data.Source].
 func (NoRowsSource) Close() error { return nil }
 
-// untrainableRows are the rows of a task that cannot be trained on this device.
+// untrainableRows is a row source for a task that this device cannot train. It returns the reason as an error.
 type untrainableRows struct{ why error }
 
 func (untrainableRows) Changed() bool                         { return false }
 func (m untrainableRows) Snapshot() (data.RowSnapshot, error) { return data.RowSnapshot{}, m.why }
 
-// Changed implements [data.Rows]. It requests the number of rows and restarts the program if it has ended. While the
-// program does not answer, it returns false.
+// Changed implements [data.Rows]. It requests the number of rows and restarts a program that has ended, and returns
+// false if the program does not answer.
 func (p *program) Changed() bool {
 	p.mu.Lock()
 	before := p.rowsVersion
 	p.mu.Unlock()
-	if before > 0 { // otherwise the first snapshot starts the program
+	if before > 0 { // before the first snapshot the program is not started yet
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
@@ -129,8 +130,8 @@ func (p *program) Changed() bool {
 	return p.rowsVersion != p.lastSnapshotVersion || p.rowsVersion == 0
 }
 
-// Snapshot implements [data.Rows]. It returns rows without columns, as many as the program has. It starts the program
-// and waits at most for its timeout, because other readers of the agent wait, too.
+// Snapshot implements [data.Rows] and returns as many rows as the program has, without columns. It starts the program
+// and waits at most for the program's timeout, because other readers of the agent wait, too.
 func (p *program) Snapshot() (data.RowSnapshot, error) {
 	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 	defer cancel()
@@ -144,7 +145,7 @@ func (p *program) Snapshot() (data.RowSnapshot, error) {
 		hiddenRows{})}, nil
 }
 
-// hiddenRows are rows that only a program can read.
+// hiddenRows is a table of rows whose content only the external program can read.
 type hiddenRows struct{}
 
 // ReadRows implements [learner.StoredTable].
@@ -156,7 +157,7 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 // NewBlock implements [training.Trainer].
 func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock, error) {
-	if !p.Task.External.IsEnabled() { // the device now has a task of another kind
+	if !p.Task.External.IsEnabled() { // the device now has a task without an external model
 		t.mu.Lock()
 		for _, needless := range t.programByTrainer {
 			go needless.stopUntilNeeded()
@@ -190,10 +191,10 @@ type programBlock struct {
 	compiledTask *task.CompiledTask[float32]
 	job          task.LocalJob[float32]
 	mixes        bool
-	blockSteps   uint64 // H, the length of a mixing block in steps
-	steps        uint64 // E_k, the number of local steps
+	blockSteps   uint64 // length H of a mixing block, in steps
+	steps        uint64 // number E_k of local steps that this agent takes per block
 	stepWeight   float64
-	fitTemplate  fitRequest // fields that all requests share
+	fitTemplate  fitRequest // fields with the same value in all requests of the block
 
 	takenSteps, restartCount int
 	riskBefore, riskAfter    float64
@@ -209,7 +210,7 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 		if !task.IsGradientStep(s, b.blockSteps, b.steps) {
 			continue
 		}
-		n := s * b.steps / b.blockSteps // the program counts only the steps that it takes
+		n := s * b.steps / b.blockSteps // step number for the program, without skipped steps
 		if err := b.fit(x, s, n, n); err != nil {
 			return err
 		}
@@ -217,10 +218,10 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 	return nil
 }
 
-// fit takes the steps first to last, where s is the first step's number in the schedule.
+// fit requests the steps first to last of the program. s is the number of the first step in the block's schedule.
 func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	switch over := b.job.ShouldStop != nil && b.job.ShouldStop() || b.ctx.Err() != nil; {
-	case over && b.mixes: // neighbours would take a partial result for the whole block
+	case over && b.mixes: // neighbours would use a partial result as the block's result
 		return task.ErrStoppedMidBlock
 	case over:
 		return nil
@@ -233,7 +234,7 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	}
 	what := b.fitTemplate
 	what.FirstStep, what.LastStep = first, last
-	for what.BlockSteps < last { // an endless block continues beyond its length
+	for what.BlockSteps < last { // extend the block, because endless training exceeds its length
 		what.BlockSteps += b.fitTemplate.BlockSteps
 	}
 	what.StepSize = b.stepWeight * b.compiledTask.Schedule.StepSizeAt(b.job.StepOffset+s)
@@ -263,8 +264,8 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 // maxBlockRestarts is the maximum number of program restarts in a mixing block, per round.
 const maxBlockRestarts = 3
 
-// consumeRetry reports whether a mixing block repeats the same steps with a new process. It must, because neighbours
-// use the agent's parameters. With a proximal term it cannot, because its base was lost with the process.
+// consumeRetry reports whether to repeat the failed steps with a new process. Only mixing blocks are retried, because
+// neighbours depend on them, and only without a proximal term, whose base is lost.
 func (b *programBlock) consumeRetry(err error) bool {
 	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
 		b.ctx.Err() != nil ||
@@ -287,8 +288,8 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 		}
 		stretch = float32(float64(b.steps) / float64(out.StepsTaken))
 	} else {
-		x = slices.Clone(x)        // mixing continues with x
-		b.riskBefore = b.riskAfter // in an endless block the next round continues from here
+		x = slices.Clone(x)        // keep x unchanged, because mixing continues with it
+		b.riskBefore = b.riskAfter // the next round of an endless block starts with this risk
 	}
 	if len(b.metricByName) > 0 {
 		b.program.context.log.Info("trainer metrics", "trainer", b.program.trainerName, "round",
@@ -304,7 +305,7 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 // Score implements [training.ScoringBlock].
 func (b *programBlock) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
-		return nil, nil // no time left, or scoring is not supported
+		return nil, nil // no time left, or the program cannot score models
 	}
 	f, err := b.program.evaluate(b.ctx, b.run, model)
 	if err != nil {
@@ -357,21 +358,21 @@ func (t *ProgramTrainer) Evaluate(ctx context.Context, p *task.CompiledTask[floa
 	return evaluation.ModelScoreByProgram{}, err
 }
 
-// findProgramForTask returns the program of an external task.
+// findProgramForTask returns the external program that trains the given task.
 func (t *ProgramTrainer) findProgramForTask(p *task.CompiledTask[float32]) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.programByTrainer[p.Task.External.TrainerName]
-	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has another task by now
+	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has switched to another task
 		return nil, errClosed
 	}
 	return of, nil
 }
 
-// maxShownMetrics is the maximum number of a program's metrics in the log.
+// maxShownMetrics is the maximum number of a program's metrics that are logged.
 const maxShownMetrics = 16
 
-// formatMetrics formats metrics for the log.
+// formatMetrics formats the metrics of a program for a log message.
 func formatMetrics(of map[string]float64) string {
 	var all []string
 	for name, x := range of {

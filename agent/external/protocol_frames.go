@@ -8,13 +8,13 @@ const (
 	maxLine         = 65536
 )
 
-// Names of frames.
+// Names of frames, the messages between the agent and an external program.
 const (
 	frameHello     = "hello"
 	frameFit       = "fit"
 	frameFitted    = "fitted"
-	frameInitial   = "initial" // request and answer
-	frameRows      = "rows"    // request and answer
+	frameInitial   = "initial" // both the request and its answer
+	frameRows      = "rows"    // both the request and its answer
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	framePredict   = "predict"
@@ -24,7 +24,7 @@ const (
 	frameFailed    = "failed"
 )
 
-// Capabilities that a program reports in hello.
+// Optional capabilities that a program reports in its hello frame.
 const (
 	capabilityMix      = "mixing"
 	capabilityProximal = "proximal"
@@ -34,7 +34,7 @@ const (
 	capabilityPredict  = "predict"
 )
 
-// helloFrame is the first frame to a program.
+// helloFrame is the first frame that the agent sends to a program.
 type helloFrame struct {
 	Frame                 string  `json:"frame"`
 	Version               int     `json:"version"`
@@ -42,7 +42,7 @@ type helloFrame struct {
 	Federation            string  `json:"federation"`
 	Device                string  `json:"device"`
 	TaskName              string  `json:"task"`
-	SilenceTimeoutSeconds float64 `json:"timeout"` // maximum silence in seconds
+	SilenceTimeoutSeconds float64 `json:"timeout"` // maximum time without output, in seconds
 }
 
 // fitRequest requests the local steps first to last of a block.
@@ -59,7 +59,8 @@ type fitRequest struct {
 	Proximal   float64 `json:"proximal"`
 }
 
-// requestWithoutArguments is a request that has only an ID: rows, evaluate, predict, initial, or stop.
+// requestWithoutArguments is a request frame that contains only an ID. It serves the requests rows, evaluate, predict,
+// initial and stop.
 type requestWithoutArguments struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`
@@ -84,7 +85,7 @@ type programAnswer struct {
 	HasMorePredictions bool         `json:"more"`
 }
 
-// prediction is the prediction for a row, or its residual once the label is known.
+// prediction is the predicted value of one row, or the residual of the row if the label is known.
 type prediction struct {
 	Time          time.Time `json:"time"` // time of the row; zero if rows have no time
 	Value         *float64  `json:"value"`

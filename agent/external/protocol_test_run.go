@@ -14,25 +14,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ProtocolTestFinding is the result of one test of a program.
+// ProtocolTestFinding is the result of one protocol test of an external program.
 type ProtocolTestFinding struct {
 	ProtocolPart string // tested part of the protocol
-	Problem      error  // nil if the test has passed
-	Summary      string // measurements if the test has passed
+	Problem      error  // reason for the failure; nil if the test passed
+	Summary      string // measurements of a passed test, as text
 }
 
 // testStepCount is the number of local steps in a test.
 const testStepCount = 3
 
-// ProtocolTest tests an external program.
+// ProtocolTest tests whether an external program implements the trainer protocol.
 type ProtocolTest struct {
 	Config
-	Device    wire.AgentID         // device ID that the program receives
+	Device    wire.AgentID         // device ID that is sent to the program
 	Layout    []learner.TensorSpec // layout of the model's tensors
-	Base      []float32            // parameters of the model
+	Base      []float32            // model parameters from which the tests start
 	StepSize  float64
 	Logger    *slog.Logger
-	OnFinding func(ProtocolTestFinding) // called with each finding
+	OnFinding func(ProtocolTestFinding) // called with the result of each test
 }
 
 // RunTest tests the program against docs/TRAINER.md: hello, local steps, reproducibility, optional capabilities, stop
@@ -53,7 +53,7 @@ func (t *ProtocolTest) RunTest(ctx context.Context) bool {
 	return c.allPassed
 }
 
-// protocolTestRun is a running test.
+// protocolTestRun is the state of a running ProtocolTest.
 type protocolTestRun struct {
 	*ProtocolTest
 	ctx       context.Context
@@ -62,14 +62,14 @@ type protocolTestRun struct {
 	run       *programRun
 }
 
-// reportFinding reports a finding and returns whether the test has passed.
+// reportFinding reports the result of one test. It returns true if the test has passed.
 func (c *protocolTestRun) reportFinding(what string, wrong error, format string, args ...any) bool {
 	c.OnFinding(ProtocolTestFinding{what, wrong, fmt.Sprintf(format, args...)})
 	c.allPassed = c.allPassed && wrong == nil
 	return wrong == nil
 }
 
-// testHello starts the program and checks its hello.
+// testHello starts the program and checks its answer to hello.
 func (c *protocolTestRun) testHello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
@@ -95,7 +95,7 @@ func (c *protocolTestRun) testHello() bool {
 		time.Since(began).Round(time.Millisecond), confined)
 }
 
-// restartIfEnded restarts the program if it has ended.
+// restartIfEnded returns the program's process. It restarts the program if it has ended.
 func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, error) {
 	c.p.mu.Lock()
 	c.p.restartAt = time.Time{}
@@ -103,7 +103,7 @@ func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, erro
 	return c.p.ensureProcess(ctx)
 }
 
-// takeLocalSteps takes local steps from x, in place.
+// takeLocalSteps requests local steps from the program and replaces x with the result.
 func (c *protocolTestRun) takeLocalSteps(ctx context.Context, x []float32, what fitRequest) (programAnswer, error) {
 	run, err := c.restartIfEnded(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *protocolTestRun) takeLocalSteps(ctx context.Context, x []float32, what 
 	return c.p.fit(ctx, run, x, what)
 }
 
-// testLocalSteps takes the same local steps twice and compares the results.
+// testLocalSteps requests the same local steps twice and compares the results.
 func (c *protocolTestRun) testLocalSteps() {
 	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
 	what := fitRequest{FirstStep: 1, LastStep: testStepCount, BlockSteps: testStepCount}
@@ -143,7 +143,7 @@ func valueOrZero(x *float64) float64 {
 	return *x
 }
 
-// testMixing takes single steps, as in a mixing block.
+// testMixing requests local steps one by one, as in a block with mixing.
 func (c *protocolTestRun) testMixing() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityMix) {
 		return
@@ -158,7 +158,8 @@ func (c *protocolTestRun) testMixing() {
 	c.reportFinding("mixing", err, "%.0f single steps per second", steps/time.Since(began).Seconds())
 }
 
-// testProximalTerm compares steps with and without a large λ. It takes two steps, since the term is zero at the base.
+// testProximalTerm compares steps with and without a large proximal weight λ. It takes two steps, because the proximal
+// term is zero at the base model.
 func (c *protocolTestRun) testProximalTerm() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityProximal) {
 		return
@@ -198,7 +199,7 @@ func (c *protocolTestRun) testRowCount() {
 	c.reportFinding("rows", err, "%d", rows)
 }
 
-// testEvaluation evaluates a model, which must not change.
+// testEvaluation requests an evaluation of the base model.
 func (c *protocolTestRun) testEvaluation() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityEvaluate) {
@@ -208,13 +209,13 @@ func (c *protocolTestRun) testEvaluation() {
 	c.reportFinding("evaluate", err, "risk %.6g over %d rows", score.Risk, score.Rows)
 }
 
-// testPrediction requests all predictions with a model, and then the ones added since.
+// testPrediction requests predictions until the program reports no more.
 func (c *protocolTestRun) testPrediction() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		return
 	}
-	const most = 1000 // maximum number of answers
+	const most = 1000 // limit on the number of answers
 	n, answers, more := 0, 0, true
 	for ; more && err == nil && answers < most; answers++ {
 		var some []predict.Forecast
@@ -227,7 +228,7 @@ func (c *protocolTestRun) testPrediction() {
 	c.reportFinding("predict", err, "%d predictions in %d answers", n, answers)
 }
 
-// testStop requests too many steps to finish, and stops them.
+// testStop requests more steps than the program can finish and then sends a stop request.
 func (c *protocolTestRun) testStop() {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
@@ -236,13 +237,13 @@ func (c *protocolTestRun) testStop() {
 	a, err := c.takeLocalSteps(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless,
 		BlockSteps: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
-		err = nil // many steps may diverge
+		err = nil // ignore: the parameters may diverge after many steps
 	}
 	c.reportFinding("stop", err, "stopped after %v and %d steps", time.Since(began).Round(time.Millisecond),
 		a.TakenSteps)
 }
 
-// testEndOfInput closes the program's input and waits for its end.
+// testEndOfInput closes the program's input and waits for the program to exit.
 func (c *protocolTestRun) testEndOfInput() {
 	defer c.p.close()
 	c.p.mu.Lock()

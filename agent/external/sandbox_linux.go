@@ -15,9 +15,9 @@ import (
 // sandbox confines a program. It consists of a control group below the agent's own, and a network namespace without
 // interfaces.
 type sandbox struct {
-	cgroupDir     string // folder of the control group; empty if none
+	cgroupDir     string // path of the control group; empty if there is none
 	cgroupDirFile *os.File
-	blocksNetwork bool // the program has no network
+	blocksNetwork bool // true if the program runs without network access
 }
 
 var noSandbox sandbox
@@ -28,9 +28,9 @@ const mostProcesses = 256
 // cgroupRoot is the mount point of the control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// newSandbox creates a sandbox, or returns the reason why a program cannot be confined. The agent's control group must
-// be delegated to it (systemd: Delegate=yes). The agent moves into a child group, because a group with processes cannot
-// enable controllers for its children.
+// newSandbox creates a sandbox in the agent's delegated control group (systemd: Delegate=yes), or returns the reason
+// why a program cannot be confined. The agent moves into a child group, because a group with processes cannot enable
+// controllers for its children.
 func newSandbox(cfg *Config) (sandbox, string) {
 	own, err := ownCgroupDir()
 	if err != nil {
@@ -51,7 +51,8 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	}
 	for file, value := range limits {
 		err := os.WriteFile(filepath.Join(group, file), []byte(value), 0)
-		swapless := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist) // the kernel has no swap limit
+		// ignore: the kernel does not support swap limits
+		swapless := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist)
 		if err != nil && !swapless {
 			c.remove()
 			return noSandbox, fmt.Sprintf("%s: %v", file, err)
@@ -64,7 +65,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	return c, ""
 }
 
-// ownCgroupDir returns the folder of the agent's own control group.
+// ownCgroupDir returns the folder of the control group in which the agent runs.
 func ownCgroupDir() (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -78,10 +79,11 @@ func ownCgroupDir() (string, error) {
 	return "", errors.New("the system does not support control groups version 2")
 }
 
-// agentCgroupName is the name of the group into which the agent moves itself.
+// agentCgroupName is the name of the child control group into which the agent moves.
 const agentCgroupName = "agent"
 
-// delegateCgroupControllers enables the controllers of a group for its children, and returns the group.
+// delegateCgroupControllers enables the resource controllers for the children of the agent's control group. It returns
+// the folder of that group.
 func delegateCgroupControllers(own string) (string, error) {
 	if filepath.Base(own) == agentCgroupName { // the agent has already moved
 		return filepath.Dir(own), nil
@@ -108,7 +110,7 @@ func delegateCgroupControllers(own string) (string, error) {
 	return own, nil
 }
 
-// mayRunUnconfined reports whether a program that does not start in the sandbox may be started without it.
+// mayRunUnconfined reports whether the program may start without the sandbox if it fails to start inside.
 func (c sandbox) mayRunUnconfined() bool { return c.cgroupDir != "" }
 
 // applyTo configures a command to start in the sandbox, in its own process group.
@@ -128,21 +130,22 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 // kill ends all processes in the sandbox.
 func (c sandbox) kill() {
 	if c.cgroupDir != "" {
-		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0) // missing before Linux 5.14
+		// ignore: the file is missing before Linux 5.14
+		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0)
 	}
 }
 
 // remove removes the sandbox after its processes have ended.
 func (c sandbox) remove() {
 	if c.cgroupDirFile != nil {
-		_ = c.cgroupDirFile.Close() // the file was only read
+		_ = c.cgroupDirFile.Close() // ignore: the folder was only open for reading
 	}
 	if c.cgroupDir != "" {
-		_ = os.Remove(c.cgroupDir) // fails if a process is still alive
+		_ = os.Remove(c.cgroupDir) // ignore: fails while a process is still alive
 	}
 }
 
-// killAll ends a process and the others of its process group.
+// killAll kills a process and all other members of its process group.
 func killAll(cmd *exec.Cmd) {
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if the process has ended
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore: fails if the process has exited
 }

@@ -4,7 +4,7 @@ package external
 
 import "os/exec"
 
-// sandbox does nothing on this system.
+// sandbox is empty, because this system does not support confinement.
 type sandbox struct{}
 
 var noSandbox sandbox
@@ -18,4 +18,4 @@ func (sandbox) applyTo(*exec.Cmd)      {}
 func (sandbox) kill()                  {}
 func (sandbox) remove()                {}
 
-func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // fails if the process has ended
+func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // ignore: fails if the process has exited

@@ -27,7 +27,7 @@ type tensorFile struct {
 	fileWriter       *bufio.Writer
 }
 
-// fileBufferBytes is the number of bytes of the file that are buffered in memory.
+// fileBufferBytes is the size of the buffers for reading and writing the file, in bytes.
 const fileBufferBytes = 256 << 10
 
 // tensorSpan is the range of a tensor in the vector of all parameters.
@@ -36,12 +36,13 @@ type tensorSpan struct {
 	from, to   int
 }
 
-// findScratchDir returns the folder for tensor files, in memory if the system has such a folder.
+// findScratchDir returns the folder for tensor files. It prefers a folder in memory.
 func findScratchDir() string {
 	for _, dir := range []string{os.Getenv("RUNTIME_DIRECTORY"), "/dev/shm"} {
 		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
 			if f, err := os.CreateTemp(dir, "fedmesh-"); err == nil {
-				_ = errors.Join(f.Close(), os.Remove(f.Name())) // the file only shows that the folder is writable
+				// ignore: the file only tests whether the folder is writable
+				_ = errors.Join(f.Close(), os.Remove(f.Name()))
 				return dir
 			}
 		}
@@ -49,7 +50,7 @@ func findScratchDir() string {
 	return os.TempDir()
 }
 
-// newTensorFile creates the file of a model, with all tensors zero.
+// newTensorFile creates the tensor file of a model and sets all parameters to zero.
 func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 	at := findScratchDir()
 	removeStaleTensorDirs(at)
@@ -67,20 +68,21 @@ func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 	return t, nil
 }
 
-// scratchDirPrefix is the name prefix of the tensor files' folders.
+// scratchDirPrefix is the prefix of the names of folders with tensor files.
 const scratchDirPrefix = "fedmesh-trainer-"
 
 // removeStaleTensorDirs removes the folders of killed agents, which would fill the memory. It skips folders younger
 // than one second, which may not be locked yet.
 func removeStaleTensorDirs(at string) {
-	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // fails only for an invalid pattern
+	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // ignore: fails only for an invalid pattern
 	for _, dir := range all {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || !ownedByUser(info) || time.Since(info.ModTime()) < time.Second {
 			continue
 		}
-		if held, err := store.LockStateFolder(dir); err == nil { // otherwise its agent is running
-			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // the next agent retries
+		// success means that no running agent uses the folder
+		if held, err := store.LockStateFolder(dir); err == nil {
+			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // ignore: the next agent retries
 		}
 	}
 }
@@ -108,7 +110,7 @@ func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	if err != nil {
 		return err
 	}
-	// in the order of the file
+	// sort by name, as in the file
 	slices.SortFunc(t.spansInFileOrder, func(a, b tensorSpan) int {
 		return strings.Compare(a.tensorName,
 			b.tensorName)
@@ -122,7 +124,7 @@ func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	return os.Truncate(t.path, t.fileLength())
 }
 
-// fileLength returns the length of the file.
+// fileLength returns the length of the tensor file in bytes.
 func (t *tensorFile) fileLength() int64 { return int64(len(t.header) + 4*t.elementCount) }
 
 // remove deletes the file and everything that a program has written to its folder.
@@ -134,7 +136,7 @@ func (t *tensorFile) remove() error {
 	return errors.Join(err, os.RemoveAll(t.dir))
 }
 
-// writeParameters writes the parameters x for the program.
+// writeParameters writes the parameters x to the file, from which the program reads them.
 func (t *tensorFile) writeParameters(x []float32) error {
 	f, err := t.openIfIntact(os.O_WRONLY)
 	if err != nil {
@@ -159,8 +161,8 @@ func (t *tensorFile) writeParameters(x []float32) error {
 	return errors.Join(err, f.Close())
 }
 
-// readParameters reads the program's parameters into x. It returns an error if the file is invalid. The error is a
-// *learner.DivergenceError if the parameters are not finite.
+// readParameters reads the program's parameters from the file into x. It returns a *learner.DivergenceError if they are
+// not finite, and another error if the file is invalid.
 func (t *tensorFile) readParameters(x []float32, step int) error {
 	f, err := t.openIfIntact(os.O_RDONLY)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // that the transfer continues after a restart. For small blobs that would wear flash memory more than it saves.
 const maxInMemory = 1 << 20
 
-// openBlobStorage opens the storage of a blob. Each purpose has one file. The hashes of the chunks show which of them
-// the file already contains.
+// openBlobStorage opens the storage for a blob, with one file per purpose. It compares the chunk hashes to find the
+// chunks that the file already contains.
 func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
 	answer := transfer.StorageOpened{BlobDigest: m.Hash}
 	if m.BlobLength <= maxInMemory {
@@ -34,13 +34,13 @@ func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
 			if f.fetchByPurpose[n.purpose] == n {
 				f.stepPuller(n, answer)
 			} else if err == nil {
-				_ = file.Close() // the blob is no longer fetched
+				_ = file.Close() // the fetch was cancelled meanwhile
 			}
 		}
 	})
 }
 
-// Blob is a fetched blob.
+// Blob is the content of a fetched blob, in memory or in a file.
 type Blob struct {
 	ref     wire.BlobRef
 	storage transfer.ChunkStorage
@@ -84,7 +84,7 @@ func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 	return nil
 }
 
-// ReadAll returns the content of the blob. It is called instead of ReadPieces.
+// ReadAll returns the content of the blob. Callers use either ReadAll or ReadPieces.
 func (b *Blob) ReadAll() (content []byte, err error) {
 	err = b.ReadPieces(func(_ int, piece []byte) error { content = append(content, piece...); return nil })
 	return content, err

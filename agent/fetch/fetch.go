@@ -1,5 +1,5 @@
-// Package fetch fetches blobs from the broker: tasks, base models, and model files for predictions. It also keeps the
-// group keys with which blobs are sealed. Training, prediction and evaluation share one Fetcher.
+// Package fetch fetches tasks, base models and model files from the broker, and stores the group keys that decrypt
+// them. Training, prediction and evaluation share one Fetcher.
 package fetch
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BlobPurpose is the use of a blob. At most one blob of each purpose is fetched at a time.
+// BlobPurpose is the purpose for which a blob is fetched. The Fetcher fetches at most one blob per purpose at a time.
 type BlobPurpose uint8
 
 // Purposes of blobs.
 const (
 	Task      BlobPurpose = iota
 	Model                 // a base model, for training, prediction or evaluation
-	ModelFile             // file of a model that is being rolled out
+	ModelFile             // model file that the coordinator releases for predictions
 
 	purposeCount = iota
 )
 
-// FileName returns the name of the file for large blobs in the state folder.
+// FileName returns the name of the file in the state folder that stores a large blob of this purpose.
 func (p BlobPurpose) FileName() string {
 	return [...]string{Task: "task.part", Model: "model.part", ModelFile: "file.part"}[p]
 }
@@ -47,46 +47,46 @@ type Fetcher struct {
 	cfg                       Config
 	onAcceptanceByCoordinator func()
 
-	fetchByPurpose [purposeCount]*blobFetch // nil if no blob is being fetched for the purpose
-	missingParts   wire.MissingBlobParts    // parts of a blob that the next hello requests
+	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil if there is none
+	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello
 	// hadUnavailableParts means that the broker lacked parts of the previous blob, so that the coordinator had to
 	// publish it again.
 	hadUnavailableParts bool
-	groupKeys           []wire.SealKey // newest key first, at most maxGroupKeys
-	nextKeyRequestAt    time.Time      // time of the next hello that requests a group key
+	groupKeys           []wire.SealKey // keys that decrypt blobs, newest first; at most maxGroupKeys
+	nextKeyRequestAt    time.Time      // time when the next hello must request a group key
 	keyRequestInterval  time.Duration
-	isKeyWaitReported   bool // GroupKeyAwaited was reported
+	isKeyWaitReported   bool // true after GroupKeyAwaited was reported
 }
 
-// blobFetch is the transfer of one blob.
+// blobFetch is the state of the transfer of one blob.
 type blobFetch struct {
-	*transfer.BlobPuller // nil while the agent lacks the group key of the blob
+	*transfer.BlobPuller // nil while the group key that decrypts the blob is missing
 	ref                  wire.BlobRef
 	purpose              BlobPurpose
 	failedAttempts       int // number of earlier attempts to fetch the blob
 	done                 func(*Blob, error)
 }
 
-// New returns a Fetcher and loads the group keys. accepted is called when the coordinator has sent a group key, which
-// shows that it accepts the agent's messages.
+// New returns a Fetcher with the group keys saved on disk. accepted is called when the coordinator sends a group key,
+// because this shows that it accepts the agent's messages.
 func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err error) {
 	f = &Fetcher{core: core, cfg: cfg, onAcceptanceByCoordinator: accepted}
 	f.groupKeys, err = loadGroupKeys(core.StateFolder)
 	return f, err
 }
 
-// ErrCanceled means that a blob is no longer fetched, because of Cancel or another blob of the same purpose.
+// ErrCanceled is the error of a transfer that was cancelled or replaced by a transfer for the same purpose.
 var ErrCanceled = errors.New("transfer cancelled: the blob is no longer needed")
 
-// maxRetries is the maximum number of retries for a model that the broker lacks. A task is retried until another one is
-// announced.
+// maxRetries is the maximum number of retries if the broker lacks a model. Tasks are retried without limit until
+// another task is announced.
 const maxRetries = 2
 
-// transferWrite is the purpose of the writes of a transfer, which retries them itself.
+// transferWrite describes the file writes of a transfer. The transfer itself retries failed writes.
 const transferWrite = "store a received part of a model or task"
 
-// Fetch fetches a blob and cancels the previous transfer for the purpose. done is called once on the event loop, with
-// the blob or an error. It may be called before Fetch returns.
+// Fetch starts fetching a blob and cancels the previous transfer for the same purpose. done is called once on the event
+// loop with the blob or an error, possibly before Fetch returns.
 func (f *Fetcher) Fetch(ref wire.BlobRef, p BlobPurpose, done func(*Blob, error)) {
 	f.startFetch(&blobFetch{ref: ref, purpose: p, done: done})
 }
@@ -110,7 +110,7 @@ func (f *Fetcher) BlobBeingFetched(p BlobPurpose) (hash wire.Digest, ok bool) {
 	return hash, false
 }
 
-// Cancel stops fetching the blob of a purpose.
+// Cancel cancels the transfer for a purpose.
 func (f *Fetcher) Cancel(p BlobPurpose) {
 	n := f.fetchByPurpose[p]
 	if n == nil {
@@ -124,7 +124,7 @@ func (f *Fetcher) Cancel(p BlobPurpose) {
 	n.done(nil, ErrCanceled)
 }
 
-// startFetch starts the transfer of a blob, in place of the previous blob of the purpose.
+// startFetch starts the transfer of a blob and replaces the current transfer for the same purpose.
 func (f *Fetcher) startFetch(n *blobFetch) {
 	before := f.fetchByPurpose[n.purpose]
 	f.Cancel(n.purpose)
@@ -197,8 +197,8 @@ func (f *Fetcher) partTopics(n *blobFetch, parts []string) []string {
 	return topics
 }
 
-// requestMissingParts makes the next hello request parts that the broker lacks. Earlier missing parts of the same blob
-// that no hello has requested yet are included.
+// requestMissingParts adds the parts that the broker lacks to the next hello. It keeps earlier missing parts of the
+// same blob that were not requested yet.
 func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 	if f.missingParts.BlobDigest != n.ref.Hash {
 		f.missingParts = wire.MissingBlobParts{BlobDigest: n.ref.Hash}
@@ -214,8 +214,8 @@ func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 	f.core.HandleRoundEvent(agentround.DownloadDataMissing{})
 }
 
-// finishFetch handles a fetched blob or an error. If the broker lacks the blob, it requests the announcement again,
-// which may be out of date, and sends a hello that makes the coordinator check its blobs.
+// finishFetch handles a fetched blob or an error. If the broker lacks the blob, finishFetch requests the announcement
+// again, which may be out of date, and sends a hello that makes the coordinator check its blobs.
 func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err error) {
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
@@ -241,12 +241,12 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 	}
 }
 
-// requestHelloForStalledFetch sends a hello that requests the missing parts or the missing group key.
+// requestHelloForStalledFetch sends a hello with a request for the missing blob parts or group key.
 func (f *Fetcher) requestHelloForStalledFetch() {
 	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeedsModelsOutsideRounds})
 }
 
-// ReceiveBlobPart handles a part of a blob. The topic contains the blob's hash and the part's name.
+// ReceiveBlobPart passes a received part of a blob to its transfer. hash and name come from the message topic.
 func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 	for _, n := range f.fetchByPurpose {
 		if n != nil && n.BlobPuller != nil && n.ref.Hash.TopicLevel() == hash {

@@ -18,7 +18,7 @@ import (
 // maxGroupKeys is the maximum number of stored group keys: the current and the previous one.
 const maxGroupKeys = 2
 
-// minKeyRequestWait and maxKeyRequestWait limit the interval between two hellos that request a group key. It doubles
+// minKeyRequestWait and maxKeyRequestWait bound the interval between two requests for a group key. The interval doubles
 // after each request.
 const (
 	minKeyRequestWait = 10 * time.Second
@@ -27,8 +27,8 @@ const (
 
 var errNoKey = errors.New("the group key that opens the blob is missing")
 
-// unsealBlobRef returns the reference for the puller, and the sealer of a sealed blob or nil. The error is errNoKey if
-// the agent lacks the group key.
+// unsealBlobRef returns a blob reference without encryption and, for an encrypted blob, the sealer that decrypts its
+// parts. It returns errNoKey if the group key is missing.
 func (f *Fetcher) unsealBlobRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, error) {
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
@@ -49,8 +49,8 @@ func (f *Fetcher) keyIndex(id uint64) int {
 	return slices.IndexFunc(f.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
-// awaitGroupKey makes a blob wait for its group key, which a hello requests. requested means that the same blob was
-// already waiting. Without its task the agent declines rounds.
+// awaitGroupKey suspends the transfer of a blob until its group key arrives and requests the key in a hello. requested
+// is true if the same blob was already waiting.
 func (f *Fetcher) awaitGroupKey(n *blobFetch, requested bool) {
 	if !f.AwaitsGroupKey() {
 		f.keyRequestInterval = minKeyRequestWait
@@ -70,7 +70,7 @@ func (f *Fetcher) AwaitsGroupKey() bool {
 	return slices.ContainsFunc(f.fetchByPurpose[:], func(n *blobFetch) bool { return n != nil && n.BlobPuller == nil })
 }
 
-// requestGroupKeyIfDue sends another hello that requests the group key, if it is due.
+// requestGroupKeyIfDue requests the missing group key again if the retry interval has passed.
 func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
 	if f.AwaitsGroupKey() && !now.Before(f.nextKeyRequestAt) {
 		f.keyRequestInterval = min(2*f.keyRequestInterval, maxKeyRequestWait)
@@ -79,8 +79,8 @@ func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
 	}
 }
 
-// missingGroupKeyID returns the ID of a group key that the newest announcement uses and the agent lacks, or 0. An agent
-// that is not drawn to answer does not request the key.
+// missingGroupKeyID returns the ID of a group key that the newest announcement uses and the agent lacks, or 0 if no key
+// is missing. An agent that is not drawn to answer does not request the key.
 func (f *Fetcher) missingGroupKeyID() uint64 {
 	a := &f.core.LastAnnouncement.Announcement
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
@@ -96,8 +96,8 @@ func (f *Fetcher) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeGroupKeyDelivery}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver. It stores a group key and fetches the blobs that have
-// waited for it.
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It stores a received group key and starts the transfers
+// that were waiting for it.
 func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeGroupKeyDelivery(e.Body)
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
 	_ = f.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the group key",
-		// without the file it is asked for again
+		// if this write fails, the key is requested again
 		WriteFile: func() error { return saveGroupKeys(f.core.StateFolder, keys) }})
 	var waiting []*blobFetch
 	for p, n := range f.fetchByPurpose {
@@ -138,7 +138,7 @@ func saveGroupKeys(folder state.Folder, keys []wire.SealKey) error {
 	return folder.SaveFile(state.GroupKeys, b)
 }
 
-// loadGroupKeys returns the group keys saved by an earlier process.
+// loadGroupKeys returns the group keys that are saved in the state folder.
 func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
 	err = folder.LoadFile(state.GroupKeys, func(b []byte) (err error) {
 		keys, err = parseGroupKeys(b)
@@ -159,8 +159,8 @@ func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 	return keys, nil
 }
 
-// LoadGroupKey returns the group key with the given ID from an agent's state folder. Other programs on the device use
-// it to open announced blobs. It returns an error if the key is missing.
+// LoadGroupKey returns the group key with the given ID from an agent's state folder, or an error if it is missing.
+// Other programs on the device use it to decrypt blobs.
 func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	body, err := d.LoadStateFile(dir, state.GroupKeys)
 	if err == nil {
@@ -175,7 +175,7 @@ func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	return wire.SealKey{}, errors.Join(errNoKey, err)
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{groupKeyAwaited}
 
 var groupKeyAwaited = observe.Gauge("key_awaited",
@@ -183,8 +183,8 @@ var groupKeyAwaited = observe.Gauge("key_awaited",
 
 const groupKeyCondition = "group key"
 
-// GroupKeyAwaited reports that the agent lacks the key with which tasks and models are sealed. It requests the key from
-// the coordinator.
+// GroupKeyAwaited reports that the agent lacks the group key that decrypts tasks and models. The agent requests the key
+// from the coordinator.
 type GroupKeyAwaited struct{}
 
 // Describe implements observe.Event.
@@ -197,7 +197,7 @@ func (GroupKeyAwaited) Describe(d *observe.EventDescription) {
 			"enrolled")
 }
 
-// GroupKeyReceived reports that the coordinator has sent the key with which tasks and models are sealed.
+// GroupKeyReceived reports that the coordinator has sent the group key that decrypts tasks and models.
 type GroupKeyReceived struct{}
 
 // Describe implements observe.Event.

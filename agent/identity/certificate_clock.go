@@ -12,16 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CertificateClock returns the time for checking certificates: the machine's clock or a floor, whichever is later. The
-// floor is the build time of the program or the latest time signed by the coordinator. So a machine whose clock starts
-// in 1970 can connect with TLS. It is safe for concurrent use.
+// CertificateClock returns the later of the machine's clock and a trusted minimum time, so that TLS works on a machine
+// whose clock starts in 1970. It is safe for concurrent use.
 type CertificateClock struct {
 	readMachineClock func() time.Time
 	minTime          time.Time
 
 	mu         sync.Mutex
-	floorTime  time.Time // earliest possible time at floorSetAt
-	floorSetAt time.Time // time at which floorTime was set, monotonic
+	floorTime  time.Time // trusted minimum of the current time at floorSetAt
+	floorSetAt time.Time // time when floorTime was set, by the monotonic clock
 }
 
 // NewCertificateClock returns a clock that never returns a time before minTime. If machine is nil, it uses time.Now.
@@ -49,7 +48,7 @@ func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) 
 	return machine, now
 }
 
-// raiseFloor raises the floor to t if the clock is earlier.
+// raiseFloor raises the minimum time to t unless the clock is already later.
 func (c *CertificateClock) raiseFloor(t time.Time) {
 	if t.After(c.Now()) {
 		c.setFloor(t)
@@ -66,20 +65,20 @@ func (c *CertificateClock) setFloor(floor time.Time) {
 }
 
 const (
-	// clockSaveInterval is the maximum lag of the saved time. It spares flash memory a write per announcement.
+	// clockSaveInterval is the maximum lag of the saved time. It limits the number of writes to flash memory.
 	clockSaveInterval = time.Hour
 	// minReportedClockLag is the minimum lag of the machine's clock that is reported.
 	minReportedClockLag = 5 * time.Minute
 )
 
-// savedCoordinatorTime is the latest time signed by the coordinator, as saved in the state folder. It is valid for one
-// version of the root document. A new version discards it, because a stolen key may have signed any time.
+// savedCoordinatorTime is the latest time signed by the coordinator, as saved on disk. A new root document invalidates
+// it, because a stolen key may have signed a wrong time.
 type savedCoordinatorTime struct {
 	root        wire.RootVersion
 	unixSeconds uint64 // Unix time in seconds
 }
 
-// loadCertificateClock raises the clock to the saved time.
+// loadCertificateClock raises the certificate clock to the time saved on disk.
 func (p *AgentIdentity) loadCertificateClock() error {
 	if p.cfg.Clock == nil {
 		return nil
@@ -97,13 +96,14 @@ func (p *AgentIdentity) loadCertificateClock() error {
 	return err
 }
 
-// coordinatorTimeFromUnix converts a time signed by the coordinator. Times after the year 9999 are reduced to its end.
+// coordinatorTimeFromUnix converts the Unix time in a coordinator's message. It limits later times to the end of the
+// year 9999.
 func coordinatorTimeFromUnix(seconds uint64) time.Time {
 	return time.Unix(int64(min(seconds, 253402300799)), 0)
 }
 
-// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the issue time of the announcement.
-// It saves that time if the saved one is older by at least clockSaveInterval.
+// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the certificate clock to the announcement's issue
+// time, which it saves at most once per clockSaveInterval.
 func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
@@ -112,7 +112,7 @@ func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	p.cfg.Clock.raiseFloor(coordinatorTimeFromUnix(seconds))
 	next, saved := savedCoordinatorTime{p.trust.rootVersion(), seconds}, p.savedTime
 	if saved.root != next.root || seconds >= saved.unixSeconds+uint64(clockSaveInterval/time.Second) {
-		p.savedTime = next // a failed write is retried
+		p.savedTime = next // set before the write, which is retried if it fails
 		p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time",
 			WriteFile: func() error {
 				b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
@@ -122,7 +122,7 @@ func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	p.reportClockBehind()
 }
 
-// reportClockBehind reports whether the machine's clock is behind, when that changes.
+// reportClockBehind reports when the machine's clock starts or stops lagging behind the certificate clock.
 func (p *AgentIdentity) reportClockBehind() {
 	if p.cfg.Clock == nil {
 		return

@@ -20,14 +20,16 @@ import (
 // nowhere else. Each record names the configured key or certificate that it replaces. It is ignored once a different
 // one is configured.
 
-// deviceKeys contains the keys of the device other than the key in use.
+// deviceKeys contains the configured key and the next key of the device. The key in use is in core.Signer.
 type deviceKeys struct {
 	configured wire.SigningPublicKey
-	// nextKey is a requested key, which the coordinator's list may already contain. It is nil if none is requested.
+	// nextKey is a new key that the agent has requested and that the coordinator may already accept. It is nil if no
+	// request is pending.
 	nextKey ed25519.PrivateKey
 }
 
-// loadDeviceKeys sets core.Signer.Key to the configured key or to the saved key that replaces it.
+// loadDeviceKeys sets core.Signer.Key to the saved key if it replaces the configured key, and to the configured key
+// otherwise.
 func (p *AgentIdentity) loadDeviceKeys() error {
 	p.keys.configured, p.core.Signer.Key = wire.SigningPublicKeyOf(p.cfg.Key), p.cfg.Key
 	return p.core.StateFolder.LoadFile(state.DeviceKeys, func(b []byte) error {
@@ -55,7 +57,7 @@ func (k *deviceKeys) save(folder state.Folder, inUse ed25519.PrivateKey) error {
 }
 
 // LoadCertificate returns the certificate in the state folder that replaces the configured broker certificate. It
-// returns the configured one if the file is missing or unusable.
+// returns the configured certificate if the file is missing or unusable.
 func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (tls.Certificate, error) {
 	b, err := disk.LoadStateFile(dir, state.Certificate)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -67,7 +69,7 @@ func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (t
 	return parseCertificateRecord(b, configured)
 }
 
-// checkCertificateRecord renames the certificate's file if it is unusable.
+// checkCertificateRecord validates the saved certificate and renames its file if it is unusable.
 func checkCertificateRecord(folder state.Folder) error {
 	return folder.LoadFile(state.Certificate, func(b []byte) error {
 		_, err := parseCertificateRecord(b, tls.Certificate{Certificate: [][]byte{nil}})

@@ -30,45 +30,46 @@ import (
 type credentialRenewal struct {
 	// leafCertificate is the certificate of the next connection; nil if none, or not read yet.
 	leafCertificate        *x509.Certificate
-	renewAt                time.Time // time of the renewal, by the certificate clock
+	renewAt                time.Time // time to renew the certificate, by the certificate clock
 	nextExpiryWarningAt    time.Time // time of the next expiry warning, by the certificate clock
-	nextCertificateCheckAt time.Time // time of the next reading of the files
-	hasForeignIssuer       bool      // the leaf was not issued by the coordinator's authority
+	nextCertificateCheckAt time.Time // time of the next check for a newly configured certificate
+	hasForeignIssuer       bool      // the coordinator's authority did not issue the certificate
 
-	requestsNewKey     bool             // the request includes a new key
-	nextRequestAt      time.Time        // time of the next request; zero = none planned
-	retryInterval      time.Duration    // interval between the next request and its retry
-	unansweredRequests []renewalRequest // newest request last
+	requestsNewKey     bool             // true if the renewal request contains a new device key
+	nextRequestAt      time.Time        // time of the next renewal request; zero if none is planned
+	retryInterval      time.Duration    // interval between a request and its retry
+	unansweredRequests []renewalRequest // sent requests without an answer, newest last
 	refusal            wire.RenewalRefusalReason
-	rotateCallers      []chan error // waiting callers of RotateKey
+	rotateCallers      []chan error // channels on which RotateKey calls wait for the result
 }
 
-// renewalRequest is a request that was sent.
+// renewalRequest is a sent request for a new key, a new certificate or both.
 type renewalRequest struct {
 	envelopeDigest      wire.Digest
-	newKey              wire.SigningPublicKey // key to replace the current one; zero if none
-	certificateKey      *ecdsa.PrivateKey     // key of the requested certificate; nil if none was requested
+	newKey              wire.SigningPublicKey // requested new device key; zero if none
+	certificateKey      *ecdsa.PrivateKey     // private key for the requested certificate; nil if none
 	replacedCertificate *x509.Certificate
 }
 
 const (
-	// maxUnansweredRequests is the maximum number of requests whose answer is accepted.
+	// maxUnansweredRequests is the maximum number of recent requests for which the agent accepts an answer.
 	maxUnansweredRequests = 4
 	// certificateCheckInterval is the interval between checks for a newly configured certificate.
 	certificateCheckInterval = time.Hour
-	// minRequestInterval and maxRequestInterval limit the interval between two requests. It starts at 1/200 of the
-	// certificate's lifetime and doubles up to 1/30. A coordinator answers at most every ten seconds.
+	// minRequestInterval and maxRequestInterval bound the interval between two requests, which starts at 1/200 of the
+	// certificate's lifetime and doubles up to 1/30. A coordinator answers at most one request every ten seconds.
 	minRequestInterval, maxRequestInterval = 11 * time.Second, 6 * time.Hour
 )
 
-// DeviceKeyReplacedError ends an agent whose key was replaced. The agent uses the new key after a restart.
+// DeviceKeyReplacedError is the error with which an agent stops after its key was replaced. The agent uses the new key
+// after the restart.
 type DeviceKeyReplacedError struct{}
 
 func (*DeviceKeyReplacedError) Error() string {
 	return "the device key was replaced: the agent must restart to use the new key"
 }
 
-// ErrVolatileStateFolder: a device cannot replace its key if its state folder does not survive a power cut.
+// ErrVolatileStateFolder is returned by RotateKey if the state folder does not survive a power cut.
 var ErrVolatileStateFolder = errors.New("the state folder is in memory, so a power cut would destroy the new key and " +
 	"lock this device out: let the device join again with `coordinator devices rotate ID` instead")
 
@@ -91,7 +92,7 @@ func (p *AgentIdentity) RotateKey(ctx context.Context) error {
 	}
 }
 
-// startKeyRotation saves and requests a new key, or requests the pending key again.
+// startKeyRotation creates, saves and requests a new key. If a key request is already pending, it repeats this request.
 func (p *AgentIdentity) startKeyRotation(done chan error) {
 	r := &p.renewal
 	r.rotateCallers = append(r.rotateCallers, done)
@@ -100,7 +101,7 @@ func (p *AgentIdentity) startKeyRotation(done chan error) {
 		return
 	}
 	if r.requestsNewKey {
-		return // the key is being saved
+		return // the new key is still being saved
 	}
 	_, next, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -131,8 +132,8 @@ func (p *AgentIdentity) answerRotateCallers(err error) {
 	p.renewal.rotateCallers = nil
 }
 
-// RequestKeyReplacement requests the next key, if one is set, because the coordinator's list may already contain it. It
-// requests a new certificate, too, if the coordinator issues certificates.
+// RequestKeyReplacement requests the pending new key again, which the coordinator may already accept. It also requests
+// a certificate if the coordinator issues certificates.
 func (p *AgentIdentity) RequestKeyReplacement() {
 	if p.keys.nextKey != nil {
 		p.renewal.requestsNewKey = true
@@ -150,12 +151,12 @@ func (p *AgentIdentity) checkCertificateFiles() {
 		configured, err := p.cfg.ReadConfiguredCertificate()
 		var leaf *x509.Certificate
 		if err == nil && len(configured.Certificate) > 0 {
-			// otherwise the configured one
+			// on error, LoadCertificate returns the configured certificate
 			inUse, _ := LoadCertificate(p.core.StateFolder.Disk, p.core.StateFolder.Dir, configured)
 			leaf, err = x509.ParseCertificate(inUse.Certificate[0])
 		}
 		if err != nil {
-			return // a file is half written; the next connection reports a lasting error
+			return // a file may be half written; the next connection reports a lasting error
 		}
 		p.core.Loop.RunOnLoop(func() { p.scheduleRenewal(leaf, configured) })
 	})
@@ -170,7 +171,8 @@ func (p *AgentIdentity) scheduleRenewal(leaf *x509.Certificate, configured tls.C
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
 	r.leafCertificate, r.hasForeignIssuer = leaf, false
 	lifetime := r.certificateLifetime()
-	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined within one hour
+	// spreads the renewals of devices that joined together
+	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1))
 	r.renewAt, r.nextExpiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
 	p.core.Observer.Observe(CertificateUsed{ExpiresAt: leaf.NotAfter, IsRenewal: renewed})
 	p.Tick(p.core.Loop.Now())
@@ -182,8 +184,8 @@ func (r *credentialRenewal) certificateLifetime() time.Duration {
 	return max(r.leafCertificate.NotAfter.Sub(r.leafCertificate.NotBefore), 0)
 }
 
-// isCertificateFromCoordinator reports whether the coordinator issues this certificate, as for devices that joined with
-// a token.
+// isCertificateFromCoordinator reports whether the coordinator's authority issued the certificate, as it does for
+// devices that joined with a token.
 func (p *AgentIdentity) isCertificateFromCoordinator() bool {
 	return p.trust.document != nil && p.renewal.leafCertificate != nil && !p.renewal.hasForeignIssuer
 }
@@ -230,7 +232,7 @@ func (p *AgentIdentity) Tick(now time.Time) {
 // startRenewalRequests sends a request as soon as the agent is connected, and repeats it until it is answered.
 func (p *AgentIdentity) startRenewalRequests() {
 	r := &p.renewal
-	r.retryInterval = minRequestInterval // an operator waits for the key
+	r.retryInterval = minRequestInterval // retry quickly, because an operator is waiting
 	if r.leafCertificate != nil && !r.requestsNewKey {
 		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
@@ -325,14 +327,14 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	}
 	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
 	if leaf != nil {
-		r.renewAt = leaf.NotAfter // until the file is read
-	} else if q.certificateKey != nil { // the coordinator issues no certificates, or is not this authority
+		r.renewAt = leaf.NotAfter // no renewal until the new certificate is read from its file
+	} else if q.certificateKey != nil { // the coordinator did not issue a certificate
 		r.hasForeignIssuer = true
 	}
 	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.nextKey
 	hasKey := q.newKey != wire.SigningPublicKey{}
 	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the new key or certificate",
-		WriteFile: func() error { // certificate first, because the key ends this process
+		WriteFile: func() error { // save the certificate first, because a new key stops the agent
 			if leaf != nil {
 				if err := p.replaceCertificate(&q, leaf); err != nil {
 					return err
@@ -389,9 +391,9 @@ func (p *AgentIdentity) replaceCertificate(q *renewalRequest, leaf *x509.Certifi
 	return saveCertificate(p.core.StateFolder, configured.Certificate[0], q.certificateKey, leaf.Raw)
 }
 
-// handleRenewalRefusal stops the requests, unless the coordinator asks for a retry. The next key remains in the state
-// folder, because the coordinator may have listed it nevertheless. The agent requests it again at the next start, or
-// when its current key is rejected.
+// handleRenewalRefusal stops the requests, unless the coordinator asks for a retry. The next key stays in the state
+// folder for a request at the next start or when the current key is rejected, because the coordinator may have listed
+// it nevertheless.
 func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
 	r := &p.renewal
 	r.refusal = reason

@@ -25,7 +25,7 @@ const CertificateExpiryValue = "certificate expiry"
 // CertificateUsed reports which certificate the next connection to the broker uses.
 type CertificateUsed struct {
 	ExpiresAt time.Time
-	IsRenewal bool // the coordinator issued it to replace another certificate
+	IsRenewal bool // true if the coordinator issued the certificate as a replacement
 }
 
 // Describe implements observe.Event.
@@ -39,12 +39,12 @@ func (e CertificateUsed) Describe(d *observe.EventDescription) {
 	}
 }
 
-// CertificateExpiring reports that the certificate has expired or expires soon, and no new one is available. The event
-// is repeated.
+// CertificateExpiring reports repeatedly that the certificate has expired or expires soon and that no replacement is
+// available.
 type CertificateExpiring struct {
 	ExpiresAt   time.Time
 	TimeLeft    time.Duration
-	LastRefusal wire.RenewalRefusalReason // last answer of the coordinator; 0 = no answer
+	LastRefusal wire.RenewalRefusalReason // reason of the coordinator's last refusal; 0 if there was no answer
 }
 
 // Describe implements observe.Event.

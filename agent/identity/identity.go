@@ -19,12 +19,13 @@ import (
 // Config is the configured identity of an agent and of its coordinator.
 type Config struct {
 	Key ed25519.PrivateKey
-	// Coordinator is the key that must have signed the coordinator's messages. It is ignored if Root is set.
+	// Coordinator is the public key with which the coordinator signs its messages. It is ignored if Root is set.
 	Coordinator ed25519.PublicKey
-	// Root, if set, is the root document with which the device has joined. It names the coordinator's keys. Later
-	// versions arrive through the broker.
+	// Root is the root document with which the device joined the federation; nil if it joined without one. It contains
+	// the coordinator's keys, and the broker delivers later versions.
 	Root *wire.RootDocument
-	// Clock, if set, is the clock with which connections check certificates. The agent raises its floor and saves it.
+	// Clock, if set, is the clock for validating TLS certificates. The agent raises the clock's floor to the
+	// coordinator's times and saves the floor.
 	Clock *CertificateClock
 	// ReadConfiguredCertificate, if set, returns the configured broker certificate, or an empty one if none is
 	// configured. The coordinator renews it, and LoadCertificate returns the certificate in use. It may be called from
@@ -32,7 +33,7 @@ type Config struct {
 	ReadConfiguredCertificate func() (tls.Certificate, error)
 }
 
-// Validate returns all errors of a configuration.
+// Validate returns an error that lists all problems of the configuration.
 func (c *Config) Validate() error {
 	var errs []error
 	if len(c.Key) != ed25519.PrivateKeySize {
@@ -45,7 +46,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// AgentIdentity is the identity of a running agent.
+// AgentIdentity is the part of an agent that manages its key, its certificate and the coordinator's keys.
 type AgentIdentity struct {
 	core *part.AgentCore
 	cfg  *Config
@@ -61,7 +62,7 @@ type AgentIdentity struct {
 	clockBehindReported bool
 }
 
-// New loads the identity of an agent from its state folder. It sets the key of core.Signer and the version of the root
+// New loads the identity of an agent from its state folder and sets the key of core.Signer and the version of the root
 // document. It returns a RevokedError if the root document revokes the device.
 func New(core *part.AgentCore, cfg *Config, onNewRoot func()) (*AgentIdentity, error) {
 	p := &AgentIdentity{core: core, cfg: cfg, onNewRoot: onNewRoot}
@@ -109,8 +110,8 @@ func (p *AgentIdentity) LinkUp() {
 // LinkDown implements part.LinkFollower.
 func (*AgentIdentity) LinkDown(error) {}
 
-// NeedsLink implements part.LinkNeedReporter. The agent stays connected while it waits for a key or certificate, or
-// saves a root document.
+// NeedsLink implements part.LinkNeedReporter. It returns true while the agent waits for a key or certificate or saves a
+// root document.
 func (p *AgentIdentity) NeedsLink() bool {
 	return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero()
 }
@@ -143,7 +144,7 @@ func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope
 		"%w: check that the agent has the key of this coordinator", err)
 }
 
-// CoordinatorKeys returns the keys of the coordinator that are in force.
+// CoordinatorKeys returns the coordinator's currently valid public keys.
 func (p *AgentIdentity) CoordinatorKeys() (all []ed25519.PublicKey) {
 	for _, k := range p.trust.keys {
 		all = append(all, k.public)
@@ -159,5 +160,5 @@ func (p *AgentIdentity) RevokedAgents() []wire.AgentID {
 	return p.trust.document.RevokedAgents
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{certificateExpires}

@@ -17,19 +17,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorTrust contains the coordinator's keys in force.
+// coordinatorTrust contains the coordinator's currently valid keys.
 type coordinatorTrust struct {
-	document *wire.RootDocument // names the keys; nil if the key is configured instead
+	document *wire.RootDocument // root document with the keys; nil if a key is configured
 	keys     []coordinatorKey
 }
 
 // coordinatorKey is one of the coordinator's keys.
 type coordinatorKey struct {
 	public    ed25519.PublicKey
-	selection wire.SelectionKey // key by which this agent is found in an announcement
+	selection wire.SelectionKey // key that identifies this agent in announcements
 }
 
-// newCoordinatorTrust returns the keys in a root document, or the configured key if document is nil.
+// newCoordinatorTrust returns the coordinator's keys from a root document. If document is nil, it returns the
+// configured key.
 func newCoordinatorTrust(own ed25519.PrivateKey, configured ed25519.PublicKey,
 	document *wire.RootDocument) (t coordinatorTrust,
 	err error) {
@@ -64,7 +65,8 @@ func (t *coordinatorTrust) rootVersion() wire.RootVersion {
 	return t.document.Version
 }
 
-// RevokedError ends an agent that the root document revokes. A restart does not help.
+// RevokedError is the error with which an agent stops if the root document revokes it. Restarting the agent does not
+// help.
 type RevokedError struct{ Version wire.RootVersion }
 
 func (e *RevokedError) Error() string {
@@ -79,8 +81,8 @@ func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	return nil
 }
 
-// loadRootDocument returns the newest root document, either saved or configured. After the device has joined again, it
-// ignores documents saved before.
+// loadRootDocument returns the newer of the saved and the configured root document. It ignores documents that were
+// saved before the device joined again.
 func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	if p.cfg.Root == nil {
 		return nil, nil
@@ -93,8 +95,8 @@ func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	return newest, err
 }
 
-// newestRootDocument returns the root document of a record. It returns the configured document if the record belongs to
-// another configured document or has no later version.
+// newestRootDocument returns the root document from a saved record. It returns the configured document if the record is
+// not newer or belongs to another configured document.
 func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
 	if len(record) < sha256.Size {
 		return configured, fmt.Errorf("invalid length of %d bytes, want more than %d", len(record), sha256.Size)
@@ -119,7 +121,8 @@ func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument
 	return coordinatorPublicKeys(newest)
 }
 
-// requestNextRootDocument subscribes to the next root document. The broker sends it as soon as it exists.
+// requestNextRootDocument subscribes to the root document with the next version. The broker delivers the document when
+// it is published.
 func (p *AgentIdentity) requestNextRootDocument() {
 	if p.trust.document != nil && !p.core.IsUplinkBudgetSpent() {
 		p.rootRequestedAt = p.core.Loop.Now()
@@ -127,8 +130,8 @@ func (p *AgentIdentity) requestNextRootDocument() {
 	}
 }
 
-// ReceiveRootDocument verifies and saves the next root document, and then puts it in force. Only its signatures
-// determine whether it is valid.
+// ReceiveRootDocument verifies, saves and then installs the next root document. The document is valid if its signatures
+// are valid.
 func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
@@ -155,14 +158,14 @@ func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) erro
 	return nil
 }
 
-// installRootDocument puts a saved root document in force. It renews the subscription to the announcement, which may
-// have been dropped because it arrived before the document.
+// installRootDocument makes the keys of a saved root document valid. It renews the announcement subscription, because
+// an announcement signed with a new key may have been dropped.
 func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 	p.core.Conn.Unsubscribe(p.core.Topics.RootDocument(t.rootVersion()))
 	p.trust, p.rootBeingStored = t, nil
 	p.core.Signer.SetRootVersion(t.rootVersion())
 	if p.cfg.Clock != nil {
-		p.cfg.Clock.forgetCoordinatorTimes() // a thief of the previous key may have signed any time
+		p.cfg.Clock.forgetCoordinatorTimes() // a thief of the old key may have signed a false time
 	}
 	p.onNewRoot()
 	p.core.Observer.Observe(RootDocumentAdopted{Version: t.rootVersion()})

@@ -11,16 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// beaconKeys contains the keys that sign and verify beacons. It is replaced as a whole by the event loop and read by
-// the scout.
+// beaconKeys contains the keys that sign and verify beacons. The value is immutable: the event loop replaces it, and
+// the scout goroutine reads it.
 type beaconKeys struct {
-	attestation     *wire.AgentKeyAttestation // attestation of this agent's key; nil if none
+	attestation     *wire.AgentKeyAttestation // coordinator's signature of this agent's key; nil if none
 	coordinatorKeys []ed25519.PublicKey
 	revokedAgents   []wire.AgentID
 }
 
-// newBeaconKeys returns the coordinator's keys in force. It includes the attestation if one of these keys has signed
-// it.
+// newBeaconKeys returns the current keys for beacons. It includes the attestation only if a valid coordinator key has
+// signed it.
 func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *beaconKeys {
 	k := &beaconKeys{coordinatorKeys: m.trust.CoordinatorKeys(), revokedAgents: m.trust.RevokedAgents()}
 	signer := m.core.Signer
@@ -31,7 +31,7 @@ func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *bea
 	return k
 }
 
-// ApplyRootDocument updates the beacon keys from a new root document.
+// ApplyRootDocument updates the keys for beacons after a new root document was installed.
 func (m *NeighborMesh) ApplyRootDocument() {
 	m.replaceBeaconKeys(m.newBeaconKeys(m.beaconKeys.Load().attestation))
 }
@@ -50,8 +50,8 @@ func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation
 	return attestation, err
 }
 
-// AdoptAttestation saves the coordinator's signature of this agent's key from an invitation. Neighbours ignore beacons
-// without it. If the file is lost, the next invitation contains the signature again.
+// AdoptAttestation saves the attestation, the coordinator's signature of this agent's key, from an invitation.
+// Neighbours ignore beacons without an attestation, and if its file is lost, the next invitation contains it again.
 func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	own, was := wire.SigningPublicKeyOf(m.core.Signer.Key), m.beaconKeys.Load().attestation
 	attestation := &wire.AgentKeyAttestation{AgentKey: own, CoordinatorSignature: by}
@@ -60,7 +60,7 @@ func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	}
 	next := m.newBeaconKeys(attestation)
 	if next.attestation == nil {
-		return // signed with a key that is not in force
+		return // the coordinator key that signed it is not valid
 	}
 	m.replaceBeaconKeys(next)
 	m.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the attestation of this agent's key",
@@ -85,8 +85,8 @@ func (m *NeighborMesh) signBeacon(message []byte) []byte {
 	return wire.SignBeacon(m.core.Signer.SignatureScheme, message, m.beaconCell(), *v.attestation, m.core.Signer.Key)
 }
 
-// checkBeacon returns an error if a beacon must be ignored. An agent without an attestation also accepts unsigned
-// beacons, since its neighbours may not be invited or attested yet either.
+// checkBeacon returns an error if a received beacon must be ignored. An agent without an attestation also accepts
+// unsigned beacons, because its neighbours may lack one too.
 func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revokedAgents, from):

@@ -1,5 +1,5 @@
-// Package mesh connects an agent to the neighbours with which it mixes. It contains the connection to the neighbours'
-// broker, and the scout that finds neighbours by their beacons. The mesh of an agent that does not mix is empty.
+// Package mesh connects an agent to the neighbours with which it mixes parameters; without mixing the mesh is empty. It
+// manages the connection to the neighbours' broker and the scout, which finds neighbours by their beacons.
 package mesh
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the configuration of the connection to the neighbours.
+// Config configures the connection to the neighbours.
 type Config struct {
 	// ConnectNeighborBroker opens the connection to the neighbours' broker. Nil means the coordinator's broker.
 	ConnectNeighborBroker func() (mqtt.Conn, error)
 	Location              wire.AgentLocation
-	// Cell is the name of the cell in which the agent looks for up to MaxNeighbors neighbours. Empty means that it does
-	// not look for neighbours.
+	// Cell is the name of the cell in which the agent searches for up to MaxNeighbors neighbours. Empty means that the
+	// agent does not search.
 	Cell         string
 	MaxNeighbors int
-	// FillRandom fills key material. It is crypto/rand.Read, except in tests.
+	// FillRandom fills p with random bytes for keys. It is crypto/rand.Read except in tests.
 	FillRandom func(p []byte)
 }
 
@@ -40,51 +40,53 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// UsesCoordinatorBroker reports whether the neighbours are reached through the coordinator's broker.
+// UsesCoordinatorBroker reports whether the agent exchanges messages with its neighbours through the coordinator's
+// broker.
 func (c *Config) UsesCoordinatorBroker() bool { return c == nil || c.ConnectNeighborBroker == nil }
 
 // NeighborMesh is the part of an agent that communicates with its neighbours.
 type NeighborMesh struct {
-	// BlockInbox contains the neighbours' messages for the current block. BlockWaiter wakes the block.
+	// BlockInbox contains the neighbours' messages for the current block of local steps. BlockWaiter notifies the block
+	// of new messages.
 	BlockInbox         chan mqtt.Message
 	BlockWaiter        host.JobWaiter
 	NeighborBrokerConn mqtt.Conn // connection to the neighbours' broker
 
 	core             *part.AgentCore
-	cfg              *Config // nil if the agent does not mix
+	cfg              *Config // configuration; nil if the agent does not mix
 	trust            BeaconTrustProvider
 	callbacks        EventCallbacks
-	devicePrivateKey *ecdh.PrivateKey // nil if the agent does not mix
+	devicePrivateKey *ecdh.PrivateKey // key for shared secrets with neighbours; nil if the agent does not mix
 
 	scoutInbox        chan d2d.BeaconReceived
 	scoutLinkChanges  chan d2d.BrokerLinkChanged // newest change of the broker connection
 	scoutWaiter       host.JobWaiter
 	scoutEnded        atomic.Bool
-	beaconKeysChanged chan struct{} // signalled when beaconKeys was replaced
+	beaconKeysChanged chan struct{} // signals that beaconKeys was replaced
 	beaconKeys        atomic.Pointer[beaconKeys]
 	chosenNeighbors   []wire.AgentID // neighbours that the scout has chosen
 }
 
-// BeaconTrustProvider provides the keys and revocations by which beacons are checked.
+// BeaconTrustProvider provides the coordinator's keys and the revoked agents for verifying beacons.
 type BeaconTrustProvider interface {
 	CoordinatorKeys() []ed25519.PublicKey
 	RevokedAgents() []wire.AgentID
 }
 
-// EventCallbacks contains callbacks that run on the event loop.
+// EventCallbacks contains callbacks that the mesh calls on the event loop.
 type EventCallbacks struct {
-	// OnFiltersRefused is called with the filters that the neighbours' broker refuses.
+	// OnFiltersRefused is called with the topic filters to which the neighbours' broker refuses a subscription.
 	OnFiltersRefused func(filters []string)
-	// OnBeaconDropped is called when a beacon was ignored.
+	// OnBeaconDropped is called with the reason after a beacon was dropped.
 	OnBeaconDropped func(err error)
 }
 
-// inboxCapacity is the maximum number of messages that wait for the current block. A message that does not fit is
-// requested again.
+// inboxCapacity is the maximum number of messages queued for the current block. If the queue is full, the message is
+// dropped and requested again later.
 const inboxCapacity = 1024
 
-// New returns a NeighborMesh. It connects to the neighbours' broker and loads the attestation of the agent's key. cfg
-// is nil for an agent that does not mix. core.Conn must be set.
+// New returns a NeighborMesh that is connected to the neighbours' broker and has loaded the attestation of the agent's
+// key. core.Conn must be set, and cfg is nil for an agent that does not mix.
 func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events EventCallbacks) (*NeighborMesh, error) {
 	m := &NeighborMesh{core: core, cfg: cfg, trust: trust, callbacks: events, NeighborBrokerConn: core.Conn,
 		BlockInbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
@@ -109,7 +111,7 @@ func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events Ev
 	return m, nil
 }
 
-// CanMix reports whether the agent is configured to mix.
+// CanMix reports whether the agent is configured to mix parameters with neighbours.
 func (m *NeighborMesh) CanMix() bool { return m.devicePrivateKey != nil }
 
 // Start implements part.Starter.
@@ -139,7 +141,7 @@ func (m *NeighborMesh) handleUplinkChange(up bool) {
 	}
 }
 
-// NeedsLink implements part.LinkNeedReporter. The scout needs the link if the neighbours use the coordinator's broker.
+// NeedsLink implements part.LinkNeedReporter. It returns true if the scout uses the coordinator's broker.
 func (m *NeighborMesh) NeedsLink() bool { return m.cfg.UsesCoordinatorBroker() && m.hasCell() }
 
 // FillHello implements part.HelloFiller.
@@ -151,8 +153,8 @@ func (m *NeighborMesh) FillHello(h *wire.Hello) {
 	}
 }
 
-// runNeighborConnection receives messages over a separate connection to the neighbours' broker. It returns when that is
-// closed or the agent ends.
+// runNeighborConnection receives messages over the separate connection to the neighbours' broker until the connection
+// is closed or the agent stops.
 func (m *NeighborMesh) runNeighborConnection() {
 	w := m.core.Loop.NewWaiter()
 	var refused mqtt.RefusedFilters
@@ -176,14 +178,14 @@ func (m *NeighborMesh) runNeighborConnection() {
 	}
 }
 
-// RouteMessage passes a message to the current block or to the scout.
+// RouteMessage passes a neighbour's message to the current block of local steps or to the scout.
 func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 	kind, from, _, _, _ := m.core.Topics.ParseTopic(msg.Topic)
 	if kind == mqtt.KindBeacon {
 		if m.hasCell() {
 			select {
 			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, IsRetained: msg.Retained}:
-			default: // beacons are repeated
+			default: // drop the beacon if the queue is full, because it is repeated
 			}
 			m.scoutWaiter.Wake()
 		}
@@ -191,16 +193,16 @@ func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 	}
 	select {
 	case m.BlockInbox <- msg:
-	default: // the message is requested again
+	default: // drop the message if the queue is full; the block requests it again
 	}
 	m.BlockWaiter.Wake()
 }
 
-// maxSilentWaits is the maximum number of consecutive timeouts while waiting for a neighbour.
+// maxSilentWaits is the maximum number of consecutive timeouts while the agent waits for a neighbour's message.
 const maxSilentWaits = 3
 
-// MakeExchangeConfig returns the message exchange configuration of a block with the given number of mixing steps. 0
-// means an endless block.
+// MakeExchangeConfig returns the configuration for exchanging parameters during a block with the given number of mixing
+// steps. 0 means an endless block.
 func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Task,
 	mixings uint64) d2d.MessageExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// startScout starts a job that looks for neighbours, if a cell is configured.
+// startScout starts the background job that searches for neighbours. It does nothing if no cell is configured.
 func (m *NeighborMesh) startScout() {
 	if !m.hasCell() {
 		m.scoutEnded.Store(true)
@@ -55,7 +55,7 @@ func (m *NeighborMesh) runScout(s *d2d.NeighborScout) {
 func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.PublishBeacon:
-		// a lost beacon is followed by the next one
+		// ignore: beacons are repeated
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(e.Payload))
 	case d2d.NeighborsChosen:
 		m.core.Loop.RunOnLoop(func() {
@@ -72,12 +72,12 @@ func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 func (m *NeighborMesh) EndScout() {
 	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
 	if m.hasCell() {
-		// without a link, other agents notice missing beacons
+		// if this fails, other agents detect the missing beacons
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(nil))
 	}
 }
 
-// beaconMessage returns the message of the agent's beacon. An empty payload deletes the beacon.
+// beaconMessage returns the MQTT message with the agent's beacon. An empty payload deletes the retained beacon.
 func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: m.core.Topics.Beacon(m.cfg.Cell, m.core.ID), Payload: payload, QoS: mqtt.AtMostOnce,
 		Retained: true}
@@ -86,8 +86,8 @@ func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 // hasCell reports whether the agent has a cell in which it looks for neighbours.
 func (m *NeighborMesh) hasCell() bool { return m.devicePrivateKey != nil && m.cfg.Cell != "" }
 
-// notifyScoutOfLink notifies the scout of a changed connection to the neighbours' broker. It replaces a change that the
-// scout has not read yet.
+// notifyScoutOfLink notifies the scout of a change of the connection to the neighbours' broker. It replaces an earlier
+// notification that is still unread.
 func (m *NeighborMesh) notifyScoutOfLink(up bool) {
 	if !m.hasCell() {
 		return
@@ -96,7 +96,7 @@ func (m *NeighborMesh) notifyScoutOfLink(up bool) {
 	m.scoutWaiter.Wake()
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{neighborCount, cellAgents}
 
 var (
@@ -106,10 +106,10 @@ var (
 		"Other devices present in the cell when this device last chose its neighbours.")
 )
 
-// NeighborsChosen reports which agents of its cell the agent has chosen for mixing.
+// NeighborsChosen reports the agents of its cell that the agent has selected as neighbours.
 type NeighborsChosen struct {
 	Neighbors            []wire.AgentID
-	AliveOtherAgentCount int // number of other agents in the cell
+	AliveOtherAgentCount int // number of other active agents in the cell
 }
 
 // Describe implements observe.Event.

@@ -8,17 +8,17 @@ const (
 	DropMalformed    DropReason = "malformed"
 	DropVersion      DropReason = "version"
 	DropSignature    DropReason = "bad_signature"
-	DropMisaddressed DropReason = "foreign"  // another federation, sender or topic
+	DropMisaddressed DropReason = "foreign"  // message for another federation, sender or topic
 	DropUnwanted     DropReason = "unwanted" // unexpected message
-	DropUnsealFailed DropReason = "sealed"   // seal that cannot be opened, is missing, or names no valid key
-	// DropOlderEpoch means that the coordinator's epoch is lower than the epoch of the obeyed announcement.
+	DropUnsealFailed DropReason = "sealed"   // missing encryption, failed decryption or unknown key
+	// DropOlderEpoch means that the message has a lower epoch than the last obeyed announcement.
 	DropOlderEpoch DropReason = "older_epoch"
-	// DropNewerRoot means that the coordinator uses a root document that the agent does not have yet.
+	// DropNewerRoot means that the message refers to a root document that the agent has not received yet.
 	DropNewerRoot DropReason = "newer_root"
-	DropOverflow  DropReason = "overflow" // the mailbox was full; counted by the session, not an event
+	DropOverflow  DropReason = "overflow" // the receive queue was full; counted by the MQTT session, not an event
 )
 
-// DropReasons returns all reasons, for closed label sets.
+// DropReasons returns all reasons for dropping a message. The metrics use them as label values.
 func DropReasons() []DropReason {
 	return []DropReason{DropMalformed, DropVersion, DropSignature, DropMisaddressed, DropUnwanted, DropUnsealFailed,
 		DropOlderEpoch, DropNewerRoot, DropOverflow}

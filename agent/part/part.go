@@ -1,6 +1,6 @@
-// Package part defines the building blocks of an agent. Each part implements one capability. Its state, files, events
-// and tests are in one package, which imports this one and never the agent. Its constructor receives the dependencies
-// and loads its files. The agent then calls the hooks that the part implements.
+// Package part defines the interfaces and shared state of the parts of an agent. Each part is a package with one
+// capability, which imports package part and never package agent, and the agent calls the interfaces that the part
+// implements.
 package part
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentCore contains the objects that an agent shares with its parts. It is used on the event loop only, except where a
-// type allows other goroutines.
+// AgentCore contains the objects that an agent shares with its parts. Unless a type allows concurrent use, it is used
+// only on the event loop.
 type AgentCore struct {
 	Federation   wire.FederationName
 	ID           wire.AgentID
 	Topics       mqtt.Topics
 	StateFolder  state.Folder
 	WriteRetrier *state.WriteRetrier
-	Loop         *host.EventLoop // event loop, with its time and background jobs
+	Loop         *host.EventLoop // event loop with the clock and background jobs
 	// Conn is the connection to the broker. It is nil while parts are constructed, except for the mesh.
 	Conn        mqtt.Conn
 	IsConnected bool // the connection to the broker is established
@@ -35,25 +35,25 @@ type AgentCore struct {
 	ObeyedPosition wire.AnnouncementPosition
 	DataJobs       *host.SerialJobQueue // queue of jobs that read models and data
 	ModelJobs      *host.SerialJobQueue // queue of jobs that judge, evaluate and store models
-	Signer         *host.Signer         // signer of the agent's messages; package identity loads its key
-	Sealer         *Sealer              // sealer of messages to the coordinator
+	Signer         *host.Signer         // signs the agent's messages; package identity sets its key
+	Sealer         *Sealer              // encrypts messages to the coordinator
 	Observer       observe.Observer
 	Logger         *slog.Logger
-	Rand           *rand.Rand // source of jitter and nonces; tests depend on the order of draws
-	// HandleRoundEvent passes an event to the round machine and performs the resulting effects.
+	Rand           *rand.Rand // random numbers for jitter and nonces; tests rely on their order
+	// HandleRoundEvent passes an event to the round state machine and performs the resulting effects.
 	HandleRoundEvent func(agentround.Event)
-	// StopAgent ends the agent before its next wait. Run returns the error.
+	// StopAgent stops the event loop at its next wait. Run then returns the error.
 	StopAgent func(error)
 	// Publish sends a message. Lost messages are not an error, because important ones are repeated.
 	Publish func(mqtt.Message)
-	// IsUplinkBudgetSpent reports whether the uplink budget is used up. Then nothing is fetched.
+	// IsUplinkBudgetSpent reports whether the uplink budget is used up. The agent then fetches nothing.
 	IsUplinkBudgetSpent func() bool
-	// TrainingMustRest reports whether any part requires training to pause (TrainingRestDecider).
+	// TrainingMustRest reports whether any part that implements TrainingRestDecider requires training to pause.
 	TrainingMustRest func() bool
 }
 
-// RunJobThenOnLoop runs work in a queue, concurrently with the event loop, and then runs the returned function on the
-// event loop. Neither runs after the agent has been stopped.
+// RunJobThenOnLoop runs work in a job queue and then runs the function that work returned on the event loop. It runs
+// neither of them after the agent has stopped.
 func (c *AgentCore) RunJobThenOnLoop(jobs *host.SerialJobQueue, work func() (then func())) {
 	jobs.Enqueue(func() {
 		if c.Loop.Context().Err() == nil {
@@ -62,23 +62,23 @@ func (c *AgentCore) RunJobThenOnLoop(jobs *host.SerialJobQueue, work func() (the
 	})
 }
 
-// Starter is called once, when the agent starts.
+// Starter is implemented by parts with a Start method that runs once when the agent starts.
 type Starter interface{ Start() }
 
-// BeforeWaitHook is called before each wait of the event loop, after it has handled an event, a result or a deadline.
+// BeforeWaitHook is implemented by parts that must act before each wait of the event loop.
 type BeforeWaitHook interface{ BeforeWait() }
 
-// TickHook is called when its deadline has passed. The agent asks for the deadline before each wait. Tick is called
-// whenever any deadline of the agent has passed.
+// TickHook is implemented by parts with deadlines. The agent calls Deadline before each wait and calls Tick on all
+// parts after any deadline has passed.
 type TickHook interface {
 	Deadline() (at time.Time, ok bool)
 	Tick(now time.Time)
 }
 
-// EarliestDeadline is the earliest of several deadlines. Its zero value contains none.
+// EarliestDeadline computes the earliest of several deadlines. The zero value contains no deadline.
 type EarliestDeadline struct {
 	At    time.Time
-	IsSet bool // At is a deadline
+	IsSet bool // false if no deadline was added
 }
 
 // Add adds a deadline if ok is true.
@@ -88,32 +88,31 @@ func (e *EarliestDeadline) Add(at time.Time, ok bool) {
 	}
 }
 
-// LinkFollower is called when the connection to the broker is established or lost, before the round machine is
-// notified.
+// LinkFollower is implemented by parts that must know when the broker connection is established or lost. They are
+// called before the round state machine.
 type LinkFollower interface {
 	LinkUp()
 	LinkDown(err error)
 }
 
-// LinkNeedReporter is called before the agent disconnects for a while. The agent stays connected if any part needs the
-// link.
+// LinkNeedReporter is implemented by parts that may need the broker connection. The agent disconnects temporarily only
+// if no part needs the connection.
 type LinkNeedReporter interface{ NeedsLink() bool }
 
-// DirectMessageReceiver receives messages of some types that the coordinator has sent to this agent only. They are
-// verified and unsealed. The error is a decoding error, or a host.MessageDropError with the reason for dropping the
+// DirectMessageReceiver receives messages of certain types that the coordinator sends only to this agent, already
+// verified and decrypted. The error is a decoding error or a host.MessageDropError with the reason for dropping the
 // message.
 type DirectMessageReceiver interface {
 	DirectMessageTypes() []wire.MessageType
 	ReceiveDirectMessage(e *wire.Envelope) error
 }
 
-// AnnouncementReceiver is called with each announcement signed by the coordinator, before the round machine decides
-// whether the agent obeys it.
+// AnnouncementReceiver receives each announcement with a valid signature, before the agent decides whether to obey it.
 type AnnouncementReceiver interface {
 	ReceiveAnnouncement(a agentround.AnnouncementReceived)
 }
 
-// AnnouncementFollower is called when the agent obeys an announcement.
+// AnnouncementFollower receives each announcement that the agent obeys.
 type AnnouncementFollower interface {
 	FollowAnnouncement(a agentround.AnnouncementReceived)
 }
@@ -121,21 +120,22 @@ type AnnouncementFollower interface {
 // HelloFiller adds fields to the next hello of the agent.
 type HelloFiller interface{ FillHello(h *wire.Hello) }
 
-// TrainingRestDecider is called before each wait. While any part returns true, training outside rounds pauses: endless
-// blocks, and the fine-tuning of models for predictions.
+// TrainingRestDecider is implemented by parts that can pause training outside rounds. Endless mixing and fine-tuning
+// pause while any part returns true.
 type TrainingRestDecider interface{ TrainingMustRest() bool }
 
-// StepLimiter is called before the training of a round. It returns the share of the local steps that the round may
-// take, from 0 to 1. The smallest share is used.
+// StepLimiter is implemented by parts that can reduce the local steps of a round. AllowedStepShare returns a share from
+// 0 to 1, and the smallest share of all parts applies.
 type StepLimiter interface{ AllowedStepShare() float64 }
 
-// Closer is called once after the agent has ended, even if its construction failed.
+// Closer is implemented by parts with resources to release. Close is called once after the agent has ended or failed to
+// start.
 type Closer interface{ Close() }
 
 // PartList contains the parts of an agent, in the order in which hooks are called.
 type PartList []any
 
-// PartsImplementing returns the parts that implement a hook, in the order of the list.
+// PartsImplementing iterates over the parts that implement the interface Hook, in list order.
 func PartsImplementing[Hook any](parts PartList) iter.Seq[Hook] {
 	return func(yield func(Hook) bool) {
 		for _, p := range parts {

@@ -6,24 +6,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sealer seals messages to the coordinator and opens the coordinator's messages to this agent. It has no keys before
-// the first announcement.
+// Sealer encrypts messages to the coordinator and decrypts messages to this agent. It has no keys before the first
+// announcement.
 type Sealer struct {
 	core                 *AgentCore
-	coordinatorRecipient *host.SealRecipient // seals messages to the coordinator; nil until the first announcement
-	// openingKeys contains the keys for opening messages, newest announced key first.
+	coordinatorRecipient *host.SealRecipient // encrypts for the coordinator; nil before the first announcement
+	// openingKeys contains the keys that decrypt received messages, newest first.
 	openingKeys []host.SealRecipient
 }
 
 // NewSealer returns a Sealer without keys.
 func NewSealer(core *AgentCore) *Sealer { return &Sealer{core: core} }
 
-// maxOwnKeys is the maximum number of announced keys for opening messages: the newest and the previous one.
+// maxOwnKeys is the maximum number of decryption keys, which are the newest and the previous key.
 const maxOwnKeys = 2
 
-// AdoptAnnouncedKey derives the keys shared with the coordinator from the key in an announcement. An announcement older
-// than the obeyed one is used only if the agent has no keys yet, so that it can reply. AdoptAnnouncedKey returns a drop
-// error if the announcement has no valid key.
+// AdoptAnnouncedKey derives the keys shared with the coordinator from the key in an announcement, or returns a drop
+// error if the announcement has no valid key. It uses an announcement older than the obeyed one only if the agent has
+// no keys yet, so that the agent can reply.
 func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
 		return host.NewMessageDropError(DropUnsealFailed,
@@ -43,26 +43,26 @@ func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced
 	return nil
 }
 
-// MessageToCoordinator returns a message to the coordinator. It is sealed if its type requires that.
+// MessageToCoordinator returns a message to the coordinator, encrypted if its type requires this.
 func (s *Sealer) MessageToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) mqtt.Message {
 	return mqtt.Message{Topic: s.core.Topics.AgentToCoordinator(s.core.ID), Payload: s.EnvelopeToCoordinator(t, run, r,
 		body),
 		QoS: mqtt.AtMostOnce}
 }
 
-// EnvelopeToCoordinator returns the signed envelope of a body. The body is sealed for the coordinator if its type
-// requires that.
+// EnvelopeToCoordinator returns a signed envelope with the given body, encrypted for the coordinator if the message
+// type requires this.
 func (s *Sealer) EnvelopeToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) []byte {
 	return s.core.Signer.SealedEnvelope(s.coordinatorRecipient, t, run, r, body)
 }
 
-// NewBlobSealer returns the sealer for the chunks of a blob that is sent to the coordinator.
+// NewBlobSealer returns a sealer that encrypts the chunks of a blob for the coordinator.
 func (s *Sealer) NewBlobSealer(hash wire.Digest) *wire.BlobSealer {
 	return s.coordinatorRecipient.Key.BlobSealer(hash)
 }
 
-// OpenMessage opens a message that is sealed for this agent. If no announcement has named the key, an announcement may
-// be missing, and the agent requests it from the broker.
+// OpenMessage decrypts a message to this agent. If the key is unknown, it requests the current announcement from the
+// broker, because the agent may have missed it.
 func (s *Sealer) OpenMessage(e wire.Envelope) (wire.Envelope, error) {
 	for _, r := range s.openingKeys {
 		if wire.IsSealedToKey(e.Body, r.AnnouncedKey) {

@@ -18,7 +18,7 @@ type LocalTask struct {
 // decides which of them to hold out.
 func (l *LocalTask) AreRowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.IsEnabled() }
 
-// PreparedTask is a task with local rows that fit it.
+// PreparedTask is a task with local rows that fit the task.
 type PreparedTask struct {
 	*LocalTask
 	View         data.RowSnapshot
@@ -26,8 +26,8 @@ type PreparedTask struct {
 	HeldOutRows  *learner.Samples[float32] // rows for evaluation; nil if none are held out
 }
 
-// FailureCause returns the cause of failed work on the rows: the error of reading them, if any, otherwise err.
-// Unreadable rows contain values that are not finite.
+// FailureCause returns the error of reading the rows if there was one, and err otherwise. Unreadable rows contain
+// non-finite values, which cause other errors.
 func (p *PreparedTask) FailureCause(err error) error {
 	if lost := p.View.Err(); err != nil && lost != nil {
 		return lost
@@ -47,10 +47,10 @@ func (p *PreparedTask) LimitTrainingRows(n uint64) *PreparedTask {
 
 // LocalTaskProvider provides the announced task and its local rows to other parts. It is used on the event loop only.
 type LocalTaskProvider interface {
-	// AnnouncedTask returns the announced task. Until it has arrived, it returns the previous task, or nil.
+	// AnnouncedTask returns the newest task that has arrived, or nil if none has.
 	AnnouncedTask() *LocalTask
-	// LastPreparedTask returns the last task whose rows fitted, or nil.
+	// LastPreparedTask returns the last task for which suitable rows were read, or nil if there is none.
 	LastPreparedTask() *PreparedTask
-	// RowsFitTask reports whether the last rows that were read fit the announced task. It returns true before that.
+	// RowsFitTask reports whether the last rows read fit the announced task. Before any rows are read, it returns true.
 	RowsFitTask() bool
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxForecastsPerCheck is the approximate maximum of a program's forecasts per check. The others follow in the next
-// check.
+// maxForecastsPerCheck is the approximate maximum number of forecasts requested from a program per check. Further
+// forecasts are requested in the next check.
 const maxForecastsPerCheck = 10_000
 
-// makeExternalForecasts returns the forecasts that a program makes from new rows with its external model. l is the
-// announced task. If it is nil, the program does not have the task yet, and no forecasts are made.
+// makeExternalForecasts returns the forecasts of an external program for new rows. It returns none if l, the announced
+// task, is nil, because the program does not have the task yet.
 func (p *PredictionManager) makeExternalForecasts(f *forecaster, m *modelfile.Model,
 	l *part.LocalTask) (all []Forecast, err error) {
 	if l == nil || l.CompiledTask == nil {

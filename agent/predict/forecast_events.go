@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// forecastBuckets contains duration buckets in seconds. A forecast takes microseconds on a server.
+// forecastBuckets contains the histogram buckets for the duration of forecasts, in seconds.
 var forecastBuckets = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 
 var (
@@ -30,14 +30,14 @@ var (
 // ForecastsMade reports that the device has made forecasts from its own rows, or has failed to.
 type ForecastsMade struct {
 	NewForecasts       int // number of new forecasts
-	PublishedForecasts int // number of published forecasts, including earlier ones
+	PublishedForecasts int // number of published forecasts, including some of earlier checks
 	LostForecasts      int // number of forecasts that could not be published
-	FailedRows         int // rows without a forecast: not finite, or the label is no class
+	FailedRows         int // number of rows without a forecast: values not finite, or the label is no class
 	Anomalies          int
-	MeanResidual       float64       // mean magnitude of the last residuals; NaN if no label has arrived
+	MeanResidual       float64       // mean absolute forecast error of recent rows; NaN if no labels arrived
 	ForecastDuration   time.Duration // time to find the rows and to make the new forecasts
-	Err                error         // set if the error is new, or if forecasts were lost
-	ErrorResolved      bool          // the previous error no longer occurs
+	Err                error         // error, if it is new or forecasts were lost; otherwise nil
+	ErrorResolved      bool          // true if the previously reported error no longer occurs
 }
 
 // Describe implements observe.Event.

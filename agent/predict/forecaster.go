@@ -28,8 +28,8 @@ type Forecast struct {
 	// classes it is 1 minus the probability of the label's class. For an autoencoder it is the prediction itself, the
 	// reconstruction error of the row.
 	Residual     *float64
-	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 if the bound is unknown
-	IsAnomaly    bool    // AnomalyScore is greater than 1
+	AnomalyScore float64 // magnitude of the residual divided by its usual bound; 0 if unknown
+	IsAnomaly    bool    // true if AnomalyScore is greater than 1
 }
 
 // TargetTime returns the time of the predicted target, or zero if rows have no time.
@@ -43,7 +43,7 @@ func (f *Forecast) TargetTime() time.Time {
 // forecaster makes forecasts for the rows of a source. It is used by one job at a time.
 type forecaster struct {
 	model                *modelfile.Model
-	predictionTarget     modelfile.PredictionTarget // target of the model
+	predictionTarget     modelfile.PredictionTarget // description of the value that the model predicts
 	predictor            *learner.Predictor[float32]
 	unlabeledRows        *rowFollower // rows whose targets may still be unknown; nil if the model has no target
 	labeledRows          *rowFollower // rows with targets
@@ -51,7 +51,7 @@ type forecaster struct {
 	comparison           modelComparison
 	unpublishedForecasts []Forecast // forecasts that wait until the connection has room
 	publishErr           error      // error of publishing the last forecast
-	lastReportedError    string     // last reported error
+	lastReportedError    string     // text of the last reported error
 }
 
 // rowFollower returns the rows of a source that were added since the last call.
@@ -63,8 +63,8 @@ type rowFollower struct {
 	snapshotErr   error // error of the last snapshot
 }
 
-// readNewRows returns a snapshot and the index of the first row added since the last call. old means that this is the
-// first snapshot, whose rows existed before.
+// readNewRows returns a snapshot of the rows and the index of the first new row. old is true for the first snapshot,
+// whose rows are not new.
 func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err error) {
 	if (f.snapshotTaken || f.snapshotErr != nil) && !f.rows.Changed() {
 		return v, 0, false, f.snapshotErr
@@ -90,7 +90,7 @@ func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err
 	return v, from, old, nil
 }
 
-// use makes the forecaster use a model. If the model has other columns, it follows the rows from scratch.
+// use switches the forecaster to the model m. If the columns differ, it reopens the rows of the source.
 func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == m {
 		return nil
@@ -105,7 +105,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			residualHistory{}
 		if m.Target != "" {
 			if want.IsForPrediction = m.Recipe != nil; !want.IsForPrediction {
-				want.Target = "" // a line of a file, with or without the target
+				want.Target = "" // lines of a file are read with and without target
 			}
 			f.unlabeledRows = &rowFollower{rows: source.OpenRows(want)}
 		}
@@ -118,14 +118,14 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 // predicted.
 type modelComparison struct {
 	candidate, reference wire.ModelRef
-	// referencePredictor is nil if no other model is set or its target is different.
+	// referencePredictor predicts with the reference model. It is nil if there is none or if its target differs.
 	referencePredictor                           *learner.Predictor[float32]
 	comparedRows                                 uint32
 	candidateSquaredError, referenceSquaredError float64 // sums of squared residuals
 }
 
-// setReferenceModel sets another kept model to compare with. The zero value means none. If the model cannot be read,
-// forecasts continue without it.
+// setReferenceModel sets the stored model with which to compare the model in use. The zero value disables the
+// comparison, as does a model that cannot be read.
 func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
 	if f.comparison.reference == with {
 		return
@@ -143,8 +143,8 @@ func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger,
 	}
 }
 
-// compareOnLabeledRow updates the comparison with a labelled row. r is the residual of the model in use. A row is
-// skipped if a prediction for it is not finite.
+// compareOnLabeledRow adds a row with label y to the comparison. r is the residual of the model in use, and rows with a
+// non-finite prediction are skipped.
 func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
@@ -177,7 +177,7 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		f.unlabeledRows = nil
 	}
 	if f.unlabeledRows != nil && lines {
-		all, _, _ = f.forecastUnlabeledRows() // an error also affects labelled lines
+		all, _, _ = f.forecastUnlabeledRows() // ignore: the error also occurs in labeledRows
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
 			return c.RowTime.IsZero() || v.Rows != nil && v.Times.HasTime(c.RowTime.UnixNano())
 		})
@@ -189,7 +189,7 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		return all, bad, err
 	}
 	if old {
-		from = max(0, v.Rows.Len()-maxResiduals) // to learn the usual residuals
+		from = max(0, v.Rows.Len()-maxResiduals) // learn the usual residuals from earlier rows
 	}
 	told, wrong := f.forecastRows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.forecastLabeledRow(x, y, anomaly, old) })
@@ -215,7 +215,7 @@ func (f *forecaster) forecastUnlabeledRows() (all []Forecast, bad int, err error
 	return all, bad, nil
 }
 
-// forecastRows returns the forecasts for the rows of a snapshot, starting at the index from.
+// forecastRows returns forecasts for the rows of a snapshot from index from on. The function of makes one forecast.
 func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []float32, y float32) (Forecast,
 	error)) (all []Forecast,
 	bad int) {
@@ -251,14 +251,15 @@ func residual(value float64, classes []float64, y float32) (float64, error) {
 	if n == 0 {
 		return float64(y) - value, nil
 	}
-	class := max(int(y), 0) // the label −1 is class 0
+	class := max(int(y), 0) // the label is ±1 for two classes, and −1 means class 0
 	if class >= n {
 		return 0, fmt.Errorf("label %v is not one of the %d classes", y, n)
 	}
 	return 1 - classes[class], nil
 }
 
-// forecastLabeledRow returns the forecast for a labelled row. Old rows are not used to compare models.
+// forecastLabeledRow returns the forecast and residual for a row with label y. It skips the model comparison for old
+// rows.
 func (f *forecaster) forecastLabeledRow(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
 	c, err := f.forecastRow(x)
 	if err != nil {
@@ -278,7 +279,7 @@ func (f *forecaster) forecastLabeledRow(x []float32, y float32, anomaly float64,
 	return c, nil
 }
 
-// scoreAnomaly sets the residual of a forecast and compares it with the usual residuals.
+// scoreAnomaly sets the residual of a forecast and its anomaly score relative to recent residuals.
 func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.recentResiduals.magnitudeQuantile(anomaly); bound > 0 {
@@ -289,13 +290,13 @@ func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 }
 
 const (
-	// maxResiduals is the number of recent residuals that define the usual range.
+	// maxResiduals is the number of recent residuals from which the usual range is computed.
 	maxResiduals = 1000
-	// leastResiduals is the minimum number of residuals that define the usual range.
+	// leastResiduals is the minimum number of residuals from which the usual range is computed.
 	leastResiduals = 50
 )
 
-// residualHistory contains the magnitudes of the last residuals, as a ring and sorted.
+// residualHistory contains the magnitudes of recent residuals, in order of arrival and sorted.
 type residualHistory struct {
 	magnitudes, sorted []float64
 	oldestIndex        int
@@ -315,7 +316,7 @@ func (r *residualHistory) addResidual(v float64) {
 	r.sorted = slices.Insert(r.sorted, i, v)
 }
 
-// magnitudeQuantile returns the given quantile of the magnitudes, or 0 if there are too few residuals.
+// magnitudeQuantile returns a quantile of the residuals' magnitudes, or 0 if there are fewer than leastResiduals.
 func (r *residualHistory) magnitudeQuantile(share float64) float64 {
 	if len(r.magnitudes) < leastResiduals {
 		return 0
@@ -323,7 +324,7 @@ func (r *residualHistory) magnitudeQuantile(share float64) float64 {
 	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
 }
 
-// meanMagnitude returns the mean magnitude, or NaN without residuals.
+// meanMagnitude returns the mean magnitude of the residuals, or NaN if there are none.
 func (r *residualHistory) meanMagnitude() float64 {
 	sum := 0.0
 	for _, v := range r.magnitudes {
@@ -332,10 +333,11 @@ func (r *residualHistory) meanMagnitude() float64 {
 	return sum / float64(len(r.magnitudes))
 }
 
-// busyRetryDelay is the delay before a retry if the connection had no room for a forecast.
+// busyRetryDelay is the delay before publishing is retried after the connection's queue was full.
 const busyRetryDelay = 100 * time.Millisecond
 
-// startForecasts makes forecasts for new rows of the source, if they are due. It needs neither broker nor coordinator.
+// startForecasts starts a job that makes forecasts for new rows if a check is due. It works without a broker
+// connection.
 func (p *PredictionManager) startForecasts(now time.Time) {
 	if p.cfg.PublishForecast == nil || p.forecastRunning || now.Before(p.nextForecastAt) {
 		return

@@ -18,21 +18,23 @@ import (
 
 // modelTrial decides whether a new model is put into use.
 type modelTrial struct {
-	newModel        *modelfile.Model
-	inUse           *modelfile.Model          // model in use; nil if none
-	heldOutRows     *learner.Samples[float32] // rows standardised as the task requires; nil if none
-	readErr         func() error              // returns the error of reading the held-out rows
-	rowDescription  *modelfile.Model          // describes the held-out rows; has no parameters
-	rowsUnavailable bool                      // rows are held out but not available now
-	isRollback      bool                      // the model in use was withdrawn: adopt this one uncompared
-	protectedModel  wire.ModelRef             // model that must be kept
-	// finetune fine-tunes the model before it is judged; nil means no fine-tuning.
+	newModel *modelfile.Model
+	inUse    *modelfile.Model // model in use; nil if none
+	// held-out rows, standardised as the task requires; nil if there are none
+	heldOutRows     *learner.Samples[float32]
+	readErr         func() error     // returns an error if the held-out rows could not be read
+	rowDescription  *modelfile.Model // model without parameters that describes the held-out rows
+	rowsUnavailable bool             // true if held-out rows exist but are unavailable now
+	isRollback      bool             // true if the model in use was withdrawn; skips the comparison
+	protectedModel  wire.ModelRef    // model that must not be deleted from the state folder
+	// finetune adapts the new model to the device's data before the comparison. Nil means no fine-tuning.
 	finetune func(context.Context, *modelfile.Model) error
 	folder   state.Folder
 	cfg      *Config
 }
 
-// run judges the model and puts it into use if it passes. hookErr is the error of Config.OnModelActivated.
+// run compares the new model with the model in use and activates it if it is good enough. hookErr is the error of
+// Config.OnModelActivated.
 func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error) {
 	event = ModelJudged{Run: t.newModel.Run, Version: t.newModel.Version, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN()}
@@ -59,8 +61,8 @@ func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error)
 	return event, hookErr
 }
 
-// compareWithModelInUse compares the model with the model in use on the held-out rows. Models for different columns are
-// not compared.
+// compareWithModelInUse compares the new model with the model in use on the held-out rows. It skips the comparison if
+// their columns differ.
 func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) error {
 	event.Result = Adopted
 	if w, err := t.newModel.Parameters(); err != nil {
@@ -72,7 +74,7 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 	if t.heldOutRows == nil || t.isRollback {
 		return nil
 	}
-	// same rows for both models
+	// use the same random rows for both models
 	t.heldOutRows = t.heldOutRows.RandomSubset(task.MaxRiskSampleRows, task.AgentRand(uint64(t.newModel.Run), 0, 0))
 	risk, ok, err := t.heldOutRisk(t.newModel)
 	if !ok || err != nil {
@@ -97,8 +99,8 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 // negative.
 func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs(old) }
 
-// heldOutRisk returns the mean risk of a model on the held-out rows, without the ridge. ok is false if the model cannot
-// be compared.
+// heldOutRisk returns the mean risk of a model on the held-out rows, without the L2 penalty. ok is false if the model
+// cannot be compared.
 func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardizedParameters(of)
 	if w == nil || err != nil {
@@ -106,7 +108,7 @@ func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, er
 	}
 	a := of.Architecture
 	a.Ridge, a.HuberDelta = 0, t.rowDescription.Architecture.HuberDelta
-	m, err := learner.NewModel[float32](a) // a separate model, since training may run concurrently
+	m, err := learner.NewModel[float32](a) // separate instance, because training may run concurrently
 	if err != nil {
 		return 0, false, err
 	}
@@ -129,7 +131,7 @@ func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, e
 	if err == nil && len(from.Mean) == len(to.Mean) {
 		err = m.RestandardizeParameters(w, from, to)
 	} else {
-		w = nil // one of the models has no standardisation
+		w = nil // only one of the models uses standardisation
 	}
 	if errors.Is(err, learner.ErrNoBias) {
 		return nil, nil
@@ -165,7 +167,7 @@ func (t *modelTrial) activateNewModel() (result JudgmentResult, err error) {
 
 // activeModelFile describes the file of the model in use.
 type activeModelFile struct {
-	contentStamp string // identifies the content of the file
+	contentStamp string // changes whenever the content of the file changes
 	model        *modelfile.Model
 	modifiedAt   time.Time
 	isPinned     bool
@@ -175,7 +177,7 @@ type activeModelFile struct {
 func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
 	info, err := folder.Disk.Lstat(modelfile.ActiveModelPath(folder.Dir))
 	if err != nil {
-		return activeModelFile{contentStamp: "none"}, nil // no model, or a disk error: a new model will follow
+		return activeModelFile{contentStamp: "none"}, nil // file missing or unreadable, so wait for a new model
 	}
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
@@ -192,20 +194,20 @@ func readActiveModel(folder state.Folder, before string) (activeModelFile, error
 	return f, err
 }
 
-// JudgmentResult is the result of judging a new model on the device. It is used as a metric label.
+// JudgmentResult is the result of comparing a new model with the model in use. It is used as a metric label.
 type JudgmentResult string
 
-// Results of judging a model.
+// Possible results of comparing a new model with the model in use.
 const (
 	Adopted     JudgmentResult = "taken"
-	Worse       JudgmentResult = "worse"      // worse than the model in use, by more than the margin
+	Worse       JudgmentResult = "worse"      // risk exceeds the risk of the model in use by more than the margin
 	NotFinite   JudgmentResult = "not_finite" // parameters or risk are not finite
-	Unjudged    JudgmentResult = "blind"      // no rows to judge it on now; the agent retries
+	Unjudged    JudgmentResult = "blind"      // no rows available for the comparison; the agent retries
 	Failed      JudgmentResult = "failed"     // for example a disk error; the agent retries
 	OtherPinned JudgmentResult = "pinned"     // the device's owner has pinned another model; not reported
 )
 
-// JudgmentResults returns the reported results, for closed label sets.
+// JudgmentResults returns all results that are reported. The metrics use them as label values.
 func JudgmentResults() []JudgmentResult {
 	return []JudgmentResult{Adopted, Worse, NotFinite, Unjudged, Failed}
 }
@@ -226,14 +228,15 @@ type ModelJudged struct {
 	Run     wire.RunID
 	Version wire.ModelVersion
 	Result  JudgmentResult
-	// HeldOutRows is the number of rows used, at most task.MaxRiskSampleRows. 0 means that the model was not judged.
+	// HeldOutRows is the number of rows in the comparison, at most task.MaxRiskSampleRows. 0 means that there was no
+	// comparison.
 	HeldOutRows      int
-	Risk             float64 // risk of the new model on these rows; NaN if not judged
-	RiskOfModelInUse float64 // risk on these rows; NaN without a comparable model in use
+	Risk             float64 // risk of the new model on the held-out rows; NaN if it was not compared
+	RiskOfModelInUse float64 // risk of the model in use on the same rows; NaN without a comparable model in use
 	Err              error   // set if Result is Failed
 }
 
-// Describe implements observe.Event. OtherPinned is not reported.
+// Describe implements observe.Event. The result OtherPinned is never reported.
 func (e ModelJudged) Describe(d *observe.EventDescription) {
 	d.IncCounter(judgedModels, string(e.Result))
 	d.SetGauge(judgedModelRisk, e.Risk)
@@ -271,7 +274,8 @@ func (e ModelJudged) describeCondition(d *observe.EventDescription) {
 			"check the disk with `agentd doctor`; the agent retries every minute")
 	case Adopted:
 		d.ResolveCondition(condition)
-		d.ResolveCondition(modelHookCondition) // ActivationCommandFailed follows if the command fails again
+		// if the command fails again, ActivationCommandFailed is reported again
+		d.ResolveCondition(modelHookCondition)
 	case OtherPinned:
 	}
 }

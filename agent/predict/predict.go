@@ -18,29 +18,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config configures the models for predictions.
+// Config configures the device's predictions.
 type Config struct {
 	MaxKeptModels int // number of models kept in the state folder, at least 1
-	// MinModelChangeInterval is the minimum time between two new models. It does not delay the first model of a run, a
-	// model whose version is at least twice the last version, or the result of a run.
+	// MinModelChangeInterval is the minimum time between two new models. It does not apply to the first and the final
+	// model of a run, or if the version number has at least doubled.
 	MinModelChangeInterval time.Duration
-	// MaxRiskIncrease limits the risk of a new model on the held-out rows, relative to the model in use. A model is
-	// refused if its risk is more than 1+MaxRiskIncrease times as large.
+	// MaxRiskIncrease is the relative increase of the risk on held-out rows up to which a new model is accepted. For
+	// example, 0.1 accepts a risk of at most 1.1 times the previous risk.
 	MaxRiskIncrease float64
-	// PublishForecast, if set, publishes a forecast for a row of the device. After mqtt.ErrOutboxFull the forecast is
-	// retried; after any other error it is lost.
+	// PublishForecast publishes a forecast, and nil means that the device makes no forecasts. Publishing is retried
+	// after mqtt.ErrOutboxFull, and other errors drop the forecast.
 	PublishForecast func(Forecast) error
 	// ForecastInterval is the interval between checks of the source for new rows.
 	ForecastInterval time.Duration
 	// UsualResidualShare is the share of residuals that are considered usual. A larger residual is an anomaly.
 	UsualResidualShare float64
-	// LockKeptModels, if set, locks the kept models briefly, because commands change them, too.
+	// LockKeptModels locks the stored models against concurrent changes by command-line tools. Nil means no locking.
 	LockKeptModels func() (unlock func() error, err error)
 	// OnModelActivated, if set, is called in a background job after a model was put into use.
 	OnModelActivated func(ctx context.Context, m *modelfile.Model) error
 }
 
-// Validate returns the errors of a configuration, which may be nil.
+// Validate returns an error that lists all problems of the configuration, or nil.
 func (c *Config) Validate() (err error) {
 	if c == nil {
 		return nil
@@ -64,36 +64,36 @@ type PredictingProgram interface {
 	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
-// FetchedModelFile is a fetched file of a model.
+// FetchedModelFile is a model file that was fetched from the coordinator.
 type FetchedModelFile interface {
 	ReadAll() ([]byte, error)
 	RemoveFile() error
 }
 
-// PredictionDependencies contains the functions of the agent that the part calls. All except FindProgram are called on
-// the event loop.
+// PredictionDependencies contains the agent's callbacks for predictions. All except FindProgram are called on the event
+// loop.
 type PredictionDependencies struct {
 	Tasks  part.LocalTaskProvider
 	Source data.Source
-	// HoldsOutRows means that the device holds out rows, on which new models are judged.
+	// HoldsOutRows means that the device excludes some rows from training, on which new models are compared.
 	HoldsOutRows bool
 	// FindBaseModelInMemory returns the base model of the current round if it has this hash and is in memory, or nil.
 	FindBaseModelInMemory func(hash wire.Digest) []float32
-	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
-	// They include personal parameters if the task has any.
+	// BuildPredictionParameters returns the parameters for predictions from a base model of a run, including personal
+	// parameters if the task has any.
 	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
 	// PrepareFinetuning returns a function that fine-tunes a model on the device's rows in a background job. It returns
 	// nil if the announced task has no fine-tuning.
 	PrepareFinetuning func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
-	// FetchModel fetches a base model. Then HandleArrivedModel or HandleCanceledModelFetch is called.
+	// FetchModel starts fetching a base model. Afterwards HandleArrivedModel or HandleCanceledModelFetch is called.
 	FetchModel func(ref wire.BlobRef)
 	// FindModelBeingFetched returns the hash of the base model that is being fetched. ok is false if there is none.
 	FindModelBeingFetched func() (hash wire.Digest, ok bool)
-	// FetchModelFile fetches the file of a model. done is not called if another file is fetched instead.
+	// FetchModelFile starts fetching a model file. done is not called if the fetch is replaced by another file.
 	FetchModelFile func(ref wire.BlobRef, done func(FetchedModelFile, error))
 	// FindModelFileBeingFetched returns the hash of the file that is being fetched. ok is false if there is none.
 	FindModelFileBeingFetched func() (hash wire.Digest, ok bool)
-	// FindProgram returns the external program for tasks whose rows are known only to that program.
+	// FindProgram returns the external program. It is used for tasks whose rows only that program can read.
 	FindProgram func() (PredictingProgram, error)
 }
 
@@ -105,24 +105,24 @@ type PredictionManager struct {
 	dependencies PredictionDependencies
 
 	newestModel        announcedModel // newest announced model; zero before the first announcement
-	lastJudgedHash     wire.Digest    // hash of the last judged model
-	lastJudgedModel    announcedModel // last judged model, or a repeated announcement of the model in use
+	lastJudgedHash     wire.Digest    // hash of the last model that was compared
+	lastJudgedModel    announcedModel // last model that was compared or was already in use
 	modelBeingFetched  announcedModel // model that is being fetched for predictions
-	judging            bool           // a model is being judged
-	judgmentRetryAt    time.Time      // earliest time of the next judgment after a failure
-	nextModelAllowedAt time.Time      // end of Config.MinModelChangeInterval after the last model
-	activeModelCheckAt time.Time      // time of the next check of the file of the model in use
-	// activeFileStamp identifies the content of the file of the model in use. It is empty before the first reading;
-	// until then no model is judged.
+	judging            bool           // true while a job compares a model
+	judgmentRetryAt    time.Time      // earliest time of the next comparison after a failure
+	nextModelAllowedAt time.Time      // earliest time of the next new model (Config.MinModelChangeInterval)
+	activeModelCheckAt time.Time      // time of the next check whether the model file has changed
+	// activeFileStamp identifies the content of the file with the model in use. It is empty before the first read, and
+	// no new model is compared until then.
 	activeFileStamp string
 	inUse           *modelfile.Model // model in use; nil if none
-	isModelPinned   bool             // the device's owner has chosen the model in use
+	isModelPinned   bool             // true if the device's owner has pinned the model in use
 	rollout         rollout
 
-	forecaster      forecaster      // used by background jobs
-	lastComparison  modelComparison // comparison of the last job
+	forecaster      forecaster      // state of forecasting, used by background jobs
+	lastComparison  modelComparison // model comparison made by the last forecast job
 	nextForecastAt  time.Time       // time of the next check for new rows
-	forecastRunning bool            // a job is using the forecaster
+	forecastRunning bool            // true while a job uses forecaster
 }
 
 // New returns a PredictionManager. cfg is nil if the device makes no predictions.
@@ -131,19 +131,19 @@ func New(core *part.AgentCore, cfg *Config, hooks PredictionDependencies) *Predi
 }
 
 const (
-	// activeModelCheckInterval is the interval between checks whether a command has put another model into use.
+	// activeModelCheckInterval is the time between two checks whether a command-line tool has activated another model.
 	activeModelCheckInterval = 10 * time.Second
 	// modelRetryDelay is the delay before a model is retried after it could not be fetched, judged or stored.
 	modelRetryDelay = time.Minute
 )
 
-// announcedModel is a model that was announced.
+// announcedModel is a model from an announcement of the coordinator.
 type announcedModel struct {
 	blobRef     wire.BlobRef
 	taskDigest  wire.Digest
 	run         wire.RunID
 	version     wire.ModelVersion
-	isRunResult bool // the run is over and this model is its result
+	isRunResult bool // true if the run has ended with this model as its result
 }
 
 // untrained reports whether no round has changed the model.
@@ -157,7 +157,8 @@ func (p *PredictionManager) Start() {
 	}
 }
 
-// NeedsLink implements part.LinkNeedReporter. New models may be announced at any time.
+// NeedsLink implements part.LinkNeedReporter. The agent stays connected because new models may be announced at any
+// time.
 func (p *PredictionManager) NeedsLink() bool { return p.cfg != nil }
 
 // FollowAnnouncement implements part.AnnouncementFollower. It records the announced model.
@@ -174,7 +175,7 @@ func (p *PredictionManager) FollowAnnouncement(e agentround.AnnouncementReceived
 	p.JudgeNewestModel()
 }
 
-// nextJudgmentAt returns the earliest time at which the newest model may be judged.
+// nextJudgmentAt returns the earliest time at which the newest announced model may be compared.
 func (p *PredictionManager) nextJudgmentAt() time.Time {
 	n, last := &p.newestModel, &p.lastJudgedModel
 	if n.isRunResult || n.run != last.run || n.version >= 2*last.version ||
@@ -184,9 +185,8 @@ func (p *PredictionManager) nextJudgmentAt() time.Time {
 	return p.nextModelAllowedAt
 }
 
-// JudgeNewestModel judges the newest model if it is due. It uses the base model of the round if that is in memory, or
-// fetches the model. Training and predictions share a fetched model. JudgeNewestModel is called again when the
-// announced task or its rows have changed.
+// JudgeNewestModel compares the newest model with the model in use, if due. It uses the round's base model if that is
+// in memory or fetches the model, and it is called again when the announced task or its rows have changed.
 func (p *PredictionManager) JudgeNewestModel() {
 	if p.rollout.ReleasedModel.IsSet() {
 		p.judgeNextRolloutModel()
@@ -207,7 +207,8 @@ func (p *PredictionManager) JudgeNewestModel() {
 		p.judgeAnnouncedModel(*n, w)
 		return
 	}
-	if hash, underway := p.dependencies.FindModelBeingFetched(); underway { // wait for its arrival
+	// wait until the current transfer has ended
+	if hash, underway := p.dependencies.FindModelBeingFetched(); underway {
 		if hash == n.blobRef.Hash {
 			p.modelBeingFetched = *n
 		}
@@ -219,7 +220,7 @@ func (p *PredictionManager) JudgeNewestModel() {
 	}
 }
 
-// postponeIfUnjudgeable postpones a model if the rows for judging it are not available now, and reports whether it did.
+// postponeIfUnjudgeable postpones the comparison of a model and returns true if the held-out rows are unavailable.
 func (p *PredictionManager) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) bool {
 	if !p.newModelTrial(nil).rowsUnavailable {
 		return false
@@ -250,7 +251,7 @@ func (p *PredictionManager) HandleArrivedModel(hash wire.Digest, w []float32, er
 	}
 }
 
-// NeedsModel reports whether the base model being fetched is needed for predictions.
+// NeedsModel reports whether predictions need the base model with this hash, which is being fetched.
 func (p *PredictionManager) NeedsModel(hash wire.Digest) bool {
 	return p.modelBeingFetched.blobRef.Hash == hash
 }
@@ -280,7 +281,8 @@ func (p *PredictionManager) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	return w
 }
 
-// judgeAnnouncedModel judges an announced model and puts it into use if it passes.
+// judgeAnnouncedModel compares an announced model, whose parameters are w, with the model in use and activates it if it
+// is good enough.
 func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) {
 	l := p.dependencies.Tasks.AnnouncedTask()
 	if of.blobRef.Hash == p.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.taskDigest {
@@ -298,7 +300,7 @@ func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) 
 	p.runModelTrial(t, func(event ModelJudged) {
 		now := p.core.Loop.Now()
 		switch event.Result {
-		case Failed, Unjudged, OtherPinned: // judge it again later
+		case Failed, Unjudged, OtherPinned: // the comparison will be retried
 			p.lastJudgedHash, p.judgmentRetryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
 			p.lastJudgedHash, p.lastJudgedModel, p.nextModelAllowedAt = of.blobRef.Hash, of,
@@ -307,7 +309,7 @@ func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) 
 	})
 }
 
-// newModelTrial returns the trial of a model, with the held-out rows if they are available.
+// newModelTrial returns a comparison of the model m with the model in use, on the held-out rows if available.
 func (p *PredictionManager) newModelTrial(m *modelfile.Model) *modelTrial {
 	t := &modelTrial{newModel: m, inUse: p.inUse, protectedModel: p.rollout.ReleasedModel, folder: p.core.StateFolder,
 		cfg: p.cfg}
@@ -322,8 +324,8 @@ func (p *PredictionManager) newModelTrial(m *modelfile.Model) *modelTrial {
 	return t
 }
 
-// runModelTrial judges a model in a background job and puts it into use if it passes. Then it calls done on the event
-// loop.
+// runModelTrial compares a new model in a background job and activates it if it is good enough. It then calls done on
+// the event loop.
 func (p *PredictionManager) runModelTrial(t *modelTrial, done func(ModelJudged)) {
 	p.judging = true
 	p.core.ModelJobs.Enqueue(func() {
@@ -410,7 +412,7 @@ func (p *PredictionManager) readModelInUse(changed bool) {
 	})
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{
 	judgedModels, judgedModelRisk, riskOfModelInUse,
 	modelInUseVersion, modelInUseSince, modelHookFailures,
@@ -435,7 +437,7 @@ type ModelInUse struct {
 	Run        wire.RunID        `json:"run"`
 	Version    wire.ModelVersion `json:"version"`
 	InUseSince time.Time         `json:"since"`
-	IsPinned   bool              `json:"pinned"` // pinned by the device's owner
+	IsPinned   bool              `json:"pinned"` // true if the device's owner has pinned the model
 }
 
 // ModelInUseChanged reports that the device now uses another model for predictions.
@@ -443,8 +445,8 @@ type ModelInUseChanged struct {
 	Run         wire.RunID
 	Version     wire.ModelVersion
 	Task        string
-	InstalledAt time.Time // installation time of its file; may precede this start
-	IsPinned    bool      // pinned by the device's owner
+	InstalledAt time.Time // time when the file was installed, possibly before this start
+	IsPinned    bool      // true if the device's owner has pinned the model
 }
 
 // Describe implements observe.Event.
@@ -456,7 +458,8 @@ func (e ModelInUseChanged) Describe(d *observe.EventDescription) {
 		e.IsPinned)
 }
 
-// ActivationCommandFailed reports that the command after a model change has failed. The model stays in use.
+// ActivationCommandFailed reports that the command configured to run after a model change has failed. The new model
+// stays in use.
 type ActivationCommandFailed struct{ Err error }
 
 // Describe implements observe.Event. The next model change resolves the condition.

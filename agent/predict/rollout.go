@@ -11,22 +11,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rollout is the rollout announced by the coordinator. Without a rollout the device adopts each new model.
+// rollout is the staged release of a model that the coordinator has announced. Without a rollout the device considers
+// every new model.
 type rollout struct {
 	wire.Rollout
 	releasedFile, candidateFile wire.BlobRef
-	refusedModels               []wire.Digest // digests of the two models that were judged and not adopted
+	// digests of the rollout's two models that were compared and not adopted
+	refusedModels []wire.Digest
 }
 
-// rolloutModel is a model of a rollout that is to be judged.
+// rolloutModel is a model of the rollout that must be compared next.
 type rolloutModel struct {
 	wire.ModelRef
 	fileRef wire.BlobRef
-	// isRollback means that the model in use was withdrawn. The released model is then adopted without a comparison.
+	// isRollback means that the coordinator has withdrawn the model in use. The released model then replaces it without
+	// a comparison.
 	isRollback bool
 }
 
-// followRollout follows the rollout in an announcement. It reports whether the announcement contains one.
+// followRollout adopts the rollout in an announcement. It returns false if the announcement contains none.
 func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if !a.Rollout.ReleasedModel.IsSet() || !a.ReleasedModelFile.IsSet() {
 		p.rollout = rollout{}
@@ -35,15 +38,15 @@ func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if a.Rollout != p.rollout.Rollout {
 		p.rollout = rollout{Rollout: a.Rollout}
 		p.newestModel, p.modelBeingFetched = announcedModel{}, announcedModel{}
-		// rollouts are rare, so Config.MinModelChangeInterval does not apply
+		// compare at once, because Config.MinModelChangeInterval does not apply to rare rollouts
 		p.judgmentRetryAt = p.core.Loop.Now()
 	}
 	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
 	return true
 }
 
-// nextRolloutModel returns the model of the rollout that is judged next. The released model precedes the candidate,
-// which is compared with it. ok is false if no model remains.
+// nextRolloutModel returns the model of the rollout to compare next: first the released model and then the candidate,
+// which is compared with the released model. ok is false if no model remains.
 func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	r := &p.rollout
 	if !r.ReleasedModel.IsSet() {
@@ -65,7 +68,8 @@ func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	return rolloutModel{}, false
 }
 
-// judgeNextRolloutModel judges the next model of the rollout if it is due. It uses a kept model, or fetches the file.
+// judgeNextRolloutModel compares the next model of the rollout if it is due. It uses a stored model or fetches the
+// file.
 func (p *PredictionManager) judgeNextRolloutModel() {
 	of, is := p.nextRolloutModel()
 	if !is || p.activeFileStamp == "" || p.judging || p.isModelPinned || p.core.Loop.Now().Before(p.judgmentRetryAt) {
@@ -96,7 +100,7 @@ func (p *PredictionManager) judgeNextRolloutModel() {
 	})
 }
 
-// findKeptModel returns a kept model, or nil if it was not kept.
+// findKeptModel returns the stored model with the given name, or nil if it is not stored.
 func findKeptModel(folder state.Folder, name wire.ModelRef) (*modelfile.Model, error) {
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
@@ -161,14 +165,15 @@ func (p *PredictionManager) judgeRolloutModel(of rolloutModel, m *modelfile.Mode
 	})
 }
 
-// candidateResiduals returns the candidate's residuals for the next hello.
+// candidateResiduals returns the forecast errors of the candidate and the released model for the next hello.
 func (p *PredictionManager) candidateResiduals() (r wire.CandidateResiduals) {
 	if !p.rollout.OffersCandidateTo(p.core.ID) || p.isModelPinned {
 		return r
 	}
 	c := p.rollout.CandidateModel
 	refused := slices.Contains(p.rollout.refusedModels, c.ParametersDigest)
-	if !refused && p.cfg.PublishForecast == nil { // without forecasts no labels are read
+	// without forecasts no labels are read, so the residuals are unknown
+	if !refused && p.cfg.PublishForecast == nil {
 		return r
 	}
 	r = wire.CandidateResiduals{Run: c.Run, ModelVersion: c.Version, CandidateRefused: refused}

@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	// minClonePause and maxClonePause limit the time for which an agent disconnects in favour of its clone.
+	// minClonePause and maxClonePause bound the time for which an agent disconnects after it has detected a second
+	// device with its identity (a clone).
 	minClonePause = time.Minute
 	maxClonePause = time.Hour
-	// cloneSequenceMargin is added to a clone's newest sequence number to obtain the agent's next one. It exceeds the
-	// number of messages that a clone sends before it detects the agent.
+	// cloneSequenceMargin is added to the newest sequence number of a clone (a second device with the same identity) to
+	// obtain the agent's next number. It exceeds the number of messages that the clone sends before it detects this
+	// agent.
 	cloneSequenceMargin = 1 << 20
 )
 
@@ -26,13 +28,13 @@ const (
 // A retained presence under the agent's name may be from a clone or from an earlier start of this agent. Only a running
 // clone publishes a newer presence before a later connection.
 type cloneDetector struct {
-	linkNumber    int           // number of connections of this process
-	lastSighting  cloneSighting // newest presence of another start; linkNumber 0 means none
-	isCloneOnLink bool          // a running clone was detected on this connection
-	lastPause     time.Duration // duration of the last pause
+	linkNumber    int           // number of connections since this process started
+	lastSighting  cloneSighting // newest presence of another process; linkNumber 0 means none
+	isCloneOnLink bool          // true if this connection has shown a running clone
+	lastPause     time.Duration // duration of the last disconnection because of a clone
 }
 
-// cloneSighting is a presence of another start under this agent's name.
+// cloneSighting is a presence message that another process has published under this agent's ID.
 type cloneSighting struct {
 	linkNumber int
 	epoch      wire.Epoch
@@ -41,15 +43,16 @@ type cloneSighting struct {
 
 func (d *cloneDetector) recordLinkUp() { d.linkNumber, d.isCloneOnLink = d.linkNumber+1, false }
 
-// recordLinkDown records the end of a connection. After a connection without a clone, pauses start at the minimum
-// again.
+// recordLinkDown records the end of a connection. If no clone was detected on it, the next pause starts at
+// minClonePause again.
 func (d *cloneDetector) recordLinkDown() {
 	if !d.isCloneOnLink {
 		d.lastPause = 0
 	}
 }
 
-// detectClone records the presence of another start and reports whether it proves a running clone.
+// detectClone records a presence message of another process. It returns true if the message proves that a clone is
+// running.
 func (d *cloneDetector) detectClone(epoch wire.Epoch, sequence uint64) bool {
 	last := d.lastSighting
 	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
@@ -58,20 +61,20 @@ func (d *cloneDetector) detectClone(epoch wire.Epoch, sequence uint64) bool {
 	}
 	d.lastSighting = cloneSighting{d.linkNumber, epoch, sequence}
 	if last.linkNumber == 0 || last.linkNumber == d.linkNumber {
-		return false // the will of an earlier start may follow its presence
+		return false // may be the MQTT will of an earlier process of this agent
 	}
 	d.isCloneOnLink = true
 	return true
 }
 
-// nextClonePause returns twice the previous pause, within the limits.
+// nextClonePause returns twice the previous pause, within minClonePause and maxClonePause.
 func (d *cloneDetector) nextClonePause() time.Duration {
 	d.lastPause = min(max(2*d.lastPause, minClonePause), maxClonePause)
 	return d.lastPause
 }
 
-// BootCounterLostError ends an agent that has found a retained presence of an earlier start with this epoch. Its
-// counter of starts was lost or restored from an older copy. The next start must have a higher epoch.
+// BootCounterLostError stops an agent that has found a retained presence of an earlier start with the number Epoch. The
+// agent's start counter was lost or restored from an older copy, and the next start must have a higher number.
 type BootCounterLostError struct{ Epoch wire.Epoch }
 
 func (e *BootCounterLostError) Error() string {
@@ -80,9 +83,8 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// ReceivePresence checks the retained presence under the agent's name. If a running clone has published it, the device
-// with the higher epoch stays connected, or at equal epochs the one with the larger nonce. The other disconnects for a
-// while. The coordinator accepts only the higher epoch.
+// ReceivePresence checks a presence message under this agent's ID. If a running clone has sent it, the device with the
+// lower epoch, which the coordinator ignores, or with the lower nonce at equal epochs disconnects for a while.
 func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
@@ -123,11 +125,11 @@ func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	return nil
 }
 
-// CloneSeen reports that another running device uses this agent's identity.
+// CloneSeen reports that another running device (a clone) uses this agent's identity.
 type CloneSeen struct {
 	Boot, OtherBoot    wire.Epoch
 	Nonce, OtherNonce  uint64
-	DisconnectDuration time.Duration // time for which this agent disconnects; 0 = it stays connected
+	DisconnectDuration time.Duration // time for which this agent disconnects; 0 if it stays connected
 }
 
 // Describe implements observe.Event. The condition lasts until the next start.

@@ -12,13 +12,14 @@ import (
 
 // rejectionState records whether the coordinator ignores the agent's messages.
 type rejectionState struct {
-	sentDigests [4]wire.Digest              // ring of the newest hellos, presences and reports that were not rejected
-	unanswered  [4]bool                     // unanswered messages, parallel to sentDigests
-	nextIndex   int                         // index in sentDigests of the oldest message
+	sentDigests [4]wire.Digest              // digests of recent messages that were not rejected (ring buffer)
+	unanswered  [4]bool                     // true for each message in sentDigests without an answer
+	nextIndex   int                         // index of the oldest entry in sentDigests
 	reason      wire.MessageRejectionReason // reason of the newest rejection; 0 = messages are accepted
 }
 
-// PublishAwaitingAnswer publishes a hello, a presence or a report, which the coordinator may reject.
+// PublishAwaitingAnswer publishes a hello, a presence message or a metrics report and remembers its digest, because the
+// coordinator may reject it.
 func (p *AgentPresence) PublishAwaitingAnswer(m mqtt.Message) {
 	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
@@ -33,9 +34,8 @@ func (*AgentPresence) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeMessageRejection}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver. It reports the reason of a rejection. To prevent replays,
-// each message is rejected at most once and only while it is unanswered. An agent removed from the list is an
-// exception: the coordinator rejects its last message, which may have been answered.
+// ReceiveDirectMessage implements part.DirectMessageReceiver and reports a rejection. To prevent replays, a message is
+// rejected at most once and only while it is unanswered, unless the coordinator has removed the agent from its list.
 func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeMessageRejection(e.Body)
 	if err != nil {
@@ -56,8 +56,8 @@ func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// RecordAcceptanceByCoordinator records that the coordinator has accepted the agent's messages. It keeps a rejection as
-// a clone, because the accepted message may be from the other device.
+// RecordAcceptanceByCoordinator records that the coordinator accepts the agent's messages. A rejection for a clone
+// persists, because the accepted message may come from the other device.
 func (p *AgentPresence) RecordAcceptanceByCoordinator() {
 	p.rejection.unanswered = [4]bool{}
 	if p.rejection.reason != wire.RejectedClone {
@@ -79,8 +79,8 @@ var rejections = observe.GaugeByLabel("rejected",
 // MessagesRejectedValue is the name of the status value with type MessagesRejected.
 const MessagesRejectedValue = "rejected messages"
 
-// MessagesRejected reports that the coordinator ignores this agent's messages. Reason is 0 when it accepts them again.
-// A rejection as a clone lasts until the next start.
+// MessagesRejected reports why the coordinator ignores this agent's messages; Reason is 0 after the coordinator has
+// accepted messages again. A rejection as a clone lasts until the next start.
 type MessagesRejected struct{ Reason wire.MessageRejectionReason }
 
 // Describe implements observe.Event.
@@ -98,8 +98,8 @@ func (e MessagesRejected) Describe(d *observe.EventDescription) {
 	d.RaiseCondition(condition, problem, remedy)
 }
 
-// ProblemAndRemedy describes why the coordinator ignores the messages, and the remedy. Both are empty if it accepts
-// them.
+// ProblemAndRemedy returns the reason why the coordinator ignores messages and the remedy. Both are empty if it accepts
+// messages.
 func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 	const ignored = "the coordinator ignores this device's messages: "
 	switch e.Reason {

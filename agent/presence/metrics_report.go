@@ -8,8 +8,8 @@ import (
 
 // MetricsReportConfig configures the reports of an agent's metrics to the coordinator.
 type MetricsReportConfig struct {
-	ReportInterval time.Duration // interval in whole seconds; 0 = no reports
-	MetricsAddress string        // host:port at which the metrics can be read; may be empty
+	ReportInterval time.Duration // reporting interval in whole seconds; 0 disables reports
+	MetricsAddress string        // host:port of the metrics endpoint; may be empty
 	// ReadMetrics returns the current metrics. It is called on the event loop and must not block.
 	ReadMetrics func() []wire.ReportMetric
 }
@@ -18,8 +18,8 @@ type MetricsReportConfig struct {
 // cut.
 const reportSpread = time.Minute
 
-// planMetricsReport schedules the next report after connecting and after the first announcement. It does not move a
-// scheduled report, so that an unstable connection does not cause more reports.
+// planMetricsReport schedules the first report after connecting or after the first announcement. It keeps a scheduled
+// report, so that reconnections do not cause additional reports.
 func (p *AgentPresence) planMetricsReport() {
 	now := p.core.Loop.Now()
 	if every := p.cfg.MetricsReports.ReportInterval; every > 0 && !p.nextReportAt.After(now) {
@@ -27,15 +27,15 @@ func (p *AgentPresence) planMetricsReport() {
 	}
 }
 
-// Deadline implements part.TickHook. Reports wait for the first announcement, which contains the key for sealing them.
+// Deadline implements part.TickHook. No report is due before the first announcement, which contains the encryption key.
 func (p *AgentPresence) Deadline() (time.Time, bool) {
 	return p.nextReportAt,
 		p.core.IsConnected && p.cfg.MetricsReports.ReportInterval > 0 && !p.core.IsUplinkBudgetSpent() &&
 			p.hasAnnouncement
 }
 
-// Tick implements part.TickHook. It sends a due report. Lost reports are not repeated, since the next one has newer
-// values.
+// Tick implements part.TickHook. It sends a report that is due and does not repeat lost reports, because the next
+// report has newer values.
 func (p *AgentPresence) Tick(now time.Time) {
 	at, planned := p.Deadline()
 	if !planned || now.Before(at) {
@@ -49,8 +49,8 @@ func (p *AgentPresence) Tick(now time.Time) {
 	p.PublishAwaitingAnswer(p.core.Sealer.MessageToCoordinator(wire.TypeMetricsReport, 0, 0, m.Body()))
 }
 
-// NeedsLink implements part.LinkNeedReporter. The agent stays connected if a report is due soon, and before it would be
-// connected again.
+// NeedsLink implements part.LinkNeedReporter. It returns true if a report is due within reportSpread and before the
+// planned reconnection.
 func (p *AgentPresence) NeedsLink() bool {
 	at, planned := p.Deadline()
 	return planned && at.Before(p.core.Loop.Now().Add(min(p.plannedAbsence, reportSpread)))

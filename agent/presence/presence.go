@@ -16,16 +16,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the configured content of presences and reports.
+// Config configures presence messages and metrics reports.
 type Config struct {
 	Software string // name and version of the program
-	// MinLostCounterEpoch is the lowest epoch of a retained presence of an earlier start that proves a lost or outdated
-	// counter of starts. The agent then ends with a BootCounterLostError. 0 disables the check.
+	// MinLostCounterEpoch is the epoch from which a retained presence of an earlier start proves that the start counter
+	// was lost. The agent then stops with a BootCounterLostError, and 0 disables this check.
 	MinLostCounterEpoch wire.Epoch
 	MetricsReports      MetricsReportConfig
 }
 
-// Validate returns all errors of a configuration.
+// Validate returns an error that lists all problems of the configuration.
 func (c *Config) Validate() error {
 	var errs []error
 	r := &c.MetricsReports
@@ -49,37 +49,38 @@ type AgentCallbacks struct {
 	MayDisconnect func() bool
 	// OnDisconnect is called when the agent disconnects for the duration d.
 	OnDisconnect func(d time.Duration)
-	// OnKeyRejected is called when the coordinator's list contains another key for this agent.
+	// OnKeyRejected is called when the coordinator expects another public key of this agent.
 	OnKeyRejected func()
 }
 
-// AgentPresence is the presence of a running agent.
+// AgentPresence is the part of an agent that publishes its presence messages and metrics.
 type AgentPresence struct {
 	core      *part.AgentCore
 	cfg       *Config
 	callbacks AgentCallbacks
-	nonce     uint64 // distinguishes this start from others with the same epoch
+	nonce     uint64 // random number that distinguishes this start from others with the same epoch
 
-	// signedOnlineMessage is the online presence, signed before the will of the same connection; nil without a will.
+	// signedOnlineMessage is the signed online presence for the current connection. It is nil if the connection has no
+	// MQTT will.
 	signedOnlineMessage atomic.Pointer[mqtt.Message]
-	isPresenceHidden    atomic.Bool // the presence is not published now
+	isPresenceHidden    atomic.Bool // true while the agent publishes no presence
 
-	onlinePublished bool          // the online presence was published over this connection
-	plannedAbsence  time.Duration // duration of a planned disconnection; 0 = none
-	reconnectAt     time.Time     // time of the next connection; zero = not disconnected
-	hasAnnouncement bool          // an announcement has arrived
+	onlinePublished bool          // true after publishing the online presence on this connection
+	plannedAbsence  time.Duration // duration of the planned disconnection; 0 if none is planned
+	reconnectAt     time.Time     // time to reconnect; zero if the agent did not disconnect
+	hasAnnouncement bool          // true after the first announcement
 
 	clones       cloneDetector
 	rejection    rejectionState
-	nextReportAt time.Time // time of the next report
+	nextReportAt time.Time // time of the next metrics report
 }
 
-// New returns the presence of an agent.
+// New returns the part of an agent that publishes its presence.
 func New(core *part.AgentCore, cfg *Config, agent AgentCallbacks) *AgentPresence {
 	return &AgentPresence{core: core, cfg: cfg, callbacks: agent, nonce: core.Rand.Uint64()}
 }
 
-// presenceMessage returns a message with a signed presence.
+// presenceMessage returns a signed, retained MQTT message with the presence state s.
 func (p *AgentPresence) presenceMessage(s wire.PresenceState) mqtt.Message {
 	body := wire.Presence{State: s, InstanceNonce: p.nonce, MaxProtocolVersion: wire.ProtocolVersion,
 		SoftwareVersion:    p.cfg.Software,
@@ -91,9 +92,8 @@ func (p *AgentPresence) presenceMessage(s wire.PresenceState) mqtt.Message {
 	}
 }
 
-// Will returns the message that the broker publishes when the connection is lost. It is empty if the presence is
-// hidden. It signs the online presence before the will, because the coordinator drops an older message that arrives
-// after a newer one. It is called from the connection's goroutine.
+// Will returns the MQTT will, or an empty message while the presence is hidden. It signs the online presence before the
+// will, because the coordinator drops messages that arrive out of order. It runs on the connection's goroutine.
 func (p *AgentPresence) Will() mqtt.Message {
 	if p.isPresenceHidden.Load() {
 		p.signedOnlineMessage.Store(nil)
@@ -104,8 +104,8 @@ func (p *AgentPresence) Will() mqtt.Message {
 	return p.presenceMessage(wire.PresenceLost)
 }
 
-// publishOnline publishes the online presence once per connection. It waits for work in a round if the response policy
-// requires that. A connection that begins without such work has no will.
+// publishOnline publishes the online presence once per connection. If the response policy requires this, it waits until
+// the agent has work in a round, and a connection that begins without such work has no will.
 func (p *AgentPresence) publishOnline() {
 	p.isPresenceHidden.Store(p.responsePolicy().PresenceInRoundOnly && !p.callbacks.HasRoundWork())
 	if !p.core.IsConnected || p.onlinePublished || p.isPresenceHidden.Load() {
@@ -124,8 +124,8 @@ func (p *AgentPresence) responsePolicy() *wire.AgentResponsePolicy {
 	return &p.core.LastAnnouncement.Announcement.ResponsePolicy
 }
 
-// PublishOffline publishes the offline presence if the online presence was published over this connection. The broker
-// does not retain it if presences are published only during rounds.
+// PublishOffline publishes the offline presence if the online presence was published on this connection. If presences
+// are limited to rounds, it also deletes the retained presence.
 func (p *AgentPresence) PublishOffline() {
 	if !p.onlinePublished {
 		return
@@ -138,7 +138,7 @@ func (p *AgentPresence) PublishOffline() {
 	}
 }
 
-// PlanAbsence makes the agent disconnect for a while, as soon as the connection is not needed.
+// PlanAbsence makes the agent disconnect for the duration d when no part needs the connection.
 func (p *AgentPresence) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
 
 // UpdatePresence publishes the online presence if it is due. It then disconnects if an absence is planned and the
@@ -166,7 +166,8 @@ func (p *AgentPresence) disconnect(d time.Duration) {
 func (p *AgentPresence) LinkUp() {
 	p.clones.recordLinkUp()
 	p.core.Observer.Observe(host.BrokerLinkChanged{IsConnected: true})
-	if p.reconnectAt.IsZero() { // otherwise agents reconnect at different times, and a due report is sent now
+	// after a planned absence agents reconnect at different times, and a due report is sent now
+	if p.reconnectAt.IsZero() {
 		p.planMetricsReport()
 	}
 	p.onlinePublished, p.plannedAbsence, p.reconnectAt = false, 0, time.Time{}
@@ -185,7 +186,7 @@ func (p *AgentPresence) LinkDown(err error) {
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
 func (p *AgentPresence) ReceiveAnnouncement(agentround.AnnouncementReceived) {
 	if !p.hasAnnouncement {
-		p.planMetricsReport() // the first announcement arrives at all agents at once
+		p.planMetricsReport() // also spread reports when all agents receive this at once
 	}
 	p.hasAnnouncement = true
 }
@@ -193,5 +194,5 @@ func (p *AgentPresence) ReceiveAnnouncement(agentround.AnnouncementReceived) {
 // FillHello implements part.HelloFiller.
 func (p *AgentPresence) FillHello(h *wire.Hello) { h.InstanceNonce = p.nonce }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{rejections}

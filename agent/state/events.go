@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{lostFiles, raisedStartCounters}
 
 var (
@@ -18,14 +18,16 @@ var (
 		"Times that the start counter was raised because the broker retained a presence with a higher number.")
 )
 
-// FileLost reports that a file of the state folder is damaged or has another version. The agent continues without it.
+// FileLost reports that a file in the state folder is damaged or has an unsupported version. The agent continues
+// without the file.
 type FileLost struct {
 	File        string // name of the file, one of FileNames
 	Err         error
-	Consequence string // behaviour of the agent without the file
+	Consequence string // effect of the loss on the agent, as text for the operator
 }
 
-// NewStartCounterLost returns the event for a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
+// NewStartCounterLost returns the event for a damaged start counter. err is the error returned by
+// store.Disk.NextBootEpoch.
 func NewStartCounterLost(err error) FileLost {
 	return FileLost{File: StartCounter.Name, Err: err, Consequence: StartCounter.LossConsequence}
 }
@@ -47,7 +49,7 @@ func (e FileLost) Describe(d *observe.EventDescription) {
 		remedy)
 }
 
-// StartCounterRaised reports that the counter of starts was raised, because an earlier start had a higher number.
+// StartCounterRaised reports that the start counter was raised because an earlier start had used a higher number.
 type StartCounterRaised struct{ From, To wire.Epoch }
 
 // Describe implements observe.Event. The condition lasts until the next start.

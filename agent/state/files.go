@@ -5,7 +5,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxModelRecord is the maximum size of a file with two models, or with a model and a task.
+// maxModelRecord is the maximum size in bytes of a file with two models, or with a model and a task.
 const maxModelRecord = 2*wire.MaxBlobBytes + wire.MaxMessage
 
 // Files of the state folder. store.Disk.NextBootEpoch reads and writes StartCounter.
@@ -42,13 +42,13 @@ var (
 		LossConsequence: "the personal parameters of the model are initialised again"}
 )
 
-// Files lists all files that may be found damaged. It omits partly fetched models and tasks, because their chunks are
-// checked against announced hashes.
+// Files lists the files whose damage the agent detects when it loads them. Partially fetched models and tasks are not
+// listed, because their chunks are verified by hash.
 var Files = []*store.StateFile{StartCounter, ObeyedPosition, Update, ErrorFeedback, Block, UplinkBudget, HeldOutSplit,
 	RootDocument,
 	Clock, GroupKeys, DeviceKeys, Certificate, Attestation, PersonalModel}
 
-// FileNames returns the names of all files, as label values.
+// FileNames returns the names of all listed files. The metrics use them as label values.
 func FileNames() (names []string) {
 	for _, f := range Files {
 		names = append(names, f.Name)

@@ -13,20 +13,20 @@ import (
 type Folder struct {
 	Disk     store.Disk
 	Dir      string
-	Volatile bool             // the folder does not survive a power cut
+	Volatile bool             // true if the folder does not survive a power cut
 	Observer observe.Observer // receives an event for each lost file
 }
 
 // FilePath returns the path of a file in the folder.
 func (f Folder) FilePath(name string) string { return filepath.Join(f.Dir, name) }
 
-// SaveFile replaces a file without slots.
+// SaveFile replaces the content of a file that has no slots.
 func (f Folder) SaveFile(file *store.StateFile, body []byte) error {
 	return f.Disk.SaveStateFile(f.Dir, file, body)
 }
 
-// LoadFile reads a file without slots and passes its content to decode. A missing file is not an error. A damaged file
-// or one of another version is reported as FileLost. The error means that the disk cannot be read or written.
+// LoadFile reads a file without slots and passes its content to decode. It ignores a missing file and reports a damaged
+// one as FileLost, and it returns only disk errors.
 func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) error {
 	body, err := f.Disk.LoadStateFile(f.Dir, file)
 	switch {
@@ -48,7 +48,7 @@ func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) 
 	return err
 }
 
-// RemoveFile removes a file, which need not exist.
+// RemoveFile removes a file if it exists.
 func (f Folder) RemoveFile(name string) error {
 	if err := f.Disk.Remove(f.FilePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -60,22 +60,22 @@ func (f Folder) reportLostFile(file *store.StateFile, err error) {
 	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.LossConsequence})
 }
 
-// FileSlots manages the copies of a file with slots.
+// FileSlots manages the slots of a file, which are alternating copies of its content.
 type FileSlots struct {
 	file   *store.StateFile
 	folder Folder
 	slots  *store.RecordSlots
 }
 
-// OpenSlots returns the slots of a file.
+// OpenSlots returns the slots of a file, which are alternating copies of its content.
 func (f Folder) OpenSlots(file *store.StateFile) *FileSlots {
 	return &FileSlots{file, f, f.Disk.NewRecordSlots(f.Dir, file)}
 }
 
-// Save writes the concatenated parts into the next slot.
+// Save writes the concatenated parts to the next slot of the file.
 func (s *FileSlots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(parts...) }
 
-// Load is like [Folder.LoadFile], for a file with slots. The loaded content survives a power cut.
+// Load reads a file with slots and otherwise works like [Folder.LoadFile]. The loaded content survives a power cut.
 func (s *FileSlots) Load(decode func(body []byte) error) error {
 	path := s.folder.FilePath(s.file.Name)
 	found, err := s.slots.Load(nil)
@@ -99,5 +99,5 @@ func (s *FileSlots) Load(decode func(body []byte) error) error {
 	return err
 }
 
-// Clear removes all copies.
+// Clear removes all slots of the file.
 func (s *FileSlots) Clear() error { return s.slots.Clear() }

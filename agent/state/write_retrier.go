@@ -11,8 +11,9 @@ import (
 // retryInterval is the delay before a failed write is retried.
 const retryInterval = 5 * time.Second
 
-// WriteRetrier retries failed writes to the state folder. Each write has a purpose, which operators see while it fails.
-// A later write with the same purpose replaces it. All methods are called on the event loop.
+// WriteRetrier retries failed writes to the state folder; all methods must be called on the event loop. Each write has
+// a purpose, which operators see while the write fails, and a later write with the same purpose replaces an earlier
+// one.
 type WriteRetrier struct {
 	Loop     *host.EventLoop
 	Observer observe.Observer
@@ -22,21 +23,21 @@ type WriteRetrier struct {
 	retryAt      time.Time
 }
 
-// RetriedWrite is a write that is retried if it fails.
+// RetriedWrite is a file write that is retried until it succeeds.
 type RetriedWrite struct {
 	Purpose   string
 	WriteFile func() error
 	OnSuccess func() // called after the write has succeeded; may be nil
 }
 
-// RunWrite runs a write now. It returns the error of the first attempt.
+// RunWrite runs a write synchronously and schedules a retry if it fails. It returns the error of the first attempt.
 func (w *WriteRetrier) RunWrite(write RetriedWrite) error {
 	err := write.WriteFile()
 	w.FinishWrite(write, err)
 	return err
 }
 
-// StartWrite runs a write in a background job.
+// StartWrite runs a write in a background job and schedules a retry if it fails.
 func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 	w.Loop.Go(func() {
 		err := write.WriteFile()
@@ -44,7 +45,7 @@ func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 	})
 }
 
-// FinishWrite handles the result of a write.
+// FinishWrite records the result of a write and schedules a retry if it has failed.
 func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	w.ForgetFailedWrite(write.Purpose)
 	w.QualityReport(write.Purpose, err)
@@ -59,13 +60,13 @@ func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	}
 }
 
-// AbandonWrite abandons a write that is no longer needed.
+// AbandonWrite cancels the retries of a write that is no longer needed.
 func (w *WriteRetrier) AbandonWrite(purpose string) {
 	w.FinishWrite(RetriedWrite{Purpose: purpose}, nil)
 }
 
-// ForgetFailedWrite drops a failed write because a newer one with the same purpose has begun. The purpose is reported
-// as failing until the newer write succeeds.
+// ForgetFailedWrite cancels the retries of a write because a newer write with the same purpose has begun. The operator
+// still sees the failure until the newer write succeeds.
 func (w *WriteRetrier) ForgetFailedWrite(purpose string) {
 	w.failedWrites = slices.DeleteFunc(w.failedWrites,
 		func(other RetriedWrite) bool { return other.Purpose == purpose })
@@ -76,8 +77,8 @@ func (w *WriteRetrier) IsWriteFailing(purpose string) bool {
 	return slices.ContainsFunc(w.failedWrites, func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// QualityReport reports an event when writes to the state folder start to fail, and when they succeed again. It serves
-// writes that are retried elsewhere.
+// QualityReport reports an event when writes with this purpose start to fail or succeed again. It is used for writes
+// that are retried elsewhere.
 func (w *WriteRetrier) QualityReport(purpose string, err error) {
 	w.failures.QualityReport(w.Observer, purpose, err)
 }
@@ -92,7 +93,7 @@ func (w *WriteRetrier) Tick(now time.Time) {
 	}
 	w.retryAt = now.Add(retryInterval)
 	for _, write := range slices.Clone(w.failedWrites) {
-		if w.IsWriteFailing(write.Purpose) { // may have been abandoned by another write's OnSuccess
+		if w.IsWriteFailing(write.Purpose) { // OnSuccess of another write may have cancelled this one
 			w.FinishWrite(write, write.WriteFile())
 		}
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// heldOutSplit is the boundary between training rows and held-out rows, fixed for a run.
+// heldOutSplit is the boundary between training rows and held-out rows, which stays fixed during a run.
 type heldOutSplit struct {
 	run      wire.RunID
 	boundary data.HeldOutBoundary
 	fixed    bool
 }
 
-// splitHeldOutRows splits a snapshot. The first snapshot of a run fixes the boundary, which is saved in the state
-// folder.
+// splitHeldOutRows splits a snapshot into training rows and held-out rows. The first snapshot of a run determines the
+// boundary, which is saved in the state folder.
 func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapshot) *part.PreparedTask {
 	prepared := &part.PreparedTask{LocalTask: l, View: view, TrainingRows: view.Rows}
 	if p.cfg.HeldOutShare == 0 || l.AreRowsHiddenInTrainer() {
@@ -28,7 +28,7 @@ func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapsh
 	if run := p.core.ObeyedPosition.Run; !p.split.fixed || p.split.run != run {
 		split := heldOutSplit{run, view.HeldOutBoundary(p.cfg.HeldOutShare), true}
 		p.split = split
-		// without the file a restart fixes another boundary if rows have been added
+		// ignore: without the file, a restart computes another boundary if rows have been added
 		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the boundary of the held-out rows",
 			WriteFile: func() error { return saveHeldOutSplit(p.core.StateFolder, split) }})
 	}

@@ -10,25 +10,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newRowsCheckInterval is the interval between checks for new rows while the next round waits for them. It also limits
-// the hellos that report new rows.
+// newRowsCheckInterval is the interval between checks for new rows while the next round requires them. It also limits
+// how often the agent reports new rows.
 const newRowsCheckInterval = 5 * time.Minute
 
-// newRowCounter counts the rows that no round of the run has used. After a restart it does not know which rows were
-// used.
+// newRowCounter counts the rows that no round of the current run has trained on. After a restart it counts rows as new
+// if their use is unknown.
 type newRowCounter struct {
 	run              wire.RunID
-	usedRows         trainedRowsEnd     // rows that the model includes
-	currentRoundRows trainedRowsEnd     // rows of the current round, or of a round with unknown outcome
-	checkAt          time.Time          // time of the next check; zero once a round has used rows
-	lastReported     wire.NewRowsReport // report in the last hello
+	usedRows         trainedRowsEnd // rows that count as used by earlier rounds
+	currentRoundRows trainedRowsEnd // rows of the current round's update, whose outcome is open
+	// time of the next check for new rows; zero (check now) once a round has used rows
+	checkAt      time.Time
+	lastReported wire.NewRowsReport // report in the last hello
 }
 
-// trainedRowsEnd is the end of the rows on which a round has trained.
+// trainedRowsEnd identifies the last row on which a round has trained.
 type trainedRowsEnd struct {
 	round         wire.RoundID
 	rowCount      int
-	newestRowTime int64 // time of the last row; 0 if rows have no time
+	newestRowTime int64 // time of the last trained row; 0 if rows have no time
 }
 
 // RecordTrainingStart records the rows on which a round trains.
@@ -44,13 +45,14 @@ func (p *TaskDataLoader) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *
 	n.checkAt = time.Time{}
 }
 
-// RecordUpdateFate records the fate of a round's update.
+// RecordUpdateFate records whether the coordinator used the agent's update of a round.
 func (p *TaskDataLoader) RecordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	p.newRows.recordUpdateFate(run, r, f)
 }
 
-// recordUpdateFate records the fate of a round's update. The rows of an update are unknown and count as new in two
-// cases: an earlier process made it, or the next round began before its fate was known.
+// recordUpdateFate marks the rows of a round's update as used, unless the round was abandoned or the update missed its
+// end. The rows are unknown and count as new if an earlier process made the update or the next round began before the
+// fate was known.
 func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return
@@ -72,7 +74,7 @@ func (n *newRowCounter) resetIfRowsReplaced(v data.RowSnapshot) {
 	}
 }
 
-// countNewRows returns the number of training rows that are new in a run.
+// countNewRows returns the number of training rows that no round of the run has used.
 func (n *newRowCounter) countNewRows(run wire.RunID, p *part.PreparedTask) int {
 	if p == nil {
 		return 0
@@ -101,14 +103,14 @@ func (p *TaskDataLoader) newRowsReport() wire.NewRowsReport {
 	return n
 }
 
-// awaitsNewRows reports whether the next round waits for new rows.
+// awaitsNewRows reports whether the coordinator delays the next round until agents have new rows.
 func (p *TaskDataLoader) awaitsNewRows() bool {
 	a := &p.core.LastAnnouncement.Announcement
 	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.IsConnected
 }
 
-// checkForAwaitedNewRows checks the source while the next round waits for new rows and the agent has too few. If it has
-// enough, it sends a hello with the new number, because the end of a round voids earlier reports.
+// checkForAwaitedNewRows checks the source while the next round waits for new rows and the agent has too few. If the
+// agent has enough, it reports their number in a hello, because the end of a round voids earlier reports.
 func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
 	if !p.awaitsNewRows() || now.Before(p.newRows.checkAt) {
 		return

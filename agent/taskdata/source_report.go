@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// reportInterval is the interval between reports of the source.
+// reportInterval is the interval between reports about the data source.
 const reportInterval = 10 * time.Second
 
-// sourceReporter returns the reporter for the agent's data: the rows of its task, or the source before a task has
-// arrived. It returns nil if neither reports anything.
+// sourceReporter returns the reporter of the task's rows, or of the data source if no task has arrived. It returns nil
+// if neither supports reports.
 func (p *TaskDataLoader) sourceReporter() data.QualityReporter {
 	if p.announced != nil {
 		if r, reports := p.announced.Rows.(data.QualityReporter); reports {
@@ -42,11 +42,11 @@ func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	}
 }
 
-// maxInputsWithSeries is the maximum number of inputs with separate metric series, since a file may have thousands of
-// columns.
+// maxInputsWithSeries is the maximum number of inputs with their own metric series. It limits the series for files with
+// thousands of columns.
 const maxInputsWithSeries = 64
 
-// resultUsed is the label value for used values. The other label values are reasons.
+// resultUsed is the metric label for values that were used. The other labels are the reasons why values were not used.
 const resultUsed = "used"
 
 var (
@@ -66,7 +66,8 @@ var (
 		"Largest unusable share of a file's lines or an input's values. Above data.max_bad the device declines rounds.")
 )
 
-// troubleKinds returns the kinds of trouble that are doubtful, or the other kinds.
+// troubleKinds returns the kinds of trouble with doubtful data, during which readings still arrive. If doubtful is
+// false, it returns all other kinds.
 func troubleKinds(doubtful bool) []data.TroubleKind {
 	return slices.DeleteFunc(data.TroubleKinds(),
 		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
@@ -75,10 +76,10 @@ func troubleKinds(doubtful bool) []data.TroubleKind {
 // SourceReportValue is the name of the status value with type data.QualityReport.
 const SourceReportValue = "source report"
 
-// SourceReportReceived reports the received and unused values of the data source.
+// SourceReportReceived reports how many values the data source has received and how many of them were not used.
 type SourceReportReceived struct {
 	data.QualityReport
-	PreviousReport data.QualityReport // report of the previous event
+	PreviousReport data.QualityReport // report contained in the previous event
 }
 
 // Describe implements observe.Event.
@@ -99,12 +100,12 @@ func (e SourceReportReceived) Describe(d *observe.EventDescription) {
 		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
 			d.RaiseCondition(name, strings.Join(texts[kind], "; "), kind.Remedy())
 		} else {
-			d.ResolveCondition(name) // even if an earlier agent of this process raised it
+			d.ResolveCondition(name) // also resolves a condition that an earlier agent of this process raised
 		}
 	}
 }
 
-// describeColumns counts the values since the previous event.
+// describeColumns adds the values received since the previous event to the counters.
 func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 	before := map[string]*data.ColumnReport{}
 	for i := range e.PreviousReport.Columns {
@@ -116,7 +117,7 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 		was, known := before[c.Name]
 		if !known {
 			was = &data.ColumnReport{}
-			if i <= maxInputsWithSeries { // the last one creates the series that the others share
+			if i <= maxInputsWithSeries { // all further inputs share one metric series
 				for _, result := range append(observe.NamesAsStrings(data.UnusedReasons()), resultUsed) {
 					d.AddToCounter(dataValues, 0, c.Name, result)
 				}
@@ -136,8 +137,8 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 	}
 }
 
-// addIncrease adds the values of an input since the previous event. If n is less than before, the source has restarted
-// at 0, for example after a file was replaced.
+// addIncrease adds the values of an input since the previous event to the counter. A lower value n means that the
+// source was reset to 0, for example after a file was replaced.
 func addIncrease(d *observe.EventDescription, input, result string, n, before uint64) {
 	if n < before {
 		before = 0
@@ -147,7 +148,8 @@ func addIncrease(d *observe.EventDescription, input, result string, n, before ui
 	}
 }
 
-// logUnusedValues logs the 1st, 10th, 100th, … value of an input that is not used for a reason.
+// logUnusedValues logs that values of an input are not used for the reason why. It logs only the 1st, 10th, 100th, …
+// such value.
 func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
 	n := c.Unused[why]
 	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {

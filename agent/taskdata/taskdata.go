@@ -1,5 +1,6 @@
-// Package taskdata prepares the local rows of the announced task. It reads them from the device's source and splits
-// them into training rows and held-out rows. It also counts unused rows and reports the values received by the source.
+// Package taskdata prepares the local rows for the announced task: it reads them from the data source and splits them
+// into training rows and held-out rows. It also counts the rows that no round has used and reports the values that the
+// source has received.
 package taskdata
 
 import (
@@ -18,18 +19,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config configures the source and the use of the rows.
+// Config configures the source of the rows and how the agent uses them.
 type Config struct {
-	// Source provides the rows. It is read in a background job. While it fails, the agent declines rounds.
+	// Source provides the rows and is read in a background job. While reading fails, the agent declines rounds.
 	Source data.Source
-	// HeldOutShare is the share of the rows, at the end, that a run does not train on. Models are scored on them and on
-	// rows added during the run. 0 means that no rows are held out.
+	// HeldOutShare is the share of the newest rows that a run excludes from training; 0 means that no rows are held
+	// out. Models are scored on these rows and on rows added during the run.
 	HeldOutShare float64
-	// MinRows is the minimum number of rows from which sums may leave the device, whatever the task requires.
+	// MinRows is the minimum number of training rows from which results may leave the device, even if the task requires
+	// fewer.
 	MinRows uint64
 }
 
-// Validate returns the errors of the configuration.
+// Validate returns an error that lists all problems of the configuration, or nil.
 func (c *Config) Validate() (err error) {
 	if c.Source == nil {
 		err = errors.New("the data source is not set")
@@ -59,15 +61,15 @@ type TaskDataLoader struct {
 	wantedTaskHash    wire.Digest // hash of the announced task
 	announced         *part.LocalTask
 	prepared          *part.PreparedTask
-	misfit            *rowsMisfit // set while the rows do not fit the announced task; otherwise nil
+	misfit            *rowsMisfit // reason why the rows do not fit the announced task; nil if they fit
 	split             heldOutSplit
 	newRows           newRowCounter
 	nextSourceCheckAt time.Time // earliest time of the next check for new data
-	nextReportAt      time.Time // time of the next report of the source
+	nextReportAt      time.Time // time of the next report about the data source
 	previousReport    data.QualityReport
 }
 
-// New returns a TaskDataLoader and loads the boundary of the held-out rows.
+// New returns a TaskDataLoader. It loads the saved boundary between training rows and held-out rows.
 func New(core *part.AgentCore, cfg Config, hooks AgentCallbacks) (p *TaskDataLoader, err error) {
 	p = &TaskDataLoader{core: core, cfg: cfg, callbacks: hooks}
 	p.split, err = loadHeldOutSplit(core.StateFolder)
@@ -90,9 +92,8 @@ type rowsMisfit struct {
 	retryAt         time.Time // time at which the rows are read again
 }
 
-// newRowsMisfit returns a misfit with the problem err. Two misfits about unusable values have the same problem if
-// column and reason are equal, whatever the number of values. The coordinator receives a reason from the closed set, or
-// else the text of the error.
+// newRowsMisfit returns a rowsMisfit with the problem err; unusable values with equal column and reason are the same
+// problem, whatever their number. The coordinator receives a reason from the closed set, or else the text of the error.
 func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
 	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
@@ -117,7 +118,7 @@ func textSuffix(text string, limit int) string {
 	return strings.ToValidUTF8(text[max(0, len(text)-limit):], "")
 }
 
-// tooFewRowsError means that the rows are fewer than the task or the device's owner requires.
+// tooFewRowsError is the error if there are fewer training rows than the task or the device's owner requires.
 type tooFewRowsError struct {
 	rows        int
 	minRowCount uint64
@@ -128,18 +129,18 @@ func (e *tooFewRowsError) Error() string {
 }
 
 const (
-	// misfitRetryInterval is the interval at which misfit rows are read again, even if unchanged: a file may have been
-	// mounted or become readable.
+	// misfitRetryInterval is the interval between two attempts to read rows that do not fit the task. Even an unchanged
+	// source may have been mounted or become readable.
 	misfitRetryInterval = 10 * time.Minute
-	// checkInterval is the minimum interval between checks for new data, since each may result in a hello.
+	// checkInterval is the minimum interval between checks for new data. It limits the hellos that new data can cause.
 	checkInterval = 5 * time.Second
 )
 
-// AwaitTask sets the task that PrepareTask will prepare.
+// AwaitTask sets the digest of the task that PrepareTask will prepare.
 func (p *TaskDataLoader) AwaitTask(task wire.Digest) { p.wantedTaskHash, p.misfit = task, nil }
 
-// PrepareTask reads the rows for a task that has arrived. read returns the encoded task; it is called in a background
-// job.
+// PrepareTask reads the rows for a task that has arrived. It calls read, which returns the encoded task, in a
+// background job.
 func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, error)) {
 	began := p.core.Loop.Now()
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
@@ -157,8 +158,8 @@ func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, erro
 	})
 }
 
-// LoadTaskRows reads the rows of an encoded task, which need not be the announced one. If they fit the task, then is
-// called on the event loop.
+// LoadTaskRows reads the rows for an encoded task, which may differ from the announced task. If they fit the task, it
+// calls then on the event loop.
 func (p *TaskDataLoader) LoadTaskRows(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		var event RowsLoaded
@@ -202,8 +203,8 @@ func (p *TaskDataLoader) openTask(hash wire.Digest, blob []byte) (*part.LocalTas
 	return l, err
 }
 
-// readTaskRows reads the rows of a task in a background job. It returns the function that handles them on the event
-// loop.
+// readTaskRows reads the rows of a task and is called in a background job. It returns a function that processes the
+// rows on the event loop.
 func (p *TaskDataLoader) readTaskRows(l *part.LocalTask, began time.Time) func() {
 	view, err := l.Rows.Snapshot()
 	event := RowsLoaded{Task: l.CompiledTask.Task.Name, ReplacementReason: view.ReplacementReason, Problem: err}
@@ -219,7 +220,7 @@ func (p *TaskDataLoader) makeRowsReadCallback(l *part.LocalTask, view data.RowSn
 	began time.Time) func() {
 	event.LoadDuration = p.core.Loop.Now().Sub(began)
 	return func() {
-		if l.Hash == p.wantedTaskHash { // otherwise another task was announced meanwhile
+		if l.Hash == p.wantedTaskHash { // false if another task was announced meanwhile
 			p.adoptTaskRows(l, view, unfit, event)
 			p.callbacks.OnTaskOrRowsChanged()
 		}
@@ -237,8 +238,8 @@ func (p *TaskDataLoader) splitRows(l *part.LocalTask, view data.RowSnapshot) (*p
 	return prepared, nil
 }
 
-// adoptTaskRows makes a task and its rows the announced ones. Repeated misfits and unchanged rows are reported only
-// once.
+// adoptTaskRows stores the announced task with its rows and reports the result. It does not report unchanged rows or
+// the same problem again.
 func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot, unfit wire.DeclineReason,
 	event RowsLoaded) {
 	before := p.misfit
@@ -273,8 +274,8 @@ func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot,
 	p.core.HandleRoundEvent(checked)
 }
 
-// RefreshRows is called when the agent obeys another announcement, since no round uses the rows then. It splits the
-// rows again for a new run and reads new data.
+// RefreshRows checks the source for new data and, in a new run, splits the rows again. It is called when the agent
+// obeys another announcement, because no round uses the rows then.
 func (p *TaskDataLoader) RefreshRows() {
 	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
@@ -298,7 +299,7 @@ func (p *TaskDataLoader) rereadChangedRows() {
 	})
 }
 
-// rereadMisfitRows reads rows that did not fit the task again.
+// rereadMisfitRows reads rows that did not fit the task again if a retry is due.
 func (p *TaskDataLoader) rereadMisfitRows(now time.Time) {
 	m, l := p.misfit, p.announced
 	if m == nil || now.Before(m.retryAt) {
@@ -338,13 +339,13 @@ func (p *TaskDataLoader) FillHello(h *wire.Hello) {
 	}
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{loadSeconds, dataValues, dataTroubles, dataDoubts, newestTime, unusableRatio}
 
 var loadSeconds = observe.OptionalGauge("data_load_seconds",
 	"Duration of the last load of the local data for the announced task.")
 
-// RowsLoaded reports that the agent has read the local data for a task, at first or after a change.
+// RowsLoaded reports that the agent has read the local rows for a task, either for the first time or after a change.
 type RowsLoaded struct {
 	Task       string
 	Rows       int
@@ -353,7 +354,7 @@ type RowsLoaded struct {
 	// added.
 	ReplacementReason string
 	LoadDuration      time.Duration
-	Problem           error // reason why the data do not fit; nil if they fit
+	Problem           error // reason why the rows do not fit the task; nil if they fit
 }
 
 // Describe implements observe.Event.

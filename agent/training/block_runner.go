@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// blockRunner runs the machine of one block on its own goroutine, which owns the parameters.
+// blockRunner executes one block of local steps and mixing on its own goroutine, which owns the parameters.
 type blockRunner struct {
 	mesh          *MeshAccess
 	core          *part.AgentCore
@@ -20,23 +20,23 @@ type blockRunner struct {
 	ctx           context.Context // context of runBlock
 	trainEffect   agentround.StartTraining
 	localSteps    LocalStepBlock
-	machine       *d2d.MixingBlock[float32] // machine of the block; nil if creating it has failed
+	machine       *d2d.MixingBlock[float32] // state machine of the block; nil if its creation failed
 	parameters    []float32
-	stepsTaken    uint64        // number of local steps so far
-	computeTime   time.Duration // duration of the local steps since the last answer
+	stepsTaken    uint64        // number of local steps taken so far
+	computeTime   time.Duration // duration of local steps since the last answer to a round
 	pendingEvents []d2d.Event
 
-	onRoundAnswer func(s d2d.AnswerRound) // called with the parameters for the round
-	// Requests from the event loop and callbacks, used by endless blocks only.
+	onRoundAnswer func(s d2d.AnswerRound) // receives the parameters that a round has requested
+	// The following channels and callbacks are used only by endless blocks.
 	requests       chan *updateRequest
 	restRequests   chan bool
 	onBlockStarted func(joined bool)
 	onSaveDue      func()
-	pendingRequest *updateRequest // request of the waiting round; nil if none
+	pendingRequest *updateRequest // request of the round that waits for parameters; nil if none
 }
 
-// newBlockRunner returns the runner of a block. joins means that neighbours may have begun the block already. An agent
-// that does not mix takes all its local steps (afford) at once.
+// newBlockRunner returns the runner of a block of local steps. afford is the number of local steps without mixing, and
+// joins is true if neighbours may have started the block already.
 func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.PreparedTask, steps LocalStepBlock,
 	base []float32, afford int,
 	joins bool,
@@ -65,11 +65,11 @@ func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.Pre
 	return b, err
 }
 
-// joinRepeatIntervals is the number of repeat intervals for which an agent that rejoins a block waits for snapshots
-// from its neighbours.
+// joinRepeatIntervals is the time for which an agent that rejoins a block waits for its neighbours' snapshots, in
+// multiples of the repeat interval.
 const joinRepeatIntervals = 20
 
-// mixingStats returns the statistics so far.
+// mixingStats returns the mixing statistics of the block so far.
 func (b *blockRunner) mixingStats() d2d.MixingStats {
 	if b.machine == nil {
 		return d2d.MixingStats{}
@@ -91,14 +91,14 @@ func (b *blockRunner) runWhileSubscribed(ctx context.Context) error {
 	return b.runBlock(ctx)
 }
 
-// runBlock is the loop of the block. After the last step of a finite block it continues to answer neighbours.
+// runBlock runs the loop of the block. After the last local step of a finite block, it continues to answer neighbours.
 func (b *blockRunner) runBlock(ctx context.Context) error {
 	if traced, ok := b.localSteps.(TracedBlock); ok {
 		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
 	b.ctx, b.pendingEvents = ctx, append(b.pendingEvents, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.HasFinished() {
-		b.collectEvents() // also between steps that do not wait for neighbours
+		b.collectEvents() // collect events even while local steps need no waiting
 		if len(b.pendingEvents) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.core.Loop.Now().Before(at) {
@@ -117,7 +117,7 @@ func (b *blockRunner) runBlock(ctx context.Context) error {
 	return nil
 }
 
-// messageInbox returns the channel of neighbours' messages, or nil while the block rests.
+// messageInbox returns the channel of neighbours' messages. It returns nil while the block is paused.
 func (b *blockRunner) messageInbox() <-chan mqtt.Message {
 	if b.machine.IsResting() {
 		return nil
@@ -125,7 +125,8 @@ func (b *blockRunner) messageInbox() <-chan mqtt.Message {
 	return b.mesh.BlockInbox
 }
 
-// collectEvents collects the arrived messages. Requests precede them, because they apply before the next local step.
+// collectEvents collects pending requests and messages. It collects requests first, because they apply before the next
+// local step.
 func (b *blockRunner) collectEvents() {
 	if q, ok := host.TryReceive(b.requests); ok {
 		b.acceptUpdateRequest(q)
@@ -142,18 +143,18 @@ func (b *blockRunner) collectEvents() {
 	}
 }
 
-// acceptUpdateRequest makes a round's request the pending one. It replaces an earlier request.
+// acceptUpdateRequest stores a round's request for parameters. It replaces an earlier request.
 func (b *blockRunner) acceptUpdateRequest(q *updateRequest) {
 	b.pendingRequest = q
 	b.pendingEvents = slices.Insert(b.pendingEvents, 0, d2d.Event(d2d.RoundAnswerRequested{}))
 }
 
-// stepMachine passes an event to the machine and performs the resulting effects.
+// stepMachine passes an event to the block's state machine and performs the resulting effects.
 func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.PublishMessage:
-			// neighbours request lost messages again
+			// ignore: neighbours request lost messages again
 			_ = b.mesh.NeighborBrokerConn.Publish(mqtt.Message{Topic: b.core.Topics.PeerPart(b.core.ID,
 				b.trainEffect.MixingBlockRound,
 				e.TopicPart),
@@ -175,7 +176,7 @@ func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	return nil
 }
 
-// takeLocalSteps takes local steps while holding the training lock.
+// takeLocalSteps takes local steps while it holds the device's training lock.
 func (b *blockRunner) takeLocalSteps(e d2d.TakeLocalSteps) error {
 	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err

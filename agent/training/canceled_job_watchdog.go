@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// stopGrace is the time within which a cancelled training job must end. A job checks for cancellation between local
-// steps, and before and after it computes the risk over all rows.
+// stopGrace is the time within which a cancelled training job must end. Jobs check for cancellation between local steps
+// and around each risk computation.
 const stopGrace = 10 * time.Minute
 
 // canceledJobWatchdog tracks training jobs that were cancelled but have not ended.
 type canceledJobWatchdog struct {
 	mu                sync.Mutex
-	cancellationTimes map[*time.Time]struct{} // set of cancellation times
+	cancellationTimes map[*time.Time]struct{} // set of pointers to the cancellation times of running jobs
 }
 
-// watchJob watches a job with the context ctx. The job must call ended when it ends.
+// watchJob starts tracking a job with the context ctx. The job must call ended when it ends.
 func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
 	var at time.Time
-	over := false // whether the job has ended; guarded by mu
+	over := false // true after the job has ended; guarded by mu
 	unwatch := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
 	}
 }
 
-// checkStuckJobs returns an error if a job is still running long after its cancellation.
+// checkStuckJobs returns an error if a job is still running more than stopGrace after its cancellation.
 func (w *canceledJobWatchdog) checkStuckJobs(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,27 +13,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// endlessBlock is a block without an end, from which rounds only request parameters. It continues while the coordinator
-// is unreachable and, loaded from its file, after a restart.
+// endlessBlock is a block of local steps and mixing that continues across rounds, which only request its parameters. It
+// also continues without the coordinator and after a restart.
 type endlessBlock struct {
-	trainEffect     agentround.StartTraining // edges and start of the schedule
+	trainEffect     agentround.StartTraining // neighbours of the block and start of its step schedule
 	taskDigest      wire.Digest
 	prepared        *part.PreparedTask
-	localStepCount  int // E_k, the number of local steps
+	localStepCount  int // number E_k of local steps of this agent
 	cancel          func()
-	finalParameters []float32           // set after its goroutine has ended
-	requests        chan *updateRequest // request of the newest round
-	restRequests    chan bool           // newest value of mustRest
+	finalParameters []float32           // parameters at the end; set after the goroutine has ended
+	requests        chan *updateRequest // holds the request of the newest round
+	restRequests    chan bool           // holds the newest value of mustRest
 	mustRest        bool
-	failureErr      error // error that ended the block early; set on the event loop
+	failureErr      error // error that ended the block; used only on the event loop
 }
 
-// isRunOver reports whether the block's run has ended. o is the position of the last obeyed announcement.
+// isRunOver reports whether the run of the block has ended, given the position o of the last obeyed announcement.
 func (b *endlessBlock) isRunOver(o wire.AnnouncementPosition) bool {
 	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Position.Run || o.Phase == wire.PhaseFinished)
 }
 
-// EndBlockIfRunOver ends a block whose run is over. It is called when the agent obeys an announcement.
+// EndBlockIfRunOver ends the endless block if its run is over. It is called when the agent obeys an announcement.
 func (t *TrainingManager) EndBlockIfRunOver() {
 	if b := t.endless; b != nil && b.isRunOver(t.core.ObeyedPosition) {
 		t.endless = nil
@@ -41,42 +41,42 @@ func (t *TrainingManager) EndBlockIfRunOver() {
 	}
 }
 
-// BeforeWait implements part.BeforeWaitHook. It pauses an endless block while any part requires that.
+// BeforeWait implements part.BeforeWaitHook. It pauses the endless block while any part of the agent requires this.
 func (t *TrainingManager) BeforeWait() {
 	if b := t.endless; b != nil && b.mustRest != t.core.TrainingMustRest() {
 		t.requestBlockRest(b, !b.mustRest)
 	}
 }
 
-// requestBlockRest makes a block rest or continue.
+// requestBlockRest pauses a block if rest is true and resumes it otherwise.
 func (t *TrainingManager) requestBlockRest(b *endlessBlock, rest bool) {
 	b.mustRest = rest
 	host.ReplaceLatest(b.restRequests, rest)
 	t.Mesh.BlockWaiter.Wake()
 }
 
-// blockSaveInterval is the interval at which a block is saved. After a restart the block is used only if too few
-// neighbours send their parameters.
+// blockSaveInterval is the interval at which an endless block is saved to disk. A saved block is used after a restart
+// if too few neighbours send their parameters.
 const blockSaveInterval = 10 * time.Minute
 
-// BlockOrigin is the origin of an endless block's initial parameters.
+// BlockOrigin is the source of an endless block's initial parameters.
 type BlockOrigin string
 
-// Origins of a block's initial parameters.
+// Sources of the initial parameters of an endless block.
 const (
 	BlockFromModel         BlockOrigin = "model"     // base model of the round
-	BlockFromPreviousBlock BlockOrigin = "block"     // previous block, which had other edges
-	BlockFromNeighbor      BlockOrigin = "neighbour" // median of at least 3 neighbours that were already in the block
-	BlockFromDisk          BlockOrigin = "disk"      // own saved block, since too few neighbours had parameters
+	BlockFromPreviousBlock BlockOrigin = "block"     // parameters of the previous block, with other neighbours
+	BlockFromNeighbor      BlockOrigin = "neighbour" // median of at least 3 neighbours that run the block
+	BlockFromDisk          BlockOrigin = "disk"      // block saved on disk, if too few neighbours have parameters
 )
 
-// BlockOrigins returns all origins, for closed label sets.
+// BlockOrigins returns all origins. The metrics use them as label values.
 func BlockOrigins() []BlockOrigin {
 	return []BlockOrigin{BlockFromModel, BlockFromPreviousBlock, BlockFromNeighbor, BlockFromDisk}
 }
 
-// answerFromEndlessBlock passes a round's request to the endless block. It begins a new block if the round has other
-// edges.
+// answerFromEndlessBlock passes a round's request for parameters to the endless block. It starts a new block if the
+// round has other neighbours.
 func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 	blob := wire.BlobDigest(q.prepared.CompiledTask.Task.AppendEncoding(nil))
 	if b := t.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
@@ -88,7 +88,7 @@ func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 			return
 		}
 	}
-	// a failed block is not restarted: neighbours expect another step from this start of the agent
+	// do not restart a failed block, because neighbours expect another step from this start of the agent
 	if err := t.endless.failureErr; err != nil {
 		q.deliverFailure(err)
 		return
@@ -97,12 +97,13 @@ func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 	t.Mesh.BlockWaiter.Wake()
 }
 
-// beginEndlessBlock begins a block. It replaces the current block and continues with its parameters.
+// beginEndlessBlock starts a block with the parameters x. If a block is running, it ends that block and continues with
+// its parameters.
 func (t *TrainingManager) beginEndlessBlock(b *endlessBlock, x []float32, from BlockOrigin) error {
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	seed := b.trainEffect.Announcement.Seed
 	if from == BlockFromDisk {
-		seed ^= uint64(t.core.Signer.Epoch) << 32 // other random draws than before the restart
+		seed ^= uint64(t.core.Signer.Epoch) << 32 // avoid repeating the random numbers used before the restart
 	}
 	turn := t.newLockHandle()
 	steps, err := t.newLocalStepBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.localStepCount,
@@ -134,7 +135,7 @@ func (t *TrainingManager) beginEndlessBlock(b *endlessBlock, x []float32, from B
 	return nil
 }
 
-// runEndlessBlock runs on the goroutine of the block.
+// runEndlessBlock runs a block until ctx ends. It is called on the goroutine of the block.
 func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, steps LocalStepBlock, x []float32,
 	from BlockOrigin,
 	turn *lockHandle) {
@@ -167,11 +168,11 @@ func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, 
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
-		_ = h.stepMachine(d2d.StopBlock{}) // StopBlock results in no local steps
+		_ = h.stepMachine(d2d.StopBlock{}) // ignore: StopBlock causes no local steps, so it cannot fail
 	}
 }
 
-// failEndlessBlock ends a block that cannot continue. The waiting round and later rounds fail.
+// failEndlessBlock ends a block that cannot continue. The current round and later rounds receive its error.
 func (t *TrainingManager) failEndlessBlock(b *endlessBlock, h *blockRunner, err error) {
 	b.failureErr = err
 	q := h.pendingRequest
@@ -187,8 +188,8 @@ func (t *TrainingManager) failEndlessBlock(b *endlessBlock, h *blockRunner, err 
 	}
 }
 
-// stopBlockAndRemoveFile stops a block's goroutine and then removes its file. The next block waits for the removal,
-// which could otherwise delete its file.
+// stopBlockAndRemoveFile stops a block and then removes its file. The next block waits for this, because otherwise its
+// own file could be removed.
 func (t *TrainingManager) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
 	t.jobs.Enqueue(t.removeBlockFile)
@@ -200,8 +201,8 @@ func (t *TrainingManager) removeBlockFile() {
 	}
 }
 
-// Start implements part.Starter. It resumes the endless block of an earlier process, even if the coordinator is
-// unreachable. If the run of the block is over, it removes the file that the earlier process has left.
+// Start implements part.Starter. It resumes the endless block saved by an earlier process, even if the coordinator is
+// unreachable, or removes the saved file if the block's run is over.
 func (t *TrainingManager) Start() {
 	b := t.saved
 	t.saved = savedBlock{}
@@ -213,7 +214,7 @@ func (t *TrainingManager) Start() {
 		return
 	}
 	t.dependencies.LoadTaskRows(b.taskDigest, b.encodedTask, func(p *part.PreparedTask) {
-		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil { // a round has begun a block meanwhile
+		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil { // a round has started another block meanwhile
 			return
 		}
 		b.prepared = p
@@ -227,9 +228,9 @@ var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
 	"Endless mixing blocks started, by the source of the initial parameters.",
 	"from", observe.NamesAsStrings(BlockOrigins()))
 
-// EndlessBlockBegan reports that an endless block has begun. It mixes over all rounds until its edges change.
+// EndlessBlockBegan reports that an endless block has started. It continues across rounds until the neighbours change.
 type EndlessBlockBegan struct {
-	EdgesMadeForRound wire.RoundID // round for which its edges were made
+	EdgesMadeForRound wire.RoundID // round for which the coordinator chose the neighbours
 	Origin            BlockOrigin
 	Neighbors         int
 }

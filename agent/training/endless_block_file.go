@@ -11,7 +11,7 @@ import (
 
 var littleEndian = binary.LittleEndian
 
-// saveBlock saves an endless block with its number of local steps and its parameters.
+// saveBlock saves an endless block to disk. taken is the number of local steps taken, and x contains the parameters.
 func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
 	edges := wire.Invitation{Agent: "me", StepSizeWeight: e.StepWeight, MixingBlockRound: e.MixingBlockRound,
@@ -27,9 +27,9 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 	return folder.SaveFile(state.Block, wire.AppendVector(out, x))
 }
 
-// savedBlock is the saved block of an earlier process.
+// savedBlock is an endless block that an earlier process has saved.
 type savedBlock struct {
-	*endlessBlock // saved block; nil if none
+	*endlessBlock // loaded block; nil if none was saved
 	encodedTask   []byte
 	parameters    []float32
 }
@@ -44,7 +44,7 @@ func loadBlock(folder state.Folder) (b savedBlock, err error) {
 
 func parseBlock(in []byte) (b savedBlock, err error) {
 	take := func(n int) (part []byte) {
-		if err == nil && (n < 0 || n > len(in)) { // negative if int has 32 bits
+		if err == nil && (n < 0 || n > len(in)) { // n may be negative on 32-bit systems
 			err = errors.New("the file is too short")
 		}
 		if err != nil {

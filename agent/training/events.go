@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = append([]*observe.Metric{
 	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
 	trainingFailures,
@@ -19,8 +19,8 @@ var Metrics = append([]*observe.Metric{
 	begunBlocks,
 }, baseModelScore.List()...)
 
-// Buckets of durations in seconds. A step takes microseconds on a server and seconds on the smallest device. The
-// deadline of the round limits the training time.
+// Histogram buckets for durations in seconds. A local step takes microseconds on a server and seconds on the smallest
+// device, and the round's deadline limits the training time.
 var (
 	stepBuckets     = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 	trainingBuckets = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800}
@@ -46,7 +46,8 @@ var (
 )
 
 var (
-	mixingFlows     = observe.Counter("mixing_flows_total", "Flows from neighbours applied.")
+	mixingFlows = observe.Counter("mixing_flows_total",
+		"Parameter differences (flows) received from neighbours and applied.")
 	mixingLateFlows = observe.Counter("mixing_flows_late_total",
 		"Flows applied after the step of their snapshots.")
 	mixingSkipped = observe.Counter("mixing_skipped_total",
@@ -73,9 +74,9 @@ type LocalTrainingFinished struct {
 	RiskAfter          float64
 	HeldOutScore       *learner.Score   // score of the base model on the held-out rows; nil without such rows
 	LocalStepsDuration time.Duration    // duration of all local steps
-	LockWait           time.Duration    // wait for the training lock, held for other federations
-	MixingStats        *d2d.MixingStats // statistics of the block; nil if agents do not mix
-	BlockDuration      time.Duration    // duration of the block, with local steps and mixing
+	LockWait           time.Duration    // time spent waiting for the training lock, which other federations held
+	MixingStats        *d2d.MixingStats // mixing statistics of the block; nil without mixing
+	BlockDuration      time.Duration    // total duration of the block, including mixing
 }
 
 // Describe implements observe.Event.
@@ -127,7 +128,7 @@ func (e LocalTrainingFinished) describeMixing(d *observe.EventDescription) {
 		"skipped", s.SkippedSnapshots, "unreconciled", s.UnreconciledEdges, "took", e.BlockDuration)
 }
 
-// LocalTrainingFailed reports that training has produced no update for a round.
+// LocalTrainingFailed reports that training for a round failed and produced no update.
 type LocalTrainingFailed struct {
 	Round wire.RoundID
 	Err   error

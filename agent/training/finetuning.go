@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// finetuning takes the local steps that adapt a model to the device before it is used for predictions.
+// finetuning adapts a model to the device by local steps before the model is used for predictions.
 type finetuning struct {
 	task       wire.Task
 	rows       *learner.Samples[float32]
-	rowsErr    func() error // returns the error of reading the rows
+	rowsErr    func() error // returns an error if the rows could not be read
 	rng        *rand.Rand
 	stepOffset uint64
 	lockHandle *lockHandle
@@ -36,9 +36,9 @@ func (t *TrainingManager) PrepareFinetuning(version wire.ModelVersion) func(cont
 	return f.run
 }
 
-// run fine-tunes the model. If its steps diverge, it leaves the model unchanged.
+// run fine-tunes the model m. It leaves the model unchanged if the local steps diverge.
 func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
-	p, err := task.Compile[float32](f.task) // a separate model, since training may run concurrently
+	p, err := task.Compile[float32](f.task) // separate instance, because training may run concurrently
 	if err != nil {
 		return err
 	}

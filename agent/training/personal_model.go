@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalModelWrite is the purpose of a write to the state folder (state.RetriedWrite).
+// personalModelWrite describes the file write for personal parameters (see state.RetriedWrite).
 const personalModelWrite = "save the personal parameters"
 
 // personalModelStore stores the agent's personal parameters: its own tensors of a model, or v_k of ditto. Successive
@@ -28,26 +28,28 @@ type personalModelStore struct {
 	personalState
 }
 
-// personalState is the content of the file. The zero value has no parameters.
+// personalState is the content of the file with personal parameters. The zero value contains none.
 type personalState struct {
-	modelID                           personalModelID
-	lastTrainedRound                  wire.RoundID // last round that has trained them, unless parametersBefore is nil
-	parametersBefore, parametersAfter []float32    // before and after that round
+	modelID personalModelID
+	// last round that trained the parameters, if parametersBefore is set
+	lastTrainedRound                  wire.RoundID
+	parametersBefore, parametersAfter []float32 // personal parameters before and after lastTrainedRound
 }
 
-// personalModelID identifies the model to which the parameters belong. Another task of the run with the same tensors
-// continues with them.
+// personalModelID identifies the model to which personal parameters belong. Parameters are kept if the task changes but
+// run and tensors remain equal.
 type personalModelID struct {
-	run                                  wire.RunID
-	sharedSchemaHash, personalSchemaHash wire.Digest // hashes of the schemas
+	run wire.RunID
+	// hashes of the tensor schemas of the shared and personal parameters
+	sharedSchemaHash, personalSchemaHash wire.Digest
 }
 
 func personalModelIDOf(run wire.RunID, p *task.CompiledTask[float32]) personalModelID {
 	return personalModelID{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// parametersAtRoundStart returns the personal parameters at the start of a round, or nil if none exist for this model.
-// For noRound it returns the current ones. The caller must not change them.
+// parametersAtRoundStart returns the personal parameters at the start of a round, or nil if the model has none. For
+// noRound it returns the current parameters, and the caller must not modify them.
 func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +65,7 @@ func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round w
 // noRound is a number that no round has.
 const noRound wire.RoundID = math.MaxUint64
 
-// saveTrainedParameters stores the parameters that a round has trained.
+// saveTrainedParameters stores personal parameters after a round has trained them.
 func (k *personalModelStore) saveTrainedParameters(s personalState) error {
 	k.mu.Lock()
 	k.personalState = s
@@ -71,7 +73,7 @@ func (k *personalModelStore) saveTrainedParameters(s personalState) error {
 	return k.save()
 }
 
-// save writes the current state to disk.
+// save writes the personal parameters to disk.
 func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +84,7 @@ func (k *personalModelStore) save() error {
 		k.parametersAfter))
 }
 
-// load reads the state that an earlier process has saved.
+// load reads the personal parameters from disk.
 func (k *personalModelStore) load() error {
 	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
@@ -103,8 +105,8 @@ func (k *personalModelStore) load() error {
 	})
 }
 
-// setPersonalParameters sets the personal parameters with which the round begins. If none are stored for this run and
-// these tensors, they are initialised from the task's w_0 or by an external program.
+// setPersonalParameters sets the personal parameters at the start of the round. If none are stored, it initialises them
+// from the task's initial model w_0 or with an external program.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p, e := q.prepared.CompiledTask, &q.trainEffect
 	if !p.HasPersonalPart() {
@@ -164,7 +166,7 @@ func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], ru
 	switch {
 	case own != nil:
 	case p.Task.Personal.UsesDitto:
-		return shared // until the agent has trained
+		return shared // used before the agent has trained personal parameters
 	case p.Task.External.IsEnabled():
 		return nil
 	default:
@@ -173,8 +175,8 @@ func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], ru
 	return p.PredictionParameters(shared, own)
 }
 
-// PersonalModelReset reports that the personal parameters were set to initial values. If Err is nil, none were stored
-// for this run and these tensors; otherwise the personal local steps have diverged.
+// PersonalModelReset reports that personal parameters were set to initial values. Err is set if the local steps
+// diverged, and nil if no parameters were stored.
 type PersonalModelReset struct {
 	Round      wire.RoundID
 	Parameters int

@@ -22,15 +22,15 @@ import (
 type Config struct {
 	// Trainer takes the local steps. The default is a LocalTrainer.
 	Trainer Trainer
-	// DeclaredStepTime, if set, is the declared time per local step, which determines the number of local steps in a
-	// round. Otherwise the time is measured.
+	// DeclaredStepTime is the configured time per local step, from which the number of local steps is computed. 0 means
+	// that the agent measures the time.
 	DeclaredStepTime time.Duration
 	// LockShare is the federation's share of the device's training lock, if the device takes part in several
 	// federations.
 	LockShare *TrainingLockShare
 }
 
-// SetDefaults sets default values. The default share has the name of the federation.
+// SetDefaults sets default values. By default the lock share is named after the federation.
 func (c *Config) SetDefaults(federation wire.FederationName) {
 	if c.Trainer == nil {
 		c.Trainer = LocalTrainer{}
@@ -40,12 +40,12 @@ func (c *Config) SetDefaults(federation wire.FederationName) {
 	}
 }
 
-// MeshAccess provides blocks with access to the neighbours.
+// MeshAccess gives blocks of local steps access to the agent's neighbours.
 type MeshAccess struct {
-	CanMix             bool // the agent is configured to mix with neighbours
+	CanMix             bool // true if the agent is configured to mix with neighbours
 	NeighborBrokerConn mqtt.Conn
 	BlockInbox         <-chan mqtt.Message // neighbours' messages for the current block
-	BlockWaiter        host.JobWaiter      // wakes the current block
+	BlockWaiter        host.JobWaiter      // notifies the current block of new messages
 	// MakeExchangeConfig returns the configuration of a block with the given number of mixing steps; 0 = endless.
 	MakeExchangeConfig func(e agentround.StartTraining, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
 }
@@ -54,16 +54,16 @@ type MeshAccess struct {
 type UpdateUploader interface {
 	// NextUpdateSequence returns the sequence number of an update that is about to be computed.
 	NextUpdateSequence() uint64
-	// PackUpdate sets the payload of an update from the change of the model. It may be called from any goroutine.
+	// PackUpdate encodes a change of the model and stores the result in u. It must be safe for concurrent use.
 	PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32], change []float32) error
-	// SaveUpdate writes an update to disk. It may be called from any goroutine. over reports whether the round is over;
-	// it is called on the event loop.
+	// SaveUpdate saves an update to disk and must be safe for concurrent use. It calls over on the event loop to check
+	// whether the round has ended.
 	SaveUpdate(u *part.LocalUpdate, over func() bool)
-	// SetCurrentUpdate makes an update the current one. It is sent at the request of the round machine.
+	// SetCurrentUpdate sets the update to send when the round state machine requests this.
 	SetCurrentUpdate(u *part.LocalUpdate)
 }
 
-// TrainingDependencies connects the part to other parts.
+// TrainingDependencies contains the functions and parts of the agent that training uses.
 type TrainingDependencies struct {
 	Uploads UpdateUploader
 	Tasks   part.LocalTaskProvider
@@ -71,9 +71,9 @@ type TrainingDependencies struct {
 	LoadTaskRows func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
 }
 
-// TrainingManager is the part of an agent that trains.
+// TrainingManager is the part of an agent that trains models.
 type TrainingManager struct {
-	// Mesh is set before the agent runs.
+	// Mesh provides access to the neighbours. It must be set before the agent runs.
 	Mesh MeshAccess
 
 	core              *part.AgentCore
@@ -81,14 +81,14 @@ type TrainingManager struct {
 	dependencies      TrainingDependencies
 	personalModels    personalModelStore
 	stepTimeEstimator learner.StepTimeEstimator
-	jobs              *host.SerialJobQueue // queue of blocks
+	jobs              *host.SerialJobQueue // queue of training jobs
 	watchdog          canceledJobWatchdog
-	cancelRound       func()        // ends the training of the current round
-	endless           *endlessBlock // current endless block
-	saved             savedBlock    // saved block to resume at the start
+	cancelRound       func()        // cancels the training for the current round
+	endless           *endlessBlock // running endless block; nil if none
+	saved             savedBlock    // endless block from disk, resumed when the agent starts
 }
 
-// New returns a TrainingManager. It loads the personal parameters and the block of an earlier process.
+// New returns a TrainingManager. It loads the saved personal parameters and endless block.
 func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *TrainingManager, err error) {
 	t = &TrainingManager{core: core, cfg: cfg, dependencies: hooks, jobs: host.NewSerialJobQueue(core.Loop),
 		cancelRound:    func() {},
@@ -103,18 +103,19 @@ func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *Train
 	return t, nil
 }
 
-// NeedsLink implements part.LinkNeedReporter. The link may be the connection to the neighbours.
+// NeedsLink implements part.LinkNeedReporter. It returns true during an endless block, which may use the connection for
+// mixing.
 func (t *TrainingManager) NeedsLink() bool { return t.endless != nil }
 
 // CheckStuckJobs returns an error if a training job is still running long after its cancellation. It may be called from
 // any goroutine.
 func (t *TrainingManager) CheckStuckJobs(now time.Time) error { return t.watchdog.checkStuckJobs(now) }
 
-// CancelRoundTraining ends the training of the round. Its result is discarded.
+// CancelRoundTraining cancels the training for the current round and discards its result.
 func (t *TrainingManager) CancelRoundTraining() { t.cancelRound() }
 
-// TrainForRound computes the update of a round in a background job. stepShare is the share of the local steps that the
-// agent's parts allow, from 0 to 1. The round machine receives agentround.TrainingEnded.
+// TrainForRound computes the update of a round in a background job and passes agentround.TrainingEnded to the round
+// state machine. stepShare is the share of the local steps that the agent's parts allow, from 0 to 1.
 func (t *TrainingManager) TrainForRound(e agentround.StartTraining, p *part.PreparedTask, base []float32,
 	stepShare float64) {
 	sizing := p.CompiledTask.StepCountPolicy()
@@ -136,7 +137,7 @@ func (t *TrainingManager) TrainForRound(e agentround.StartTraining, p *part.Prep
 	}
 }
 
-// stepTime returns the time per local step, declared or measured in earlier rounds.
+// stepTime returns the configured time per local step or, if none is configured, the measured time.
 func (t *TrainingManager) stepTime() time.Duration {
 	if t.cfg.DeclaredStepTime > 0 {
 		return t.cfg.DeclaredStepTime
@@ -144,7 +145,7 @@ func (t *TrainingManager) stepTime() time.Duration {
 	return t.stepTimeEstimator.EstimatedTimePerStep()
 }
 
-// handleTrainingResult handles the result of a round's training, an update or an error.
+// handleTrainingResult processes the result of training for a round, which is either an update or an error.
 func (t *TrainingManager) handleTrainingResult(e *agentround.StartTraining, u *part.LocalUpdate,
 	event LocalTrainingFinished, err error) {
 	if event.LocalSteps > 0 {
@@ -174,7 +175,7 @@ func declineReasonOf(err error) wire.DeclineReason {
 	return wire.DeclineBadData
 }
 
-// newLocalStepBlock prepares the local steps of a block. draws is the round that seeds its random draws.
+// newLocalStepBlock prepares the local steps of a block. draws is the round that seeds the random numbers.
 func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.StartTraining, p *part.PreparedTask,
 	base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (LocalStepBlock, error) {

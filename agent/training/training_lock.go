@@ -17,13 +17,13 @@ import (
 // The holder yields between local steps: at the end of a time slice if a waiting federation has not trained longer, and
 // at once if one is a time slice behind. The zero value is ready for use.
 type TrainingLock struct {
-	queueLength atomic.Int32 // length of queue, read at each local step
+	queueLength atomic.Int32 // length of queue; read without mu between local steps
 
 	mu                sync.Mutex
 	holder            *lockHandle
 	queue             []*lockHandle // waiting jobs in order of arrival
-	acquiredAt        time.Time     // time at which the holder has acquired the lock
-	usageCountedUntil time.Time     // end of the time included in the holder's usedTime
+	acquiredAt        time.Time     // time when the current holder acquired the lock
+	usageCountedUntil time.Time     // time up to which the holder's usedTime is counted
 	minUsedTime       time.Duration // minimum usedTime of holder and queue; never decreases
 }
 
@@ -31,29 +31,30 @@ type TrainingLock struct {
 type TrainingLockShare struct {
 	trainingLock   *TrainingLock
 	federationName string
-	usedTime       time.Duration // time for which it has held the lock, or an equivalent
+	usedTime       time.Duration // time of holding the lock, raised after idle periods
 }
 
-// NewShare returns the share of a federation. Waiting federations report its name.
+// NewShare returns the share of a federation. While other federations wait for the lock, they report name as the
+// holder.
 func (t *TrainingLock) NewShare(name string) *TrainingLockShare {
 	return &TrainingLockShare{trainingLock: t, federationName: name}
 }
 
 const (
-	// lockTimeSlice is the time for which the holder keeps the lock. Yielding takes microseconds, but a waiting block
-	// keeps its parameters in memory.
+	// lockTimeSlice is the time for which a federation may hold the lock while others wait. Yielding is cheap, but a
+	// waiting block keeps its parameters in memory.
 	lockTimeSlice = time.Second
-	// reportWaitAfter is the minimum duration of a reported wait.
+	// reportWaitAfter is the time after which waiting for the lock is reported.
 	reportWaitAfter = 100 * time.Millisecond
 )
 
-// lockHandle is the handle with which one job uses the lock.
+// lockHandle gives one training job access to the lock.
 type lockHandle struct {
 	*TrainingLockShare
 	host.JobRuntime
 	waiter     host.JobWaiter
 	reportWait func(LockAwaited)
-	totalWait  time.Duration // used on the job's goroutine
+	totalWait  time.Duration // total waiting time; used only on the job's goroutine
 }
 
 func (t *TrainingManager) newLockHandle() *lockHandle {
@@ -62,14 +63,15 @@ func (t *TrainingManager) newLockHandle() *lockHandle {
 		reportWait: func(e LockAwaited) { t.core.Loop.RunOnLoop(func() { t.core.Observer.Observe(e) }) }}
 }
 
-// yieldBetweenSteps is called between two local steps. It yields the lock if another federation is due.
+// yieldBetweenSteps yields the lock if another federation's turn has come. It is called between two local steps.
 func (h *lockHandle) yieldBetweenSteps(ctx context.Context) {
 	if h.trainingLock.queueLength.Load() > 0 {
-		_ = h.acquire(ctx) // after an error, the job detects that ctx has ended
+		_ = h.acquire(ctx) // ignore: the job checks ctx itself
 	}
 }
 
-// acquire waits for the lock. A holder keeps it, or yields and waits again. It returns an error if ctx ends first.
+// acquire waits for the lock, or returns an error if ctx ends first. If the job already holds the lock, acquire first
+// yields it if another federation's turn has come.
 func (h *lockHandle) acquire(ctx context.Context) error {
 	t := h.trainingLock
 	t.mu.Lock()
@@ -82,7 +84,8 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // idle time gives an advantage of at most one slice
+	// limits the advantage after idle time to one time slice
+	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice)
 	t.queue = append(t.queue, h)
 	if t.holder == nil {
 		t.handOver(now)
@@ -94,7 +97,8 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 	return h.awaitLock(ctx, now)
 }
 
-// awaitLock waits in the queue.
+// awaitLock waits in the queue until the job holds the lock or ctx ends. It reports a wait of more than
+// reportWaitAfter.
 func (h *lockHandle) awaitLock(ctx context.Context, began time.Time) error {
 	t, until := h.trainingLock, began.Add(reportWaitAfter)
 	for {
@@ -150,7 +154,7 @@ func (t *TrainingLock) countHolderTime(now time.Time) {
 	t.minUsedTime = max(t.minUsedTime, least)
 }
 
-// nextInQueue returns the index of the next holder in the queue, or -1 if the queue is empty.
+// nextInQueue returns the queue index of the next lock holder, or -1 if the queue is empty.
 func (t *TrainingLock) nextInQueue() int {
 	next := -1
 	for i, h := range t.queue {
@@ -161,8 +165,8 @@ func (t *TrainingLock) nextInQueue() int {
 	return next
 }
 
-// mustYield reports whether the holder must yield. A federation that is one time slice behind preempts the holder at
-// once; otherwise it would fall two slices behind.
+// mustYield reports whether the holder must yield the lock. It must yield at once to a federation that is one time
+// slice behind, and otherwise at the end of its time slice.
 func (t *TrainingLock) mustYield(now time.Time) bool {
 	i := t.nextInQueue()
 	if i < 0 {
@@ -172,7 +176,7 @@ func (t *TrainingLock) mustYield(now time.Time) bool {
 	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.acquiredAt) >= lockTimeSlice
 }
 
-// handOver gives the lock to the next holder, or to no one if the queue is empty.
+// handOver passes the lock to the next job in the queue, or frees the lock if the queue is empty.
 func (t *TrainingLock) handOver(now time.Time) {
 	i := t.nextInQueue()
 	if i < 0 {
@@ -192,8 +196,8 @@ var (
 		"Time that training waited for other federations of this device, in waits of at least 0.1 s.")
 )
 
-// LockAwaited reports that training waits because the device trains for another federation. HolderFederation is empty
-// when the wait is over. Waits of less than 100 ms are not reported.
+// LockAwaited reports that training waits while the device trains for another federation. HolderFederation is empty
+// after the wait, and waits of less than 100 ms are not reported.
 type LockAwaited struct {
 	HolderFederation string
 	Waited           time.Duration

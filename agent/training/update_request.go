@@ -14,22 +14,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// updateRequest is a round's request for an update.
+// updateRequest is the request of a round for this agent's update.
 type updateRequest struct {
 	training             *TrainingManager
-	ctx                  context.Context // context of the round
+	ctx                  context.Context // context that ends with the round
 	cancel               func()          // cancels ctx
 	trainEffect          agentround.StartTraining
 	prepared             *part.PreparedTask
-	baseParameters       []float32 // includes the personal parameters once the block begins
-	ownParametersAtStart []float32 // personal parameters at the start of the round; nil if the task has none
-	localStepCount       int       // E_k, the number of local steps
+	baseParameters       []float32 // base model; includes personal parameters after the block starts
+	ownParametersAtStart []float32 // initial personal parameters; nil if the task has none
+	localStepCount       int       // number E_k of local steps that this agent takes
 	sizingReason         learner.StepCountReason
 	began                time.Time
 	requestSequence      uint64
 }
 
-// computeStatistics computes an agent's part of a statistics round.
+// computeStatistics computes the agent's contribution to a statistics round in a background job.
 func (q *updateRequest) computeStatistics() {
 	q.training.core.DataJobs.Enqueue(func() {
 		defer q.training.watchdog.watchJob(q.ctx)()
@@ -50,16 +50,16 @@ func (q *updateRequest) computeStatistics() {
 	})
 }
 
-// trainFiniteBlock takes the local steps of a finite block. Its goroutine continues after the update, as neighbours may
-// need this agent's snapshots until the round ends.
+// trainFiniteBlock trains a finite block in a background job. The block continues after the update until the round
+// ends, because neighbours may need its snapshots.
 func (q *updateRequest) trainFiniteBlock() {
 	t, e := q.training, &q.trainEffect
-	// a tenth of the time until the deadline is reserved for sending
+	// reserve a tenth of the remaining time for sending the update
 	timely, cancel := t.core.Loop.WithDeadline(q.ctx, e.Deadline.Add(-e.Deadline.Sub(t.core.Loop.Now())/10))
 	t.jobs.Enqueue(func() {
 		defer cancel()
 		defer t.watchdog.watchJob(q.ctx)()
-		turn := t.newLockHandle() // acquired before the job allocates parameters
+		turn := t.newLockHandle() // the lock is acquired before parameters are allocated
 		if err := turn.acquire(timely); err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
 				fmt.Errorf("the device is training for another federation: %w",
@@ -89,8 +89,8 @@ func (q *updateRequest) trainFiniteBlock() {
 	})
 }
 
-// deliverUpdate makes an update from the parameters of a block and passes it to the event loop. It saves the update if
-// it is for the coordinator. If err is set, it reports the failure instead.
+// deliverUpdate creates the update from the parameters of a block, saves it if the coordinator needs it, and passes it
+// to the event loop. If err is set, it reports the failure instead.
 func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err error) {
 	if err == nil {
 		err = b.lockHandle.acquire(q.ctx)
@@ -122,7 +122,7 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 		}
 	}
 	if scorer, scores := b.localSteps.(ScoringBlock); err == nil && scores {
-		var lost error // the round continues without a score
+		var lost error // error of scoring; the round then continues without a score
 		if event.HeldOutScore, lost = scorer.Score(q.baseParameters); lost != nil {
 			q.training.core.Logger.Warn("cannot score the model", "err", lost)
 		}
@@ -135,11 +135,11 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 	q.deliverResult(u, event, q.prepared.FailureCause(err))
 }
 
-// maxCheapRecomputeTime is the maximum computing time of an update that is computed again after a restart instead of
-// being saved.
+// maxCheapRecomputeTime is the maximum computing time of an update that is not saved on disk. After a restart such an
+// update is computed again.
 const maxCheapRecomputeTime = 50 * time.Millisecond
 
-// newUpdate returns an update without its payload.
+// newUpdate returns an update for the round, still without its payload.
 func (q *updateRequest) newUpdate() *part.LocalUpdate {
 	e := &q.trainEffect
 	return &part.LocalUpdate{RequestSequence: q.requestSequence, Epoch: e.Position.Epoch, Run: e.Position.Run,
@@ -155,7 +155,7 @@ func (q *updateRequest) saveUpdate(u *part.LocalUpdate) {
 	}
 }
 
-// deliverFailure reports to the event loop that a block did not begin, or has ended.
+// deliverFailure reports to the event loop that training for the round has failed.
 func (q *updateRequest) deliverFailure(err error) {
 	q.training.core.Loop.Go(func() { q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err) })
 }
@@ -164,7 +164,7 @@ func (q *updateRequest) deliverFailure(err error) {
 func (q *updateRequest) deliverResult(u *part.LocalUpdate, event LocalTrainingFinished, err error) {
 	event.Round, event.Version, event.StepCountReason = q.trainEffect.Position.Round,
 		q.trainEffect.Announcement.BaseModelVersion, q.sizingReason
-	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // fails if the round is over
+	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // ignore: fails if the round has ended
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cancel()

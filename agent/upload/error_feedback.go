@@ -25,15 +25,17 @@ import (
 // Whether the update was accepted or late does not determine its fate.
 type residual struct {
 	run        wire.RunID
-	round      wire.RoundID // round of the last update whose fate was applied or is unknown
-	schemaHash wire.Digest  // hash of the schema, see schemaHashOf
-	elements   []float32    // e, or x while the fate is unknown; nil means 0
-	// pendingUpdateHash is the hash of the last update while its fate is unknown; packedUpdate is its payload.
+	round      wire.RoundID // round of the last update included in the residual
+	schemaHash wire.Digest  // hash returned by schemaHashOf for the update
+	elements   []float32    // residual e, or sum x while the fate is pending; nil means zero
+	// pendingUpdateHash is the hash of the last update while its fate is unknown, and packedUpdate is the payload of
+	// that update.
 	pendingUpdateHash wire.Digest
 	packedUpdate      []byte
 }
 
-// schemaHashOf returns a hash of the schema and of the columns' standardisation, which define the elements of a change.
+// schemaHashOf returns a hash of the tensor schema and the column standardisation. Changes of the model can be added
+// only if their hashes are equal.
 func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	schema := p.UpdateSchema(wire.KindTraining).Hash()
 	b := schema[:]
@@ -45,13 +47,13 @@ func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	return sha256.Sum256(b)
 }
 
-// afterFate returns the residual after the last update has had the fate f.
+// afterFate returns the residual after the coordinator has reported the fate f of the last update.
 func (r *residual) afterFate(f wire.UpdateFate) residual {
 	next := residual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
 	case wire.FateAggregated:
 		next.elements = slices.Clone(r.elements)
-		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // elements of x that were sent
+		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // remove the elements that the update contained
 			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.elements) {
 				next.elements[i] = 0
 			}
@@ -64,14 +66,16 @@ func (r *residual) afterFate(f wire.UpdateFate) residual {
 
 func (r *residual) norm() float64 { return math.Sqrt(learner.AddSquares(0, r.elements)) }
 
-// errorFeedback is the residual of an agent. The event loop replaces it, and training reads it.
+// errorFeedback contains the residual of an agent. The event loop replaces the residual, and training reads it
+// concurrently.
 type errorFeedback struct {
 	mu              sync.Mutex
 	residual        residual
-	onResidualSaved func() // called once the residual is saved; nil if nothing waits for it
+	onResidualSaved func() // called once after the residual was saved; may be nil
 }
 
-// addResidualToChange returns the change plus the residual, if the codec keeps one, and stores the sum in u.
+// addResidualToChange adds the residual to a change of the model and stores the sum in u. It returns change itself if
+// the codec keeps no residual.
 func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.CompiledTask[float32],
 	change []float32) []float32 {
 	if _, ok := p.Task.Training.UpdateCodec.TopKShare(); !ok {
@@ -83,7 +87,7 @@ func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.Compile
 	u.SchemaHash, u.UncompressedChange = schemaHashOf(p), slices.Clone(change)
 	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) ||
 		!e.pendingUpdateHash.IsZero() {
-		// residual of another run or other columns, or of an update with unknown fate
+		// the residual does not fit this change or its fate is unknown
 		u.ResidualLost = len(e.elements) > 0
 		return u.UncompressedChange
 	}
@@ -102,12 +106,12 @@ func newPendingResidual(u *part.LocalUpdate) residual {
 		pendingUpdateHash: u.PayloadManifest.Hash, packedUpdate: u.PayloadBytes}
 }
 
-// isFateApplied reports whether the fate of round r's update was already applied to the residual.
+// isFateApplied reports whether the residual already includes the fate of round r's update.
 func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.residual.run == run && f.residual.round >= r && f.residual.pendingUpdateHash.IsZero()
 }
 
-// applyFateToResidual replaces the pending residual of round r's update with the residual after its fate f.
+// applyFateToResidual updates the residual after the coordinator has reported the fate f of round r's update.
 func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := p.feedback.residual
 	if u := p.current; u != nil && u.UncompressedChange != nil && u.Round == r {
@@ -118,10 +122,9 @@ func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f w
 	}
 }
 
-// keepReleasedResidual sets the residual after the agent has released the update u. If the fate of u is still unknown,
-// the residual stays pending; this includes refused updates, which may have been aggregated earlier. An update refused
-// for its norm or because of a conflict leaves no residual, since the next update would be even longer. An update that
-// was never sent does not change the residual.
+// keepReleasedResidual sets the residual after the agent has released the update u, and keeps it unchanged if u was
+// never sent. The residual stays pending while the fate of u is unknown, and it is discarded if u was refused for its
+// norm or a conflict, because the next update would be even longer.
 func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
 	if u.UncompressedChange == nil || p.feedback.isFateApplied(u.Run, u.Round) {
 		return
@@ -136,7 +139,7 @@ func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.
 	}
 }
 
-// setResidual saves a residual, which is added to the next update, even after a restart.
+// setResidual stores a new residual in memory and on disk. The residual is added to the next update.
 func (p *UpdateUploader) setResidual(r residual, lost bool) {
 	p.feedback.mu.Lock()
 	p.feedback.residual = r
@@ -156,8 +159,8 @@ func (p *UpdateUploader) setResidual(r residual, lost bool) {
 	}
 }
 
-// saveResidual writes a residual. Format: run 8, round 8, schema hash 32, update hash 32, payload length 4 (bytes);
-// then the payload and the elements.
+// saveResidual saves a residual. The format is run (8 bytes), round (8), schema hash (32), update hash (32), payload
+// length (4), payload and elements.
 func saveResidual(folder state.Folder, r *residual) error {
 	b := littleEndian.AppendUint64(nil, uint64(r.run))
 	b = littleEndian.AppendUint64(b, uint64(r.round))
@@ -197,12 +200,13 @@ var (
 		"Error-feedback residuals discarded, because the update's fate is unknown or the run or columns changed.")
 )
 
-// ResidualChanged reports a changed residual, the part of earlier updates that the codec has not sent. The next update
-// includes it.
+// ResidualChanged reports a change of the residual, which is the part of earlier updates that the codec has not sent.
+// The next update includes the residual.
 type ResidualChanged struct {
-	Round        wire.RoundID
-	Norm         float64 // ‖e‖₂
-	ResidualLost bool    // it is 0 because the last update's fate is unknown or the run has changed
+	Round wire.RoundID
+	Norm  float64 // ‖e‖₂
+	// true if the residual was discarded, because the last update's fate is unknown or the run has changed
+	ResidualLost bool
 }
 
 // Describe implements observe.Event.

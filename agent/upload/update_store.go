@@ -11,18 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Purposes of writes to the state folder (state.RetriedWrite), as shown while a write fails.
+// Descriptions of writes to the state folder (see state.RetriedWrite), which the operator sees while a write fails.
 const (
 	updateWrite   = "save the update"
 	updateRemoval = "remove the old update"
-	// residualWrite is written before the update is removed, which contains the residual, too.
+	// residualWrite must succeed before the update's file is removed, because that file also contains the residual.
 	residualWrite = "save the unsent residual"
 )
 
 var littleEndian = binary.LittleEndian
 
-// updateStore keeps one update on disk until its round is over. Several goroutines save updates, but an earlier update
-// never replaces a later one.
+// updateStore stores one update on disk until its round has ended. It is safe for concurrent use and never replaces an
+// update by an earlier one.
 type updateStore struct {
 	slots *state.FileSlots
 
@@ -40,15 +40,15 @@ func (s *updateStore) saveIfNewest(u *part.LocalUpdate) error {
 	return saveUpdate(s.slots, u)
 }
 
-// discardEarlier prevents the writing of updates with a lower sequence number.
+// discardEarlier ensures that updates with a lower sequence number are no longer saved.
 func (s *updateStore) discardEarlier(sequence uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newestSequence = sequence
 }
 
-// removeUpdate removes the update and calls removeModel, which removes another file. Updates with a lower sequence
-// number are no longer written.
+// removeUpdate removes the saved update and then calls removeModel, which removes the file of the round's model. It
+// also ensures that earlier updates are no longer saved.
 func (s *updateStore) removeUpdate(sequence uint64, removeModel func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,8 @@ func (s *updateStore) removeUpdate(sequence uint64, removeModel func() error) er
 	return errors.Join(s.slots.Clear(), removeModel())
 }
 
-// saveUpdate writes an update. If the codec keeps a residual, the uncompressed elements and their schema follow.
+// saveUpdate saves an update to disk. If the codec keeps a residual, the file also contains the uncompressed elements
+// and their schema hash.
 func saveUpdate(s *state.FileSlots, u *part.LocalUpdate) error {
 	body := u.Body()
 	b := littleEndian.AppendUint64(nil, uint64(u.Epoch))
@@ -70,7 +71,7 @@ func saveUpdate(s *state.FileSlots, u *part.LocalUpdate) error {
 	return s.Save(append(b, body...), u.PayloadBytes, uncompressed)
 }
 
-// loadUpdate returns the update saved by an earlier process, or nil.
+// loadUpdate returns the update that an earlier process has saved, or nil if there is none.
 func loadUpdate(s *state.FileSlots) (u *part.LocalUpdate, err error) {
 	err = s.Load(func(b []byte) error {
 		const head = 28

@@ -1,6 +1,5 @@
-// Package upload sends the updates of an agent to the coordinator. It encodes an update with the task's codec, keeps it
-// on disk until its round is over, sends it, and determines whether the coordinator has used it. The part of an update
-// that the codec does not send is added to the next one.
+// Package upload encodes, stores and sends the updates of an agent and determines whether the coordinator has used
+// them. The part of an update that the codec does not send is added to the next update.
 package upload
 
 import (
@@ -23,21 +22,21 @@ type UpdateUploader struct {
 	minUplinkRate transfer.LinkRate
 	onUpdateFate  func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
 
-	current               *part.LocalUpdate           // update of a round that is not over; nil if none
-	mayHaveBeenSent       bool                        // the coordinator may have received the current update
-	updateBeingSaved      *part.LocalUpdate           // update being saved before it is sent; nil if none
-	sender                *transfer.UpdateSender      // sender of the update; nil while none is being sent
-	updateBeingSent       *part.LocalUpdate           // update that sender sends
-	edgeMeasurements      wire.MixingEdgeMeasurements // measurements of the newest block
-	fateRequest           wire.UpdateFateRequest      // update whose fate the next hello requests; zero if none
+	current               *part.LocalUpdate           // update of the current round; nil if none
+	mayHaveBeenSent       bool                        // true if the coordinator may have received the update
+	updateBeingSaved      *part.LocalUpdate           // update that is sent after it has been saved; nil if none
+	sender                *transfer.UpdateSender      // state machine that sends the update; nil if none is sent
+	updateBeingSent       *part.LocalUpdate           // update that sender is sending
+	edgeMeasurements      wire.MixingEdgeMeasurements // measurements of the mixing edges in the newest block
+	fateRequest           wire.UpdateFateRequest      // update whose fate to request in the next hello; zero if none
 	newestRequestSequence uint64                      // sequence number of the newest request for an update
 
 	store    updateStore
 	feedback errorFeedback
 }
 
-// New returns an UpdateUploader and loads the update and the residual of an earlier process. rate is the minimum rate
-// of the uplink in bytes per second. settled is called with the fate of an update.
+// New returns an UpdateUploader with the update and residual saved by an earlier process. rate is the minimum uplink
+// rate in bytes per second, and settled receives the fate of each update.
 func New(core *part.AgentCore, rate transfer.LinkRate,
 	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *UpdateUploader, err error) {
 	p = &UpdateUploader{core: core, minUplinkRate: rate, onUpdateFate: settled,
@@ -55,7 +54,7 @@ func New(core *part.AgentCore, rate transfer.LinkRate,
 	return p, nil
 }
 
-// SavedUpdate returns the update saved by an earlier process, or nil.
+// SavedUpdate describes the update that an earlier process has saved. It returns nil if there is none.
 func (p *UpdateUploader) SavedUpdate() *agentround.SavedUpdate {
 	u := p.current
 	if u == nil {
@@ -72,8 +71,8 @@ func (p *UpdateUploader) NextUpdateSequence() uint64 {
 	return p.newestRequestSequence
 }
 
-// PackUpdate sets the payload of an update. It adds the residual of earlier updates to the change of the model and
-// encodes the sum with the task's codec. It may be called from any goroutine.
+// PackUpdate adds the residual of earlier updates to the change of the model, encodes the sum with the task's codec and
+// stores the result in u. It is safe for concurrent use.
 func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32],
 	change []float32) error {
 	name := t.Task.Training.UpdateCodec
@@ -84,9 +83,8 @@ func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTrai
 	return err
 }
 
-// SaveUpdate writes an update to disk, so that it survives a restart. A failed write is retried unless over returns
-// true, but the update is sent anyway, since after a restart the agent would train again. SaveUpdate may be called from
-// any goroutine; over is called on the event loop.
+// SaveUpdate saves an update to disk and retries until it succeeds or over, called on the event loop, returns true; the
+// update is sent even if saving fails. SaveUpdate is safe for concurrent use.
 func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	write := func() error { return p.store.saveIfNewest(u) }
 	err := write()
@@ -98,7 +96,7 @@ func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	})
 }
 
-// SetCurrentUpdate makes an update the current one. SubmitUpdate sends it at the request of the round machine.
+// SetCurrentUpdate sets the update that SubmitUpdate will send.
 func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 	if u.ResidualLost {
 		p.core.Observer.Observe(ResidualChanged{Round: u.Round, ResidualLost: true})
@@ -106,12 +104,12 @@ func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 	p.current, p.mayHaveBeenSent, p.edgeMeasurements = u, false, u.EdgeMeasurements
 }
 
-// SubmitUpdate starts sending the current update, or restarts if it is being sent. An update that is not on disk is
-// saved first.
+// SubmitUpdate starts sending the current update, or sends it again from the start. It first saves an update that is
+// not on disk yet.
 func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	u := p.current
 	if u == nil || u.PayloadManifest.Hash != e.UpdateDigest || p.updateBeingSaved == u {
-		return // released meanwhile, or sent after it is saved
+		return // the update was released, or is sent after saving
 	}
 	if u.SaveAttempted || u.IsCheapToRecompute {
 		p.sendCurrentUpdate(int(e.InitialCreditChunks))
@@ -131,7 +129,8 @@ func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	})
 }
 
-// sendCurrentUpdate sends the current update. The first unsolicited chunks need no credit.
+// sendCurrentUpdate starts sending the current update. The first unsolicited chunks are sent without waiting for the
+// coordinator's permission.
 func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	if p.sender != nil && p.updateBeingSent == p.current {
 		p.stepSender(transfer.CoordinatorRestarted{})
@@ -147,7 +146,7 @@ func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	p.stepSender(transfer.Start{})
 }
 
-// ReleaseUpdate ends all work on the update of a round that is over and removes its file. refused is the coordinator's
+// ReleaseUpdate stops sending the update of a round that has ended and removes its file; refused is the coordinator's
 // reason for refusing the update, or 0. removeModel removes the file of the round's model in the same write.
 func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
 	if u := p.current; u != nil {
@@ -158,7 +157,7 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 	p.core.WriteRetrier.AbandonWrite(updateWrite)
 	next := p.newestRequestSequence + 1
 	remove := func() {
-		// if removing fails, the next start removes the file
+		// ignore: the next start removes the file
 		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
 			WriteFile: func() error { return p.store.removeUpdate(next, removeModel) }})
 	}
@@ -166,17 +165,16 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 		remove()
 		return
 	}
-	// The residual on disk is out of date. The update's file contains the current one, so it is kept until the residual
-	// is saved.
+	// The update's file contains the current residual, so keep the file until the residual itself has been saved.
 	p.store.discardEarlier(next)
 	p.feedback.onResidualSaved = func() {
-		if p.newestRequestSequence < next { // otherwise the file contains a later update
+		if p.newestRequestSequence < next { // false if the file contains a newer update
 			remove()
 		}
 	}
 }
 
-// AbandonUpdateRemoval cancels the removal of files of an earlier round, because a new round writes them.
+// AbandonUpdateRemoval cancels the removal of an earlier round's files, because a new round is about to write them.
 func (p *UpdateUploader) AbandonUpdateRemoval() { p.core.WriteRetrier.AbandonWrite(updateRemoval) }
 
 // FillHello implements part.HelloFiller.
@@ -184,13 +182,15 @@ func (p *UpdateUploader) FillHello(h *wire.Hello) {
 	h.FateRequest, h.EdgeMeasurements = p.fateRequest, p.edgeMeasurements
 }
 
-// NeedsLink implements part.LinkNeedReporter. The link is needed while an update is being sent or its round is open.
+// NeedsLink implements part.LinkNeedReporter. It returns true while an update is being sent or its round is open.
 func (p *UpdateUploader) NeedsLink() bool { return p.sender != nil || p.current != nil }
 
-// ContinueSending resumes sending, after the round machine has processed agentround.LinkUp.
+// ContinueSending resumes sending after the connection was restored. It is called after the round state machine has
+// processed agentround.LinkUp.
 func (p *UpdateUploader) ContinueSending() { p.stepSender(transfer.LinkUp{}) }
 
-// InterruptSending interrupts sending, after the round machine has processed agentround.LinkDown.
+// InterruptSending pauses sending after the connection was lost. It is called after the round state machine has
+// processed agentround.LinkDown.
 func (p *UpdateUploader) InterruptSending() { p.stepSender(transfer.LinkDown{}) }
 
 // Deadline implements part.TickHook.
@@ -244,21 +244,20 @@ func (p *UpdateUploader) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// PassInvitationToSender passes an invitation to the sender. It requests the update of its round, if that is being
-// sent.
+// PassInvitationToSender passes a round's invitation to the sender of that round's update, as a request for the update.
 func (p *UpdateUploader) PassInvitationToSender(h wire.Header) {
 	p.passAnswerToSender(h, transfer.UpdateRequested{})
 }
 
-// passAnswerToSender passes an answer to the sender if it is about the update being sent. It compares rounds, because
-// updates of two rounds may have equal content.
+// passAnswerToSender passes an answer to the sender if the answer concerns the update being sent. It compares rounds,
+// because updates of two rounds may have equal content.
 func (p *UpdateUploader) passAnswerToSender(h wire.Header, ev transfer.SendEvent) {
 	if p.sender != nil && p.updateBeingSent.Run == h.Run && p.updateBeingSent.Round == h.Round {
 		p.stepSender(ev)
 	}
 }
 
-// stepSender passes an event to the sender and publishes the resulting messages.
+// stepSender passes an event to the sender's state machine and publishes the resulting messages.
 func (p *UpdateUploader) stepSender(ev transfer.SendEvent) {
 	s, u := p.sender, p.updateBeingSent
 	if s == nil {
@@ -284,5 +283,5 @@ func (p *UpdateUploader) stepSender(ev transfer.SendEvent) {
 	}
 }
 
-// Metrics are the metrics of this package's events.
+// Metrics lists the metrics that the events of this package update.
 var Metrics = []*observe.Metric{settledUpdates, unsentResidualNorm, lostResiduals}

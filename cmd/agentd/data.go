@@ -58,7 +58,7 @@ func dataCommand() *cobra.Command {
 	return cli.GroupCommand("data", "Check the device's data", check)
 }
 
-// checkData checks the data against the task in a file or, without a file, against the announced task.
+// checkData checks the data against the task in a file. If file is empty, it uses the announced task.
 func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.Result, error) {
 	if file != "" {
 		t, err := settings.ReadTask(file)
@@ -78,21 +78,21 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	return datacheck.Run(s, t, "")
 }
 
-// dataSectionSettings are settings with validation of the data section only, because the user may not be able to read
-// the key files.
+// dataSectionSettings is settings.Agent with validation limited to the data section. The user of the command may be
+// unable to read the key files.
 type dataSectionSettings settings.Agent
 
-// Validate reports every problem of the section by key.
+// Validate returns an error that lists all problems in the data section.
 func (s *dataSectionSettings) Validate() error { return (*settings.Agent)(s).ValidateDataSettings() }
 
-// checkDataFileHeader opens the data file. Its errors are reported by key.
+// checkDataFileHeader checks whether the data file can be opened and has the configured columns.
 func checkDataFileHeader(l *cli.ConfigLoader) error {
 	s := dataFileSettings(settings.DefaultAgent())
 	return settings.Load(&s, program, l.Path, l.Overrides)
 }
 
-// dataFileSettings are settings with validation of the data file only.
+// dataFileSettings is settings.Agent with validation limited to the data file.
 type dataFileSettings settings.Agent
 
-// Validate reports columns that are missing in the header of the data file, by key.
+// Validate returns an error if configured columns are missing in the header of the data file.
 func (s *dataFileSettings) Validate() error { return (*settings.Agent)(s).CheckDataFileHeaders() }

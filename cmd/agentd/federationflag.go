@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// federationFlag is the flag of commands that act on some of the device's federations.
+// federationFlag is the command-line flag that selects the federations of the device on which a command acts.
 type federationFlag struct{ name string }
 
 func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {

@@ -58,7 +58,8 @@ installed. If the command is interrupted, run it again.`,
 	return cmd
 }
 
-// reportJoinAndStart prints the result and the remaining steps, and starts the service.
+// reportJoinAndStart prints the result of joining and the remaining steps. If start is true, it also starts the
+// service.
 func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceSetup, before, start bool) error {
 	out := cmd.OutOrStdout()
 	what := "has joined"
@@ -69,7 +70,7 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 	if len(s.SkippedSettings) > 0 {
 		fmt.Fprintf(out, "Ignored settings of the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
 	}
-	l.Overrides = nil // the overrides are now in the file
+	l.Overrides = nil // the configuration file now contains the overrides
 	if _, err := loadSettings(l); err != nil {
 		fmt.Fprintf(out, "Set these keys in it, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {

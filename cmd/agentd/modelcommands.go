@@ -93,7 +93,7 @@ func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptMo
 }
 
 func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
-	all, err := k.List() // all contains the undamaged models, even with an error
+	all, err := k.List() // on error, all still contains the intact models
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
 	for _, m := range all {

@@ -64,8 +64,8 @@ func predictCommand() *cobra.Command {
 	return cmd
 }
 
-// loadPredictionInput returns the format of the input files and the agent's state folder. If the model is read from a
-// file, the configuration is optional.
+// loadPredictionInput returns the format of the input files and the agent's state folder. The configuration file is
+// optional if model is the path of a model file.
 func loadPredictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
 	s := uncheckedSettings(settings.DefaultAgent())
@@ -158,9 +158,9 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 type predictionWriter struct {
 	*bufio.Writer
 	writesJSON bool
-	jsonPrefix []byte // constant fields of a JSON object
+	jsonPrefix []byte // opening of each JSON object, with the constant fields
 	lineBuffer []byte
-	writeErr   error // first write error
+	writeErr   error // first error while writing; nil if none
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {

@@ -23,6 +23,6 @@ func statusCommand() *cobra.Command {
 	}))
 }
 
-// uncheckedSettings are settings without Validate. The user of a command that only needs the state folder may not be
-// able to read the daemon's keys.
+// uncheckedSettings is settings.Agent without validation. Commands that need only the state folder must also work for
+// users who cannot read the key files.
 type uncheckedSettings settings.Agent

@@ -65,11 +65,11 @@ func trainerCommand() *cobra.Command {
 	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in the program's environment; may be repeated")
 	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "maximum time without a message while the "+
 		"program works")
-	_ = check.MarkFlagRequired("initial") // cannot fail: the flag exists
+	_ = check.MarkFlagRequired("initial") // ignore: cannot fail, because the flag exists
 	return cli.GroupCommand("trainer", "Test programs that train external models", check)
 }
 
-// readFloat32Tensors returns the layout and the values of a file's tensors. All tensors must be float32.
+// readFloat32Tensors returns names, shapes and values of the tensors in a file. All tensors must have the type float32.
 func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []float32, err error) {
 	tensors, _, err := store.DecodeSafetensors(file)
 	for _, t := range tensors {

@@ -32,8 +32,8 @@ func aclCommand() *cobra.Command {
 	return cmd
 }
 
-// mosquittoACL returns Mosquitto's access rules for a coordinator and its list of agents. The list may be empty if
-// devices can join.
+// mosquittoACL returns Mosquitto access rules for a coordinator and the agents in its list. The list may be empty if
+// devices join with tokens.
 func mosquittoACL(s *coordinatorsettings.ConfigFile) ([]byte, error) {
 	agents, err := s.AgentIDs()
 	if err != nil {

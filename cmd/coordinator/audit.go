@@ -65,7 +65,7 @@ func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.P
 	return key.Public().(ed25519.PublicKey), nil
 }
 
-// printAuditReport prints the verified entries and the rounds without a signed head.
+// printAuditReport prints the verified log entries and the rounds that have no signed log head.
 func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	w := cmd.OutOrStdout()
 	if r.LastEntry == 0 {

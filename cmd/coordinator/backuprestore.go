@@ -49,7 +49,7 @@ func backupCommand() *cobra.Command {
 	return cmd
 }
 
-// writeFileAtomically writes a file under a temporary name and renames it when it is complete.
+// writeFileAtomically writes a temporary file and renames it to path after it is complete.
 func writeFileAtomically(path string, r io.Reader) (n int64, err error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -100,12 +100,12 @@ service's user, while the coordinator is stopped.`,
 }
 
 func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err error) {
-	// a backup contains the complete state folder
+	// create a missing folder, because a backup contains all its files
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
 		}
-		if os.Geteuid() == 0 { // CheckFolderOwnedBySelf cannot know the user of the service
+		if os.Geteuid() == 0 { // the user of the service is unknown when run as root
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was created as root: if the service runs as another "+
 				"user, change the owner of the folder (chown -R USER %[2]s)\n", program, dir)
 		}

@@ -72,7 +72,7 @@ func devicesCommand() *cobra.Command {
 			"%s is accepted again from its next message onwards\n"))
 }
 
-// deviceActionCommand returns a command that makes the coordinator perform an action on a device.
+// deviceActionCommand returns a command that requests an action on a device from the coordinator.
 func deviceActionCommand(verb, short, long, done string) *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{

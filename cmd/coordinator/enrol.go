@@ -29,10 +29,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// defaultTokenTTL is the default validity of a token.
+// defaultTokenTTL is the default time after which a token for joining expires.
 const defaultTokenTTL = 24 * time.Hour
 
-// tokenFlags are the flags of commands that request a token.
+// tokenFlags contains the flags of commands that request a token for joining.
 type tokenFlags struct {
 	coordinatord.TokenRequest
 	ttl time.Duration
@@ -42,7 +42,7 @@ func (w *tokenFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "validity of the token")
 }
 
-// printJoinCommand requests a token and prints the command with which the device joins.
+// printJoinCommand requests a token and prints the command with which the device can join.
 func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	c, err := newAPIClient(l)
 	if err != nil {
@@ -124,7 +124,7 @@ testbed, --open creates a token with which any device can join, and --close remo
 	return cmd
 }
 
-// revokeOpenToken revokes the token with which any device may join.
+// revokeOpenToken revokes the token that any device can use to join.
 func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	c, err := newAPIClient(l)
 	if err == nil {
@@ -160,7 +160,7 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	return err
 }
 
-// kitInstallDir is the folder for the files of a kit on a device.
+// kitInstallDir is the folder on a device in which the files of a device kit are installed.
 const kitInstallDir = "/etc/agentd"
 
 // writeDeviceKit generates a device's keys on this machine and writes the device's files into an archive.
@@ -192,7 +192,8 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, pa
 	return err
 }
 
-// deviceKitArchive returns the archive for a listed device with the coordinator's encoded answer.
+// deviceKitArchive returns the archive for a device that the coordinator has admitted. admission is the coordinator's
+// encoded answer.
 func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]byte, error) {
 	answer, err := wire.DecodeEnrolmentAnswer(admission)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// historyExportFlags are the flags for the format and the destination of an export.
+// historyExportFlags contains the flags for the format and destination of an export.
 type historyExportFlags struct {
 	configLoader                  cli.ConfigLoader
 	format, outputPath, mlflowURL string
@@ -101,7 +101,8 @@ func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	return sink, x.outputPath, done, err
 }
 
-// exportRounds writes the rounds of a run, or of all runs if run is 0. Damaged lines are reported and skipped.
+// exportRounds writes the rounds of a run to sink, or the rounds of all runs if run is 0. It reports damaged lines and
+// skips them.
 func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink) (n int, err error) {
 	for e, err := range runs.ReadHistory(dir) {
 		var gone *os.PathError

@@ -76,12 +76,12 @@ the broker; and files for Mosquitto. Move root.key to a machine without a networ
 var defaultAnswers = setup.Answers{FederationName: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
 	DeviceCount: 5}
 
-// initWizard collects the answers from flags and prompts.
+// initWizard collects the settings of a new federation from flags and prompts.
 type initWizard struct {
 	setup.Answers
 	dir, csvSamplePath string
 	overwritesFiles    bool
-	isRobustFlagSet    bool // the flag --robust was given
+	isRobustFlagSet    bool // true if the flag --robust was given
 	sample             *setup.CSVSample
 }
 
@@ -140,7 +140,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	return q.failure()
 }
 
-// askColumns asks for the target and then for the features.
+// askColumns asks the user for the target column and then for the features.
 func (f *initWizard) askColumns(q *terminalPrompt) error {
 	target, given := "", f.Features
 	if f.sample != nil {
@@ -170,7 +170,7 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 	return err
 }
 
-// nextStepsText describes the files written and the next commands.
+// nextStepsText returns a description of the written files and the commands to run next.
 func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
@@ -215,7 +215,7 @@ Here, once for each device with the key that it has printed, then start the coor
 	return b.String()
 }
 
-// nextJoinStepsText describes the next commands if devices join with tokens.
+// nextJoinStepsText returns a description of the commands to run next if devices join with tokens.
 func (f *initWizard) nextJoinStepsText(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"

@@ -40,7 +40,7 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// doctorTargets returns the targets that the doctor examines.
+// doctorTargets returns the targets that the doctor command checks.
 func doctorTargets(s *coordinatorsettings.ConfigFile) ([]*doctor.Target, error) {
 	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
@@ -54,8 +54,8 @@ func loadConfigFile(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error
 	return &s, err
 }
 
-// newMeshBuilder returns a function that makes the edges between agents, or nil if agents do not mix. It is not in
-// package coordinatord, because agentd must not link the packages that read graphs.
+// newMeshBuilder returns a function that selects the neighbours of agents, or nil if agents do not mix. It is not in
+// package coordinatord, because agentd must not link the graph packages.
 func newMeshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph, error),
 	error) {
 	if s.Round.Algorithm != spec.FedDec {

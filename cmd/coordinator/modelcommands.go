@@ -88,7 +88,8 @@ func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	}
 }
 
-// diffModels prints ‖b − a‖₂, the largest coordinate of b − a and ‖a‖₂ for each tensor, and the metadata that differ.
+// diffModels prints the change ‖b − a‖₂, its largest coordinate and ‖a‖₂ for each tensor of two models, and then the
+// metadata that differ.
 func diffModels(cmd *cobra.Command, before, after []byte) error {
 	a, metaA, err := store.DecodeSafetensors(before)
 	if err != nil {
@@ -127,7 +128,8 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	return w.Flush()
 }
 
-// parameterDistance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two encoded float32 vectors.
+// parameterDistance returns the change ‖b − a‖₂, the largest coordinate of |b − a| and the norm ‖a‖₂ of two encoded
+// float32 vectors.
 func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
 	if err := wire.DecodeVector(x, a); err != nil {

@@ -34,14 +34,14 @@ func modelCommand() *cobra.Command {
 	return parent
 }
 
-// modelFolderFlags are the flags that select a state folder and a run.
+// modelFolderFlags contains the flags that select a state folder and a run.
 type modelFolderFlags struct {
 	stateDir  string
-	runNumber uint64 // 0 for the newest run
+	runNumber uint64 // number of the run; 0 means the newest run
 }
 
-// openModels opens the models of the run. present is the version of the run's current model. known is false if no
-// journal contains it.
+// openModels opens the models of the run. present is the version of the run's current model, and known is false if no
+// journal contains this version.
 func (f *modelFolderFlags) openModels() (models *store.ModelFolder, run wire.RunID, present uint64, known bool,
 	err error) {
 	models, record, err := runs.OpenModelsOfCurrentRun(f.stateDir)
@@ -57,7 +57,7 @@ func (f *modelFolderFlags) listModels(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	list, err := models.List() // list contains the undamaged models, even with an error
+	list, err := models.List() // on error, list still contains the intact models
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\tROUND\tMADE (UTC)\tRISK\tHELD-OUT RISK\n")
 	rounds := f.historyEntryByVersion(run)
@@ -81,7 +81,7 @@ func (f *modelFolderFlags) listModels(cmd *cobra.Command) error {
 	return err
 }
 
-// historyEntryByVersion returns the history entries of the rounds that made the models of a run, by model version.
+// historyEntryByVersion maps each model version of a run to the history entry of the round that produced it.
 func (f *modelFolderFlags) historyEntryByVersion(run wire.RunID) map[uint64]*runs.HistoryEntry {
 	made := map[uint64]*runs.HistoryEntry{}
 	for e, err := range runs.ReadHistory(f.stateDir) {
@@ -93,7 +93,7 @@ func (f *modelFolderFlags) historyEntryByVersion(run wire.RunID) map[uint64]*run
 	return made
 }
 
-// formatOptionalNumber formats a number, or returns "-" if it was not measured.
+// formatOptionalNumber formats a measured number, or returns "-" if v is nil (not measured).
 func formatOptionalNumber(v *float64) string {
 	if v == nil {
 		return "-"
@@ -101,7 +101,7 @@ func formatOptionalNumber(v *float64) string {
 	return strconv.FormatFloat(*v, 'g', 5, 64)
 }
 
-// openModel opens the model named in args, or the current model of the run.
+// openModel opens the model version named in args. Without args it opens the run's current model.
 func (f *modelFolderFlags) openModel(args []string) (store.ModelInfo, []byte, error) {
 	in := *f
 	var info store.ModelInfo

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
-// natsStoreOpener returns a function that connects to the NATS servers with the state of several coordinators.
+// natsStoreOpener returns a function that connects to the NATS servers in which several coordinators share their state.
 func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error) {
 	return func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error) {
 		x := &s.Cluster
@@ -37,8 +37,8 @@ func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (
 	}
 }
 
-// natsTLSOptions returns the TLS options for connections to the servers. The files are read again for each connection,
-// so that they can be replaced.
+// natsTLSOptions returns the TLS options for NATS connections. The certificate files are read again for each
+// connection, so that they can be replaced at any time.
 func natsTLSOptions(x *coordinatorsettings.Cluster) (options []nats.Option) {
 	if x.CAFile != "" || x.CertFile != "" {
 		options = append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}))

@@ -6,15 +6,15 @@ import (
 	"rsc.io/qr"
 )
 
-// qrText draws a text as a QR code for a terminal with a dark background. Each character shows two modules, one above
-// the other. The margin is four modules, as readers require.
+// qrText returns a QR code as text for a terminal with a dark background. Each character shows two modules of the code,
+// one above the other, and the margin is four modules wide, as readers require.
 func qrText(text string) (string, error) {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
 		return "", err
 	}
 	const margin = 4
-	light := func(x, y int) bool { return !code.Black(x, y) } // true outside the code
+	light := func(x, y int) bool { return !code.Black(x, y) } // also true for coordinates outside the code
 	var b strings.Builder
 	for y := -margin; y < code.Size+margin; y += 2 {
 		for x := -margin; x < code.Size+margin; x++ {

@@ -46,7 +46,7 @@ func rootShowCommand() *cobra.Command {
 	}
 }
 
-// readRootDocument reads a root document that may lack signatures.
+// readRootDocument reads a root document from a file. The document may lack signatures.
 func readRootDocument(path string) (wire.RootDocument, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -138,7 +138,7 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 	return cmd
 }
 
-// writeNextRoot derives the next document from d and writes it.
+// writeNextRoot creates the next version of the root document d and writes it to a file.
 func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 	if r.signingKeyPath == "" || r.outputPath == "" {
 		return cli.UsageErrorf("--key FILE (the root key) and --out FILE (the new document) are required")
@@ -197,7 +197,7 @@ func sortKeys(all []wire.SigningPublicKey) []wire.SigningPublicKey {
 	return all
 }
 
-// rotateRootKeys changes the root keys. The signing key becomes the first one.
+// rotateRootKeys changes the root keys in the document. The signing key becomes the first root key.
 func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
 	own := wire.SigningPublicKeyOf(key)
 	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SigningPublicKey) bool {
@@ -264,7 +264,7 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 	return nil
 }
 
-// writeRootDocument writes a document after checking that it can be decoded. It may lack signatures.
+// writeRootDocument writes a root document after verifying that it can be decoded. The document may lack signatures.
 func writeRootDocument(path string, d *wire.RootDocument) error {
 	if _, err := wire.DecodeRootDocument(d.Bytes()); err != nil {
 		return err

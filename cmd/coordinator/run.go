@@ -47,7 +47,7 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// runStartFlags are the flags for the start of a run.
+// runStartFlags contains the flags that determine how a run starts.
 type runStartFlags struct {
 	newRun, takeOver bool
 	initialModel     string
@@ -90,7 +90,7 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
 		OpenReplicaStore: natsStoreOpener(log), Board: board}
-	var leading atomic.Pointer[coordinatord.Federation] // nil while this coordinator stands by
+	var leading atomic.Pointer[coordinatord.Federation] // federation led by this process; nil while standing by
 	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
 		if f == nil {
@@ -124,9 +124,9 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	return asConfigError(l.Path, s.Cluster.IsEnabled(), coordinatord.Run(ctx, s, o))
 }
 
-// asConfigError converts an error that a restart cannot solve to a configuration error. Its exit status keeps a service
-// manager from restarting the program. If several coordinators share the state, an outdated one is restarted and stands
-// by.
+// asConfigError converts an error that a restart cannot solve to a configuration error, whose exit status keeps a
+// service manager from restarting the program. If several coordinators share the state, an outdated one is restarted
+// nevertheless and stands by.
 func asConfigError(path string, several bool, err error) error {
 	var other *aggregation.TaskMismatchError
 	var state *runs.StateError

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// addStateDirFlags adds the flags that select the state folder for commands that work without a running coordinator:
-// --config, as in other commands, or --state-dir.
+// addStateDirFlags adds the flags --config and --state-dir to a command. They select the state folder without a running
+// coordinator.
 func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()

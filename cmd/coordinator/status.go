@@ -17,6 +17,6 @@ func statusCommand() *cobra.Command {
 	})
 }
 
-// settingsWithoutValidation are settings without Validate. The user of a command that only needs the state folder may
-// not be able to read the daemon's keys.
+// settingsWithoutValidation is the coordinator's configuration without validation. Commands that need only the state
+// folder must also work for users who cannot read the key files.
 type settingsWithoutValidation coordinatorsettings.ConfigFile

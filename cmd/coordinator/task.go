@@ -73,7 +73,7 @@ func printRuns(to io.Writer, runs []runs.RunInfo) error {
 	return w.Flush()
 }
 
-// newAPIClient returns a client for the running coordinator of a configuration.
+// newAPIClient returns a client for the API of the coordinator that the configuration describes.
 func newAPIClient(l *cli.ConfigLoader) (api.Client, error) {
 	s := settingsWithoutValidation(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Overrides)
@@ -100,8 +100,8 @@ func taskShowCommand() *cobra.Command {
 	return cmd
 }
 
-// readAppliedTask returns the applied task from the running coordinator, or else from the state folder, or else from
-// the configuration. about describes the source.
+// readAppliedTask returns the current task from the running coordinator, the state folder or the configuration, in this
+// order. about describes the source.
 func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, about string, err error) {
 	c, err := newAPIClient(l)
 	if err != nil {
@@ -128,10 +128,11 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	return a.YAML(), "The task of the configuration: no run has begun yet.", nil
 }
 
-// taskOnlySettings are settings with validation of the task only, because the user may not be able to read the keys.
+// taskOnlySettings is the coordinator's configuration with validation limited to the task. The user of the command may
+// be unable to read the key files.
 type taskOnlySettings coordinatorsettings.ConfigFile
 
-// Validate reports every problem of the task by key.
+// Validate returns an error that lists all problems of the task.
 func (s *taskOnlySettings) Validate() error {
 	a := (*coordinatorsettings.ConfigFile)(s).AppliedSettings()
 	return a.Validate()
@@ -203,8 +204,8 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 	return sendApplyRequest(cmd, c, a)
 }
 
-// extractTaskOverrides removes the task's keys from the --set flags and returns their values. They apply to the task
-// and not to the configuration that locates the coordinator.
+// extractTaskOverrides removes the task's keys from the --set flags and returns their values. These overrides apply to
+// the task and not to the coordinator's configuration.
 func extractTaskOverrides(l *cli.ConfigLoader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Overrides {
@@ -265,7 +266,7 @@ func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequ
 	return err
 }
 
-// asConfigRefusal converts the response to an invalid configuration to an error with the matching exit status.
+// asConfigRefusal converts the API error for an invalid configuration to a configRefusal with the matching exit status.
 func asConfigRefusal(err error) error {
 	var e *api.Error
 	if errors.As(err, &e) && e.IsConfigInvalid {
@@ -274,13 +275,13 @@ func asConfigRefusal(err error) error {
 	return err
 }
 
-// configRefusal is the coordinator's error about an invalid configuration.
+// configRefusal is the error if the coordinator has rejected a configuration as invalid.
 type configRefusal struct{ text string }
 
 func (r *configRefusal) Error() string { return r.text }
 func (r *configRefusal) Unwrap() error { return &config.Error{Problem: r.text} }
 
-// applyPreviewText describes the effect of an application.
+// applyPreviewText returns a description of the effects of applying a task.
 func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {

@@ -17,14 +17,14 @@ type terminalPrompt struct {
 	err    error // first error
 }
 
-// print prints formatted text.
+// print writes formatted text to the terminal.
 func (q *terminalPrompt) print(format string, args ...any) {
 	if q != nil && q.err == nil {
 		_, q.err = fmt.Fprintf(q.output, format, args...)
 	}
 }
 
-// askText asks a question unless it is already answered. An empty line means the default.
+// askText asks a question unless answer is already set. An empty input selects the default fallback.
 func (q *terminalPrompt) askText(question string, answer *string, fallback string) {
 	if *answer != "" {
 		return
@@ -48,7 +48,7 @@ func (q *terminalPrompt) askText(question string, answer *string, fallback strin
 	}
 }
 
-// askYesNo asks a question with the answer yes or no. The default is no.
+// askYesNo asks a yes-or-no question. The default answer is no.
 func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	if q == nil {
 		return
@@ -66,7 +66,7 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	}
 }
 
-// askNumber is like askText for a whole number above 0.
+// askNumber is like askText but accepts only a positive whole number.
 func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	if *answer != 0 {
 		return
@@ -86,7 +86,7 @@ func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	*answer = n
 }
 
-// failure returns the first error.
+// failure returns the first error that occurred while asking questions.
 func (q *terminalPrompt) failure() error {
 	switch {
 	case q == nil:

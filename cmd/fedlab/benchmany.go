@@ -43,7 +43,7 @@ ulimit -n. docs/BENCHMARKS.md contains results.`,
 	return cmd
 }
 
-// fleetMembersCommand returns the hidden command that runs one process of a fleet.
+// fleetMembersCommand returns the hidden command that runs one process of a benchmark with many agents.
 func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "members DIR FROM TO", Short: "Run part of a fleet", Hidden: true,

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// slowAgentsFlag is the value of --slow.
+// slowAgentsFlag is the value of the flag --slow.
 type slowAgentsFlag struct{ fraction, factor float64 }
 
 // String implements pflag.Value.
@@ -43,7 +43,7 @@ func (s *slowAgentsFlag) Set(text string) error {
 	return nil
 }
 
-// lyingAgentsFlag is the value of --lie.
+// lyingAgentsFlag is the value of the flag --lie.
 type lyingAgentsFlag struct {
 	fraction float64
 	name     string
@@ -72,15 +72,15 @@ func (l *lyingAgentsFlag) Set(text string) (err error) {
 	return err
 }
 
-// randFor returns an independent random source for each purpose.
+// randFor returns an independent source of random numbers for each purpose what.
 func (f *fleet) randFor(what string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
 	return rand.New(rand.NewPCG(f.seed, h.Sum64()))
 }
 
-// faultInjector makes an agent vanish for a round, or sends its update after the deadline. It detects rounds as an
-// observer of the agent. It delays or drops messages as a decorator of the agent's connections.
+// faultInjector makes an agent disappear during a round, or sends the agent's update after the deadline. It detects
+// rounds as an observer of the agent, and delays or drops messages as a decorator of the agent's connections.
 type faultInjector struct {
 	topics                           mqtt.Topics
 	dropProbability, lateProbability float64
@@ -89,11 +89,11 @@ type faultInjector struct {
 	rng             *rand.Rand
 	deadline        time.Time // deadline of the current round
 	updatePending   bool      // the update has not been sent yet
-	vanishedUntil   time.Time // end of the period in which the agent's messages are dropped
-	updateHeldUntil time.Time // end of the delay of the agent's update
+	vanishedUntil   time.Time // time until which all messages of the agent are dropped
+	updateHeldUntil time.Time // time until which the agent's update is delayed
 }
 
-// faultEndDelay is the time from the deadline until an agent is back or its late update is sent.
+// faultEndDelay is the time after the round's deadline at which a simulated fault ends.
 const faultEndDelay = time.Second
 
 func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
@@ -101,7 +101,7 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
 
-// Observe implements observe.Observer. A device that is to vanish does so after it has joined a round.
+// Observe implements observe.Observer. It starts a simulated fault after the agent has joined a round.
 func (m *faultInjector) Observe(event observe.Event) {
 	w, ok := event.(agentround.WorkStarted)
 	if !ok {
@@ -115,10 +115,10 @@ func (m *faultInjector) Observe(event observe.Event) {
 	}
 }
 
-// wrap decorates a connection to a broker.
+// wrap returns a connection that delays or drops messages sent through conn.
 func (m *faultInjector) wrap(conn mqtt.Conn) mqtt.Conn { return &faultyConn{conn, m} }
 
-// delayOrDrop returns whether a message is lost, and otherwise its delay.
+// delayOrDrop returns the delay for a message of the given kind. lost is true if the message must be dropped.
 func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,13 +147,13 @@ type faultyConn struct {
 
 // Publish implements mqtt.Conn.
 func (c *faultyConn) Publish(msg mqtt.Message) error {
-	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic) // a foreign topic has KindUnknown
+	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic) // ignore: a topic of another kind has KindUnknown
 	after, lost := c.faults.delayOrDrop(kind)
 	switch {
 	case lost:
 		return nil
 	case after > 0:
-		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) }) // the agent no longer waits for an error
+		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) }) // ignore: Publish has already returned
 		return nil
 	}
 	return c.Conn.Publish(msg)

@@ -31,10 +31,10 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// memberProgram is the program whose configuration and metrics each member of a fleet has.
+// memberProgram is the name of the program whose configuration and metrics the agents of a fleet use.
 const memberProgram = "agentd"
 
-// fleet runs many agents in one process, for testbeds.
+// fleet runs many agents in one process, for use in a testbed.
 type fleet struct {
 	agents                           int
 	dataShares                       int
@@ -140,7 +140,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	}
 	<-g.Context().Done()
 	if cmd.Context().Err() != nil {
-		return nil // stopped by the user
+		return nil // the user has stopped the fleet
 	}
 	return context.Cause(g.Context())
 }
@@ -159,7 +159,7 @@ func (f *fleet) drawAgents(what string, fraction float64) []int {
 	return f.randFor(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
 }
 
-// members returns the settings of the agents. Exactly the fraction given by --slow is slow.
+// members returns the settings of all agents in the fleet. Exactly the fraction given by --slow takes slow local steps.
 func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 	slow := f.drawAgents("slow", f.slow.fraction)
 	all := make([]*settings.Agent, f.agents)
@@ -180,7 +180,7 @@ func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 
 func memberID(s *settings.Agent, i int) string { return fmt.Sprintf("%s-%d", s.ID, i) }
 
-// memberKey derives the key of a fleet member from the key in the fleet's single key file.
+// memberKey derives the private key of an agent from the fleet's master key.
 func memberKey(master ed25519.PrivateKey, id string) ed25519.PrivateKey {
 	h := hmac.New(sha256.New, master.Seed())
 	h.Write([]byte("fedmesh fleet " + id))

@@ -75,7 +75,7 @@ func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 	return nil
 }
 
-// experimentListText lists the experiments with their claims.
+// experimentListText returns a list of all experiments with the claims that they test.
 func experimentListText() string {
 	var b strings.Builder
 	for _, e := range reproduce.All() {
@@ -90,18 +90,18 @@ func experimentListText() string {
 
 // reproduction is one invocation of the command.
 type reproduction struct {
-	out      string // output folder; empty for no files
+	out      string // folder for output files; empty means no files
 	json     bool
 	options  reproduce.Options
 	stdout   io.Writer
-	terminal io.Writer // shows the progress; nil without a terminal
+	terminal io.Writer // output for progress messages; nil if there is no terminal
 }
 
-// run runs the experiments one after the other, each on all cores. The error names the experiments whose claims do not
-// hold.
+// run runs the experiments one after the other, each on all CPU cores. The returned error lists the experiments whose
+// claims do not hold.
 func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
 	if r.out != "" {
-		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail now instead of after all experiments
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail before the experiments and not after them
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -158,8 +158,8 @@ func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Expe
 	return all, nil
 }
 
-// failureReasons returns the reasons why a claim does not hold. It is used for JSON output, which contains only the
-// values.
+// failureReasons returns the reasons why a claim does not hold. JSON output needs them, because it contains only the
+// measured values.
 func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string) {
 	for _, f := range report.Findings {
 		if r.json && !f.Holds {
@@ -169,7 +169,7 @@ func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string)
 	return lines
 }
 
-// print writes an outcome as a line of JSON, or as the claim with all comparisons.
+// print writes the outcome of an experiment as a line of JSON, or as text with all comparisons.
 func (r *reproduction) print(o reproduce.Outcome) error {
 	if r.json {
 		return json.NewEncoder(r.stdout).Encode(struct {

@@ -26,7 +26,7 @@ With --dir, all files are written to that folder and kept.`
 	return up
 }
 
-// testbedCommand returns a command that performs one action on a testbed.
+// testbedCommand returns a command that performs one action on a testbed, such as starting or stopping it.
 func testbedCommand(use, short string, do func(context.Context, testbed.Options) error) *cobra.Command {
 	o := testbed.Defaults()
 	cmd := &cobra.Command{

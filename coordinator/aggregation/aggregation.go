@@ -60,7 +60,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	}
 	taken, left, err := w.aggregateGuarded(run, spool, e)
 	for _, f := range left {
-		// An update above refuse_above may still have a usual norm: its agent is then not suspended.
+		// Do not suspend an agent whose update exceeded refuse_above but was not far above the usual norm.
 		if f.Reason != LeftOutAbove || round.IsSpoilingNorm(f.Norm, f.UsualNorm) {
 			folded.SpoilingAgents = append(folded.SpoilingAgents, f.Agent)
 		}
@@ -209,8 +209,8 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 	return math.Sqrt(max(0, squares/total-mean))
 }
 
-// addSquaredMeanElements adds the squared elements of v̄ to sum and returns the result. d contains these elements of
-// the aggregate under the rule "mean".
+// addSquaredMeanElements adds the squared elements of the weighted mean of the updates to sum and returns the result. d
+// contains part of the aggregate computed by the rule "mean".
 func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {

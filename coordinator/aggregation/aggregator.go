@@ -31,7 +31,8 @@ type Config struct {
 	Round       round.Config
 	Task        wire.Task // task without standardisation
 	Standardize bool      // true if a run begins with a statistics round
-	// Standardised features are clipped to ±FeatureClipDeviations; 0 means no clipping.
+	// FeatureClipDeviations is the number of standard deviations to which standardised features are clipped; 0 means no
+	// clipping.
 	FeatureClipDeviations float64
 	// RestandardizeVersions lists the model versions that are followed by a statistics round.
 	RestandardizeVersions []int
@@ -54,10 +55,10 @@ type Aggregator struct {
 	compiledTask      *task.CompiledTask[float32]
 	taskBlob          publish.Blob
 	baseModelBlob     publish.Blob    // current model w_{i−1}; empty before the first training round
-	baseModelFile     publish.Blob    // safetensors file of w_{i−1}; empty unless models are rolled out
+	baseModelFile     publish.Blob    // current model as a safetensors file; empty unless models are rolled out
 	lastArchiveSyncAt time.Time       // time of the last synced write to the archive
 	unarchivedModel   *runs.SlotModel // current model if it is not archived yet, else nil
-	heldOutScorer     *heldOutScorer  // nil without held-out data
+	heldOutScorer     *heldOutScorer  // scorer of new models; nil without held-out data
 	zeroModelRisk     float64         // held-out risk of a model whose parameters are all 0
 	riskMonitor       riskMonitor
 
@@ -185,7 +186,7 @@ func (w *Aggregator) storeModelAndPlanTraining(run wire.RunID, version wire.Mode
 	w.setPlannedModelFile(&p, file)
 	m := &runs.SlotModel{Run: run, Version: version, Hash: p.BaseModel.Hash, SafetensorsPieces: file,
 		OptimizerState: w.packServerState(state)}
-	w.unarchivedModel = m // It is archived after the journal refers to it.
+	w.unarchivedModel = m // Archive the model after the journal refers to it.
 	return p, w.RetryWrite("save the model", func() error { return w.folder.SaveModelSlot(m) })
 }
 
@@ -231,8 +232,8 @@ func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	return all
 }
 
-// syncArchive is the minimum time between synced writes to the archive. A power cut may lose the models in between. The
-// current model is safe in its slot.
+// syncArchive is the minimum time between archive writes that are synced to disk. A power failure may lose the models
+// written in between, but not the current model in its slot.
 const syncArchive = 10 * time.Second
 
 // archiveModel stores a model and its optimiser state in the archive of the run.

@@ -42,17 +42,18 @@ var newestModelScore = host.NewHeldOutScoreMetrics("the newest model")
 
 // ModelReady reports that a new model was stored on disk.
 type ModelReady struct {
-	Round               wire.RoundID
-	Version             wire.ModelVersion
-	Hash                wire.Digest
-	Bytes               int
-	MeanReportedRisk    float64        // mean of the participants' risks at the base model; NaN if unknown
-	MedianReportedRisk  float64        // median of the participants' risks at the base model; NaN if unknown
-	HeldOutScore        *learner.Score // score on the held-out data; nil without such data
-	RiskAssessment      RiskAssessment
-	UpdateSpread        float64 // root mean square distance of the updates from their mean
-	AggregateNorm       float64 // Euclidean norm of the aggregate; NaN if the run returned to an earlier model
-	ModelStepNorm       float64 // Euclidean norm of the server optimiser's step; NaN after a return
+	Round              wire.RoundID
+	Version            wire.ModelVersion
+	Hash               wire.Digest
+	Bytes              int
+	MeanReportedRisk   float64        // mean of the participants' risks at the base model; NaN if unknown
+	MedianReportedRisk float64        // median of the participants' risks at the base model; NaN if unknown
+	HeldOutScore       *learner.Score // score on the held-out data; nil without such data
+	RiskAssessment     RiskAssessment
+	UpdateSpread       float64 // root mean square distance of the updates from their mean
+	AggregateNorm      float64 // Euclidean norm of the aggregate; NaN if the run returned to an earlier model
+	// Euclidean norm of the server optimiser's step; NaN if the run returned to an earlier model
+	ModelStepNorm       float64
 	AggregationDuration time.Duration
 }
 
@@ -75,16 +76,16 @@ func (e ModelReady) Describe(d *observe.EventDescription) {
 	e.RiskAssessment.describeRiskCondition(d, e.Version)
 }
 
-// RepeatedLargeUpdates reports an agent whose recent updates were all more than 3 times as long as usual. The device
-// has unusual data or is dishonest. The event occurs from the third such update on, and once more after an update of
-// usual length.
+// RepeatedLargeUpdates is emitted for an agent whose recent updates all had more than 3 times the usual norm: from the
+// third such update on, and once more after an update of usual norm. The device has unusual data or is dishonest.
 type RepeatedLargeUpdates struct {
 	Round              wire.RoundID
 	Agent              wire.AgentID
 	ConsecutiveUpdates int               // number of consecutive large updates; 0 after a usual update
 	SinceVersion       wire.ModelVersion // version of the model before the first large update
-	Norm, UsualNorm    float64           // norm of the update and usual norm, per step weight
-	ClippedNorm        float64           // norm of the update after clipping; 0 if it was left out
+	// norm of the update and usual norm, each divided by the weight of the agent's steps
+	Norm, UsualNorm float64
+	ClippedNorm     float64 // norm of the update after clipping; 0 if it was left out
 }
 
 // Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on. It
@@ -175,7 +176,7 @@ const (
 	LeftOutRule LeaveOutReason = "rule"
 )
 
-// LeaveOutReasons returns all reasons, for metrics with a fixed set of labels.
+// LeaveOutReasons returns all reasons for leaving an update out, for use as metric labels.
 func LeaveOutReasons() []LeaveOutReason {
 	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove, LeftOutRule}
 }
@@ -183,12 +184,12 @@ func LeaveOutReasons() []LeaveOutReason {
 // ClipReason is the bound that a clipped update exceeded. It is used as a metric label.
 type ClipReason string
 
-// The bounds are named after their keys in round.aggregation.
+// Reasons for clipping, named after the keys of the limits in round.aggregation.
 const (
 	ClippedNorm   ClipReason = "clip"
 	ClippedAbove  ClipReason = "clip_above"
 	ClippedRadius ClipReason = "radius" // bound on the distance from the last aggregate
 )
 
-// ClipReasons returns all reasons, for metrics with a fixed set of labels.
+// ClipReasons returns all reasons for clipping an update, for use as metric labels.
 func ClipReasons() []ClipReason { return []ClipReason{ClippedNorm, ClippedAbove, ClippedRadius} }

@@ -19,8 +19,8 @@ import (
 type aggregationAttempt struct {
 	contributions  []round.Contribution
 	modelVector    []byte                // encoded parameters of the model
-	updateNorms    []float64             // norms of the updates, per step weight
-	heldOutScore   *learner.Score        // nil without held-out data
+	updateNorms    []float64             // norms of the updates, divided by the weights of the agents' steps
+	heldOutScore   *learner.Score        // score of the model; nil without held-out data
 	updateSpread   float64               // RMS distance of the updates from their mean; NaN unless the rule is the mean
 	aggregateNorm  float64               // ‖D_i‖₂ of the aggregate
 	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂, the norm of the server optimiser's step
@@ -260,15 +260,15 @@ func normsWithout(lengths []float64, indices []int) (rest []float64) {
 	return rest
 }
 
-// largestNormIndex returns the index of the first update with the largest norm.
 func largestNormIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
 
 // UpdateLeftOut reports that an accepted update is not in the model of a round, or that no model could be made.
 type UpdateLeftOut struct {
-	Round           wire.RoundID
-	Agent           wire.AgentID
-	Reason          LeaveOutReason
-	Norm, UsualNorm float64 // norm of the update and usual norm (round.UsualNorm), per step weight
+	Round  wire.RoundID
+	Agent  wire.AgentID
+	Reason LeaveOutReason
+	// norm of the update and usual norm (round.UsualNorm), each divided by the weight of the agent's steps
+	Norm, UsualNorm float64
 }
 
 // Describe implements observe.Event.
@@ -287,8 +287,8 @@ type UpdatesClipped struct {
 	Round  wire.RoundID
 	Reason ClipReason
 	Agents []wire.AgentID
-	// LongestNorm is the largest norm before clipping and MaxNorm the norm after clipping, per step weight. For the
-	// bound "radius", both are distances from the last aggregate.
+	// LongestNorm is the largest norm before clipping and MaxNorm the norm after clipping, each divided by the weight
+	// of the agent's steps. For the bound "radius", both are distances from the last aggregate.
 	LongestNorm, MaxNorm float64
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelBeforeRestandardization returns the model of a restandardised run and its standardisation. The model is nil if
-// the run was not restandardised or the model is lost. An error may be temporary.
+// modelBeforeRestandardization returns the model from which a run with a new standardisation continues, and the model's
+// old standardisation. The model is nil if there is none or if it is lost; an error may be temporary.
 func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standardization, error) {
 	o := w.folder.Origin
 	if !o.Restandardized {
@@ -27,8 +27,8 @@ func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standard
 	return model, from, err
 }
 
-// firstModelAfterStatistics returns w_0 after the statistics round. It converts the earlier model to the new
-// standardisation, or returns a random model if model is nil.
+// firstModelAfterStatistics returns the first model after a statistics round: the earlier model converted to the new
+// standardisation, or a random model if model is nil.
 func (w *Aggregator) firstModelAfterStatistics(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
 		return w.randomInitialModel()
@@ -49,7 +49,8 @@ func (w *Aggregator) firstModelAfterStatistics(model []float32, from learner.Sta
 	return p.SharedParameters(model)
 }
 
-// initialModelBytes returns the encoded w_0: the shared tensors of Config.InitialModelPath, or of a random model.
+// initialModelBytes returns the encoded initial model w_0: the shared tensors of the file Config.InitialModelPath, or
+// of a random model.
 func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	path := w.cfg.InitialModelPath
 	if path == "" {
@@ -69,12 +70,13 @@ func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	return wire.AppendVector(nil, w.compiledTask.SharedParameters(whole)), nil
 }
 
-// randomInitialModel returns the shared tensors of a random w_0. Agents derive their own tensors from the same seed.
+// randomInitialModel returns the shared tensors of a random initial model w_0. Agents derive their own tensors from the
+// same seed.
 func (w *Aggregator) randomInitialModel() []float32 {
 	return w.compiledTask.SharedParameters(w.compiledTask.InitialParameters(w.cfg.Round.Seed))
 }
 
-// readOriginModel returns the model from which the run began, and its standardisation.
+// readOriginModel returns the model from which the run began, and the model's standardisation.
 func (w *Aggregator) readOriginModel(o runs.RunOrigin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := runs.ParseModelName(o.Model, 0)

@@ -64,8 +64,8 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name), Reason: "it does not match the task in " +
-			"the journal"}
+		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name),
+			Reason: "the file does not match the task in the journal"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
@@ -124,7 +124,8 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	if err != nil {
 		return r, err
 	}
-	// An interrupted aggregation leaves one model newer than the journal. Two or more come from a newer journal.
+	// An interrupted aggregation may leave one model that is newer than the journal. If there are more, the journal
+	// itself is an older copy.
 	if n := len(versions); n > 0 && versions[n-1] > uint64(p.BaseModelVersion)+1 {
 		report(ModelsNewerThanJournal{JournalVersion: p.BaseModelVersion, Newest: wire.ModelVersion(versions[n-1])})
 	}
@@ -336,7 +337,7 @@ const (
 	StateModel RepairableStateFile = "model"
 )
 
-// RepairableStateFiles returns all such files, for metrics with a fixed set of labels.
+// RepairableStateFiles returns all files that can be repaired, for use as metric labels.
 func RepairableStateFiles() []RepairableStateFile {
 	return []RepairableStateFile{StateTask, StateModel}
 }

@@ -18,7 +18,7 @@ import (
 // statefulComponent is an optimiser or an aggregation rule that keeps state between rounds.
 type statefulComponent struct {
 	name             string
-	stateVectorCount int // number of vectors in its state
+	stateVectorCount int // number of vectors in the component's state
 }
 
 // statefulComponents returns the configured stateful components in the order of their vectors: optimiser, rule.

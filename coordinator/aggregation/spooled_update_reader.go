@@ -23,7 +23,7 @@ type spooledUpdateReader struct {
 	contributions       []round.Contribution
 	dimension           int // number of elements of an update
 	payloadVerifiers    []*store.PayloadVerifier
-	checksummedElements int // number of elements per update that the verifiers have read
+	checksummedElements int // number of elements per update included in the checksums so far
 	verified            bool
 	unitBytes           []byte
 	vectorBuffer        []float32
@@ -177,7 +177,6 @@ func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (
 	return all, err
 }
 
-// decodeManifest decodes the signed manifest of an update.
 func decodeManifest(signed []byte) (wire.Update, error) {
 	envelope, err := wire.ParseEnvelope(signed)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // A statistics round in the middle of a run includes agents that joined after the first one. The model is kept and
 // converted to the new standardisation, with unchanged predictions on raw data. The result is the next version.
 
-// planRestandardizationIfDue returns the plan of a statistics round if one is due after the model of next. Otherwise it
-// returns next.
+// planRestandardizationIfDue returns the plan of a statistics round if RestandardizeVersions contains the model version
+// of next. Otherwise it returns next.
 func (w *Aggregator) planRestandardizationIfDue(next round.Plan) (round.Plan, error) {
 	last := w.cfg.Round.MaxAggregations > 0 && next.BaseModelVersion >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	standardization := w.compiledTask.Standardization()
@@ -74,7 +74,7 @@ func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return damage
 	case damage != nil:
-		w.unarchivedModel = kept // the previous process ended before archiving it
+		w.unarchivedModel = kept // The previous process ended before archiving the model.
 	case file == nil && runs.ExtractModelVector(archived, p.BaseModel.Hash, s) != nil:
 		file = archived
 		err := w.folder.SaveModelSlot(&runs.SlotModel{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash,
@@ -192,7 +192,7 @@ func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*
 	return nil
 }
 
-// decodeMoments decodes an update of a statistics round.
+// decodeMoments decodes the column moments in an update of a statistics round.
 func decodeMoments(payload []byte) (*learner.ColumnMoments, error) {
 	v := make([]float64, len(payload)/8)
 	if err := wire.DecodeVector(v, payload); err != nil {

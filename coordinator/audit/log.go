@@ -24,18 +24,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// EventKind is the kind of a log entry.
+// EventKind is the kind of event that an audit log entry records.
 type EventKind string
 
-// Kinds of log entries.
+// Kinds of events in the audit log.
 const (
-	Started   EventKind = "started"   // a process started; PublicKey is the coordinator's key
-	Epoch     EventKind = "epoch"     // the epoch was raised to Subject
-	Command   EventKind = "command"   // a request in Subject, logged before it is executed
-	Refused   EventKind = "refused"   // the previous command or an update was rejected; Subject is the reason
-	Joined    EventKind = "joined"    // a device enrolled with a token
-	Renewed   EventKind = "renewed"   // a device renewed its key, its certificate or both
-	Opened    EventKind = "opened"    // enrolment is open to any device until Subject; closed if empty
+	Started EventKind = "started" // a process started; PublicKey is the coordinator's key
+	Epoch   EventKind = "epoch"   // the epoch was raised to Subject
+	Command EventKind = "command" // a request in Subject, logged before it is executed
+	Refused EventKind = "refused" // the previous command or an update was rejected; Subject is the reason
+	Joined  EventKind = "joined"  // a device enrolled with a token
+	Renewed EventKind = "renewed" // a device renewed its key, its certificate or both
+	// any device may enrol until the time in Subject; enrolment is closed if Subject is empty
+	Opened    EventKind = "opened"
 	Reloaded  EventKind = "reloaded"  // the list of agents was reloaded after a signal
 	LeftOut   EventKind = "left out"  // an agent's update was left out of a model
 	Sidelined EventKind = "sidelined" // an agent was suspended from rounds
@@ -132,7 +133,7 @@ func (l *Log) resumeNewestFile() error {
 	if l.newestFile, err = l.disk.OpenRoundHistory(newest); err != nil {
 		return err
 	}
-	for _, name := range slices.Backward(names) { // the newest file may be empty
+	for _, name := range slices.Backward(names) { // Read earlier files too, because the newest may be empty.
 		path := filepath.Join(l.dir, name)
 		for line, err := range l.disk.NewestHistoryLines(path) {
 			var e Entry
@@ -212,7 +213,7 @@ func (l *Log) startNextFile() error {
 	if err != nil {
 		return err
 	}
-	_ = l.newestFile.Close() // every append was synced
+	_ = l.newestFile.Close() // Ignore the error, because every write was synced.
 	l.newestFile = next
 	return l.disk.SyncDir(l.dir)
 }

@@ -130,7 +130,7 @@ func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 		in := bufio.NewReader(f)
 		for n := 1; ; n++ {
 			line, err := in.ReadBytes('\n')
-			if errors.Is(err, io.EOF) { // an incomplete line is still being written
+			if errors.Is(err, io.EOF) { // Ignore an incomplete last line, which is still being written.
 				return
 			}
 			if err != nil {

@@ -48,7 +48,7 @@ type RetainedCleanup struct {
 	// cleanupEndsAt is the time limit of the current cleanup; zero if none is active. The cleanup ends earlier if the
 	// broker returns the probe.
 	cleanupEndsAt        time.Time
-	beaconCellByAgent    map[wire.AgentID]string // cells of the beacons read in the current cleanup
+	beaconCellByAgent    map[wire.AgentID]string // last topic levels (cells) of the beacons found in this cleanup
 	deletedMessages      ForeignMessagesDeleted
 	foundForeignMessages bool          // true if the current cleanup found foreign messages, deleted or not
 	nextCleanupDelay     time.Duration // current backoff; zero after a cleanup that found no messages

@@ -10,10 +10,11 @@ import (
 // agentThrottle limits an action to once per interval for each agent, and to a maximum number per interval for all
 // agents.
 type agentThrottle struct {
-	minIntervalPerAgent  time.Duration
-	maxPerInterval       int
-	lastAllowedAtByAgent map[wire.AgentID]time.Time // at most 2·maxPerInterval entries
-	intervalStartedAt    time.Time                  // start of the current interval
+	minIntervalPerAgent time.Duration
+	maxPerInterval      int
+	// time of the last action by agent; at most 2·maxPerInterval entries
+	lastAllowedAtByAgent map[wire.AgentID]time.Time
+	intervalStartedAt    time.Time // start of the current interval
 	allowedInInterval    int
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cloneReportInterval is the minimum time between two reports of clones of the same agent.
+// cloneReportInterval is the minimum time between two reports that an agent's identity is used by two devices.
 const cloneReportInterval = time.Hour
 
 // cloneDetector stores the two most recent boots of an agent. After a restart, the previous boot sends no new messages,
@@ -17,15 +17,16 @@ const cloneReportInterval = time.Hour
 // identity.
 type cloneDetector struct {
 	currentBoot, previousBoot agentBoot
-	bootAlternations          int // number of switches back to the other boot
+	bootAlternations          int // number of times a previous boot sent a new message
 	lastReportedAt            time.Time
 }
 
-// agentBoot identifies one start of an agent. Clones may have the same epoch, but never the same nonce.
+// agentBoot identifies one start of an agent process. Two devices with the same identity may have equal epochs, but
+// their random nonces differ.
 type agentBoot struct {
 	epoch          wire.Epoch
 	nonce          uint64
-	newestSequence uint64 // sequence number of its newest message
+	newestSequence uint64 // sequence number of the boot's newest message
 }
 
 func (s agentBoot) isSameBoot(o agentBoot) bool { return s.epoch == o.epoch && s.nonce == o.nonce }

@@ -19,7 +19,7 @@ const (
 	DropOverflow DropReason = "overflow"
 )
 
-// DropReasons returns all reasons, for metrics with a fixed set of labels.
+// DropReasons returns all reasons for dropping a message, for use as metric labels.
 func DropReasons() []DropReason {
 	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated,
 		DropLater, DropSealed, DropOverflow}

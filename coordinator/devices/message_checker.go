@@ -26,7 +26,7 @@ type Config struct {
 	Topics   mqtt.Topics
 	Observer observe.Observer
 	Logger   *slog.Logger
-	// SendToAgent sends a message outside any round to an agent.
+	// SendToAgent sends an agent a message that does not belong to a round.
 	SendToAgent func(agent wire.AgentID, t wire.MessageType, body []byte)
 }
 
@@ -39,7 +39,7 @@ type MessageChecker struct {
 	newestBySenderAndType              map[senderAndType]messageSerial
 	cloneDetectorByAgent               map[wire.AgentID]*cloneDetector
 	rejectionThrottle, renewalThrottle agentThrottle
-	// answerableDigestByAgent holds the digest of the newest message that a rejection may answer.
+	// answerableDigestByAgent contains the digest of each agent's newest message to which a later rejection may refer.
 	answerableDigestByAgent map[wire.AgentID]wire.Digest
 }
 
@@ -131,7 +131,7 @@ func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m m
 	case now.isNotNewerThan(last):
 		switch t := d.cloneDetectorByAgent[agent]; {
 		case now.epoch == last.epoch: // duplicate delivery by the broker
-		case isDeparture(e): // last will of the previous boot, published after the next boot's first messages
+		case isDeparture(e): // The last will of the previous boot may arrive after messages of the next boot.
 		case t != nil && t.bootAlternations > 0: // another boot of the agent has sent messages since
 			d.RejectMessage(agent, e, m, wire.RejectedClone)
 		default:

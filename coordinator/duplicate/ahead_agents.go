@@ -10,12 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// aheadAgents holds the agents whose hellos contain a later position than the coordinator's. Such agents do not obey
-// the coordinator.
+// aheadAgents contains the agents whose hello refers to a later announcement than the coordinator's own. These agents
+// do not obey the coordinator.
 type aheadAgents struct {
-	isConfirmedByAgent  map[wire.AgentID]bool // true if an agent's last two hellos contained a later position
-	confirmedAgentCount int                   // number of agents whose value is true
-	newestRun           wire.RunID            // latest position in these hellos
+	// whether the last two hellos of the agent referred to a later announcement
+	isConfirmedByAgent  map[wire.AgentID]bool
+	confirmedAgentCount int        // number of agents for which isConfirmedByAgent is true
+	newestRun           wire.RunID // run and round of the latest announcement in these hellos
 	newestRound         wire.RoundID
 }
 
@@ -60,7 +61,7 @@ func (g *CoordinatorGuard) ForgetAheadAgent(agent wire.AgentID) {
 	}
 }
 
-// AheadAgents yields the agents whose last hello contained a later position.
+// AheadAgents yields the agents whose last hello referred to a later announcement.
 func (g *CoordinatorGuard) AheadAgents() iter.Seq[wire.AgentID] {
 	return maps.Keys(g.aheadAgents.isConfirmedByAgent)
 }

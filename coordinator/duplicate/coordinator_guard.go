@@ -1,5 +1,5 @@
 // Package duplicate detects two coordinators with the same key and stops one of them. It reads the announcements of
-// other processes on the announcement topic, and the later announcements that agents obey.
+// other processes, and the hello messages of agents that obey a later announcement.
 package duplicate
 
 import (
@@ -35,8 +35,8 @@ func (e *OutdatedError) Error() string {
 const (
 	retainedQueryInterval = 2 * time.Second // interval between queries for the retained announcement
 	maxRetainedQueries    = 5               // number of queries; without a reply, no announcement is retained
-	// MaxHeldBytes is the maximum size of the messages that are held meanwhile. Further messages are dropped; senders
-	// repeat the important ones.
+	// MaxHeldBytes is the maximum size of the messages that are held until the retained announcement has been read.
+	// Further messages are dropped; senders repeat the important ones.
 	MaxHeldBytes = 8 << 20
 	// maxOwnDigests is the number of own announcements that are remembered until the broker returns them. It exceeds
 	// the queue of any connection.
@@ -164,8 +164,8 @@ func (g *CoordinatorGuard) queryRetainedAnnouncement(now time.Time) {
 	_ = g.cfg.Conn.Publish(mqtt.Message{Topic: g.cfg.AnnouncementTopic, QoS: mqtt.AtMostOnce})
 }
 
-// LinkDown returns to the last announcement that the broker returned. Later announcements may never have reached the
-// broker.
+// LinkDown resets the current announcement to the last one that the broker has sent back. Later announcements may not
+// have reached the broker.
 func (g *CoordinatorGuard) LinkDown() {
 	g.awaitsRetainedAnnouncement, g.nextQueryAt, g.repeatAnnouncementAt, g.retentionCheck = false, time.Time{},
 		time.Time{}, retentionCheck{}
@@ -185,7 +185,7 @@ func (g *CoordinatorGuard) HoldMessage(m mqtt.Message) bool {
 	return true
 }
 
-// Instance returns the random number of this process.
+// Instance returns the random number that identifies this process in announcements.
 func (g *CoordinatorGuard) Instance() uint64 { return g.cfg.Instance }
 
 // HasWorkedOverLink reports whether the coordinator has worked over any connection since the process started.
@@ -228,8 +228,8 @@ func (g *CoordinatorGuard) RepeatAnnouncementIfStale(now time.Time) {
 	}
 }
 
-// repeatAnnouncement publishes the current announcement again. The next delay starts when the connection has accepted
-// it.
+// repeatAnnouncement publishes the current announcement again. The delay before the next repetition starts when the
+// connection has accepted the message.
 func (g *CoordinatorGuard) repeatAnnouncement(now time.Time) {
 	g.repeatAnnouncementAt, g.retentionCheck.nextStepAt = time.Time{}, time.Time{}
 	g.cfg.RepeatAnnouncement(now)
@@ -325,7 +325,7 @@ func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcem
 	case a.digest == g.presentAnnouncement.digest:
 		g.retentionCheck = retentionCheck{publications: g.retentionCheck.publications}
 	case g.retentionCheck.brokerQueried:
-		g.retentionCheck.nextStepAt = now // the broker retains an earlier one
+		g.retentionCheck.nextStepAt = now // The broker retains an earlier announcement.
 	}
 	if a.position.Compare(g.lastReturnedAnnouncement.position) > 0 {
 		g.lastReturnedAnnouncement = a

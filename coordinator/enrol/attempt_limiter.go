@@ -29,8 +29,8 @@ func sourcePrefix(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// rotateWindow starts the next window after triesEvery, or earlier if the current window has mostSeen sources. The
-// counts of the window before the current one are dropped.
+// rotateWindow starts the next time window after triesEvery, or earlier if the current window has mostSeen sources. It
+// keeps the counts of the window that has ended and drops older counts.
 func (t *attemptLimiter) rotateWindow(at time.Time) {
 	if passed := at.Sub(t.windowStart); passed >= triesEvery || t.currentBySource == nil ||
 		len(t.currentBySource) >= mostSeen {
@@ -50,7 +50,6 @@ func (t *attemptLimiter) isSourceBlocked(a netip.Addr, at time.Time) bool {
 	return t.currentBySource[p]+t.previousBySource[p] >= mostTries
 }
 
-// countFailure counts a failed attempt.
 func (t *attemptLimiter) countFailure(a netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

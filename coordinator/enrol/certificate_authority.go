@@ -26,11 +26,11 @@ type CertificateAuthority struct {
 // manually.
 const Lifetime = 20 * 365 * 24 * time.Hour
 
-// backdated is the maximum time by which a device's certificate is valid before now. It allows for a slow clock at the
-// broker.
+// backdated is the maximum time between the start of a device certificate's validity and the issue of the certificate.
+// It allows for a slow clock at the broker.
 const backdated = 24 * time.Hour
 
-// maxCommonName is the maximum length of a common name in OpenSSL.
+// maxCommonName is the maximum length of a certificate's common name that OpenSSL accepts.
 const maxCommonName = 64
 
 // NewCertificateAuthority creates a self-signed authority with the given key.

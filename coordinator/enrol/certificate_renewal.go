@@ -68,7 +68,7 @@ var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
 type RenewalRefused struct {
 	Agent  wire.AgentID
 	Reason wire.RenewalRefusalReason
-	Err    error // cause of the refusal; nil if Reason says it all
+	Err    error // cause of the refusal; nil if Reason is sufficient
 }
 
 // Describe implements observe.Event.

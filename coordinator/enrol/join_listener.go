@@ -27,7 +27,7 @@ const (
 	Path = "/join"
 
 	mostConns = 64
-	mostOfOne = 4                // maximum number of connections per source
+	mostOfOne = 4                // maximum number of open connections per source address
 	patience  = 10 * time.Second // time limit for a whole request
 	greeting  = 4 * time.Second  // time limit for the TLS handshake and the request header
 )
@@ -94,7 +94,6 @@ func (d *Registrar) newBoundedTLSListener(plain net.Listener) net.Listener {
 		}})
 }
 
-// serveJoinRequest handles one HTTP request.
 func (d *Registrar) serveJoinRequest(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || r.TLS == nil {

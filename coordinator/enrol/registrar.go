@@ -253,7 +253,8 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	if d.IsDeviceRevoked(j.Agent) {
 		return a, wire.EnrolmentDeviceRevoked, nil
 	}
-	if err := d.CheckDeviceName(j.Agent); err != nil { // an open token is valid for any name
+	// Check the name, because an open token is valid for any name.
+	if err := d.CheckDeviceName(j.Agent); err != nil {
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	if t.isUsed() && !t.isUsedBy(j) {
@@ -392,7 +393,7 @@ type JoinRefused struct {
 	Agent         wire.AgentID
 	SourceAddress string
 	Reason        wire.EnrolmentRefusalReason
-	Err           error // cause of EnrolmentStorageFailed
+	Err           error // cause, if the reason is EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.

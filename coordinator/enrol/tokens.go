@@ -37,7 +37,8 @@ func (t *tokenRecord) isUsedBy(j *wire.EnrolmentRequest) bool {
 	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLSKey[:])
 }
 
-// tokenStore holds all unexpired tokens, at most one per device. Each change is written to disk first.
+// tokenStore contains all unexpired tokens, at most one per device. It writes each change to disk before it takes
+// effect.
 type tokenStore struct {
 	disk         store.Disk
 	dir          string // state folder

@@ -28,7 +28,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perPrefix is the approximate number of records per hash prefix.
+// perPrefix is the approximate number of records that share a hash prefix in the index.
 const perPrefix = 4
 
 // List is a list of agents. Lookups are safe for concurrent use.
@@ -70,7 +70,7 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 	return l, sum, err
 }
 
-// indexPrefixOfHash returns the index position of a hash.
+// indexPrefixOfHash returns the hash's position in firstRecordByPrefix.
 func (l *List) indexPrefixOfHash(hash []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
 }
@@ -118,7 +118,7 @@ func (l *List) ContainsAllOf(other *List) (bool, error) {
 		case err != nil:
 			return false, fmt.Errorf("cannot read the list of agents: %w", err)
 		}
-		for m != t { // both lists are sorted by hash
+		for m != t { // Skip records, because both lists are sorted by hash.
 			switch _, err := io.ReadFull(mine, m[:]); {
 			case errors.Is(err, io.EOF), err == nil && bytes.Compare(m[:hashSize], t[:hashSize]) > 0:
 				return false, nil

@@ -15,8 +15,8 @@ import (
 type MixingGraph struct {
 	Edges        []round.MixingEdge // edges in the order of (A, B)
 	MixingAgents int                // number of agents that can mix
-	// SecondEigenvalue is |λ̂₂| of W if no message is lost; EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and +Inf if
-	// the graph is disconnected.
+	// SecondEigenvalue is the absolute second eigenvalue |λ̂₂| of the weight matrix W if no message is lost, and
+	// EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and +Inf if the graph is disconnected.
 	SecondEigenvalue, EigenvalueRatio float64
 	// ConnectedComponents are the connected components of the graph, largest first.
 	ConnectedComponents [][]wire.AgentID
@@ -59,7 +59,7 @@ func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, er
 			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
-					if p.latestPlanJob == j { // the next request retries
+					if p.latestPlanJob == j { // Compute again on the next request.
 						p.latestPlanJob = nil
 					}
 				}

@@ -32,8 +32,8 @@ func (b Blob) SealedForGroup(group wire.SealKey) Blob {
 	return b
 }
 
-// AnnouncementRef returns the blob's reference for an announcement. The reference includes data of at most inline
-// bytes.
+// AnnouncementRef returns a reference to the blob for an announcement. The reference contains the data if they have at
+// most inline bytes.
 func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	if b.Data == nil {
 		return wire.BlobRef{}
@@ -44,7 +44,7 @@ func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	return wire.BlobRef{Hash: b.Ref.Hash, Length: b.Ref.Length, Inline: b.Data}
 }
 
-// chunkMessage returns the name and the message of chunk k. After the last chunk, k refers to the manifest.
+// chunkMessage returns the name and the content of chunk k, or of the manifest if k is the number of chunks.
 func (b Blob) chunkMessage(k int) (name string, message []byte) {
 	if k == b.chunkCount() {
 		return transfer.ManifestPartName, transfer.ManifestMessage(b.manifest, b.seal)

@@ -38,7 +38,7 @@ func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 		}
 	}
 	for _, k := range l.Chunks {
-		if int64(k) < int64(p.chunkCount()) { // the number is not trusted
+		if int64(k) < int64(p.chunkCount()) { // The agent may have sent an invalid number.
 			ask(int(k))
 		}
 	}
@@ -68,7 +68,7 @@ func (b *Publisher) requestedMessages() iter.Seq[mqtt.Message] {
 				if !yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce}) {
 					return
 				}
-				p.partRequests[k].isPending = false // the connection has accepted it
+				p.partRequests[k].isPending = false // The connection has accepted the message.
 			}
 		}
 	}

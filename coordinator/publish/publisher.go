@@ -33,14 +33,14 @@ type Publisher struct {
 	announcementEnvelope []byte                 // envelope of the current announcement
 	announcementDigest   wire.Digest            // digest of the announcement's header
 	recentAnnouncements  []replacedAnnouncement // earlier announcements of this process, oldest first
-	retainedBlobs        []*retainedBlob        // blobs of the announcement whose data are not inline
+	retainedBlobs        []*retainedBlob        // blobs that the announcement refers to but does not contain
 	blobListing          BlobListing
 
 	announcementSent  bool // true if the announcement was sent over this connection
 	staleBlobsDeleted bool // true if blobListing.StaleBlobs were deleted over this connection
 
 	readBack           *blobReadBack
-	lastRecheckAt      time.Time                   // time of the last connect or of the last check that an agent caused
+	lastRecheckAt      time.Time                   // time of the last connect or of the last RecheckBlobs
 	nextQueuedMessage  func() (mqtt.Message, bool) // returns the next message to publish
 	stopQueuedMessages func()
 	onMessagesSent     func()        // called when the connection has accepted all messages
@@ -199,7 +199,8 @@ func (b *Publisher) HaltPublishing() {
 	b.stopReadBack()
 }
 
-// AdvanceBeforeWait performs the next steps until everything is done or a reply of the broker is needed.
+// AdvanceBeforeWait publishes messages and checks blobs until nothing remains to be done or a message of the broker is
+// needed.
 func (b *Publisher) AdvanceBeforeWait(now time.Time) {
 	for b.isLinkUp && b.announcementEnvelope != nil && !now.Before(b.retryPublishingAt) {
 		b.retryPublishingAt = time.Time{}
@@ -272,7 +273,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 		if b.unsentMessage == nil {
 			m, ok := b.nextQueuedMessage()
 			if !ok {
-				done := b.onMessagesSent // done may start another queue
+				done := b.onMessagesSent // The callback may start to publish other messages.
 				b.nextQueuedMessage, b.stopQueuedMessages, b.onMessagesSent = nil, nil, nil
 				done()
 				return
@@ -304,7 +305,8 @@ func (b *Publisher) Deadline() (at time.Time, ok bool) {
 	}
 	earlier(b.retryPublishingAt)
 	for _, p := range b.retainedBlobs {
-		if !p.allPartsSent && b.nextQueuedMessage == nil { // otherwise it is published when the queue is empty
+		// Otherwise the blob is published after the queued messages.
+		if !p.allPartsSent && b.nextQueuedMessage == nil {
 			earlier(p.republishAt)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 const (
 	// checkTimeout is the time without a new part after which the remaining parts are considered missing.
 	checkTimeout = 5 * time.Second
-	// checkPatience is the number of such timeouts before the check of a newly published blob fails. The check of any
-	// other blob fails after one.
+	// checkPatience is the number of timeouts after which the check of a newly published blob fails. The check of other
+	// blobs fails after one.
 	checkPatience = 3
 	// checkAgain is the initial delay before a missing blob is published again. It doubles up to checkSeldom.
 	checkAgain  = 2 * time.Second
@@ -57,7 +57,7 @@ func (p *retainedBlob) missingPartMessages(topics mqtt.Topics) iter.Seq[mqtt.Mes
 	}
 }
 
-// partMessage returns the topic and the payload of part k.
+// partMessage returns the topic and the payload of part k: a chunk, or the manifest after the last chunk.
 func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
 	return topics.BlobPart(p.Ref.Hash.TopicLevel(), name), payload
@@ -72,7 +72,8 @@ func (p *retainedBlob) missingChunkCount() (n int) {
 	return n
 }
 
-// HasChunk, PutChunk and Close implement the storage of a transfer. Only the arrival of a chunk is recorded.
+// HasChunk, PutChunk and Close implement the storage of a transfer. They record that a chunk has arrived, but do not
+// store it.
 func (p *retainedBlob) HasChunk(k int) bool            { return p.returnedChunks[k] }
 func (p *retainedBlob) PutChunk(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
 func (p *retainedBlob) Close() error                   { return nil }
@@ -129,8 +130,8 @@ func (b *Publisher) tickReadBack(now time.Time) {
 	}
 }
 
-// ReceiveBlobPart handles a part of a blob from the broker. Without the retained flag, the part is the coordinator's
-// own publication and does not prove that it is retained. It is then requested again.
+// ReceiveBlobPart handles a part of a blob that arrives from the broker. It requests the part again if the retained
+// flag is not set, because the part is then an echo of the coordinator's own message.
 func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {

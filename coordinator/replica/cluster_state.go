@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// PieceHash is the SHA-256 of a piece.
+// PieceHash is the SHA-256 hash of a piece of a replicated file.
 type PieceHash [sha256.Size]byte
 
 // piecePrefix is the key prefix of pieces in the store.
@@ -35,13 +35,13 @@ func (s *PieceHash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ClusterState is the authoritative state of the cluster. See the package comment.
+// ClusterState is the state of the cluster in the store: the leader and the files of the replicated folder.
 type ClusterState struct {
 	Leader   string     // name of the leading replica; empty after it has stepped down
 	Instance uint64     // random number of the leader's process
 	PutCount uint64     `json:"Count"` // number of the leader's writes, for recognising a write whose answer was lost
 	Epoch    wire.Epoch // minimum epoch of the leader's announcements
-	// FileListPieces are the pieces of the encoded list of files; empty before the first commit.
+	// FileListPieces contains the hashes of the pieces of the encoded file list; empty before the first commit.
 	FileListPieces []PieceHash `json:"Files"`
 }
 

@@ -26,7 +26,7 @@ var (
 			"cluster."}
 )
 
-// Names of the conditions.
+// Names of the conditions that a replica raises.
 const (
 	standbyCondition = "standby"
 	storeCondition   = "state store"

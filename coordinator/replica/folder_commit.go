@@ -36,7 +36,8 @@ func (l *Leadership) restoreFolder(ctx context.Context) error {
 	return nil
 }
 
-// removeOrphanPieces removes pieces that are not referenced, because an earlier leader ended before removing them.
+// removeOrphanPieces deletes pieces in the store to which the cluster state does not refer. An earlier leader may have
+// ended before deleting them.
 func (l *Leadership) removeOrphanPieces() {
 	ctx, cancel := l.replica.cfg.Runtime.WithDeadline(l.ctx, l.replica.now().Add(10*storeCallTimeout))
 	defer cancel()
@@ -70,8 +71,8 @@ func (l *Leadership) CommitFolderWrite(ctx context.Context, epoch wire.Epoch, wr
 	return l.commitFolder(ctx, epoch, true)
 }
 
-// PrepareFolderCommit uploads the pieces that a commit would upload now, which makes the next commit faster. Errors are
-// ignored, because the commit retries.
+// PrepareFolderCommit uploads the pieces that the next commit needs, so that the commit is faster. It ignores errors,
+// because the commit tries again.
 func (l *Leadership) PrepareFolderCommit(ctx context.Context) {
 	if l.folderLock.lock(ctx, l.replica.cfg.Runtime) != nil {
 		return
@@ -95,7 +96,8 @@ func (l *Leadership) missingPieceCollector(fresh map[PieceHash][]byte) func(Piec
 	}
 }
 
-// commitFolder commits the folder. If must is false, it does nothing for an unchanged folder.
+// commitFolder makes the content of the folder the state of the cluster. If must is false, it does nothing for an
+// unchanged folder.
 func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bool) error {
 	fresh := map[PieceHash][]byte{}
 	give := l.missingPieceCollector(fresh)
@@ -160,7 +162,8 @@ func (l *Leadership) removePieces(gone []PieceHash) {
 // putters is the maximum number of concurrent uploads of pieces.
 const putters = 8
 
-// putPieces uploads pieces concurrently and reads each back, so that the head refers only to stored pieces.
+// putPieces uploads pieces concurrently and reads each piece back, so that the cluster state refers only to stored
+// pieces.
 func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) error {
 	var mu sync.Mutex // guards queue, failed and working
 	var queue []PieceHash
@@ -206,7 +209,7 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
 	return l.retryStoreOperation(ctx, "store the state folder", func() error {
 		_, err := l.replica.putInStore(ctx, s.storeKey(), piece, 0)
-		if err != nil && !errors.Is(err, ErrConflict) { // ErrConflict means that it is stored already
+		if err != nil && !errors.Is(err, ErrConflict) { // ErrConflict means that the piece is already stored.
 			return err
 		}
 		is, _, err := l.replica.getFromStore(ctx, s.storeKey())

@@ -30,5 +30,5 @@ type KeyValueStore interface {
 // MaxValue is the maximum size of a value in bytes.
 const MaxValue = 256 << 10
 
-// headKey is the key of the head. All other keys refer to pieces: see PieceHash.storeKey.
+// headKey is the key of the ClusterState in the store. All other keys belong to pieces of files.
 const headKey = "head"

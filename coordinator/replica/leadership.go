@@ -19,24 +19,24 @@ type Leadership struct {
 	replica          *Replica
 	takeoverBeganAt  time.Time
 	foundsCluster    bool
-	ctx              context.Context // ends with the leadership
+	ctx              context.Context // context that ends with the leadership
 	cancelLeadership context.CancelCauseFunc
 
 	// folderLock serialises reading the folder and uploading its pieces.
 	folderLock       fairLock
 	folderIsCurrent  bool               // true if the folder matches the cluster's state and may be committed
-	referencedPieces map[PieceHash]bool // pieces in the store to which the head refers
-	preparedPieces   map[PieceHash]bool // pieces in the store to which the head does not refer yet
-	fileListPieces   []PieceHash        // pieces of the list of files to which the head refers
+	referencedPieces map[PieceHash]bool // stored pieces to which the cluster state refers
+	preparedPieces   map[PieceHash]bool // stored pieces to which the cluster state does not refer yet
+	fileListPieces   []PieceHash        // pieces of the file list to which the cluster state refers
 
-	// clusterStateLock serialises replacements of the head.
+	// clusterStateLock serialises writes of the cluster state.
 	clusterStateLock     fairLock
 	clusterStateRevision uint64
-	clusterStatePutCount uint64 // number of attempted replacements of the head
+	clusterStatePutCount uint64 // number of attempts to write the cluster state
 
 	mu                  sync.Mutex
 	lastPutClusterState ClusterState
-	leaseEndsAt         time.Time // end of the lease
+	leaseEndsAt         time.Time // time at which the lease of the leader expires
 	steppingDown        bool      // true while leadership is handed over; another replica may lead at any time
 	lossCause           error
 }
@@ -117,7 +117,7 @@ func (g leaderOnlyConn) Publish(m mqtt.Message) error {
 	return g.Conn.Publish(m)
 }
 
-// renewLease periodically commits a changed folder and replaces the head.
+// renewLease commits a changed folder and renews the lease, periodically until the leadership ends.
 func (l *Leadership) renewLease() {
 	for l.replica.pause(l.ctx, renewEvery) == nil {
 		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
@@ -126,11 +126,12 @@ func (l *Leadership) renewLease() {
 				err = l.commitFolder(l.ctx, 0, false)
 			}
 			l.folderLock.unlock()
-			if l.ctx.Err() == nil { // otherwise the folder is not the cause of the error
+			if l.ctx.Err() == nil { // Otherwise the error is due to the end of the leadership.
 				l.replica.reportStoreCall("commit the state folder", err)
 			}
 		}
-		_ = l.replaceClusterState(l.ctx, func(*ClusterState) {}) // endLeadership has reported the error
+		// Ignore the error, which endLeadership has reported.
+		_ = l.replaceClusterState(l.ctx, func(*ClusterState) {})
 	}
 }
 
@@ -157,7 +158,8 @@ func (l *Leadership) endedError() error {
 	return lost
 }
 
-// replaceClusterState applies a change to the head and writes it. The error is the cause of ctx or wraps ErrLost.
+// replaceClusterState changes the cluster state and writes it to the store. It returns the cause of ctx or an error
+// that wraps ErrLost.
 func (l *Leadership) replaceClusterState(ctx context.Context, change func(*ClusterState)) error {
 	if err := l.clusterStateLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
@@ -167,7 +169,7 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	next := l.lastPutClusterState
 	l.mu.Unlock()
 	change(&next)
-	l.clusterStatePutCount++ // new number even if the result of the previous write is unknown
+	l.clusterStatePutCount++ // The number is new even if the result of the previous write is unknown.
 	next.PutCount = l.clusterStatePutCount
 	value, err := next.encode()
 	if err != nil {
@@ -186,8 +188,8 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	return nil
 }
 
-// putClusterState writes the head in place of this leader's previous one. It retries until it succeeds or the
-// leadership ends. If an answer was lost, it recognises its own head by Instance and PutCount.
+// putClusterState writes the next cluster state to the store in place of this leader's previous one. It retries until
+// it succeeds or the leadership ends; if an answer was lost, it recognises its own write by Instance and PutCount.
 func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, value []byte) (revision uint64,
 	err error) {
 	err = l.retryStoreOperation(ctx, "renew the lease", func() (err error) {
@@ -230,7 +232,7 @@ func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do fu
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case err != nil && ctx.Err() != nil: // not an error of the store
+		case err != nil && ctx.Err() != nil: // The context has ended, so the store is not at fault.
 			return errors.Join(context.Cause(ctx), err)
 		}
 		if l.replica.reportStoreCall(what, err); err == nil {
@@ -254,7 +256,7 @@ func (l *Leadership) StepDown(ctx context.Context, why error) error {
 		err = l.commitFolder(ctx, 0, false)
 	}
 	if err == nil {
-		l.setSteppingDown(true) // must precede the write of the head
+		l.setSteppingDown(true) // MayPublish must return false before the cluster state is written.
 		err = l.replaceClusterState(ctx, func(h *ClusterState) { h.Leader = "" })
 	}
 	if err == nil {

@@ -12,13 +12,14 @@ import (
 
 // Intervals and time limits of the lease.
 const (
-	// TTL is the time without a change of the head after which the leader is considered failed.
+	// TTL is the time without a change of the cluster state after which the leader is considered to have failed.
 	TTL = 15 * time.Second
-	// renewEvery is the interval at which the leader replaces the head if no commit does.
+	// renewEvery is the interval at which the leader renews its lease by writing the cluster state.
 	renewEvery = 2500 * time.Millisecond
-	// leaseDuration is the time for which a leader continues after it began its last successful write of the head.
+	// leaseDuration is the validity of the lease, counted from the start of the leader's last successful write of the
+	// cluster state.
 	leaseDuration = 10 * time.Second
-	// lookEvery is the interval at which a standby replica reads the head.
+	// lookEvery is the interval at which a waiting replica reads the cluster state.
 	lookEvery = time.Second
 	// storeCallTimeout is the timeout of a call of the store, and storeRetryDelay the delay before a retry.
 	storeCallTimeout = 2 * time.Second
@@ -44,8 +45,8 @@ type Replica struct {
 	leaderReported bool // true once StandingBy was reported
 	reportedLeader string
 
-	// seenStateRevision is the last known revision of the head, and stateUnchangedSince the time when this replica
-	// first read it.
+	// seenStateRevision is the newest known revision of the cluster state, which this replica first read at
+	// stateUnchangedSince.
 	seenStateRevision   uint64
 	stateUnchangedSince time.Time
 }
@@ -127,14 +128,14 @@ func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 	case revision < r.seenStateRevision: // the read returned an outdated value
 		return nil, nil
 	case h.Leader == "", h.Instance == r.cfg.Instance,
-		now.Sub(r.stateUnchangedSince) >= TTL: // equal Instance: own write whose answer was lost
+		now.Sub(r.stateUnchangedSince) >= TTL: // An equal Instance is an own write whose answer was lost.
 		return r.takeLeadership(ctx, began, h, revision)
 	}
 	r.reportStandingBy(h.Leader)
 	return nil, nil
 }
 
-// takeLeadership replaces the given head with one in which this replica leads.
+// takeLeadership replaces the cluster state before with a state in which this replica is the leader.
 func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterState,
 	revision uint64) (*Leadership, error) {
 	next := *before

@@ -158,7 +158,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 	}
 	for name := range are {
 		if f.isExternalFile(name) {
-			continue // not committed yet
+			continue // Keep a file that is not committed yet.
 		}
 		if err := f.Disk.Remove(f.localPath(name)); err != nil {
 			return fmt.Errorf("cannot remove a file from the state folder: %w", err)
@@ -172,7 +172,6 @@ func (f *ReplicatedFolder) isExternalFile(name string) bool {
 	return is
 }
 
-// writeFileFromPieces writes a file from its pieces.
 func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicatedFile, get pieceFetcher) error {
 	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("unknown file %q: it was written by a later program version: update this replica first",

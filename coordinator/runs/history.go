@@ -45,8 +45,9 @@ type HistoryEntry struct {
 	HeldOutRisk     *float64          `json:"held_out_risk,omitempty"`
 	// evaluation of model Version; only in lines of KindEvaluation
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
-	StopReason stop.Reason        `json:"ended,omitempty"` // reason why the run ended with this round
-	AuditHead  *audit.ChainHead   `json:"audit,omitempty"` // head of the audit log at the end of the round
+	// reason why the run ended with this round; empty if it did not
+	StopReason stop.Reason      `json:"ended,omitempty"`
+	AuditHead  *audit.ChainHead `json:"audit,omitempty"` // head of the audit log at the end of the round
 }
 
 // ReadHistory yields the lines of the history in a state folder, oldest first. The coordinator may be running. An
@@ -73,7 +74,7 @@ func ReadHistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error]
 		lines := bufio.NewReader(f)
 		for n := 1; ; n++ {
 			line, err := lines.ReadBytes('\n')
-			if errors.Is(err, io.EOF) { // an incomplete line is still being written
+			if errors.Is(err, io.EOF) { // Ignore an incomplete last line, which is still being written.
 				return
 			}
 			*at += int64(len(line))
@@ -171,7 +172,7 @@ func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p Earlier
 			p.MeanAgentRisks = append(p.MeanAgentRisks, *h.MeanAgentRisk)
 		}
 	}
-	// the line of the last round may not be written yet
+	// Use the record, because the line of the last round may not be written yet.
 	if o := rec.LastOutcome; o != nil && o.AbandonReason == "" && o.Kind == wire.KindTraining {
 		take(historyEntryOfRound(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}

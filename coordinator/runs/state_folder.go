@@ -239,9 +239,9 @@ type StateError struct {
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
 func (e *StateError) Unwrap() error { return e.Err }
 
-// PositionOfRecord returns the position of the newest announcement that can have been made from a journal record.
+// PositionOfRecord returns the position of the newest announcement that may have been published from a journal record.
 func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.JournalRecord) wire.AnnouncementPosition {
-	phase := wire.PhaseFinished // also used between two rounds
+	phase := wire.PhaseFinished // This phase is also used between two rounds.
 	switch r.Phase {
 	case round.CoordinatorGathering:
 		phase = wire.PhaseGathering

@@ -56,7 +56,7 @@ type savedSecrets struct {
 	Secrets         []wire.SealSecret // newest first; at most two
 	Run             wire.RunID
 	SinceRound      wire.RoundID     `json:"Since"` // first round of the newest secret
-	AgentListDigest wire.Digest      `json:"List"`  // digest of the list of agents that may have its keys
+	AgentListDigest wire.Digest      `json:"List"`  // digest of the list of agents that may have the keys
 	RootVersion     wire.RootVersion `json:"Root"`  // version of the root document when the secret was created
 }
 

@@ -18,7 +18,7 @@ const checked = 8 << 10
 // updateLimits contains the requirements for the vector of a training update.
 type updateLimits struct {
 	elementCount  int
-	maxUpdateNorm float64 // 0 means no limit
+	maxUpdateNorm float64 // maximum Euclidean norm; 0 means no limit
 }
 
 // checkUpdate returns ‖v‖₂ of an update's vector, or the reason for refusing the update. err explains the reason;
@@ -102,8 +102,8 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Chu
 	return squares, failed, err
 }
 
-// checkMoments checks an update of a statistics round. It verifies that rows with these moments can exist, with the
-// claimed number of rows.
+// checkMoments checks an update of a statistics round. It verifies that the moments are possible for the claimed number
+// of rows.
 func checkMoments(m *wire.Update, size int64, data transfer.ChunkStorage) (float64, wire.UpdateRefusalReason, error) {
 	payload := make([]byte, 0, size)
 	if err := forEachPayloadPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {

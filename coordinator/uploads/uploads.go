@@ -93,12 +93,13 @@ func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) 
 // SpoolOfRound returns the open spool of a round, or nil.
 func (u *Uploads) SpoolOfRound(r wire.RoundID) *store.UpdateSpool { return u.spoolByRound[r] }
 
-// SetAnnouncedRound sets the announced round and the parameters of its updates.
+// SetAnnouncedRound sets the current round, the number of elements of its updates, and the number of chunks that an
+// agent may send without a request.
 func (u *Uploads) SetAnnouncedRound(r wire.RoundID, elements int, unsolicitedChunks uint32) {
 	u.announcedRound, u.updateElementCount, u.maxUnsolicitedChunks = r, elements, unsolicitedChunks
 }
 
-// ReceiveUpdate starts receiving an update that an agent offers.
+// ReceiveUpdate starts or continues to receive an update that an agent offers.
 func (u *Uploads) ReceiveUpdate(e round.ReceiveUpdate) {
 	u.offerByAgent[e.Agent] = &e.UpdateOffer
 	u.stepReceiver(transfer.UpdateOffer{Agent: e.Agent, AgentBootEpoch: e.Boot, Manifest: e.Update.PayloadManifest,
@@ -293,8 +294,8 @@ func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateO
 	}
 }
 
-// verifyUpdateFile compares an update in a file with its digest, because the disk may have changed it since it was
-// received.
+// verifyUpdateFile compares the content of an update file with the digest of the update. The disk may have changed the
+// content after it was received.
 func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	sum := wire.NewBlobHasher()
 	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.PayloadSize)); err != nil {
@@ -330,8 +331,8 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 		u.recordStorageResult(nil)
 		update := o.Update
 		update.InlinePayload = nil
-		// The spool contains the whole manifest. The emptied offer remains until DiscardRound, so that the digest is
-		// still available.
+		// Drop the manifest, which is also on disk. Keep the offer itself, because its digest is needed until
+		// DiscardRound.
 		o.SignedManifest, o.Update = nil, wire.Update{PayloadManifest: wire.Manifest{Hash: digest}}
 		u.cfg.StepRoundMachine(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
 	}

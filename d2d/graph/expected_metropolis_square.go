@@ -15,7 +15,7 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
 	for _, edge := range g.edges {
 		i, j := edge.I, edge.J
-		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j) // (a aᵀ)² = 2 a aᵀ
+		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j) // since (a aᵀ)² = 2 a aᵀ for a = e_i − e_j
 		add(i, i, c)
 		add(j, j, c)
 		add(i, j, -c)
@@ -99,7 +99,7 @@ func (e *activeDegreeDistributions) expectedInverseMax(a, offset, n int) float64
 	return e.inverseMaxByLinkCount[n][(offset-1)*e.inverseMaxStride+a]
 }
 
-// expectedWeight returns E[w_ij].
+// expectedWeight returns E[w_ij], the expected Metropolis weight of the edge between nodes i and j.
 func (e *activeDegreeDistributions) expectedWeight(i, j int) float64 {
 	sum := 0.0
 	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {

@@ -25,7 +25,7 @@ type fastestMixingSDP struct {
 	inequalities [2]matrixInequality
 }
 
-// matrixInequality is one of the two matrix inequalities, Z = sI + sign·M.
+// matrixInequality is one of the two constraints of the program, that Z = sI + sign·M is positive semidefinite.
 type matrixInequality struct {
 	sign             float64
 	x, z, zInverse   *mat.SymDense // X, Z and Z⁻¹

@@ -45,7 +45,8 @@ func fastestMixingWeights(g *Graph) ([]float64, error) {
 	return best, nil
 }
 
-// absSecondEigenvalue returns |λ₂| of W.
+// absSecondEigenvalue returns |λ₂|, the second largest absolute eigenvalue of the mixing matrix with the given edge
+// weights.
 func absSecondEigenvalue(g *Graph, weights []float64) float64 {
 	return math.Sqrt((&MixingMatrix{Graph: g, EdgeWeights: weights}).SecondEigenvalue(1))
 }

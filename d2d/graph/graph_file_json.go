@@ -114,7 +114,7 @@ func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) er
 	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// readDelimiter reads one of { } [ ].
+// readDelimiter reads one delimiter of { } [ ], which must be want.
 func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 	at := d.nextValuePosition()
 	token, err := d.decoder.Token()

@@ -27,7 +27,7 @@ func (g *RowBuilder) newGridColumn(c spec.ColumnExpression) *gridColumn {
 	return n
 }
 
-// lookbackPoints returns the number of points before a row's own point that the column requires.
+// lookbackPoints returns the number of earlier grid points that the column needs for a row.
 func (c *gridColumn) lookbackPoints() int64 {
 	switch {
 	case c.Operation == spec.OperationLag:

@@ -13,13 +13,13 @@ type FillPolicy string
 
 // Fill policies.
 const (
-	FillSkip   FillPolicy = "skip"   // no replacement: rows that need the value are not made
-	FillRefuse FillPolicy = "refuse" // no replacement: a missing value is an error
-	FillLast   FillPolicy = "last"   // the previous value, up to a maximum age
-	FillMean   FillPolicy = "mean"   // the mean of all previous values, or the most frequent class
+	FillSkip   FillPolicy = "skip"   // drop rows that need the missing value
+	FillRefuse FillPolicy = "refuse" // report the missing value as an error
+	FillLast   FillPolicy = "last"   // use the previous value, up to a maximum age
+	FillMean   FillPolicy = "mean"   // use the mean of all previous values, or the most frequent class
 )
 
-// FillPolicies returns all policies.
+// FillPolicies returns all values of FillPolicy.
 func FillPolicies() []FillPolicy { return []FillPolicy{FillSkip, FillRefuse, FillLast, FillMean} }
 
 // absentValue marks a grid point without a value.
@@ -27,8 +27,8 @@ var absentValue = math.NaN()
 
 func isPresent(v float64) bool { return v == v }
 
-// inputState is the state of one input. The values of the last points are in a ring buffer: point k has index k modulo
-// its length.
+// inputState is the state of one input of a RowBuilder. It stores the values of the most recent grid points in a ring
+// buffer, where point k has index k modulo the buffer length.
 type inputState struct {
 	spec.InputSeries
 	missingValues      MissingValues
@@ -79,12 +79,11 @@ type InputReadingCounts struct {
 type RejectedReading struct {
 	Why   UnusedReason
 	Line  int64 // line number; 0 if it was not read from a file
-	Time  int64 // time of the reading
+	Time  int64 // time of the reading in Unix nanoseconds
 	Text  string
-	Value float64 // value of a reading without text
+	Value float64 // numeric value, if the reading has no text
 }
 
-// countUsed counts a used reading.
 func (c *InputReadingCounts) countUsed() {
 	c.Used++
 	c.RecentWrongShare.CountValue(false)
@@ -193,8 +192,8 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	return v
 }
 
-// closePoint closes point k. It stores the value of the point, replaced according to m if it is missing, and returns
-// the measured value.
+// closePoint completes grid point k. It stores the value, replaced by rule m if it is missing, and returns the measured
+// value.
 func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured float64) {
 	v := in.pointValue(in.openPointAggregate, in.hasReading)
 	measured, in.openPointAggregate = v, pointAggregate{}

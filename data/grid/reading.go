@@ -64,13 +64,13 @@ const (
 	ReasonBadTime      UnusedReason = "bad_time"      // not a time, or before 1970 or after 2261
 	ReasonFutureTime   UnusedReason = "future"        // later than the device's clock or the following readings
 	ReasonMalformed    UnusedReason = "malformed"     // in a line or payload that cannot be parsed
-	// Too many readings arrived, or they could not be written to disk.
+	// ReasonNoRoom means that too many readings arrived, or that they could not be written to disk.
 	ReasonNoRoom  UnusedReason = "dropped"
 	ReasonGap     UnusedReason = "gap"      // the row requires a value of the input that is missing
 	ReasonNoLabel UnusedReason = "no_label" // the label of the row did not arrive in time
 )
 
-// UnusedReasons returns all reasons.
+// UnusedReasons returns all values of UnusedReason.
 func UnusedReasons() []UnusedReason {
 	return []UnusedReason{ReasonMissing, ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonUnknownClass,
 		ReasonLate, ReasonDuplicate, ReasonStuck, ReasonJump, ReasonBadTime,

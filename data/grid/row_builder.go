@@ -40,7 +40,7 @@ const (
 	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxGridDuration) // maximum time of a reading
 )
 
-// MadeRows contains rows in order of time. Row i has the features X[i·n : (i+1)·n].
+// MadeRows contains rows in order of time. Row i has the features X[i·n : (i+1)·n], where n is the number of features.
 type MadeRows struct {
 	X, Y  []float32
 	Times []int64
@@ -56,7 +56,7 @@ type RowBuilder struct {
 	inputs            []inputState
 	indexByInput      map[string]int
 	columns           []*gridColumn
-	lookbackPoints    int64 // number of points before its own that a row requires
+	lookbackPoints    int64 // number of earlier grid points that a row needs
 	target            targetState
 	ignoresTargets    bool
 	acceptTarget      func(float64) bool
@@ -66,7 +66,8 @@ type RowBuilder struct {
 	readingNumbersAreLines bool  // whether reading numbers are line numbers
 	newestReadingTime      int64 // newest time of all accepted readings
 	watermark              int64 // readings with an earlier time are late
-	// last reading that left the queue, by input; its time is −1 before the first one
+	// lastReleasedByInput contains the last reading of each input that has left the queue. Its time is −1 if there is
+	// none.
 	lastReleasedByInput  []queuedReading
 	hasFirstPoint        bool
 	firstPoint           int64  // first point since the start or the last silence
@@ -169,9 +170,9 @@ func (g *RowBuilder) AddReading(r Reading) {
 		reason = ReasonBadTime
 	case r.Time < g.newestReadingTime-g.lateness-wait:
 		reason = ReasonLate
-	case r.Time < g.watermark-wait: // the queue was full
+	case r.Time < g.watermark-wait: // the watermark has advanced further because the queue was full
 		reason = ReasonNoRoom
-	case wait > 0 && in != g.target.input: // a label that is not the target
+	case wait > 0 && in != g.target.input: // the reading is a label of an input that is not the target
 		in.readingCounts.countUsed()
 	case wait > 0:
 		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.gridPointAt(r.Time), g.maxQueuedReadings)
@@ -270,7 +271,7 @@ func (g *RowBuilder) closePointsBefore(k int64) {
 	}
 }
 
-// makeOrDropRows decides all rows whose targets are known or can no longer arrive.
+// makeOrDropRows makes or drops all rows whose targets are known or can no longer arrive.
 func (g *RowBuilder) makeOrDropRows() {
 	for g.target.nextUndecidedPoint < g.openPoint {
 		y, decided := g.target.nextTarget(g.openPoint, g.watermark)

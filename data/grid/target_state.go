@@ -13,7 +13,7 @@ type targetState struct {
 	gridStep         int64
 	maxRowWaitPoints int64 // maximum number of points that a row may have to wait
 
-	nextUndecidedPoint int64                   // first point whose row is not decided
+	nextUndecidedPoint int64                   // first grid point whose row has not been made or dropped
 	measuredValues     []float64               // ring buffer of the measured values of closed points
 	labelsByPoint      map[int64][]targetLabel // labels by point, in order of time
 	labelCount         int                     // total number of labels

@@ -20,13 +20,13 @@ type gridRowMaker struct {
 	neededInputs      []string // names of the inputs that the columns require
 	rules             ValueRules
 	gridConfig        grid.RowBuilderConfig
-	explainNoReadings func() error // returns the reason why no readings arrive
+	explainNoReadings func() error // returns an error that explains why there are no readings
 	permanentErr      error        // error that permanently prevents rows from being made
 
 	data.AtomicQualityReport // latest report of the row builder
 	rowBuilder               *grid.RowBuilder
-	order                    *TimeOrderCheck // check of the readings' times
-	// whether the next restart passes the same readings on, so that the outliers found remain valid
+	order                    *TimeOrderCheck // check of the order of the readings' times
+	// whether the next restart delivers the same readings again, so that known outliers remain valid
 	keepsOutliersOnRestart bool
 	rereadLimit            RereadLimit
 	targetFilter           TargetFilter
@@ -47,8 +47,8 @@ func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
 	return ValueRules{c.FillRule(), c.MissingValueRules(), c.RangeByColumn, c.UnusableShareLimit(), now}
 }
 
-// NewRowsFromReadings returns the rows that are made from the readings of a feed. The function nothing returns the
-// reason for missing readings.
+// NewRowsFromReadings returns the rows that are made from the readings of feed f. The function nothing returns an error
+// that explains why no readings exist.
 func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings,
 	nothing func() error) *SharedRows {
 	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: nothing,
@@ -56,7 +56,7 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 			MissingFill:   by.MissingFill,
 			MissingValues: by.MissingValues, RangeByInput: by.RangeByInput, IsForPrediction: w.IsForPrediction}}
 	if r.targetFilter.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
-		// a closure, because restart replaces r.targetFilter
+		// Use a closure, because restartGrid replaces r.targetFilter.
 		r.gridConfig.AcceptTarget = func(y float64) bool { return r.targetFilter.Accept(y) }
 	}
 	m := &SharedRows{Maker: r, Raw: &RawRows{StorageSettings: at, FeatureCount: len(w.Features), HasTimes: true,
@@ -77,7 +77,7 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 }
 
 // restartGrid resets the row builder and the order check before all readings are processed again. outliers contains the
-// numbers of readings whose times are known outliers.
+// sequence numbers of readings whose times are known to be wrong.
 func (r *gridRowMaker) restartGrid(outliers map[uint64]bool) {
 	r.rowBuilder, r.permanentErr = grid.NewRowBuilder(r.gridConfig)
 	r.targetFilter = r.targetFilter.FilterForNextPass()
@@ -169,7 +169,7 @@ func (r *gridRowMaker) readReadingsIntoGrid(m *SharedRows) error {
 	})
 }
 
-// storeRows stores the rows that have been made.
+// storeRows stores all rows that the row builder has finished.
 func (r *gridRowMaker) storeRows(m *SharedRows) {
 	if some := r.rowBuilder.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
 		r.storeErr = m.Raw.Add(some.X, some.Y, some.Times)
@@ -241,8 +241,8 @@ func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) string {
 	return ""
 }
 
-// missingRowsCause returns the main cause for missing rows: a trouble of the source, an input without usable readings,
-// or the input with the most wrong values.
+// missingRowsCause returns the main reason why no row can be made: trouble with the source, an input without usable
+// readings, or the input with the most wrong values.
 func (r *gridRowMaker) missingRowsCause(all *data.QualityReport) *data.FileError {
 	for _, t := range all.Troubles {
 		if t.Kind != data.TroubleSilent && !t.Kind.ReadingsStillArrive() {

@@ -17,11 +17,11 @@ type RawRows struct {
 
 	x, y            []float32
 	times           []int64
-	droppedRowCount int      // number of dropped older rows, with keepsOnlyNewestRows
+	droppedRowCount int      // number of old rows dropped because of keepsOnlyNewestRows
 	File            *RowFile // file with the rows; nil while they are in memory
 }
 
-// Len returns the number of rows that were added.
+// Len returns the number of rows added, including dropped rows.
 func (r *RawRows) Len() int {
 	if r.File != nil {
 		return r.File.len()
@@ -64,7 +64,7 @@ func (r *RawRows) moveToFile() error {
 		err = f.flush()
 	}
 	if err != nil {
-		_ = f.File.Close() // no snapshot uses the file yet
+		_ = f.File.Close() // ignore the error, because no snapshot uses the file yet
 		return err
 	}
 	r.File, r.x, r.y, r.times = f, nil, nil, nil
@@ -79,7 +79,7 @@ func (r *RawRows) Flush() error {
 	return r.File.flush()
 }
 
-// Truncate removes the rows from index n. No snapshot may contain them.
+// Truncate removes all rows from index n on. No snapshot may contain these rows.
 func (r *RawRows) Truncate(n int) {
 	switch {
 	case r.File != nil && n == 0:
@@ -115,7 +115,7 @@ func (r *RawRows) firstRowTimes(n int) *data.RowTimes {
 	return data.NewRowTimes(r.times[:n-r.droppedRowCount])
 }
 
-// Err returns the first error of reading rows.
+// Err returns the first error that occurred while reading rows from the file.
 func (r *RawRows) Err() error {
 	if r.File == nil {
 		return nil

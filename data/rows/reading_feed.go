@@ -17,6 +17,6 @@ type ReadingFeed interface {
 	// time: all previous readings are then void, and it passes them on again from the first one. After an error, the
 	// readings passed to take remain valid: the next call continues after them, or calls restart.
 	Read(restart func(why string), take func(data.Reading) (inOrder bool)) error
-	// Rewind makes the next Read call restart with the given reason.
+	// Rewind makes the next call of Read deliver all readings again. why is the reason passed to restart.
 	Rewind(why string)
 }

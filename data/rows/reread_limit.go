@@ -23,5 +23,5 @@ func (r *RereadLimit) AllowReread(rows int) bool {
 	return true
 }
 
-// MaxUnconditionalRereads is the number of rereads after which RereadLimit restricts further ones.
+// MaxUnconditionalRereads is the number of rereads that are always permitted.
 const MaxUnconditionalRereads = 16

@@ -62,7 +62,7 @@ func newRowFile(folder string, features int, timed bool) (*RowFile, error) {
 
 // removeLeftoverRowFiles removes the names of row files from earlier processes. Files in use remain accessible.
 func removeLeftoverRowFiles(folder string) {
-	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is valid
+	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is valid, so there is no error
 	for _, path := range left {
 		_ = os.Remove(path)
 	}
@@ -120,7 +120,7 @@ func (f *RowFile) flush() error {
 	return nil
 }
 
-// truncate removes the rows from index n. No snapshot may contain them.
+// truncate removes all rows from index n on. No snapshot may contain these rows.
 func (f *RowFile) truncate(n int) {
 	f.writeBuffer = f.writeBuffer[:0]
 	f.writtenRowCount = min(f.writtenRowCount, n)

@@ -163,7 +163,7 @@ func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 		return data.RowSnapshot{}, r.Shared.Maker.NoRowsError(r.replacementReason)
 	}
 	if err := r.prepareNewRows(); err != nil {
-		r.lastVersion = before // the rows may be accepted later
+		r.lastVersion = before // try again at the next call, because the rows may then be accepted
 		if r.Shared.Name != "" {
 			err = fmt.Errorf("%s: %w", r.Shared.Name, err)
 		}

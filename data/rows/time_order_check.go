@@ -27,14 +27,14 @@ import (
 // The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so the
 // caller must read the source again with the same set of outliers if FoundOutliers is true.
 type TimeOrderCheck struct {
-	Lateness            int64 // maximum difference by which a line may be older than the newest line, in nanoseconds
+	Lateness            int64 // maximum age of a line relative to the newest line, in nanoseconds
 	latestPlausibleTime int64 // latest timestamp that is not in the future; 0 if the device does not know the time
 
 	mainChain        []chainEntry // the most recent entries of the main chain
 	isChainTrimmed   bool         // whether older entries of mainChain were dropped
 	alternativeChain struct {
-		start   int          // index in mainChain of the first omitted entry
-		entries []chainEntry // entries after mainChain[:start]; empty means no alternative
+		start   int          // index in mainChain of the first entry that the alternative replaces
+		entries []chainEntry // entries that replace mainChain[start:]; empty = no alternative
 	}
 	Outliers      map[uint64]bool // numbers of the outlier lines
 	FoundOutliers bool            // whether outliers were added since NewTimeOrderCheck
@@ -179,7 +179,7 @@ func (o *TimeOrderCheck) trimChain() {
 	}
 }
 
-// markOutliers removes the entries from index start from the main chain and records their lines as outliers.
+// markOutliers removes mainChain[start:] and records the lines of these entries as outliers.
 func (o *TimeOrderCheck) markOutliers(start int) {
 	if o.Outliers == nil {
 		o.Outliers = map[uint64]bool{}

@@ -72,7 +72,7 @@ func (s *collectorSource) QualityReport() data.QualityReport {
 	r := data.QualityReport{Columns: s.recorder.stats.columnReports()}
 	var inputs []string
 	for _, c := range r.Columns {
-		if c.Name != "" { // an empty name counts payloads that cannot be parsed
+		if c.Name != "" { // the entry with the empty name counts payloads that cannot be parsed
 			inputs = append(inputs, c.Name)
 		}
 	}

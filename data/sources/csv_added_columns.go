@@ -91,7 +91,7 @@ type recentCSVRecords struct {
 
 const (
 	maxRecentRecords = 8 // maximum number of recent records
-	minRecentRecords = 4 // minimum number that shows the usual values
+	minRecentRecords = 4 // minimum number of recent records that shows the usual values
 )
 
 func (r *recentCSVRecords) addRecord(record []string) {

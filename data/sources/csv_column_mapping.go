@@ -167,7 +167,7 @@ func newColumnMapping(file string, header, features []string, target string, fil
 type csvCell struct {
 	text      string            // text without surrounding spaces
 	className string            // class text of an input with classes, unless it is a number
-	value     float64           // finite number, or NaN with a class
+	value     float64           // finite number, or NaN if className is set
 	why       data.UnusedReason // reason why the cell has no value
 }
 

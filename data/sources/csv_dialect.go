@@ -76,7 +76,7 @@ func (d *csvDialect) newRecordReader(text io.Reader, at *readPosition) *csvRecor
 	return r
 }
 
-// fileColumnName returns the name in the file of a column of the task.
+// fileColumnName returns the name that a column of the task has in the file.
 func (d *csvDialect) fileColumnName(column string) string {
 	if name, there := d.fileColumnByTaskColumn[column]; there {
 		return name

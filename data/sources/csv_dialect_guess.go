@@ -98,7 +98,7 @@ func (s *csvSurvey) countMissingColumns() (n int) {
 	return n
 }
 
-// wantedFileColumns returns the known names of the required columns in the file.
+// wantedFileColumns returns the names that the needed columns have in the file, as far as they are known.
 func (s *csvSurvey) wantedFileColumns() (names []string) {
 	switch {
 	case s.query == nil:

@@ -89,7 +89,7 @@ func (f *csvFile) valueRules() rows.ValueRules {
 // has no time column, it returns the minimum time: such a text cannot continue another one.
 func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.newRecordReader(text, nil)
-	c.forbidsAddedColumns = true // the first lines are sufficient
+	c.forbidsAddedColumns = true // added columns do not matter for the first row
 	header, err := c.readHeader(f.path)
 	if err != nil {
 		return 0, false
@@ -267,7 +267,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 			return err
 		}
 		return take()
-	}, func(bad *data.FileError) { // count it under the time column, like an invalid time
+	}, func(bad *data.FileError) { // count the line under the time column, like an invalid time
 		b.columnCounts[len(b.columnCounts)-1].countRejectedCell(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.ReasonMalformed})
 	})

@@ -31,7 +31,8 @@ func (f *csvReadingFeed) DescribeReadingPlace(_ string, line int64) string {
 }
 
 // Rewind implements rows.ReadingFeed.
-func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that Changed returns true
+// resetting lastStamps makes Changed return true
+func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil }
 
 // Read implements rows.ReadingFeed.
 func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
@@ -64,7 +65,7 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 		f.SetQualityReport(all)
 	}
 	if err != nil {
-		// not Rewind: the same file would fail again, so wait until it has changed
+		// Do not call Rewind. Reading the unchanged file would fail again, so wait until the file has changed.
 		f.rewindReason = "it is read again after an error"
 		return err
 	}
@@ -72,7 +73,6 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 	return nil
 }
 
-// inputNames returns the names of all inputs.
 func (f *csvReadingFeed) inputNames() (all []string) {
 	for _, in := range f.inputs {
 		all = append(all, in.Name)
@@ -87,7 +87,7 @@ func (p *readProgress) hasInputColumn(input int) bool {
 	})
 }
 
-// readReadings passes on the readings of a text.
+// readReadings reads a CSV text and passes its readings to take.
 func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *csvReadCounts,
 	take func(data.Reading) bool) error {
 	c := f.filter.dialect.newRecordReader(text, at)
@@ -129,7 +129,7 @@ func (f *csvReadingFeed) findInputColumns(file string, header []string) (*column
 	return t, nil
 }
 
-// passOnLineReadings passes on the readings of a line.
+// passOnLineReadings passes the readings of one line to take.
 func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCounts, record []string, line int,
 	take func(data.Reading) bool) {
 	t := place.table
@@ -140,7 +140,8 @@ func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCount
 	y.columnCounts[len(t.columnIndexes)].countUsedCell()
 	source := t.readingSourceHash(record)
 	number := place.sequenceNumber(line)
-	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) { // even if the line has no value
+	// deliver the time even if the line has no value
+	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) {
 		y.newestRowTime = max(y.newestRowTime, at)
 	}
 	for i, column := range t.columnIndexes {

@@ -47,9 +47,9 @@ type csvRecordReader struct {
 	headerLineNumber int        // line number of the header
 	lineNumber       int        // line number of the last record, from 1
 	readLineCount    int        // number of lines read
-	offset           int64      // total length of these lines in bytes
+	offset           int64      // total length in bytes of the lines read so far
 	linesAhead       []textLine // lines read in advance, which readLine returns next
-	readErr          error      // error of the read after these lines
+	readErr          error      // read error that follows the lines in linesAhead
 	fields           []string
 	fieldPositions   []int // position of each field in its record, in bytes from 1
 }
@@ -379,7 +379,7 @@ func (r *csvRecordReader) skipPreamble() {
 			}
 		}
 		if n < r.preambleLineCount {
-			_, _ = r.readLine() // a line above the header may be damaged
+			_, _ = r.readLine() // ignore errors, because lines before the header may be invalid
 		}
 	}
 }

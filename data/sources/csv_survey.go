@@ -23,14 +23,15 @@ type csvSurvey struct {
 	query            *data.RowQuery // nil means all columns
 	linesAreReadings bool           // whether lines are readings and not rows
 
-	currentFilePath              string          // path of the current file
-	currentFileIndex             int             // index of the current file, from 0
-	table                        *columnMapping  // column mapping of the current header
-	mayHaveManyFiles             bool            // whether the source may consist of several files
-	usableFileCount              int             // number of files with a usable header
-	noAddedColumnsByPath         map[string]bool // paths of files whose wider lines have no added columns
-	foundFileWithoutAddedColumns bool            // whether noAddedColumnsByPath was extended
-	newestTimeInFile             int64           // newest time in the current file
+	currentFilePath  string         // path of the current file
+	currentFileIndex int            // index of the current file, from 0
+	table            *columnMapping // column mapping of the current header
+	mayHaveManyFiles bool           // whether the source may consist of several files
+	usableFileCount  int            // number of files with a usable header
+	// paths of files in which lines with more fields have no added column
+	noAddedColumnsByPath         map[string]bool
+	foundFileWithoutAddedColumns bool  // whether noAddedColumnsByPath was extended
+	newestTimeInFile             int64 // newest time in the current file
 	header                       []string
 	columns                      []*survey.ColumnSurvey
 	selectedRowCount             int
@@ -96,7 +97,6 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	}
 }
 
-// surveyFiles surveys all files.
 func (s *csvSurvey) surveyFiles() {
 	paths, err := expandPath(s.file.path)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *csvSurvey) surveyFiles() {
 	}
 }
 
-// surveyCurrentFile surveys the current file. Other programs may append to the last file.
+// surveyCurrentFile surveys the current file. If last is true, other programs may still append to the file.
 func (s *csvSurvey) surveyCurrentFile(last bool) {
 	r, err := OpenTextFile(s.currentFilePath)
 	if err != nil {
@@ -171,8 +171,8 @@ func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *csvRecordReader) {
 	}
 }
 
-// hasDecimalCommas reports whether a record has more fields than the header, but the expected number if pairs of fields
-// with digits are the parts of numbers with a decimal comma.
+// hasDecimalCommas reports whether a record has too many fields only because numbers with a decimal comma were split in
+// two.
 func hasDecimalCommas(record []string, want int) bool {
 	isDigits := func(s string) bool {
 		return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
@@ -382,7 +382,7 @@ func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f su
 	case x.CheckReading == nil:
 		x.NumberStats.AddValue(c.value)
 	case !good:
-		x.Unused++ // the fault was reported for the time
+		x.Unused++ // the fault has already been added for the time of the line
 	default:
 		why = x.CountReading(data.Reading{Input: x.Name, Time: at, Text: c.className, Value: c.value}, s.lateBeforeTime)
 		if why == "" && s.linesAreReadings {
@@ -396,13 +396,12 @@ func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f su
 	return why == grid.ReasonLate
 }
 
-// finishSurvey completes the survey.
 func (s *csvSurvey) finishSurvey() *survey.SourceSurvey {
 	for _, x := range s.columns {
 		if x.IsFoundInFile {
 			s.Columns = append(s.Columns, x.Summary())
 		}
-		if x.HasMostlyTexts() { // its texts are then not faults
+		if x.HasMostlyTexts() { // the texts in such a column are not faults
 			s.Faults = slices.DeleteFunc(s.Faults, func(f *survey.DataFaultGroup) bool { return f.Column == x.Name })
 		}
 	}

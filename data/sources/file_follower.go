@@ -26,10 +26,10 @@ type fileFollower struct {
 	parseFirstRowTime    func(text io.Reader) (at int64, found bool)
 	lastStamps           []fileStamp // stamps of the files at the last call of updateStamps, sorted by name
 	progress             readProgress
-	noAddedColumnsByPath map[string]bool // paths of files whose wider lines have no added columns
+	noAddedColumnsByPath map[string]bool // paths of files in which lines with more fields have no added column
 }
 
-// minUnchangedAge is the time for which a file must be unchanged before its last line is read without a line break.
+// minUnchangedAge is the time that a file must remain unchanged before a last line without a line break is read.
 const minUnchangedAge = 5 * time.Second
 
 // fileStamp contains the properties of a file by which a change is detected without reading it.
@@ -61,11 +61,11 @@ type readPosition struct {
 	hasReadUnterminatedLine   bool           // whether a last line without a line break was read
 	offset                    int64          // offset of the next line in bytes; 0 means that nothing was read
 	lineCount                 int            // number of lines before the offset
-	firstAndLastBytes         [2][]byte      // result of readFirstAndLastBytes for the offset
+	firstAndLastBytes         [2][]byte      // first and last bytes before offset, to detect changes
 	table                     *columnMapping // column mapping of the header
 	csvRecordLayout
 	widenedAtLine       int   // number of the first line with an added column; 0 means none
-	forbidsAddedColumns bool  // whether lines have no more fields than the header
+	forbidsAddedColumns bool  // whether lines must not have more fields than the header
 	hasLaterFile        bool  // whether a later file exists, so that this one is complete
 	readErr             error // reason why the file or its end cannot be read
 	fileIndex           int   // number of files started before this one
@@ -163,9 +163,9 @@ func (f *fileFollower) haveFilesChanged() bool {
 	return false
 }
 
-// filePosition returns the position in the file with this path, or nil if the file has not been started.
+// filePosition returns the position in the file with the given path, or nil if reading of the file has not begun.
 func (p *readProgress) filePosition(path string) *readPosition {
-	for i := len(p.files) - 1; i >= 0; i-- { // latest file with this name
+	for i := len(p.files) - 1; i >= 0; i-- { // search backwards for the latest file with this path
 		if p.files[i].stamp.path == path {
 			return &p.files[i]
 		}
@@ -343,7 +343,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	case now.size < p.offset:
 		return fmt.Sprintf("it was truncated from %d to %d bytes after %d lines had been read", was.size, now.size,
 			p.lineCount), nil
-	case now.equal(was): // only its last line may have become readable
+	case now.equal(was): // only the unterminated last line may have become readable
 	case now.size == was.size || !p.isResumable:
 		return "it was rewritten", nil
 	}
@@ -477,8 +477,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxFileEndBytes is the number of bytes at the start and before the offset that are compared to detect a rewritten
-// file.
+// maxFileEndBytes is the number of bytes at the start of a file and before the read offset that are compared to detect
+// a rewritten file.
 const maxFileEndBytes = 4 << 10
 
 // readFirstAndLastBytes returns the first and the last maxFileEndBytes bytes before the offset, or fewer if the file is
@@ -494,7 +494,7 @@ func readFirstAndLastBytes(f io.ReaderAt, offset int64) (e [2][]byte, err error)
 	return e, nil
 }
 
-// afterLastLineBreak returns the offset after the last line break in [from, to), or from without a line break.
+// afterLastLineBreak returns the offset after the last line break in [from, to), or from if there is none.
 func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, maxFileEndBytes)
 	for to > from {

@@ -94,7 +94,7 @@ type lineSource struct {
 	minRestartDelay      time.Duration
 	header               []string  // column names of CSV
 	widenedFieldCount    int       // number of fields after a column was added; 0 means none
-	forbidsAddedColumns  bool      // whether lines have no more fields than the header
+	forbidsAddedColumns  bool      // whether lines must not have more fields than the header
 	hasTrailingDelimiter bool      // whether a line ended with a delimiter; see csvRecordLayout.hasTrailingDelimiter
 	widerLines           []csvLine // lines with more fields, until it is clear whether a column was added
 	// For insertedFieldNumber and recentRecords see csvRecordLayout.
@@ -139,7 +139,7 @@ func (l *lineSource) beginIntake(r *readingRecorder) (end func() error, err erro
 		cancel()
 		l.mu.Lock()
 		if l.openInput != nil {
-			_ = l.openInput.Close() // nothing is written to the input
+			_ = l.openInput.Close() // ignore the error, because the input is only read
 		}
 		l.mu.Unlock()
 		if l.inputPath != "-" { // reading the standard input ends only with the process
@@ -333,8 +333,8 @@ type csvLine struct {
 	payloadMeta payloadMeta
 }
 
-// minWiderLines is the number of consecutive lines, with the same number of fields above the header's, that indicate an
-// added column.
+// minWiderLines is the number of consecutive lines with the same number of fields, greater than that of the header,
+// that indicate an added column.
 const minWiderLines = 3
 
 // isHeaderRecord reports whether a record contains the name of an input and, if configured, the name of the time.

@@ -108,7 +108,7 @@ type payloadParser struct {
 
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
-	place      string    // topic or line number, for messages
+	place      string    // topic or line number, for error messages
 	sourceHash uint64    // Source value of the readings
 	receivedAt time.Time // time of arrival
 }

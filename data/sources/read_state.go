@@ -36,7 +36,6 @@ type columnCounts struct {
 	lastValueTime        int64
 }
 
-// rejectedCell is a rejected cell of a file.
 type rejectedCell struct {
 	file string
 	line int
@@ -44,7 +43,7 @@ type rejectedCell struct {
 	why  data.UnusedReason
 }
 
-// clone returns a copy, for reading lines that may have to be undone.
+// clone returns a copy, so that the reading of the following lines can be undone.
 func (y *csvReadCounts) clone() csvReadCounts {
 	n := *y
 	n.columnCounts = slices.Clone(y.columnCounts)

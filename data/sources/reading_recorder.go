@@ -50,8 +50,9 @@ func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorde
 	r := &readingRecorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{},
 		1),
 		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
-	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) } // the write loop writes the counts file
-	flushed := r.flushPending()                                             // opens the ring on this goroutine
+	// make the write loop write the counts file
+	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) }
+	flushed := r.flushPending() // opens the ring on this goroutine
 	go r.runWriteLoop(!flushed)
 	return r
 }
@@ -101,7 +102,7 @@ func (r *readingRecorder) runWriteLoop(again bool) {
 		select {
 		case <-timer.C:
 		case <-r.flushSignal:
-		case <-r.closeSignal: // one last attempt
+		case <-r.closeSignal: // make one last attempt to write the pending readings
 			r.flushPending()
 			return
 		}
@@ -223,7 +224,7 @@ type ringReadingFeed struct {
 func (f *ringReadingFeed) QualityReport() data.QualityReport {
 	all := data.QualityReport{Troubles: f.stats.currentTroubles(f.wantedInputs)}
 	for _, c := range f.stats.columnReports() {
-		// an empty name counts payloads that cannot be parsed
+		// the entry with the empty name counts payloads that cannot be parsed
 		if c.Name == "" || slices.Contains(f.wantedInputs, c.Name) {
 			all.Columns = append(all.Columns, c)
 		}

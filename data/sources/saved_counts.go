@@ -36,8 +36,8 @@ type savedInputCounts struct {
 	SavedWrongShare float64 `json:"recent"` // share of wrong values among the most recent ones
 }
 
-// saveInputCounts writes the counts file if the number of rejected values has changed. If the number is not 0, it also
-// writes the file when the last write is at least countsInterval ago. While every value is recorded, it writes no file.
+// saveInputCounts writes the counts file if further values were rejected, or if some values were rejected and
+// countsInterval has passed. It writes no file as long as no value was rejected.
 func (r *readingRecorder) saveInputCounts() error {
 	wrong, now := r.stats.unusedTotal(), r.env.Now()
 	if wrong == r.savedUnusedCount && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {

@@ -19,7 +19,8 @@ const (
 	silentAfter = 10 * time.Minute
 	// damageReportDuration is the time for which repaired damage is reported.
 	damageReportDuration = time.Hour
-	// maxSourceInputs is the maximum number of inputs that are counted separately if payloads name them.
+	// maxSourceInputs is the maximum number of inputs that are counted separately if the payloads contain the names of
+	// the inputs.
 	maxSourceInputs = 256
 )
 
@@ -54,7 +55,8 @@ func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
 		oversizedByTopic: map[string]oversizedTopic{}}
 }
 
-// expectInput makes the input be reported as silent if no reading arrives. from is its origin for messages.
+// expectInput registers an input, which is reported as silent if no readings arrive. from is the origin of the
+// readings, for messages.
 func (l *sourceStats) expectInput(input, from string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +153,6 @@ func (l *sourceStats) setInitialTrouble(kind data.TroubleKind, text string) {
 	l.textByTroubleKey[string(kind)+" "] = text
 }
 
-// clearTroubles clears all troubles of a kind.
 func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,6 @@ type sourceDriver struct {
 	pathByConfigKey func(c *data.Config) map[string]string // returns the source's file paths by configuration key
 }
 
-// sourceDrivers contains the driver of each kind of source.
 var sourceDrivers = map[data.SourceKind]sourceDriver{
 	data.SourceCSV: {open: openCSV, openStored: openStoredCSV, checkConfig: checkCSVConfig,
 		pathByConfigKey: csvPathByConfigKey},

@@ -187,7 +187,6 @@ func (x *ringSurvey) addInputSurvey(name string, c *survey.ColumnSurvey) *survey
 	return c
 }
 
-// surveyReading examines one reading.
 func (x *ringSurvey) surveyReading(r data.Reading) {
 	x.LineCount++
 	c := x.inputByName[r.Input]
@@ -236,7 +235,6 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 	x.AddFault(r.Input, why, survey.DataFault{Problem: rows.FormatTime(r.Time) + ": " + says})
 }
 
-// finishSurvey completes the survey.
 func (x *ringSurvey) finishSurvey() *survey.SourceSurvey {
 	for _, c := range x.inputs {
 		s := c.Summary()

@@ -21,7 +21,7 @@ import (
 
 // Reasons of faults that are found in the numbers as a whole and not in a single cell. The values are still used.
 const (
-	// ReasonEarlyTimes means that the times are numbers and, as numbers since 1970, are before 1990.
+	// ReasonEarlyTimes means that the times are numbers that, read as time since 1970, are before 1990.
 	ReasonEarlyTimes         data.UnusedReason = "early_times"
 	ReasonThousandsSeparator data.UnusedReason = "thousands" // a decimal comma or point probably separates thousands
 )

@@ -14,7 +14,7 @@ import (
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
 	ambiguousNumber     string // a number in which the separator may separate thousands, such as 1,000; empty if none
-	separatesThousands  bool   // whether it can only separate thousands in one of the numbers, such as 1,000,000
+	separatesThousands  bool   // whether a number such as 1,000,000 shows that the character separates thousands
 	hasThreeDigitNumber bool   // whether the column contains an integer from 100 to 999
 	hasLargeNumber      bool   // whether the column contains an integer with more than three digits and no separator
 }
@@ -78,8 +78,8 @@ func (s *csvSurvey) forEachSelectedCell(take func(column int, text string) bool)
 	}
 }
 
-// forEachSelectedCellInFile is forEachSelectedCell for one file. It reads at most left records and returns false if
-// take did.
+// forEachSelectedCellInFile implements forEachSelectedCell for one file. It reads at most left records, and returns
+// false if take has returned false.
 func (s *csvSurvey) forEachSelectedCellInFile(path string, left *int, take func(column int, text string) bool) bool {
 	r, err := OpenTextFile(path)
 	if err != nil {

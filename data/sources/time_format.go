@@ -231,7 +231,8 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 
 // parseUnixTime parses a number of units since 1970.
 func parseUnixTime(text string, unit time.Duration) (int64, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // an integer, because a float64 would round nanoseconds
+	// parse integers exactly, because a float64 would round nanoseconds
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		if n < 0 || n > int64(math.MaxInt64/unit) {
 			return 0, strconv.ErrRange
 		}
@@ -329,8 +330,8 @@ var numericTimeLayouts = []string{"20060102", "200601021504", "20060102150405"}
 // numericTimeUnit returns the unit of numeric times, or 0 if this format has no numeric times.
 func (f timeFormat) numericTimeUnit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }
 
-// excelDay returns the date of a time in nanoseconds if its number may be a day number of Excel, counted from
-// 1899-12-30. found is false if the date is not between 1990 and 2100.
+// excelDay interprets the number from which the time at, in nanoseconds, was parsed as an Excel day number, counted
+// from 1899-12-30. found is false if the date is not between 1990 and 2100.
 func (f timeFormat) excelDay(at int64) (date time.Time, found bool) {
 	const first, last = 32_874, 73_415
 	unit := f.numericTimeUnit()

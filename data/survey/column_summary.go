@@ -52,7 +52,6 @@ func (m *runningStats) AddValue(v float64) {
 	m.sample.AddValue(v)
 }
 
-// writeToSummary writes the statistics to a summary.
 func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	s.Used = m.Count
 	if m.Count == 0 {
@@ -73,7 +72,7 @@ func (m *runningStats) writeToSummary(s *ColumnSummary) {
 
 // clampToFinite replaces infinities by the largest finite numbers and NaN by 0, because JSON cannot represent them.
 func clampToFinite(v float64) float64 {
-	if math.IsNaN(v) { // positive and negative overflow
+	if math.IsNaN(v) { // NaN results from both positive and negative overflow
 		return 0
 	}
 	return max(min(v, math.MaxFloat64), -math.MaxFloat64)

@@ -113,7 +113,7 @@ type ColumnSurvey struct {
 	ClassCounts   []int      // number of values of each class
 	TextCounts    textCounts // counts of values that are not numbers
 	CheckReading  func(data.Reading) (float64, data.UnusedReason)
-	labelLateness time.Duration // label lateness of the input; 0 for other inputs
+	labelLateness time.Duration // permitted lateness of labels; 0 if the input is not a label
 	IsFoundInFile bool          // whether a file contains the column
 }
 

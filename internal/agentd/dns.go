@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// UseConfiguredDNS makes the process use the configured name server, if one is set. Without cgo, Go reads the name
-// server from /etc/resolv.conf. Android has no such file, so Go asks the device itself, which does not answer.
+// UseConfiguredDNS makes the process use the configured name server, if one is set. Android needs this setting: it has
+// no /etc/resolv.conf, so Go without cgo asks the device itself, which does not answer.
 func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
 	if s.NameServer != "" {
 		net.DefaultResolver = &net.Resolver{PreferGo: true,

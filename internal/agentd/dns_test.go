@@ -22,7 +22,7 @@ func TestNameAdvice(t *testing.T) {
 	} {
 		got := missingNameServerAdvice(c.goos, c.root, c.url)
 		if (got != "") != c.advises || c.advises &&
-			!strings.Contains(got, "so broker.example cannot be resolved: set dns") {
+			!strings.Contains(got, "so broker.example cannot be resolved. Set dns") {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

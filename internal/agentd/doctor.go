@@ -31,7 +31,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		broker.PresenceTopic}
 	announced := &announcedTask{settings: s, err: errors.New("cannot connect to the broker")}
 	t := &doctor.Target{
-		// room for the model, the update and a successor of each
+		// NeededFreeBytes covers the model, the update and the next version of each.
 		Program: "agentd", Federation: s.LocalFederationName, StateDir: filepath.Clean(s.StateDir),
 		NeededFreeBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,

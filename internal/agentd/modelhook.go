@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// configureModelLockAndHook sets the lock of the kept models and the command that runs for each new model.
+// configureModelLockAndHook sets the lock that guards stored models, and the hook command that runs for each new model.
 func configureModelLockAndHook(cfg *agent.Config, s *settings.Agent) {
 	dir := cfg.StateDir
 	cfg.Predict.LockKeptModels = func() (func() error, error) {
@@ -69,7 +69,7 @@ func runModelHook(ctx context.Context, command []string, most time.Duration, dir
 	return err
 }
 
-// cappedOutput is a writer that keeps only the first bytes.
+// cappedOutput is a writer that keeps the first maxHookOutputBytes bytes and discards the rest.
 type cappedOutput []byte
 
 func (h *cappedOutput) Write(p []byte) (int, error) {

@@ -40,7 +40,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Options are the parts of an agent that come from its process instead of its settings.
+// Options holds the parts of an agent that its process provides instead of its settings, such as the observer and the
+// metrics.
 type Options struct {
 	Logger   *slog.Logger
 	Observer observe.Observer // additional observer besides log, metrics and board; may be nil
@@ -50,8 +51,8 @@ type Options struct {
 	// ReportedMetrics gathers the metrics of this agent for its reports to the coordinator. It is nil if several agents
 	// share a process; they send no reports.
 	ReportedMetrics prometheus.Gatherer
-	// OnReady, if set, is called once, after the state has been opened and before the agent runs. alive returns an
-	// error if the agent's loop does not answer.
+	// OnReady, if set, is called once, after the state has been opened and before the agent runs. The function alive
+	// returns an error if the agent's main loop does not respond.
 	OnReady func(alive func(ctx context.Context) error)
 	// AgentSigningKey, if set, replaces the key from the configured key file.
 	AgentSigningKey ed25519.PrivateKey
@@ -59,8 +60,8 @@ type Options struct {
 	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the clock for certificates and budget months.
 	Now func() time.Time
-	// WrapConnection and Trainer, if set, come from the laboratory. WrapConnection decorates each broker connection.
-	// Trainer executes the local steps.
+	// WrapConnection and Trainer are set by simulations. WrapConnection decorates each broker connection, and Trainer
+	// executes the local steps.
 	WrapConnection func(mqtt.Conn) mqtt.Conn
 	Trainer        training.Trainer
 }
@@ -94,7 +95,8 @@ func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 // Metrics are the metrics of the agents of one process.
 type Metrics struct{ agentMetrics *agentmetrics.AgentMetrics }
 
-// NewMetrics registers the metrics of agents. The metrics are labelled with the federation if the device is in several.
+// NewMetrics registers the agent metrics with reg. If the device belongs to several federations, each metric has a
+// federation label.
 func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
 	return &Metrics{agentMetrics: agentmetrics.New(reg, time.Now, federation)}
 }
@@ -115,8 +117,8 @@ type sharedDeviceResources struct {
 	budget          *budget.UplinkBudget
 }
 
-// RunAllFederations runs one agent for each federation of the device. It returns when ctx ends or an agent fails. of
-// returns the options for a federation's settings.
+// RunAllFederations runs one agent for each federation of the device until ctx ends or an agent fails. The function of
+// returns the options for each federation.
 func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	of func(*settings.Agent) Options) (err error) {
 	dir := filepath.Clean(s.StateDir)
@@ -149,7 +151,7 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		go func() {
 			err := d.runAgent(ctx, m, &o)
 			if len(all) > 1 && errors.As(err,
-				new(*identity.RevokedError)) { // the agents of the other federations continue
+				new(*identity.RevokedError)) { // a revoked agent does not stop the agents of other federations
 				o.Logger.Error(err.Error())
 				<-ctx.Done()
 				err = nil
@@ -242,8 +244,8 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
 
-// agentRoutes returns the API routes of the agent. Models are selected through files instead. present returns the
-// running agent, or nil before it has started.
+// agentRoutes returns the API routes of the agent. present returns the running agent, or nil before the agent has
+// started.
 func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) []api.Route {
 	return []api.Route{view.StatusRoute(), api.GetRoute(datacheck.TaskPath,
 		"Return the task against which the agent checks its data.",
@@ -279,8 +281,8 @@ type KeyRotationResponse struct {
 	Rotated bool `json:"rotated"`
 }
 
-// runWithRestarts runs the agent. It starts the agent again with a higher boot epoch in two cases: an earlier start had
-// a higher one, or the device has a new key.
+// runWithRestarts runs the agent, and starts it again with a higher boot epoch if an earlier start used a higher epoch
+// or if the device has a new key.
 func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
@@ -315,8 +317,7 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 	}
 }
 
-// configureMetricsReports sets the source of the metrics that an agent reports. Without a gatherer, reports are
-// disabled.
+// configureMetricsReports makes the agent report the metrics gathered by g. If g is nil, metrics reports are disabled.
 func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.ReportInterval = 0

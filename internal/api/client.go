@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Client is a client of a running daemon. It connects to the socket in the daemon's state folder.
+// Client calls the HTTP API of a running daemon through the Unix socket in the daemon's state folder.
 type Client struct {
 	Program, Dir string
 	// Timeout is the time limit for the daemon's reply.
 	Timeout time.Duration
 }
 
-// ErrNotRunning says that no daemon listens.
+// ErrNotRunning reports that no daemon listens on the socket.
 var ErrNotRunning = errors.New("not running")
 
 // Call sends in as JSON and decodes the reply into out. Either may be nil.
@@ -99,7 +99,8 @@ func (c Client) explainError(err error) error {
 	return err
 }
 
-// notRunningError is ErrNotRunning without a text, because the surrounding message already says it.
+// notRunningError matches ErrNotRunning with errors.Is but has an empty text, because the message that wraps it already
+// explains the problem.
 type notRunningError struct{}
 
 func (notRunningError) Error() string        { return "" }

@@ -79,7 +79,7 @@ func (d *openAPIBuilder) describeContent(contentType string, value any) jsonObje
 	return jsonObject{"application/json": jsonObject{"schema": d.describeType(reflect.TypeOf(value))}}
 }
 
-// describeType describes the JSON encoding of a type. Structs are described once, by name.
+// describeType returns the JSON schema of a Go type. A struct is described once and then referenced by name.
 func (d *openAPIBuilder) describeType(t reflect.Type) jsonObject {
 	switch {
 	case t == reflect.TypeFor[time.Time]():

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUserName returns the name of the user at the other end of a Unix socket.
+// peerUserName returns the user id of the process at the other end of a Unix socket, for example "uid 1000".
 func peerUserName(c net.Conn) string {
 	name := "unknown user"
 	conn, ok := c.(*net.UnixConn)

@@ -36,7 +36,8 @@ type Route struct {
 	Summary         string
 	QueryParameters []QueryParameter
 	RequestType,
-	ResponseType any // value of the body's and the response's type, for the document; nil if there is none
+	// values with the types of the request body and the response, for the OpenAPI document; nil if there is none
+	ResponseType any
 	ResponseContentType string // content type of the response; empty for JSON
 
 	serve func(w http.ResponseWriter, r *http.Request) error
@@ -45,10 +46,10 @@ type Route struct {
 // QueryParameter is a query parameter of a route.
 type QueryParameter struct{ Name, About string }
 
-// maxBody is the maximum size of a request body. A task file has less than 1 MiB.
+// maxBody is the maximum size of a request body in bytes. The largest valid body, a task file, is smaller than 1 MiB.
 const maxBody = 2 << 20
 
-// GetRoute returns a GET route that responds with the result of do. It needs RoleView.
+// GetRoute returns a GET route that responds with the result of do as JSON. The caller needs RoleView.
 func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...QueryParameter) Route {
 	var out Out
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, QueryParameters: query,
@@ -66,7 +67,8 @@ func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, erro
 // EmptyBody is the body type of requests without a body.
 type EmptyBody struct{}
 
-// PostRoute returns a POST route that decodes a body and responds with the result of do. It needs RoleOperate.
+// PostRoute returns a POST route that decodes the JSON request body, passes it to do, and responds with the result. The
+// caller needs RoleOperate.
 func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
@@ -86,8 +88,8 @@ func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In
 		}}
 }
 
-// StreamRoute returns a GET route that writes its response itself, with another content type than JSON. After an error
-// in the middle, the connection is aborted, so that a partial response is not mistaken for a complete one.
+// StreamRoute returns a GET route whose function do writes a response of the given content type. If do fails after it
+// has written data, the connection is aborted, so the client does not mistake a partial response for a complete one.
 func StreamRoute(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
@@ -112,13 +114,13 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WithRole returns the route with another role.
+// WithRole returns a copy of the route that requires the given role.
 func (r Route) WithRole(role Role) Route {
 	r.Role = role
 	return r
 }
 
-// decodeRequestBody decodes a body strictly. An empty body leaves in unchanged.
+// decodeRequestBody decodes a JSON request body into in and rejects unknown fields. An empty body leaves in unchanged.
 func decodeRequestBody(r *http.Request, in any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
@@ -141,8 +143,8 @@ type textRenderer interface {
 	Draw(width int) string
 }
 
-// writeResponse writes the response as JSON or, if the client accepts plain text, as text of the requested width. The
-// daemon renders the text, so that a command of another version can show it.
+// writeResponse writes the response as JSON or, if the client accepts plain text, as text with the requested width.
+// Rendering in the daemon lets a command-line program of a different version print the text.
 func writeResponse(w http.ResponseWriter, r *http.Request, out any) {
 	if d, ok := out.(textRenderer); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		width, err := strconv.Atoi(r.URL.Query().Get("width"))
@@ -169,17 +171,17 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Problem }
 
-// BadRequest returns the error for an invalid request.
+// BadRequest returns an Error with status 400 for an invalid request.
 func BadRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Conflict returns the error for a request that conflicts with the current state.
+// Conflict returns an Error with status 409 for a request that is not possible in the current state of the daemon.
 func Conflict(format string, args ...any) *Error {
 	return &Error{Status: http.StatusConflict, Problem: fmt.Sprintf(format, args...)}
 }
 
-// NotFound returns the error for a resource that does not exist.
+// NotFound returns an Error with status 404 for a resource that does not exist.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
 }
@@ -205,8 +207,9 @@ type RequestAuditor interface {
 	AfterRequest(who string, r *http.Request, err error)
 }
 
-// Handler returns a handler for the routes. caller identifies the sender of a request; see [SocketCaller] and
-// [TokenFile.AuthenticateCaller]. witness may be nil for read-only routes.
+// Handler returns an HTTP handler for the routes. The function caller identifies the sender of each request (see
+// [SocketCaller] and [TokenFile.AuthenticateCaller]), and witness, which may be nil for read-only routes, is notified
+// of the requests.
 func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {

@@ -19,7 +19,8 @@ func SocketPath(dir string) string { return filepath.Join(dir, "api.sock") }
 // connect, with all permissions. The daemon works without the socket, so an error is only logged.
 func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
 	path := SocketPath(dir)
-	err := os.Remove(path) // left by a killed process; the folder is locked, so no other process uses it
+	// A killed process leaves the socket behind. The folder is locked, so no other process uses the socket.
+	err := os.Remove(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		var l net.Listener
 		if l, err = net.Listen("unix", path); err == nil {
@@ -28,8 +29,8 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 				ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 					return context.WithValue(ctx, peerNameContextKey{}, peerUserName(c))
 				}}
-			context.AfterFunc(ctx, func() { _ = server.Close() }) // this also removes the socket file
-			go func() { _ = server.Serve(l) }()                   // returns when the listener is closed
+			context.AfterFunc(ctx, func() { _ = server.Close() }) // Close also removes the socket file
+			go func() { _ = server.Serve(l) }()                   // Serve returns when the listener is closed
 			return
 		}
 	}
@@ -39,7 +40,7 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 // peerNameContextKey is the context key of the connected user's name.
 type peerNameContextKey struct{}
 
-// SocketCaller returns the caller of a request over the socket, with RoleOperate.
+// SocketCaller returns the caller of a request that arrived over the Unix socket. Such a caller always has RoleOperate.
 func SocketCaller(r *http.Request) Caller {
 	name, _ := r.Context().Value(peerNameContextKey{}).(string)
 	return Caller{RoleOperate, name}

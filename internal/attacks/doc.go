@@ -1,4 +1,3 @@
-// Package attacks lists attacks on a federation, and the tests that try them. It contains tests only: TestTable
-// compares the list with docs/SECURITY.md and with the names of the tests. `make attacks` runs all listed tests and
-// writes the table into the page.
+// Package attacks contains only tests, each of which attempts an attack on a federation. TestTable checks that the list
+// of attacks matches the tests and docs/SECURITY.md. `make attacks` runs all tests and updates that page.
 package attacks

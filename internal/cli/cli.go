@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// The exit codes besides 0 and config.ExitBadConfig.
+// Exit codes of all programs, in addition to 0 for success and config.ExitBadConfig.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -33,7 +33,8 @@ type silentExitError struct{ code int }
 
 func (e silentExitError) Error() string { return fmt.Sprint("exit status ", e.code) }
 
-// SilentFailure returns the error of a command that has already printed the problem.
+// SilentFailure returns an error that makes the program exit with status 1 without printing a message. A command
+// returns it after printing the problem itself.
 func SilentFailure() error { return silentExitError{exitFailure} }
 
 // usageError marks errors in the command line itself.
@@ -74,8 +75,8 @@ func runRootCommand(ctx context.Context, root *cobra.Command, args []string) int
 	return exitFailure
 }
 
-// printError writes an error with the invalid lines of the file. For journald it writes one line per error instead,
-// with priority 3.
+// printError prints err and the invalid lines of the configuration file to the standard error stream. If that stream is
+// connected to journald, it prints one line per error instead, with priority 3.
 func printError(root *cobra.Command, err error) {
 	if !logging.IsJournalStream(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
@@ -115,7 +116,7 @@ type ConfigLoader struct {
 	Overrides Overrides
 }
 
-// AddFlags adds the flags to a command of a program.
+// AddFlags adds the flags --config and --set to a command of the given program.
 func (l *ConfigLoader) AddFlags(cmd *cobra.Command, program string) {
 	l.addConfigFileFlag(cmd, program)
 	cmd.Flags().Var(&l.Overrides, "set",

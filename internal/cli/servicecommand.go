@@ -18,11 +18,11 @@ import (
 type ServiceConfig interface {
 	// StateFolder returns the folder that the program writes to.
 	StateFolder() string
-	// FilesByKey returns the paths of the files that the program reads, by key.
+	// FilesByKey returns the paths of the files that the program reads, by configuration key.
 	FilesByKey() map[string]string
 }
 
-// ServiceCommand returns the command "service" of a program. unit is the service as installed by a package.
+// ServiceCommand returns a program's "service" command. unit describes the systemd service that the packages install.
 func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
@@ -118,7 +118,7 @@ add --manager.`,
 	}
 	l.addConfigFileFlag(cmd, unit.Program)
 	if runtime.GOOS != "linux" {
-		unit.User = "" // systemd's default user
+		unit.User = "" // the unit's default user applies to systemd only
 	}
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
@@ -128,7 +128,7 @@ add --manager.`,
 	return cmd
 }
 
-// prepareUnit returns the unit for the running program and the configuration on the command line.
+// prepareUnit completes unit with the path of the running program and the configuration given on the command line.
 func prepareUnit(unit systemd.Unit, l *ConfigLoader, cfg ServiceConfig) (systemd.Unit, error) {
 	program, err := os.Executable()
 	if err != nil {

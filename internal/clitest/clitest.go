@@ -70,12 +70,13 @@ func writeManualAndCompletions(dir string, on time.Time, root *cobra.Command) er
 	)
 }
 
-// removeBuildDate removes the build date from the pages of a command and its subcommands.
+// removeBuildDate disables the generation date in the manual pages of cmd and all subcommands. It returns an error for
+// each command without a short description.
 func removeBuildDate(cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	var err error
 	if cmd.Short == "" {
-		err = errors.New(cmd.CommandPath() + " does not say what it does (Short)")
+		err = errors.New(cmd.CommandPath() + " has no short description (Short)")
 	}
 	for _, c := range cmd.Commands() {
 		err = errors.Join(err, removeBuildDate(c))

@@ -76,7 +76,8 @@ func EditConfigText(path string, file []byte, values map[string]string, fresh fu
 	return text, nil
 }
 
-// applyChangesToText applies changes to a file's text. byHand describes the changes for an operator.
+// applyChangesToText returns the file's text with the changes applied. byHand lists the changes for an operator who
+// must edit the file by hand.
 func applyChangesToText(file []byte, changes []Change) (text []byte, byHand string) {
 	values := map[string]string{}
 	var all []string
@@ -90,7 +91,7 @@ func applyChangesToText(file []byte, changes []Change) (text []byte, byHand stri
 	lines := strings.Split(string(file), "\n")
 	fillLines(lines, values, false)
 	fillLines(lines, values, true)
-	for _, key := range slices.Sorted(maps.Keys(values)) { // these keys have no line in the file
+	for _, key := range slices.Sorted(maps.Keys(values)) { // the remaining keys have no line in the file yet
 		section, name, below := strings.Cut(key, ".")
 		head := slices.Index(lines, section+":")
 		end := len(lines)
@@ -109,8 +110,9 @@ func applyChangesToText(file []byte, changes []Change) (text []byte, byHand stri
 	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
 }
 
-// sampleKeyPattern matches the line of a key: indentation, #, indentation below a commented-out section, key, value and
-// trailing comment. In a sentence, a space follows the #. Before a key, each section adds two spaces.
+// sampleKeyPattern matches the line of a key, which may be commented out. The groups are the indentation, "#", the
+// indentation in a commented-out section (two spaces per section, while a sentence has one space), the key, the value,
+// the trailing comment and the comment's text.
 var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
 // commentedLinePattern matches the beginning of a commented-out line.
@@ -126,11 +128,11 @@ func formatSampleValue(v any) string {
 
 var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 
-// exampleMarkPattern matches a mark in a comment line above a key.
+// exampleMarkPattern matches the mark "(yours)" or "(example)" in the comment line above a key.
 var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
-// replaceLineValue returns the line of a key with a new value. The comment stays in its column if the value leaves
-// enough room.
+// replaceLineValue returns a key's line with the new value. m is the match of sampleKeyPattern, and a trailing comment
+// keeps its column if the value leaves enough room.
 func replaceLineValue(m []string, value string) string {
 	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
 	if m[7] == "" {

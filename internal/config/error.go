@@ -11,9 +11,9 @@ import (
 
 // Error is a problem of a configuration and its location.
 type Error struct {
-	// Origin is the file's path, "environment NAME", "command line", or "defaults".
+	// Origin is where the value was set: the file's path, "environment NAME", "command line" or "defaults".
 	Origin string
-	// Line and Column, in characters from 1, are zero if the problem has no location in a file.
+	// Line and Column are counted from 1, columns in characters. Both are zero if the problem is not in a file.
 	Line, Column int
 	// Problem describes the problem: `unknown key "particpants"`.
 	Problem string
@@ -39,7 +39,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.firstLine(), number, text, len(number), "", indent)
 }
 
-// firstLine returns the first line of Error.
+// firstLine returns the first line of the error text: the location and the problem.
 func (e *Error) firstLine() string {
 	place := e.Origin
 	if e.Line > 0 {
@@ -67,7 +67,7 @@ func ErrorLines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// excerptWindow returns at most 120 characters of line around the column, made printable, and the indentation of a
+// excerptWindow returns at most 120 printable characters of line around column. indent is the white space that places a
 // caret under that column.
 func excerptWindow(line string, column int) (text, indent string) {
 	const width, before = 120, 60

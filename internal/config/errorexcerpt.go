@@ -16,7 +16,7 @@ var (
 // searches the text, because no syntax tree is available after a syntax error. An unknown key whose name resembles a
 // secret is treated as one.
 func (d *configText) redactedExcerpt(line int) string {
-	// the replacement has the same length, so that the caret stays in place
+	// The replacement has the same length as the original, so the caret still points to the correct column.
 	text := urlCredentialsPattern.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
 	})

@@ -29,13 +29,15 @@ import (
 // manager can be configured not to restart the daemon after it, since a restart cannot help.
 const ExitBadConfig = 78
 
-// Source describes the sources of a configuration. Every part is optional.
+// Source describes where a configuration is read from: a YAML file, environment variables and the command line. Each of
+// them is optional.
 type Source struct {
 	// Path is the path of the YAML file. If it is "", no file is read.
 	Path string
-	// Text, unless nil, is the content of the file, which is then not read.
+	// Text, if not nil, is used as the content of the file at Path, which is then not read.
 	Text []byte
-	// IgnoreForeignKeys ignores top-level keys of the file that cfg lacks, because cfg is only a part of the file.
+	// IgnoreForeignKeys ignores top-level keys of the file that the configuration struct does not have. It is used if
+	// the struct covers only a part of the file.
 	IgnoreForeignKeys bool
 	// EnvPrefix is the prefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. If it
 	// is "", no variable is read. Lists and maps are written as in the file, [a, b] and {k: v}. A list may also be
@@ -86,11 +88,12 @@ type loader struct {
 	src         Source
 	configValue reflect.Value
 	schema      schema
-	fileText    *configText       // nil if no file could be read
-	originByKey map[string]origin // last source of each key; elements and entries are "agents[1]" and "labels.site"
+	fileText    *configText // nil if no file could be read
+	// where each key was last set; list elements and map entries have keys such as "agents[1]" and "labels.site"
+	originByKey map[string]origin
 	errs        []error
-	// pendingListEntryFills fill the lists whose entries start with the configuration's values. They run after the
-	// configuration is complete.
+	// pendingListEntryFills sets the lists whose entries inherit values from the whole configuration. These functions
+	// run after all other keys have been set.
 	pendingListEntryFills []func()
 }
 
@@ -170,7 +173,8 @@ func (l *loader) loadCommandLine() {
 	}
 }
 
-// overrideField sets a field again and forgets the origins of its previous elements and entries.
+// overrideField replaces the value of a field and removes the recorded origins of the previous list elements and map
+// entries.
 func (l *loader) overrideField(f *schemaField, text string, at origin) {
 	maps.DeleteFunc(l.originByKey, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")

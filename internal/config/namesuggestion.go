@@ -6,18 +6,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// closestName returns the candidate closest to name, or "" if none is close. Upper case, and "-" for "_", are not
-// counted as differences.
+// closestName returns the candidate most similar to name, or "" if none is similar. It ignores case and treats "-" and
+// "_" as equal.
 func closestName(name string, candidates []string) string {
 	return spec.ClosestSpelling(name, candidates, normalizeKey)
 }
 
 func normalizeKey(key string) string {
-	const most = 200 // far above any key; limits the cost of very long names
+	const most = 200 // longer than any key, to limit the cost of long input
 	return strings.ToLower(strings.ReplaceAll(key[:min(len(key), most)], "-", "_"))
 }
 
-// didYouMean converts a result of closestName to a hint.
+// didYouMean returns the hint for a key suggested by closestName, or "" if there is no suggestion.
 func didYouMean(key string) string {
 	if key == "" {
 		return ""

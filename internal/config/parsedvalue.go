@@ -47,7 +47,7 @@ func (v parsedValue) describe() string {
 	}
 }
 
-// parseNode parses a node of the file. If the node is null, its origin is at.
+// parseNode converts a YAML node to a parsedValue. A null node has no position, so its value gets the origin at.
 func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 	if n == nil || n.Type() == ast.NullType {
 		return parsedValue{origin: at}
@@ -82,8 +82,8 @@ func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 	return v
 }
 
-// parseOverrideText parses a text from the environment or the command line. Lists and maps have the notation of the
-// configuration file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
+// parseOverrideText parses a value from an environment variable or the command line. Lists are written as [a, b] or
+// a,b, maps as {k: v} or k=v,k=v, and maps of lists also as k=a:b,k=c:d.
 func (l *loader) parseOverrideText(f *schemaField, text string, at origin) parsedValue {
 	v := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}
 	if isFlowNotation(text) && (isTextParser(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
@@ -132,8 +132,8 @@ func isFlowNotation(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// asOverrideValue converts a parsed file value to a value of the environment or the command line. All its parts get the
-// origin at, and unquoted numbers may also be text.
+// asOverrideValue converts a value in YAML notation to a value from the environment or the command line. All parts of
+// the value get the origin at, and unquoted numbers are also accepted as text.
 func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	v.origin = at
 	if v.style == plainStyle {

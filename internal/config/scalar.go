@@ -145,7 +145,8 @@ func (s scalar) parsePlainInto(dst reflect.Value) bool {
 	}
 }
 
-// describeExpectedForm describes the notation of values of a type. It returns "" for a type that is not a scalar.
+// describeExpectedForm describes how a value of type t is written, for error messages. It returns "" if t is not a
+// scalar type.
 func describeExpectedForm(t reflect.Type) string {
 	switch t {
 	case durationType:

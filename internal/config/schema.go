@@ -13,7 +13,7 @@ import (
 type schemaField struct {
 	key              string         // path from the root: "task.step_size"
 	lastKeyPart      string         // last part of the path: "step_size"
-	structFieldIndex []int          // index of the struct field, from the root
+	structFieldIndex []int          // index path of the struct field, from the root struct
 	typ              reflect.Type   // type of the field, without the pointer of an optional section
 	sectionFields    []*schemaField // fields of a section, in the order of declaration
 }
@@ -27,8 +27,8 @@ func (f *schemaField) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
-// fieldValueIn returns the value of f inside root. If an optional section on the path is nil, the section is created if
-// make is set. Otherwise the result is the invalid value.
+// fieldValueIn returns the value of field f in root. If an optional section on the path is nil, it creates the section
+// if make is set, and otherwise returns the invalid reflect.Value.
 func (f *schemaField) fieldValueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.structFieldIndex {
@@ -64,7 +64,7 @@ var (
 // newSchema derives the keys from the struct type t. It panics if t is not a valid configuration.
 func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 
-// newSectionSchema is like newSchema for a struct whose keys have the prefix path.
+// newSectionSchema is like newSchema for the struct type of a section. path is the prefix of the section's keys.
 func newSectionSchema(t reflect.Type, path string) schema {
 	s := schema{fieldByKey: map[string]*schemaField{}, leafByEnvVariable: map[string]*schemaField{}}
 	s.topLevelFields = s.readStructFields(t, path, nil)
@@ -133,7 +133,7 @@ func keysOf(fields []*schemaField) []string {
 	return keys
 }
 
-// Change is a key with two different values, in written form.
+// Change is a configuration key whose value has changed. Before and After are the values in YAML notation.
 type Change struct{ Key, Before, After string }
 
 // Changes returns the keys whose values differ between two configurations, in the order of declaration. a and b are
@@ -150,7 +150,7 @@ func Changes(a, b any) []Change {
 	return all
 }
 
-// writtenAlike reports whether two values of a key have the same written form.
+// writtenAlike reports whether two values of a key are written in the same way, so that nil and empty lists are equal.
 func writtenAlike(a, b reflect.Value) bool {
 	return isEmptyCollection(a) && isEmptyCollection(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }
@@ -160,7 +160,7 @@ func isEmptyCollection(v reflect.Value) bool {
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
-// ChangedKeys returns the keys of Changes.
+// ChangedKeys returns the keys whose values differ between two configurations (see [Changes]).
 func ChangedKeys(a, b any) []string {
 	var keys []string
 	for _, c := range Changes(a, b) {
@@ -169,10 +169,11 @@ func ChangedKeys(a, b any) []string {
 	return keys
 }
 
-// Setting is a key and its value in written form.
+// Setting is a configuration key and its value in YAML notation.
 type Setting struct{ Key, Value string }
 
-// Settings returns all keys of a configuration, a pointer to a struct, in the order of declaration.
+// Settings returns all keys of a configuration with their values, in order of declaration. cfg is a pointer to the
+// configuration struct.
 func Settings(cfg any) []Setting {
 	root := structValueOf(cfg)
 	leaves := newSchema(root.Type()).leafFields

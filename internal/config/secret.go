@@ -29,10 +29,10 @@ func (s Secret) String() string {
 // Format writes String() for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
-// LogValue returns String() for slog.
+// LogValue implements slog.LogValuer and returns the redacted text.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText returns String() for JSON and YAML.
+// MarshalText implements encoding.TextMarshaler, so JSON and YAML contain the redacted text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // ReadSecret returns the secret called name from the first of three places: value, from the key itself; file, the
@@ -55,7 +55,7 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 		return secret, permissionWarning(file), nil
 	case credentialsDir != "":
 		secret, err = readSecretFile(name, filepath.Join(credentialsDir, name))
-		// our units pass a line break if the file is missing
+		// The systemd units pass a file with only a line break if the credential does not exist.
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptySecret) {
 			return "", "", nil
 		}
@@ -79,7 +79,8 @@ func readSecretFile(name, file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// permissionWarning returns a warning about the file's permissions. On Windows, permissions are not checked.
+// permissionWarning returns a warning if the file's permissions are too wide for a secret. It returns "" on Windows,
+// where permissions are not checked.
 func permissionWarning(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0 {

@@ -10,15 +10,15 @@ import (
 // OneOrMore is a list of texts that may also be written as a single text. An empty text is an empty list.
 type OneOrMore []string
 
-// TextParser is a field type with its own parser for a single value or a list of values. A pointer to the field
-// implements it. The field itself implements fmt.Stringer, which formats the value.
+// TextParser is implemented by pointers to fields that parse their own value from a text or a list of texts. The field
+// type itself must implement fmt.Stringer.
 type TextParser interface {
 	// Parse sets the field from a single text or from the texts of a list. On failure it returns the index of the
 	// invalid text and the error.
 	Parse(texts []string, list bool) (bad int, err error)
 }
 
-// isTextParser reports whether *t implements [TextParser].
+// isTextParser reports whether a pointer to t implements [TextParser].
 func isTextParser(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[TextParser]())
 }
@@ -44,11 +44,12 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 			f.fieldValueIn(root, true)
 			l.setSection(root, v, f.sectionFields)
 		default:
-			if f.typ == secretType { // the errors show its key but no line of its value
+			if f.typ == secretType { // errors show the line of the key, not of the secret
 				v.origin = e.keyOrigin
 			}
 			l.setField(f.key, f.fieldValueIn(root, true), v)
-			if v.kind != scalarKind && !isTextParser(f.typ) { // errors in a list or map are reported at its key
+			// errors in a list or map are reported at the key's line
+			if v.kind != scalarKind && !isTextParser(f.typ) {
 				l.originByKey[f.key] = e.keyOrigin
 			}
 		}
@@ -144,7 +145,8 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	}
 }
 
-// sharedEmbeddedField returns the indices of an embedded struct that a list entry and the configuration have in common.
+// sharedEmbeddedField finds an embedded struct that a list entry has in common with the whole configuration. It returns
+// the indices of the struct in entry and root.
 func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	if entry.Kind() != reflect.Struct {
 		return 0, 0, false
@@ -160,8 +162,8 @@ func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	return 0, 0, false
 }
 
-// copyOptionalSections copies the optional sections of a section. Lists and maps need no copy, because setting them
-// replaces them.
+// copyOptionalSections replaces each pointer to an optional section with a pointer to a copy, so that list entries do
+// not share sections. Lists and maps need no copy, because they are only ever replaced.
 func copyOptionalSections(section reflect.Value) {
 	for i := range section.NumField() {
 		f := section.Field(i)
@@ -182,7 +184,7 @@ func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i)
 func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mappingKind &&
-		dst.Kind() == reflect.String: // the library reads [tcp://a:1] inside braces as keys
+		dst.Kind() == reflect.String: // inside braces, the YAML library reads [tcp://a:1] as keys
 		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "put text that contains a colon in quotes")
 	case v.kind != scalarKind:
 		l.recordKeyError(v.origin, key, "want "+describeExpectedForm(dst.Type())+", got "+v.describe(), "")

@@ -19,7 +19,8 @@ func (l *loader) addValidationErrors(err error) {
 		key := problem.Key
 		at, set := l.originOfKey(key)
 		if _, rest, entry := strings.Cut(key, "]."); entry && !set && l.schema.fieldByKey[rest] != nil {
-			if _, above := l.originByKey[rest]; above { // the entry inherits the value, and other entries may do so too
+			// the list entry inherits this value from the top level, as other entries may
+			if _, above := l.originByKey[rest]; above {
 				key = rest
 				at, set = l.originOfKey(key)
 			}

@@ -25,7 +25,7 @@ const (
 type configText struct {
 	path          string
 	lines         []string
-	isSecretByKey map[string]bool // whether the value of a key is a secret, for all key names
+	isSecretByKey map[string]bool // whether a key has a secret value, by key name
 }
 
 // readDocument reads and parses the source's file. The root is empty if the file contains only comments.
@@ -97,7 +97,8 @@ var errTooLarge = errors.New("the file is larger than 1 MiB")
 // isNotTextRune reports whether r is not text. This includes invalid UTF-8 and a U+FFFD from an earlier conversion.
 func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 
-// errorAt returns an error with the line at its location. d may be nil for a location outside a file.
+// errorAt returns an error for the given location and quotes the line there. d may be nil if the location is not in a
+// file.
 func (d *configText) errorAt(at origin, problem, hint string) *Error {
 	e := &Error{Origin: at.sourceName, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
 	if at.line > 0 {
@@ -117,8 +118,8 @@ func (d *configText) tokenOrigin(t *token.Token) origin {
 	return origin{d.path, line, column}
 }
 
-// unsupportedTokens are YAML features that configurations do not need. Aliases are also dangerous: a few lines can
-// expand to gigabytes.
+// unsupportedTokens are YAML features that are rejected because configurations do not need them. Aliases are also
+// dangerous, because a few lines can expand to gigabytes.
 var unsupportedTokens = map[token.Type]string{
 	token.AnchorType:     `anchors ("&name")`,
 	token.AliasType:      `aliases ("*name")`,
@@ -128,7 +129,7 @@ var unsupportedTokens = map[token.Type]string{
 	token.MappingKeyType: `complex keys ("? key")`,
 }
 
-// parse returns the root of the file's only YAML document.
+// parse parses the file as a single YAML document and returns the root value.
 func (d *configText) parse() (root parsedValue, failure *Error) {
 	invalid := d.errorAt(origin{sourceName: d.path}, "the file is not valid YAML", "")
 	// The library has panicked on malformed input before. A reload must not crash a running daemon.

@@ -46,8 +46,8 @@ func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, ind
 	}
 }
 
-// writeLeaf writes the value of a key. Each entry of a list of sections is on its own line. If entries override keys of
-// the configuration, each of their keys is on its own line.
+// writeLeaf writes the value of a key. For a list of sections, it writes each entry on a separate line, or each key of
+// an entry if the entries inherit values from the whole configuration.
 func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
 		b.WriteString(" " + formatYAMLValue(v) + "\n")

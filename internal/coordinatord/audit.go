@@ -76,14 +76,15 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 		return
 	}
 	a.logger.Warn("command failed", append(about, "err", err)...)
-	if who != "" { // unauthenticated callers could fill the disk
+	if who != "" { // entries for unauthenticated requests could fill the disk
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Refused, Actor: who,
 			Subject: r.Method + " " + r.URL.Path + ": " +
 				err.Error()})
 	}
 }
 
-// recordEnrolment records an enrolment event. It returns after the entry is on disk. Only then is the device answered.
+// recordEnrolment records an enrolment event. It returns after the entry is on disk, so the device receives no reply
+// before the entry is safe.
 func (a *auditor) recordEnrolment(event observe.Event) {
 	e := audit.Entry{}
 	switch f := event.(type) {
@@ -137,7 +138,7 @@ func (a *auditor) Observe(event observe.Event) {
 	case devices.CloneSeen:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case duplicate.ForeignAnnouncementSeen:
-		// limit the entries, because a stranger may replay an old announcement
+		// Write at most one entry per hour, because a stranger could replay an old announcement many times.
 		if now := time.Now(); now.Sub(a.lastForeignAnnouncementAt) > time.Hour {
 			a.lastForeignAnnouncementAt = now
 			a.log.RecordEntryLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})

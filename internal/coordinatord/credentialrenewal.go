@@ -12,11 +12,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// errUnknownRenewalKey reports that the list contains neither the requested key nor the key that signed the request.
+// errUnknownRenewalKey reports that the list of agents contains neither the requested key nor the key that signed the
+// renewal request.
 var errUnknownRenewalKey = errors.New("neither the requested key nor the signing key is in the list")
 
-// renewCredentials gives a device a new key in the list, a new certificate, or both. It implements
-// coordinator.Config.Renew. Repeating a request does not change the list again.
+// renewCredentials gives a device a new key in the list of agents, a new certificate, or both. It implements
+// coordinator.Config.Renew, and a repeated request does not change the list again.
 func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID,
 	m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 	vouched bool) {

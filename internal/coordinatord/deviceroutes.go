@@ -22,8 +22,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// deviceHistoryInterval is the interval between two writes of the device history. A kill loses the changes since the
-// last write.
+// deviceHistoryInterval is the time between two writes of the device history. Changes after the last write are lost if
+// the process is killed.
 const deviceHistoryInterval = 10 * time.Minute
 
 // devicesRoute returns the route that lists the devices.
@@ -72,7 +72,7 @@ func (f *Federation) bootCounterResetRoute() api.Route {
 
 // Requests and responses of the device routes. Keys and bytes are in base64.
 type (
-	// TokenRequest requests a token.
+	// TokenRequest requests a new enrolment token.
 	TokenRequest struct {
 		// device that may join with the token; empty for any device that is not in the list
 		Device         string `json:"device,omitempty"`
@@ -85,7 +85,8 @@ type (
 		JoinURL string    `json:"url"` // URL at which the device joins
 		Expires time.Time `json:"expires"`
 	}
-	// OpenTokenRevoked reports that the open token was revoked. Devices now need tokens of their own.
+	// OpenTokenRevoked reports that the open token, with which any device could join, was revoked. Each device now
+	// needs a token of its own.
 	OpenTokenRevoked struct {
 		IsOpenTokenRevoked bool `json:"closed"`
 	}
@@ -142,7 +143,7 @@ func unlistedAgentError(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
 }
 
-// unlistedAsNotFound converts coordinator.ErrUnlisted to an API error.
+// unlistedAsNotFound converts coordinator.ErrUnlisted to a 404 API error. It returns other errors unchanged.
 func unlistedAsNotFound(err error) error {
 	if errors.Is(err, coordinator.ErrUnlisted) {
 		return api.NotFound("%v", err)
@@ -189,7 +190,7 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 		time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
-// admitDevice adds a device to the list.
+// admitDevice adds a device to the list of agents and, if requested, issues a certificate.
 func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
 	done := AdmitResponse{Agent: string(id)}
 	key, err := keys.ParsePublic(base64.StdEncoding.EncodeToString(a.SigningPublicKey))
@@ -220,7 +221,8 @@ func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a A
 	return done, enrolErrorAsConflict(e.Admit(ctx, id, wire.SigningPublicKey(key), ""))
 }
 
-// enrolErrorAsConflict converts errors about an inadmissible device to API errors.
+// enrolErrorAsConflict converts errors about a device that cannot be admitted to 409 API errors. It returns other
+// errors unchanged.
 func enrolErrorAsConflict(err error) error {
 	if errors.Is(err, enrol.ErrListed) || errors.Is(err, enrol.ErrOther) {
 		return api.Conflict("%v", err)

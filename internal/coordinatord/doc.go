@@ -1,3 +1,3 @@
-// Package coordinatord runs the coordinator program: consecutive runs of a federation, tasks applied by commands, the
-// enrolment of devices, and the failover between replicas. Package coordinator is the host of a single run.
+// Package coordinatord implements the coordinator program on top of package coordinator, which executes a single run.
+// It starts consecutive runs, applies new tasks, enrols devices and handles the failover between replicas.
 package coordinatord

@@ -49,8 +49,8 @@ func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsett
 // stateStoreTimeout is the time limit for a reply from the state store.
 const stateStoreTimeout = 20 * time.Second
 
-// checkClusterLeader looks up the leader of the cluster. It also reports whether a coordinator leads, whose broker
-// session must not be taken over.
+// checkClusterLeader looks up which coordinator of the cluster is the leader. It also reports whether there is a
+// leader, because the doctor must not take over the leader's broker session.
 func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 	open func(*coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)) ([]doctor.Finding, bool) {
 	found := func(state doctor.FindingStatus, mend, format string, args ...any) []doctor.Finding {
@@ -90,6 +90,6 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 
 const (
 	minQueueLength = 500      // minimum number of queued messages, for any number of agents
-	maxQueueLength = 50_000   // maximum number of queued messages; message ids end at 65535
+	maxQueueLength = 50_000   // upper limit of the queue: MQTT message ids end at 65535
 	minFreeBytes   = 64 << 20 // in bytes, in addition to the updates of a round
 )

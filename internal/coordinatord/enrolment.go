@@ -29,9 +29,9 @@ type enrolmentService struct {
 	aclUpdateDelays chan time.Duration
 
 	agentListMu sync.Mutex // protects the list of agents
-	observerMu  sync.Mutex // serialises events without a registrar
+	observerMu  sync.Mutex // serialises Observe calls while enrolment is disabled
 
-	agentListFS store.FS // file system of the list; the real one unless set
+	agentListFS store.FS // file system of the list of agents; nil means the real one
 }
 
 func (e *enrolmentService) agentListDisk() store.Disk {
@@ -41,7 +41,8 @@ func (e *enrolmentService) agentListDisk() store.Disk {
 	return store.Disk{FS: e.agentListFS}
 }
 
-// startRegistrar opens the registrar and its listener until ctx ends.
+// startRegistrar starts the registrar, which accepts joining devices over the network until ctx ends. It does nothing
+// if enrolment is disabled.
 func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	s := e.federation.settings()
 	if !s.Enrolment.IsEnabled() {
@@ -70,7 +71,7 @@ func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	return nil
 }
 
-// watchOpenTokenExpiry makes the registrar report the expiry of an open token.
+// watchOpenTokenExpiry checks the open token once per minute, so that the registrar reports when the token expires.
 func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -83,7 +84,8 @@ func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	}
 }
 
-// forwardEvent observes an event that does not come from the registrar.
+// forwardEvent passes an event to the registrar, which serialises events, or observes the event directly if enrolment
+// is disabled.
 func (e *enrolmentService) forwardEvent(event observe.Event) {
 	if e.enroller != nil {
 		e.enroller.Observe(event)
@@ -94,13 +96,13 @@ func (e *enrolmentService) forwardEvent(event observe.Event) {
 	e.Observe(event)
 }
 
-// Observe implements observe.Observer.
+// Observe implements observe.Observer. It passes the event to the event dispatcher and to the audit log.
 func (e *enrolmentService) Observe(event observe.Event) {
 	e.federation.o.eventDispatcher.Observe(event)
 	e.federation.audit.recordEnrolment(event)
 }
 
-// Check implements enrol.AgentList.
+// Check implements enrol.AgentList. It returns an error if the device cannot be added with the given key.
 func (e *enrolmentService) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	if _, err := keys.ParsePublic(keys.FormatPublic(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
@@ -117,13 +119,13 @@ func (e *enrolmentService) Check(id wire.AgentID, key wire.SigningPublicKey, rep
 	return nil
 }
 
-// Has implements enrol.AgentList.
+// Has implements enrol.AgentList. It reports whether the list contains the device with exactly this key.
 func (e *enrolmentService) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
 	is, err := agentlist.LookupAgentAndKey(e.federation.settings().Identity.AgentListFile, id, nil)
 	return is.AgentKey.Equal(key.Ed25519()), err
 }
 
-// Admit implements enrol.AgentList.
+// Admit implements enrol.AgentList. It adds the device to the list, in place of the device replaces if that is set.
 func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
 	replaces wire.AgentID) error {
 	err := e.editAgentList(ctx, func(path string) error {
@@ -144,7 +146,7 @@ func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.
 // device is not in the list. If an earlier revocation failed after the edit, the remaining steps are repeated.
 func (e *enrolmentService) revokeDevice(ctx context.Context, id wire.AgentID) error {
 	if id.ValidateNonCoordinator() != nil {
-		return unlistedAgentError(id) // the coordinator's own session must not be ended
+		return unlistedAgentError(id) // id may be the coordinator, whose session must continue
 	}
 	if e.enroller != nil { // otherwise the device could return with a token
 		if err := e.enroller.RemoveTokensOfDevice(id); err != nil {
@@ -188,8 +190,8 @@ func (e *enrolmentService) editAgentList(ctx context.Context, edit func(path str
 }
 
 const (
-	// sessionEndDelay is the delay before the session of a revoked device is ended. The device is notified over that
-	// session.
+	// sessionEndDelay is the delay before a revoked device's broker session is ended. During the delay the device
+	// receives the notification of the revocation.
 	sessionEndDelay = 2 * time.Second
 	// sessionEndTimeout is the time limit for ending a session at the broker.
 	sessionEndTimeout = 10 * time.Second
@@ -249,11 +251,11 @@ func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID
 }
 
 const (
-	// aclUpdateInterval is the minimum time between two versions of the access rules. Mosquitto is blocked while it
-	// reads them.
+	// aclUpdateInterval is the minimum time between two rewrites of the access rules, because Mosquitto does not
+	// process messages while it reads them.
 	aclUpdateInterval = 10 * time.Second
-	// revokedACLDelay is the delay before a revoked device loses its access. By then it has reconnected and was
-	// notified.
+	// revokedACLDelay is the delay before the access rules exclude a revoked device. It gives the device time to
+	// reconnect and to be notified of the revocation.
 	revokedACLDelay = 15 * time.Second
 )
 

@@ -21,9 +21,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Federation runs one coordinator at a time and replaces it when another task takes effect. Each change of the task is
-// an orderly restart, so that a kill at any time leaves a state that a start can continue from. Federation also
-// executes commands for the run.
+// Federation runs one coordinator at a time, replaces it when another task takes effect, and executes commands for the
+// run. Each change of the task is an orderly restart, so the process can be killed at any time and the next start
+// continues from the state folder.
 type Federation struct {
 	o             Options
 	stateDir      string
@@ -44,8 +44,8 @@ type Federation struct {
 	coordinatorChanged chan struct{}            // closed when currentCoordinator changes
 }
 
-// newFederation loads the operator's decisions from the state folder. The configuration is used for the first run and
-// if a start begins a new run.
+// newFederation returns a Federation with the operator's decisions from the state folder. s provides the task for the
+// first run, and for a new run requested at the start of the process.
 func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, error) {
 	f := &Federation{file: s, o: o, stateDir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
 		noCoordinatorRunYet: true,
@@ -72,7 +72,7 @@ func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, e
 	return f, nil
 }
 
-// appliedTaskErrorName is the name of the applied task in errors.
+// appliedTaskErrorName is used instead of a file name in errors about the applied task.
 const appliedTaskErrorName = "the applied task"
 
 // WarnUnappliedSettings logs the settings of a reloaded configuration that are not in effect.
@@ -117,7 +117,8 @@ func (f *Federation) runNextCoordinator(ctx context.Context) error {
 	}
 	f.noCoordinatorRunYet = false
 	if ending != nil { // the previous process ended before the next task took effect
-		go func() { _ = c.StopBetweenRounds(ctx, ending.AbandonsRound) }() // the coordinator may also have ended
+		// ignore the error: the coordinator may have ended by itself
+		go func() { _ = c.StopBetweenRounds(ctx, ending.AbandonsRound) }()
 	}
 	return c.Run(ctx)
 }
@@ -168,9 +169,9 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	return c, ending, nil
 }
 
-// openCoordinatorForTask puts the next task into effect and returns its coordinator. It returns nil if the previous
-// task stays in effect. A task from start flags that cannot be applied ends the process. A task from a command is
-// dropped instead.
+// openCoordinatorForTask puts the task next into effect and returns a coordinator for it, or nil if the previous task
+// stays in effect. A task that cannot be applied is dropped if it comes from a command, and is an error if it comes
+// from start flags.
 func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinator.AppliedTask,
 	flags bool) (*coordinator.Coordinator,
 	error) {
@@ -189,7 +190,7 @@ func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinat
 		f.control.ApplyNextTask()
 		// the journal already contains the decision
 		return c, errors.Join(f.control.Save(f.stateDir), f.publishStateToReplicas(ctx))
-	case errors.Is(err, coordinator.ErrRunContinues) && flags: // also if the process is about to end
+	case errors.Is(err, coordinator.ErrRunContinues) && flags: // drop the task, even if ctx has ended
 	case flags, ctx.Err() != nil:
 		return nil, err
 	default:
@@ -265,7 +266,8 @@ func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	return cfg, nil
 }
 
-// setRunningCoordinator sets the running coordinator and wakes the waiters.
+// setRunningCoordinator sets the running coordinator, which may be nil, and notifies the goroutines in
+// awaitCoordinator.
 func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,7 +305,7 @@ func (f *Federation) Alive(ctx context.Context) error {
 func (f *Federation) ApplyReloadedAgentList(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 	f.enrolment.agentListMu.Lock()
 	defer f.enrolment.agentListMu.Unlock()
-	file := *f.settings() // the state folder is locked by this process; changing it needs a restart
+	file := *f.settings() // copy: only the path of the list can change without a restart
 	file.Identity.AgentListFile = fresh.Identity.AgentListFile
 	defer f.enrolment.scheduleACLUpdate(0)
 	if err := f.audit.log.RecordEntry(audit.Entry{Event: audit.Reloaded,
@@ -332,7 +334,7 @@ func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsetti
 	return nil
 }
 
-// settings returns the configuration. It is read-only.
+// settings returns the current configuration, which callers must not modify.
 func (f *Federation) settings() *coordinatorsettings.ConfigFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -79,7 +79,7 @@ func (f *Federation) writeHistory(w io.Writer, r *http.Request) error {
 			return nil
 		case errors.As(err, &file):
 			return err
-		case err != nil, run > 0 && uint64(e.Run) != run: // damaged lines are skipped
+		case err != nil, run > 0 && uint64(e.Run) != run: // skip damaged lines and other runs
 		default:
 			if err := lines.Encode(&e); err != nil {
 				return err

@@ -22,7 +22,7 @@ type (
 	RootInstallRequest struct {
 		Document []byte `json:"document"`
 	}
-	// RootInstalled contains the version that is now in effect.
+	// RootInstalled is the response with the version of the root document that is now in effect.
 	RootInstalled struct {
 		Version uint32 `json:"version"`
 	}
@@ -38,9 +38,9 @@ func (f *Federation) rootDocumentInstallRoute() api.Route {
 		})
 }
 
-// InstallRootDocument writes the next root document into the coordinator's state folder. The coordinator uses it after
-// the next start or a notification. Installing the same document again is allowed. It returns an error if the document
-// cannot follow the current one or excludes this coordinator.
+// InstallRootDocument writes the next root document into the state folder, where the coordinator reads it at the next
+// start or after a notification; the same document may be installed again. It returns an error if the document cannot
+// follow the current one or does not list this coordinator's key.
 func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, document []byte) (wire.RootDocument,
 	error) {
 	next, err := wire.DecodeAndVerifyRootDocument(document)
@@ -72,8 +72,8 @@ func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, doc
 	return next, disk.WriteFileDurably(filepath.Join(s.StateDir, runs.RootDocumentFile(next.Version)), document, 0o600)
 }
 
-// installRootDocument installs the next root document: first on disk, then at the coordinator and the registrar. Then
-// it revokes the devices that the document revokes.
+// installRootDocument writes the next root document to disk, makes the coordinator and the registrar use it, and then
+// revokes the devices that the document lists as revoked.
 func (e *enrolmentService) installRootDocument(ctx context.Context, document []byte) (done RootInstalled, err error) {
 	next, err := e.applyRootDocument(ctx, document)
 	if err != nil {

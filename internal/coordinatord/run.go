@@ -18,7 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Options are the parts of a coordinator that come from its process instead of its settings.
+// Options holds the parts of a coordinator that its process provides instead of its settings, such as the observer and
+// the condition board.
 type Options struct {
 	Logger             *slog.Logger
 	Observer           observe.Observer // additional observer besides log, metrics and board; may be nil
@@ -29,15 +30,15 @@ type Options struct {
 	TakeOverFederation bool
 	// OnReady, if set, is called after the state has been opened and before the coordinator runs.
 	OnReady func(*Federation)
-	// NewMeshBuilder returns a function that makes the edges between mixing agents, or nil if the algorithm does not
-	// mix. The field is nil in programs that never mix.
+	// NewMeshBuilder returns a function that builds the graph of mixing agents, or nil if the algorithm does not mix.
+	// The field is nil in programs that never mix.
 	NewMeshBuilder func(s *coordinatorsettings.ConfigFile) (func(agents []round.MixingAgent) (meshplan.MixingGraph,
 		error),
 		error)
 	// OpenReplicaStore opens the state store that several coordinators share. It is a field so that agentd does not
 	// link the client of the store.
 	OpenReplicaStore func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)
-	// Standby receives the state of the replica, if there are several.
+	// Standby handles API requests while another replica leads.
 	Standby *StandbyCoordinator
 	// RenderMosquittoACL returns Mosquitto's access rules for the list of agents. It is a field so that agentd does not
 	// link package mosquitto.
@@ -75,7 +76,7 @@ func Run(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) erro
 	o.brokerLossMonitor = newBrokerLossMonitor(o.leadership, o.Logger)
 	defer o.brokerLossMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // the shutdown was requested
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // a requested shutdown is not an error
 		err = nil
 	}
 	return errors.Join(err, stepDownAsLeader(ctx, o.leadership, o.Logger))

@@ -32,14 +32,14 @@ var (
 		brokerLossTimeout)
 )
 
-// brokerLossTimeout is how long a leader may be disconnected from the broker before it gives up the lead.
+// brokerLossTimeout is how long a leader can be disconnected from the broker before it steps down.
 const brokerLossTimeout = 30 * time.Second
 
-// stepDownWithin is the time limit for giving up the lead when the process ends.
+// stepDownWithin is the time limit for stepping down as leader when the process ends.
 const stepDownWithin = 5 * time.Second
 
-// awaitLeadership waits until this coordinator leads. When it returns, the state folder contains the federation's
-// state.
+// awaitLeadership waits until this replica becomes the leader. When it returns, the state folder contains the
+// federation's replicated state.
 func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *Options) (*replica.Leadership, error) {
 	name, err := s.Cluster.ReplicaName()
 	if err != nil {
@@ -85,12 +85,12 @@ func isReplicatedFile(name string) bool {
 	return name == runs.Tokens.Name || name == runs.DeviceHistory.Name || runs.BelongsToBackup(name)
 }
 
-// StandbyCoordinator is a coordinator that may stand by.
+// StandbyCoordinator answers API requests of a replica while another replica is the leader.
 type StandbyCoordinator struct {
 	// OnStandby, if set, is called once, when the coordinator begins to stand by.
 	OnStandby func()
 
-	leaderName atomic.Pointer[string] // name of the leader; nil while this coordinator leads or before it has looked
+	leaderName atomic.Pointer[string] // name of the leader; nil if unknown or this replica leads
 }
 
 func (w *StandbyCoordinator) enterStandby() {
@@ -138,7 +138,8 @@ func (f *Federation) publishStateToReplicas(ctx context.Context) error {
 	return nil
 }
 
-// brokerLossMonitor gives up the lead if the broker is unreachable, since another replica may still reach it.
+// brokerLossMonitor makes the leader step down if it cannot reach the broker, because another replica may still reach
+// the broker.
 type brokerLossMonitor struct {
 	stepDownTimer *time.Timer
 	isLinkUp      bool
@@ -162,7 +163,7 @@ func newBrokerLossMonitor(lead *replica.Leadership, log *slog.Logger) *brokerLos
 	})}
 }
 
-// handleLinkChange implements coordinator.Config.OnLinkChange.
+// handleLinkChange implements coordinator.Config.OnLinkChange. up reports whether the broker is connected.
 func (w *brokerLossMonitor) handleLinkChange(up bool) {
 	switch {
 	case up:
@@ -174,7 +175,8 @@ func (w *brokerLossMonitor) handleLinkChange(up bool) {
 	}
 }
 
-// stepDownAsLeader gives up the lead if the process ends. Otherwise it returns the reason why the lead was lost.
+// stepDownAsLeader gives up leadership when the process ends. If ctx has not ended, leadership was already lost, and it
+// returns the reason.
 func stepDownAsLeader(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {
 	if ctx.Err() == nil {
 		return context.Cause(lead.Context())

@@ -15,10 +15,10 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// AppliedTask describes the applied task in API responses.
+// AppliedTask is the API response that describes the task in effect and the state of the run.
 type AppliedTask struct {
 	Version         uint64                `json:"version"`
-	AppliedAt       time.Time             `json:"at"`     // time of application
+	AppliedAt       time.Time             `json:"at"`     // time when the task was applied
 	TaskYAML        string                `json:"text"`   // YAML with the keys task, round, mesh and predict
 	OperatorCommand round.OperatorCommand `json:"course"` // last command: go, pause or stop
 	Phase           string                `json:"phase"`  // current phase of the run
@@ -37,14 +37,14 @@ type PendingTask struct {
 	InitialModel string    `json:"from,omitempty"`
 }
 
-// ApplyRequest requests the application of a task.
+// ApplyRequest asks the coordinator to apply a task.
 type ApplyRequest struct {
 	TaskFileName string `json:"name,omitempty"` // file name for errors
-	// TaskYAML is a coordinator.yaml or its applied part. If it is empty, the applied task is kept, for example for a
-	// new run.
+	// TaskYAML is the text of a coordinator.yaml or of its applied settings. If it is empty, the current task is kept,
+	// for example to start a new run.
 	TaskYAML string `json:"text,omitempty"`
 	NewRun   bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless InitialModel is set
-	// begin a new run from RUN/VERSION, VERSION, present, or the path of a file
+	// InitialModel starts a new run from an existing model: RUN/VERSION, VERSION, "present" or a file path.
 	InitialModel string `json:"from,omitempty"`
 	AbandonRound bool   `json:"now,omitempty"`   // abandon the current round
 	DryRun       bool   `json:"check,omitempty"` // only report the effect
@@ -59,7 +59,7 @@ type ApplyPreview struct {
 	MissingFlags     string                           `json:"needs,omitempty"` // flags that the command still needs
 	NewRun           bool                             `json:"new_run"`
 	InitialModel     string                           `json:"from,omitempty"`
-	WaitsForRoundEnd bool                             `json:"waits"` // waits for the end of the current round
+	WaitsForRoundEnd bool                             `json:"waits"` // takes effect only after the current round
 }
 
 // RunControlRequest requests that the run pauses, stops or continues.
@@ -105,7 +105,7 @@ func (f *Federation) operatorCommandRoute(name string, course round.OperatorComm
 		})
 }
 
-// AppliedTask returns the applied task.
+// AppliedTask returns the task in effect and the state of the run, for the API.
 func (f *Federation) AppliedTask() AppliedTask {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
@@ -199,7 +199,8 @@ func (f *Federation) pendingTaskVersion() uint64 {
 	return f.control.NextTask.Version
 }
 
-// checkTaskFeasible checks that edges can be made and that a model fits the task. The text alone does not show this.
+// checkTaskFeasible checks that the graph of mixing agents can be built and that a model fits the task. The text of the
+// task alone does not show this.
 func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
 	s := f.settings().WithApplied(a)
 	cfg, err := s.CoordinatorConfig()
@@ -220,7 +221,7 @@ func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o 
 	return nil
 }
 
-// commitOperatorControl saves a decision and puts it into effect.
+// commitOperatorControl saves an operator's decision to disk and puts it into effect.
 func (f *Federation) commitOperatorControl(ctx context.Context, c coordinator.OperatorDecisions) error {
 	if err := c.Save(f.stateDir); err != nil {
 		return err
@@ -252,7 +253,8 @@ func (f *Federation) ApplyOperatorCommand(ctx context.Context, course round.Oper
 		c *coordinator.Coordinator) error {
 		return c.SetOperatorCommand(ctx, course, now)
 	})
-	if err == nil && course == round.CommandContinue && over() { // the run was stopped and a stop rule is also met
+	// continuing is useless if a stop rule is already met
+	if err == nil && course == round.CommandContinue && over() {
 		err = finished
 	}
 	return f.appliedTaskLocked(), err

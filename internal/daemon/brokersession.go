@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DialBroker opens a session with the broker. The end of ctx does not close it, because the owner first publishes a
-// final message.
+// DialBroker opens a session with broker b. The session stays open when ctx ends, so that the caller can publish a
+// final message before closing it.
 func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
 	traffic func(mqtt.ObservedMessage, mqtt.TopicKind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// EventDispatcher passes the description of each event to the log, the metrics and the condition board. Warnings and
-// errors get the remedy of the condition that their event raises, as an attribute. They do not if the record already
-// has a remedy, or if the event raises conditions with different remedies. Observe may be called concurrently.
+// EventDispatcher passes each event's description to the log, the metrics and the condition board; Observe may be
+// called concurrently. A warning or error without a remedy is logged with the remedy of the conditions that its event
+// raises, if all these conditions have the same remedy.
 type EventDispatcher struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// NewLogger returns the process's logger. If level is not nil, later changes of it change the log level.
+// NewLogger returns the logger of the process. If level is not nil, the log level can be changed through it later.
 func NewLogger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
 	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
 		WritesToJournald: logging.IsJournalStream(w)})
@@ -31,7 +31,7 @@ func ServeMetrics(ctx context.Context, listen string, h http.Handler, log *slog.
 	context.AfterFunc(ctx, func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = s.Close(closing) // the process is about to end
+		_ = s.Close(closing) // ignore the error: the process is about to exit
 	})
 	return s, nil
 }

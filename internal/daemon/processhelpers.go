@@ -33,7 +33,7 @@ func NewRand() *rand.Rand {
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
-// MakeStateFolder creates the state folder.
+// MakeStateFolder creates the state folder, accessible only to its owner, if it does not exist.
 func MakeStateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)

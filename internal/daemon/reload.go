@@ -42,7 +42,7 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 		}
 		return
 	}
-	// LoadConfig has validated the level
+	// ParseLevel cannot fail, because LoadConfig has validated the level.
 	if level, err := logging.ParseLevel(r.LogSettingsOf(fresh).Level); err == nil {
 		r.LogLevel.Set(level)
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/internal/status"
 )
 
-// StatusLine is the status of a daemon in `systemctl status`. It combines the boards of the daemon's federations.
+// StatusLine is the one-line status of a daemon that `systemctl status` shows. It combines the condition boards of all
+// federations of the daemon.
 type StatusLine struct {
 	boardChanged chan struct{} // contains an element after a change of a board
 
 	mu          sync.Mutex
-	federations []string // names of the federations; empty for a single one
+	federations []string // name of each board's federation; "" if there is only one
 	boards      []*status.ConditionBoard
 }
 
@@ -47,7 +48,7 @@ func (s *StatusLine) String() string {
 	return strings.Join(all, "; ")
 }
 
-// ReadinessErr returns the conditions that make the daemon unready, one per line, or nil.
+// ReadinessErr returns an error that lists the conditions that make the daemon not ready, or nil.
 func (s *StatusLine) ReadinessErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

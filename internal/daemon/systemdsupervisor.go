@@ -49,7 +49,8 @@ type Worker struct {
 	CheckAlive func(ctx context.Context) error
 }
 
-// ReportReadyAndSupervise reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
+// ReportReadyAndSupervise reports to systemd that the daemon is ready, then handles reloads and the watchdog in a
+// goroutine until ctx ends.
 func (s *SystemdSupervisor) ReportReadyAndSupervise(ctx context.Context, reload func(ctx context.Context),
 	workers ...Worker) {
 	s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))

@@ -20,9 +20,9 @@ import (
 // BrokerTarget describes how a daemon uses a broker.
 type BrokerTarget struct {
 	Options           mqtt.Options
-	SubscribedFilters []string // filters that the daemon subscribes to
+	SubscribedFilters []string // topic filters that the daemon subscribes to
 	SelfTestTopic     string   // topic that only the daemon writes and reads
-	// PresenceTopic is the topic of the daemon's will. It is empty if the daemon has none.
+	// PresenceTopic is the topic of the will message that the daemon registers. It is empty if the daemon has no will.
 	PresenceTopic string
 	// NeedsRetainedMessages is set if the daemon needs its own messages retained.
 	NeedsRetainedMessages bool
@@ -35,8 +35,8 @@ const (
 	answerTimeout = 10 * time.Second
 	// selfTestTimeout is the time limit for the self-test, including reconnects.
 	selfTestTimeout = 6 * answerTimeout
-	// clientIDClashThreshold is the number of consecutive links shorter than answerTimeout that indicate another client
-	// with the same id.
+	// clientIDClashThreshold is the number of consecutive short connections (less than answerTimeout) from which the
+	// doctor concludes that another client has the same client id.
 	clientIDClashThreshold = 2
 )
 
@@ -84,7 +84,7 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 			b.tlsHandshakeAndClose(ctx, conn, u.Hostname())
 		}
 	}
-	_ = conn.Close() // no data was sent
+	_ = conn.Close() // ignore the error, because no data was sent
 	r.addGoodFinding("network", "connected to %s at %s after %v", what, conn.RemoteAddr(),
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
@@ -134,7 +134,7 @@ func (v *brokerSession) recordEvent(e mqtt.Event) {
 			v.consecutiveShortLinks = 0
 		}
 	case mqtt.SubscriptionRefused:
-		// the session retries a refused subscription, which is refused again
+		// Record a filter only once, because the session retries refused subscriptions.
 		if !slices.Contains(v.refusedFilters, e.Filter) {
 			v.refusedFilters = append(v.refusedFilters, e.Filter)
 		}
@@ -180,7 +180,7 @@ func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *bro
 	warning := new(logging.LastWarningHandler)
 	o := b.Options
 	o.Logger = slog.New(warning)
-	o.MaxReconnectDelay = time.Second // a single client needs no jitter
+	o.MaxReconnectDelay = time.Second // a short delay, because a single client needs no jitter
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
 		r.addFinding("connection", Bad, "correct the configuration", "%v", err)
@@ -192,7 +192,7 @@ func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *bro
 	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
 		r.addFinding("connection", Bad, "check the user, password, certificate and CA, and the broker's log",
 			"%s", warning.LastTextOr("no reply"))
-		_ = conn.Close() // no data was sent
+		_ = conn.Close() // ignore the error, because no data was sent
 		return nil
 	}
 	r.addGoodFinding("connection", "the broker accepted the client %s", b.Options.ClientID)
@@ -206,7 +206,8 @@ func (v *brokerSession) reportRefusedFilters(mend string) {
 	}
 }
 
-// awaitEvent records events until right returns true, for at most within. It reports whether right returned true.
+// awaitEvent records session events until right returns true for one, or until the timeout within has passed. It
+// reports whether right returned true.
 func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -225,7 +226,8 @@ func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, ri
 	}
 }
 
-// checkLargeMessageRoundTrip sends a large message to itself. It reports whether the test had a result.
+// checkLargeMessageRoundTrip publishes a large message and waits until the broker returns it. It reports whether the
+// test had a result.
 func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
@@ -279,10 +281,10 @@ func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 // willDeliveryTime is the maximum time from the end of a connection to the delivery of its will.
 const willDeliveryTime = time.Second
 
-// watchDisplacedClientWill watches, as another client, for the will of a client with the daemon's id. The caller calls
-// taken after connecting with that id. taken ends the watch and reports whether the broker disconnected another client.
-// A retained will is ignored, because it may be old. The check detects nothing if the broker rejects this client or
-// derives client ids from user names.
+// watchDisplacedClientWill watches over a second connection for the will message of a client with the daemon's id; the
+// caller connects with that id and then calls taken, which ends the watch and reports whether the broker disconnected
+// another client. Retained wills are ignored because they may be old, and the check detects nothing if the broker
+// rejects the second connection or derives client ids from user names.
 func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func() bool) {
 	if b.PresenceTopic == "" {
 		return func() bool { return false }

@@ -22,7 +22,7 @@ func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter)
 	}
 	u, err := url.Parse(b.Options.URL)
 	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
-		r.addFinding("queue", Skipped, "", "check requires tcp or tls, without a proxy")
+		r.addFinding("queue", Skipped, "", "this check requires a tcp or tls connection without a proxy")
 		return
 	}
 	kept, err := b.measureQueueLength(ctx, u, b.WantedQueueLength)
@@ -54,7 +54,8 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 		return 0, err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
+	// a deadline in the past interrupts reads and writes
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c := &rawMQTTClient{conn: conn}
 	if err := c.connectAndSubscribe(b); err != nil {
@@ -87,7 +88,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 		if came >= n {
 			return came, c.firstErr
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // an error is returned by the read
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // if this fails, the next read returns the error
 		p, err := packets.ReadPacket(conn)
 		var quiet net.Error
 		switch {
@@ -110,7 +111,7 @@ type rawMQTTClient struct {
 
 func (c *rawMQTTClient) sendPacket(p packets.ControlPacket) {
 	if c.firstErr == nil {
-		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // an error is returned by the write
+		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // if this fails, the write returns the error
 		c.firstErr = p.Write(c.conn)
 	}
 }
@@ -119,7 +120,7 @@ func (c *rawMQTTClient) readPacket() (packets.ControlPacket, error) {
 	if c.firstErr != nil {
 		return nil, c.firstErr
 	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // an error is returned by the read
+	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // if this fails, the read returns the error
 	return packets.ReadPacket(c.conn)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/cli"
 )
 
-// Command returns a program's command "doctor". load reads the configuration, and targets returns the targets of the
-// examination.
+// Command returns the "doctor" command of a program. load reads the configuration, and targets returns the daemons that
+// the command examines.
 func Command[S any](program string, load func(*cli.ConfigLoader) (S, error),
 	targets func(S) ([]*Target, error)) *cobra.Command {
 	var l cli.ConfigLoader
@@ -98,7 +98,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		}
 	}
 	if lock != nil {
-		_ = lock.Unlock() // the process is about to end
+		_ = lock.Unlock() // ignore the error: the process is about to exit
 	}
 	return r.badFindingCount
 }

@@ -32,7 +32,7 @@ type Finding struct {
 // findingReporter shows findings and counts the bad ones.
 type findingReporter struct {
 	showFinding       func(Finding)
-	observationPrefix string // prefix of each finding
+	observationPrefix string // text before the observation of each finding
 	badFindingCount   int
 
 	federation string

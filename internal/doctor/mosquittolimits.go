@@ -23,8 +23,9 @@ const minOpenFiles = 4096
 
 // localMachine gives access to the processes and the firewall of a machine.
 type localMachine struct {
-	proc   string                                                    // path of /proc
-	runNft func(ctx context.Context, args ...string) (string, error) // runs nft and returns its output
+	proc string // path of /proc
+	// runs the firewall tool nft and returns its output
+	runNft func(ctx context.Context, args ...string) (string, error)
 }
 
 // thisMachine is the machine on which the doctor runs.
@@ -71,7 +72,7 @@ func checkOpenFiles(r *findingReporter, process string) {
 	}
 	limit, err := strconv.Atoi(string(found[1]))
 	switch {
-	case err != nil: // the limit is "unlimited"
+	case err != nil: // not a number: the limit is "unlimited"
 	case limit < minOpenFiles:
 		r.addFinding("descriptors", Warn, "install the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
 			"(LimitNOFILE=20000), then run systemctl daemon-reload and restart Mosquitto",
@@ -86,8 +87,8 @@ var (
 	includeDirPattern  = regexp.MustCompile(`(?m)^include_dir +(.+)$`)
 )
 
-// checkMemoryLimit checks whether Mosquitto's configuration limits its memory, because any device may publish retained
-// messages.
+// checkMemoryLimit checks whether Mosquitto's configuration sets a memory limit. Without a limit, a device could fill
+// the memory with retained messages.
 func checkMemoryLimit(r *findingReporter, process string) {
 	args, _ := os.ReadFile(filepath.Join(process, "cmdline")) // args is empty on an error
 	words := strings.Split(string(args), "\x00")

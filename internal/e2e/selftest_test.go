@@ -12,7 +12,7 @@ import (
 // determines the durations: it is short if the test waits for silence, and otherwise long.
 func TestSelfTest(t *testing.T) {
 	for name, c := range map[string]struct{ line, keepAlive, want string }{
-		"good": {"", "10s", "DEBUG broker carries the largest messages"},
+		"good": {"", "10s", "DEBUG broker accepts the largest messages"},
 		"swallows": {"message_size_limit 20000", "2s",
 			"result=swallowed topic="},
 		"disconnects": {"max_packet_size 20000", "10s", "result=disconnected topic="},

@@ -50,7 +50,8 @@ func (k *DeviceKeys) Public() (wire.SigningPublicKey, wire.TLSPublicKey, error) 
 	return wire.SigningPublicKeyOf(k.SigningKey), wire.TLSPublicKey(p), nil
 }
 
-// signEnrolmentRequest returns the signed request for a connection with this channel binding.
+// signEnrolmentRequest returns a signed enrolment request. binding is the channel binding of the TLS connection, so the
+// request is valid only on that connection.
 func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire.AgentID,
 	binding []byte) (*wire.EnrolmentRequest,
 	error) {
@@ -67,9 +68,9 @@ func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire
 	return j, err
 }
 
-// RequestAdmission asks the coordinator at target to admit the device. Nothing is sent until the listener has proved
-// its identity with the token's pin. It uses its own connection instead of http.Client, because the request signs the
-// connection's TLS exporter.
+// RequestAdmission asks the coordinator at the URL target to admit the device, and sends the request only after the
+// server has proved its identity with the root key that the token pins. It uses its own connection instead of
+// http.Client, because the request signs the connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,
 	k *DeviceKeys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)
@@ -80,7 +81,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	defer cancel()
 	var root []byte
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
-		InsecureSkipVerify: true, // the pin replaces authorities and names, and needs no clock
+		InsecureSkipVerify: true, // the pinned root key replaces the check of authority, name and validity
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
 			root, err = verifyPinnedRoot(s.PeerCertificates[0], token.Pin)
 			return err
@@ -164,7 +165,7 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	return nil, errPinMismatch
 }
 
-// OID and prefix of the certificate comment (netscape-comment), as in coordinator/enrol.
+// OID and prefix of the certificate extension netscape-comment that contains the root document, as in package enrol.
 const (
 	commentExtensionOID = "2.16.840.1.113730.1.13"
 	rootCommentPrefix   = "fedmesh root "
@@ -177,7 +178,8 @@ type VerifiedAdmission struct {
 	EncodedAnswer []byte // encoding of the answer as received
 }
 
-// verifyAdmission checks an answer against the root document of the connection and the device's keys.
+// verifyAdmission decodes the coordinator's answer and checks it against the server's root document and the device's
+// keys.
 func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {
@@ -224,7 +226,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil
 }
 
-// joinRefusalError returns an error that explains a refusal and its remedy.
+// joinRefusalError returns an error that explains why the coordinator refused the device and how to fix it.
 func joinRefusalError(r wire.EnrolmentRefusalReason) error {
 	const again = "; create a new token on the coordinator: coordinator enrol --device ID"
 	why := map[wire.EnrolmentRefusalReason]string{

@@ -29,14 +29,14 @@ const (
 	caCertFile     = "ca.crt"
 	rootFile       = "root"
 
-	usedTokenFile = "joined" // the last used token, as the public part of its key
-	// Folder for files that are not in place yet: keys, the coordinator's answer, and their token.
+	usedTokenFile = "joined" // public key of the last used token
+	// Folder for files that are not installed yet: the device's keys, the coordinator's answer and a token marker.
 	pendingFolder = "joining"
 	answerFile    = "answer"
 	tokenFile     = "token"
 )
 
-// packagedConfigDir is the folder in which a package's agentd looks for its files.
+// packagedConfigDir is the configuration folder of an agentd that was installed from a package.
 const packagedConfigDir = "/etc/agentd"
 
 // DeviceSetup describes a device that joins a federation.
@@ -51,8 +51,8 @@ type DeviceSetup struct {
 		k *DeviceKeys) (*VerifiedAdmission,
 		error)
 
-	// SkippedSettings lists settings from the coordinator that this build does not know or leaves to the device's
-	// owner.
+	// SkippedSettings lists settings sent by the coordinator that were not applied, because this build does not know
+	// them or leaves them to the device's owner.
 	SkippedSettings []string
 }
 
@@ -60,8 +60,8 @@ func (s *DeviceSetup) pathBesideConfig(names ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(s.ConfigPath)}, names...)...)
 }
 
-// tokenMarker returns the content of a file that identifies the token, and the device if the token is for any device.
-// The token cannot be derived from it.
+// tokenMarker returns the content of a file that identifies the used token without revealing it. If the token is valid
+// for any device, the content also includes the device id.
 func (s *DeviceSetup) tokenMarker() []byte {
 	text := hex.EncodeToString(keys.Public(s.Token.SigningKey()))
 	if s.Token.Agent == "" {
@@ -142,7 +142,7 @@ func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	if err := s.writeFileBesideConfig(0o600, client, pendingFolder, clientKeyFile); err != nil {
 		return nil, err
 	}
-	// written last, because it makes the keys valid
+	// Write the token marker last, because the keys are used only if the marker exists.
 	if err := s.writeFileBesideConfig(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys)
 	return a, s.writeFileBesideConfig(0o600, a.EncodedAnswer, pendingFolder, answerFile)
 }
 
-// checkNextRoot returns an error if a root document must not replace the device's own.
+// checkNextRoot returns an error if the root document fresh must not replace the root document on the device.
 func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	held, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +227,7 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 		return err
 	}
 	switch {
-	// another root, already accepted by checkKeyReplaceable
+	// The root key differs, which checkKeyReplaceable has already accepted.
 	case is.RootKey != next.RootKey && is.RootPin() != next.RootPin():
 		return nil
 	case next.Version < is.Version:
@@ -241,8 +241,8 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	return nil
 }
 
-// installFiles installs all files. The configuration is the last one before the token marker, which records the
-// completion.
+// installFiles installs all files of the device. It writes the configuration and then the token marker last, because
+// the marker records that the device has joined.
 func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
 	text, err := s.updatedConfig(a)
 	if err != nil {
@@ -336,8 +336,8 @@ func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 	return config.EditConfigText(path, text, values, settings.UnvalidatedAgentDefaults)
 }
 
-// AgentConfigValues returns the keys of agentd.yaml for a device whose files are in dir. Settings that the coordinator
-// may not set are added to passed instead.
+// AgentConfigValues returns the values of agentd.yaml for an admitted device with files in dir, by key. Settings that
+// the coordinator may not change are appended to passed instead.
 func AgentConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *[]string) map[string]string {
 	values := map[string]string{}
 	for _, x := range a.Settings {

@@ -44,7 +44,7 @@ func savePrivateKey(path string, key any) error {
 	return store.LocalDisk.WriteFileDurably(path, text, 0o600)
 }
 
-// EncodePrivate returns the PEM encoding of a private key.
+// EncodePrivate encodes a private key as PKCS #8 in PEM.
 func EncodePrivate(key any) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
@@ -55,12 +55,14 @@ func ReadSigningKey(path string) (ed25519.PrivateKey, error) {
 	return readPrivateKey[ed25519.PrivateKey](path, "Ed25519")
 }
 
-// ReadClientKey reads the P-256 private key of a certificate, with the checks of [ReadSigningKey].
+// ReadClientKey reads the P-256 private key of a client certificate from a file. It returns an error if other users can
+// read the file.
 func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
-// CreateClientKeyFile is like CreateSigningKeyFile for the P-256 private key of a certificate.
+// CreateClientKeyFile creates a file with a new P-256 private key for a client certificate. Like CreateSigningKeyFile,
+// it never replaces an existing file, and only the owner can read the new file.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s already exists: remove it first if its key is no longer needed", path)
@@ -95,9 +97,8 @@ func readPrivateKey[K any](path, kind string) (none K, err error) {
 	return key, CheckPermissions(path)
 }
 
-// CheckPermissions returns an error if all users can read or write a private key file. The group may read it: a file of
-// root is made readable in this way for the user of a service. Modes are not checked on Windows or for systemd's
-// credentials.
+// CheckPermissions returns an error if every user can read or write a private key file. Read access for the group is
+// allowed, because a service may run as a group member. Modes are not checked on Windows or for systemd credentials.
 func CheckPermissions(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -120,7 +121,7 @@ func Public(key ed25519.PrivateKey) ed25519.PublicKey {
 // FormatPublic returns a public key in base64.
 func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// ParsePublic parses a public key in base64.
+// ParsePublic decodes a public key from base64. It rejects weak keys.
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// journalHandler prepends syslog priorities to the lines of another handler (sd-daemon(3)) and omits the time.
+// journalHandler wraps a slog.Handler for journald: it puts the syslog priority (sd-daemon(3)) before each line and
+// omits the time.
 type journalHandler struct {
 	nextHandler slog.Handler
 	lineWriter  *priorityWriter
@@ -54,7 +55,7 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.nextHandler.Handle(ctx, r)
 }
 
-// syslogPriority returns the syslog priority of a level: err, warning, info or debug.
+// syslogPriority returns the syslog priority of a log level as a prefix, such as "<4>" for a warning.
 func syslogPriority(l slog.Level) string {
 	switch {
 	case l >= slog.LevelError:

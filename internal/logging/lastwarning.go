@@ -38,7 +38,7 @@ func (l *LastWarningHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
 // WithGroup implements slog.Handler.
 func (l *LastWarningHandler) WithGroup(string) slog.Handler { return l }
 
-// LastTextOr returns the last warning, or otherwise if there was none.
+// LastTextOr returns the last warning or error, or the given text if there was none.
 func (l *LastWarningHandler) LastTextOr(otherwise string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

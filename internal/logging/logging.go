@@ -16,7 +16,8 @@ import (
 type Options struct {
 	// Level is the minimum level: "debug", "info", "warn" or "error".
 	Level string
-	// AdjustableLevel, if set, is initialised to Level. Later changes of it change the logger's level.
+	// AdjustableLevel, if not nil, is set to Level and then controls the log level, so callers can change the level
+	// later.
 	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	maxLinesPerWindow = 10 // number of lines per message and window that are logged
+	maxLinesPerWindow = 10 // maximum number of lines per message and minute
 	repeatWindow      = time.Minute
-	// maxMessages limits the memory. A daemon has far fewer messages, since they are constants. Further messages are
-	// not limited.
+	// maxMessages is the maximum number of different messages that are counted, to limit memory. Daemons have far
+	// fewer, and messages beyond the limit are not suppressed.
 	maxMessages = 1024
 )
 
-// repeatLimiter is a handler that passes the first lines of a message in each minute and counts the rest. Lines are the
-// same if level and message are equal, whatever their attributes. The limiter has no goroutine and no timer: it logs
-// the count with the first line of any kind after the minute.
+// repeatLimiter is a slog.Handler that passes only the first lines per minute with the same level and message, whatever
+// their attributes. It has no goroutine and no timer: it logs the number of suppressed lines with the next line of any
+// kind after the minute.
 type repeatLimiter struct {
 	nextHandler slog.Handler
 	*repeatCounter
@@ -45,7 +45,8 @@ type messageWindow struct {
 	start               time.Time
 	passedLineCount     int
 	suppressedLineCount int
-	// handler of the last suppressed line, whose attributes identify the part of the daemon
+	// lastSuppressedHandler is the handler of the last suppressed line. The count is logged with the attributes of this
+	// handler, which identify the part of the daemon.
 	lastSuppressedHandler slog.Handler
 }
 

@@ -144,5 +144,5 @@ func escapeUnprintable(s string) string {
 	return b.String()
 }
 
-// isUnprintable reports whether r cannot be printed. This includes U+FFFD, which ranging over invalid UTF-8 yields.
+// isUnprintable reports whether r is unprintable or is U+FFFD, the replacement for invalid UTF-8.
 func isUnprintable(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }

@@ -2,7 +2,8 @@ package service
 
 import "os/user"
 
-// Windows has access control lists instead of modes. An unreadable file causes an error when the service starts.
+// Windows has access control lists instead of file modes, so permissions are not checked. An unreadable file causes an
+// error when the service starts.
 
 func checkReadable(string, string, *user.User) error { return nil }
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// CheckPrivileges returns an error if the user may not change services.
+// CheckPrivileges returns an error if the current user may not install or control services.
 func CheckPrivileges() error {
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
 		return errors.New("only root may change services: use sudo")

@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// serviceManager describes a supported service manager.
+// serviceManager describes how services are installed with one kind of service manager, such as systemd.
 type serviceManager struct {
 	filePathFormat    string // path of a service file, with %s for the service's name; empty without service files
 	renderServiceFile func(u systemd.Unit) (string, error)
-	unitTextOption    string // name of the kardianos/service option for the rendered text
+	unitTextOption    string // kardianos/service option that takes the service file text
 }
 
 // Platform names of kardianos/service.
@@ -63,7 +63,7 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 		"@User@", user).Replace(launchdTemplate), nil
 }
 
-// renderWindows describes the service to be registered. Windows has no service file.
+// renderWindows returns a description of the service to register, because Windows has no service files.
 func renderWindows(u systemd.Unit) (string, error) {
 	user := u.User
 	if user == "" {

@@ -4,5 +4,5 @@ package service
 
 import "context"
 
-// Run runs work. Only the service manager of Windows needs more.
+// Run calls work. Only Windows services need to communicate with the service manager.
 func Run(ctx context.Context, _ string, work func(ctx context.Context) error) error { return work(ctx) }

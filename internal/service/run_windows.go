@@ -8,7 +8,8 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// Run runs work and answers the service manager meanwhile. In an interactive session it only runs work.
+// Run calls work and handles requests of the Windows service manager while work runs. In an interactive session it only
+// calls work.
 func Run(ctx context.Context, program string, work func(ctx context.Context) error) error {
 	if kardianos.Interactive() {
 		return work(ctx)
@@ -23,7 +24,7 @@ func Run(ctx context.Context, program string, work func(ctx context.Context) err
 	return s.Run()
 }
 
-// hosted implements kardianos.Interface for the work.
+// hosted implements kardianos.Interface for a function that runs as a Windows service.
 type hosted struct {
 	work     func() error
 	stop     context.CancelFunc

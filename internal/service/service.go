@@ -38,13 +38,13 @@ type Service struct {
 	runSystemdCommand func(args ...string) (string, error)
 }
 
-// New renders the service without changing the system. It returns an error if the unit cannot be rendered or the
-// service manager is not supported.
+// New returns a Service for the unit without changing the system. It returns an error if the service file cannot be
+// rendered or the service manager is not supported.
 func New(u systemd.Unit) (*Service, error) {
 	return newForPlatform(kardianos.Platform(), u)
 }
 
-// ownProgram returns the path of the running program, or otherwise if it is unknown.
+// ownProgram returns the path of the running program, or the given fallback if the path is unknown.
 func ownProgram(otherwise string) string {
 	if path, err := os.Executable(); err == nil {
 		return path
@@ -108,9 +108,8 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	return s, err
 }
 
-// Install installs the program as a service that starts with the system. It does not start the service now. files
-// contains the paths that the service must be able to read, by their names in messages. A failed installation is
-// undone.
+// Install installs the service, so that it starts at boot, but does not start it now. files contains the paths that the
+// service must be able to read, by description. If the installation fails, it is undone.
 func (s *Service) Install(files map[string]string) error {
 	if err := s.checkInstallable(files); err != nil {
 		return err
@@ -127,7 +126,8 @@ func (s *Service) removeFailedInstall() error {
 		return nil
 	}
 	if s.platformName == systemdPlatform {
-		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service") // the unit may not be enabled yet
+		// ignore the error: the unit may not be enabled
+		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service")
 	}
 	if err := os.Remove(s.serviceFilePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -158,7 +158,7 @@ func (s *Service) Uninstall() error {
 		return fmt.Errorf("cannot remove %s: %w", s.unit.Program, err)
 	}
 	if s.platformName == systemdPlatform {
-		// this returns an error if the unit has not failed
+		// Ignore the error, because systemctl returns one if the unit has not failed.
 		_, _ = s.runSystemdCommand("systemctl", "reset-failed", s.unit.Program+".service")
 	}
 	return nil
@@ -171,8 +171,8 @@ func (s *Service) Start() error { return s.changeRunState("started", s.manager.S
 // Stop stops the service and waits until it has ended.
 func (s *Service) Stop() error { return s.changeRunState("stopped", s.manager.Stop) }
 
-// Restart stops and starts the service. On systemd it first reloads a running service: if its configuration is invalid,
-// it is not restarted.
+// Restart stops the service and starts it again. With systemd, a running service first reloads its configuration and is
+// not restarted if the configuration is invalid.
 func (s *Service) Restart() error {
 	return s.changeRunState("restarted", func() error {
 		if s.platformName == systemdPlatform && s.readUnitProperties()["ActiveState"] == "active" {
@@ -213,7 +213,7 @@ func (s *Service) installed() bool {
 // IsInstalledOrPackaged reports whether a service was installed by Install or by a package.
 func (s *Service) IsInstalledOrPackaged() bool { return s.installed() || s.packageFile() != "" }
 
-// running reports whether the service is running or in transition.
+// running reports whether the service is running, starting or stopping.
 func (s *Service) running() bool {
 	if s.platformName == systemdPlatform {
 		state := s.readUnitProperties()["ActiveState"]

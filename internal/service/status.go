@@ -114,7 +114,7 @@ func (s *Service) explainUnitFailure(err error) error {
 	return fmt.Errorf("%w\nsee also: journalctl -u %s", problem, s.unit.Program)
 }
 
-// commandOutput runs a program and returns its standard output. The error contains its standard error.
+// commandOutput runs a command and returns the standard output. An error contains the standard error output.
 func commandOutput(args ...string) (string, error) {
 	out, err := exec.Command(args[0], args[1:]...).Output()
 	var exit *exec.ExitError

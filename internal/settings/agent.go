@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Agent is agentd's configuration file.
+// Agent is the content of agentd's configuration file, agentd.yaml.
 type Agent struct {
 	FederationSettings `yaml:",inline"`
 	StateDir           string            `yaml:"state_dir"`
@@ -28,11 +28,12 @@ type Agent struct {
 	Trainers           []ExternalTrainer `yaml:"trainers"`
 	Metrics            AgentMetrics      `yaml:"metrics"`
 	Log                Log               `yaml:"log"`
-	// Federations lists the device's federations if it is in several. The keys of FederationSettings are then their
-	// defaults.
+	// Federations lists the federations of the device if there are several. The keys of FederationSettings are then
+	// defaults for each federation.
 	Federations []FederationMembership `yaml:"federations"`
 
-	// LocalFederationName is the device's name for the federation, if it is in several; see SettingsPerFederation.
+	// LocalFederationName is the device's own name for the federation, set by SettingsPerFederation. It is empty if the
+	// device has only one federation.
 	LocalFederationName string `yaml:"-"`
 }
 
@@ -59,12 +60,13 @@ type AgentIdentity struct {
 	CoordinatorKey string `yaml:"coordinator_key"` // coordinator's public key in base64, if there is no root document
 }
 
-// D2D configures the connection to neighbours, for an algorithm that mixes. Without it the agent does not mix.
+// D2D configures the device-to-device connection to neighbours, with which the agent mixes parameters. Without this
+// section the agent does not mix.
 type D2D struct {
 	// UsesUplink sends the traffic between neighbours over the coordinator's broker. It is off by default, because the
 	// traffic grows as devices × steps × model × neighbours.
 	UsesUplink bool           `yaml:"uplink"`
-	Broker     Broker         `yaml:"broker"` // broker of the site; unused with uplink
+	Broker     Broker         `yaml:"broker"` // broker of the local site; unused if UsesUplink is set
 	Place      *AgentLocation `yaml:"place"`
 	// NeighborCell is the group of devices in which the agent looks for at most MaxDegree neighbours.
 	NeighborCell string `yaml:"cell"`
@@ -80,15 +82,16 @@ type AgentLocation struct {
 	Y float64 `yaml:"y"`
 }
 
-// SiteBroker returns the settings of the site's broker.
+// SiteBroker returns the broker settings for the traffic between neighbours, with defaults filled in.
 func (d *D2D) SiteBroker() Broker {
 	b := d.Broker
 	b.BrokerAccess = b.withSiteBrokerDefaults("d2d-password")
 	return b
 }
 
-// withSiteBrokerDefaults sets the defaults for a broker of the site. The URL has no default. The systemd credential is
-// never the uplink's.
+// withSiteBrokerDefaults fills in the defaults for a broker of the local site, except the URL, which has none.
+// credential is the name of the systemd credential with the password, which is never the credential for the
+// coordinator's broker.
 func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
 	b.systemdCredentialName = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
@@ -111,7 +114,7 @@ type Evaluation struct {
 	HeldOutShare float64 `yaml:"held_out"`
 }
 
-// Prediction configures the models that the device keeps for predictions.
+// Prediction configures the models that the device keeps for predictions, and the published forecasts.
 type Prediction struct {
 	KeptModels              int           `yaml:"keep"`    // number of kept models; 0 means none
 	MinModelRefreshInterval time.Duration `yaml:"refresh"` // minimum time between two new models
@@ -125,11 +128,11 @@ type Prediction struct {
 	ForecastTopic    string        `yaml:"publish"`
 	ForecastBroker   BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // interval between two checks for new rows
-	// UsualResidualShare is the share of the device's residuals that is considered normal.
+	// UsualResidualShare is the share of the device's residuals (prediction errors) that is considered normal.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
-// SiteBroker returns the settings of the broker for forecasts.
+// SiteBroker returns the broker settings for publishing forecasts, with defaults filled in.
 func (p *Prediction) SiteBroker() Broker {
 	return Broker{BrokerAccess: p.ForecastBroker.withSiteBrokerDefaults("predict-password")}
 }
@@ -209,16 +212,17 @@ type AgentMetrics struct {
 	Listen string `yaml:"listen"` // host:port; empty disables the listener
 	// ReportEvery is the interval between two metrics reports to the coordinator; 0 means never.
 	ReportEvery time.Duration `yaml:"report_every"`
-	// AdvertisedAddress is the address at which Prometheus reaches Listen; empty if it does not.
+	// AdvertisedAddress is the address at which Prometheus can reach Listen. It is empty if Prometheus cannot reach the
+	// device.
 	AdvertisedAddress string `yaml:"advertise"`
 }
 
 // DeviceWorkRules are the owner's rules for when the device may work.
 type DeviceWorkRules struct {
 	ProcSysRoot        string        `yaml:"root"`        // folder that contains Linux's proc and sys
-	LoadPerCore        EaseStopBand  `yaml:"load"`        // load average of the last minute, per core
-	Temperature        EaseStopBand  `yaml:"temperature"` // temperature in °C
-	Battery            EaseStopBand  `yaml:"battery"`     // charge in percent, while discharging
+	LoadPerCore        EaseStopBand  `yaml:"load"`        // limits for the 1-minute load average per CPU core
+	Temperature        EaseStopBand  `yaml:"temperature"` // limits for the temperature in °C
+	Battery            EaseStopBand  `yaml:"battery"`     // limits for the charge in percent, while discharging
 	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains power
 	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // memory that must be available; 0 means no rule
 	WorkTimeWindows    []string      `yaml:"windows"`     // time windows in which the device may work, in local time
@@ -264,7 +268,8 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 	c.AddError("device.windows", err)
 }
 
-// minMonthlyBudget, in bytes, is enough for a month of pings, hellos and small rounds.
+// minMonthlyBudget is the minimum traffic budget in bytes. It is enough for one month of pings, hello messages and
+// small rounds.
 const minMonthlyBudget = 20_000_000
 
 // DefaultAgent returns the default configuration of agentd.

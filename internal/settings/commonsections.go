@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Broker configures the connection to the broker and its use.
+// Broker configures the connection to an MQTT broker and how the daemon uses it.
 type Broker struct {
 	BrokerAccess `yaml:",inline"`
 	Prefix       string `yaml:"prefix"` // prefix of all topics
@@ -33,7 +33,7 @@ type Broker struct {
 // BrokerAccess configures the connection to a broker.
 type BrokerAccess struct {
 	URLs         config.OneOrMore `yaml:"url"`      // URLs of the broker; several for the nodes of a cluster
-	Username     string           `yaml:"username"` // empty for the client id
+	Username     string           `yaml:"username"` // user name; empty means the client id
 	Password     config.Secret    `yaml:"password"`
 	PasswordFile string           `yaml:"password_file"`
 	CAFile       string           `yaml:"ca_file"`   // certificate authority file; empty for the system's roots
@@ -41,21 +41,22 @@ type BrokerAccess struct {
 	KeyFile      string           `yaml:"key_file"`
 	TLSMin       string           `yaml:"tls_min"` // minimum version of TLS: 1.2 or 1.3
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
-	// MinRate is the minimum rate of the link in bytes per second.
+	// MinRate is the lowest expected data rate of the connection in bytes per second.
 	MinRate      spec.ByteSize `yaml:"min_rate"`
 	HTTPProxyURL string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
 	// renewedCertificateFor returns the certificate to use instead of the configured one. If it is nil, the configured
 	// one is used.
 	renewedCertificateFor func(configured tls.Certificate) tls.Certificate `yaml:"-"`
-	// name of the password among systemd's credentials; empty for mqtt-password
+	// systemdCredentialName is the name of the systemd credential with the broker password. If it is empty, the name is
+	// mqtt-password.
 	systemdCredentialName string `yaml:"-"`
 }
 
 // Log configures the log on stderr.
 type Log struct {
-	Level  string `yaml:"level"`  // debug, info, warn or error
-	Format string `yaml:"format"` // text or json
+	Level  string `yaml:"level"`  // minimum level: debug, info, warn or error
+	Format string `yaml:"format"` // output format: text or json
 }
 
 // Metrics configures the metrics server.
@@ -168,7 +169,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 		encryption, err2 := b.tlsConfig()
 		return password, encryption, errors.Join(err1, err2)
 	}
-	if len(b.URLs) > 0 { // otherwise the session's own validation reports it
+	if len(b.URLs) > 0 { // without URLs, the session validation reports the problem
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
 	if o.Username == "" && o.Password != "" {
@@ -185,7 +186,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 	return o, warning, err
 }
 
-// readPassword returns the password. warning is set if other users can read it.
+// readPassword returns the broker password. warning is not empty if other users can read the password file.
 func (b *BrokerAccess) readPassword() (password, warning string, err error) {
 	secret, warning, err := config.ReadSecret(b.Password, ResolveSecretFile(b.PasswordFile),
 		cmp.Or(b.systemdCredentialName, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
@@ -195,7 +196,8 @@ func (b *BrokerAccess) readPassword() (password, warning string, err error) {
 	return string(secret), warning, nil
 }
 
-// tlsConfig loads the certificates. It returns nil if all settings have their defaults.
+// tlsConfig returns the TLS configuration with all certificates loaded. It returns nil if all TLS settings have their
+// default values.
 func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLSVersion {
 		return nil, nil

@@ -60,14 +60,14 @@ func (a *Agent) ForFederation(name string) (*Agent, error) {
 		strings.Join(names, ", "))
 }
 
-// FederationFolder returns the state folder of the device in its federation.
+// FederationFolder returns the folder in which the device keeps the state of this federation.
 func (a *Agent) FederationFolder() string { return filepath.Join(a.StateDir, a.LocalFederationName) }
 
 // checkFederations reports conflicts between the federations of one device.
 func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
 		"is set together with federations: move it into an entry of federations, or remove federations")
-	before := map[string]string{} // section that already uses a value, for values that must be unique
+	before := map[string]string{} // section that uses a value which must be unique, by value
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
 		c.Require(!taken, section+key, "duplicates "+other+": "+format, args...)

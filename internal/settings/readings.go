@@ -29,7 +29,7 @@ type Retention struct {
 // minRetainedReadings is the minimum of readings.keep.rows.
 const minRetainedReadings = 1000
 
-// SiteBroker returns the settings of the site's broker.
+// SiteBroker returns the broker settings for receiving readings, with defaults filled in.
 func (r *Readings) SiteBroker() Broker {
 	return Broker{BrokerAccess: r.Broker.withSiteBrokerDefaults("readings-password"), QoS: r.Broker.QoS}
 }

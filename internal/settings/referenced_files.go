@@ -13,7 +13,8 @@ import (
 // StateFolder returns the agent's state folder.
 func (a *Agent) StateFolder() string { return a.StateDir }
 
-// FilesByKey returns the paths of the files that the agent reads, by key. A path may be empty.
+// FilesByKey returns the path of each file that the agent reads, by configuration key. A path is empty if its key is
+// not set.
 func (a *Agent) FilesByKey() map[string]string {
 	files := map[string]string{}
 	a.eachFederation(func(section string, m *Agent) {
@@ -33,14 +34,16 @@ func (a *Agent) FilesByKey() map[string]string {
 	return files
 }
 
-// AddDataFiles adds the files named in a data section to files, by key. section ends with a dot.
+// AddDataFiles adds the files named in a data section to files, by configuration key. section is the key prefix of the
+// section and ends with a dot.
 func AddDataFiles(files map[string]string, section string, d *data.Config) {
 	for key, path := range sources.PathByConfigKey(d) {
 		files[section+key] = path
 	}
 }
 
-// FilesByKey returns the files named in the section, by key. section ends with a dot.
+// FilesByKey returns the files named in the broker section, by configuration key. section is the key prefix of the
+// section and ends with a dot.
 func (b *BrokerAccess) FilesByKey(section string) map[string]string {
 	return map[string]string{
 		section + "password_file": b.PasswordFile, section + "ca_file": b.CAFile,
@@ -48,8 +51,8 @@ func (b *BrokerAccess) FilesByKey(section string) map[string]string {
 	}
 }
 
-// ResolveSecretFile returns the path of the systemd credential with the file's name, or else the path of the file. With
-// the credential, the file itself may belong to root. For a missing file, the unit's credential contains only a line
+// ResolveSecretFile returns the path of the systemd credential that has the same name as the file, or else path. If the
+// credential exists, the file itself may belong to root; for a missing file, the unit's credential contains only a line
 // break.
 func ResolveSecretFile(path string) string {
 	folder := os.Getenv("CREDENTIALS_DIRECTORY")

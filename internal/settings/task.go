@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Task describes what a federation learns.
+// Task configures what the federation trains: columns, model, loss and local steps.
 type Task struct {
 	Name     string     `yaml:"name"`
 	Features []string   `yaml:"features"`
@@ -25,7 +25,7 @@ type Task struct {
 	Model    spec.Model `yaml:"model"`
 
 	Exchange       spec.ExchangeKind    `yaml:"exchange"`
-	UpdateCodec    spec.Codec           `yaml:"codec"` // codec of updates
+	UpdateCodec    spec.Codec           `yaml:"codec"` // codec that compresses the updates
 	BatchSize      int                  `yaml:"batch_size"`
 	StepSampling   StepSampling         `yaml:"response"`
 	GradientNoise  spec.GradientNoise   `yaml:"gradient_noise"`
@@ -45,12 +45,13 @@ type Task struct {
 	Standardize bool `yaml:"standardize"`
 	// RestandardizeAtVersions lists the model versions of a run at which the columns are standardised again.
 	RestandardizeAtVersions []int `yaml:"standardize_at"`
-	// clipping of standardised features, in standard deviations; 0 means none
+	// ClipStandardDeviations is the limit, in standard deviations, to which standardised features are clipped. Zero
+	// disables clipping.
 	ClipStandardDeviations float64 `yaml:"clip"`
 }
 
-// taskAndRoundFile is the part of a coordinator.yaml that a task is read from. Round contains the algorithm: agents
-// that mix need more checks.
+// taskAndRoundFile is the part of coordinator.yaml from which ReadTask reads a task. Round is needed because tasks with
+// mixing have additional checks.
 type taskAndRoundFile struct {
 	Task  Task         `yaml:"task"`
 	Round round.Config `yaml:"round"`
@@ -76,7 +77,7 @@ type StepSampling struct {
 	StepProbability float64 `yaml:"probability"` // probability δ of a local step; an executed step is scaled by 1/δ
 }
 
-// LocalStepLimits configures the choice of E_k.
+// LocalStepLimits configures the number of local steps E_k that agent k takes per round.
 type LocalStepLimits struct {
 	TimeBudget time.Duration `yaml:"budget"` // time for the local steps of a round
 	Min        int           `yaml:"min"`
@@ -94,8 +95,8 @@ type Mixing struct {
 	SnapshotRequestInterval time.Duration `yaml:"repeat"` // delay before a missing snapshot is requested
 	LateSnapshotTimeout     time.Duration `yaml:"drain"`  // time for late snapshots after the last step
 	SnapshotCodec           spec.Codec    `yaml:"codec"`
-	// ClipDistance is τ, the maximum distance between the two vectors of a flow. It also excludes edges whose distance
-	// is an outlier. 0 disables both.
+	// ClipDistance is the limit τ to which the difference between the parameters of two neighbours is clipped, and it
+	// also excludes edges whose distance is an outlier. Zero disables both.
 	ClipDistance float64 `yaml:"clip"`
 	// encrypt the traffic between neighbours; false only on a trusted test bench
 	SealsNeighborTraffic bool `yaml:"sealed"`
@@ -152,7 +153,7 @@ func DefaultTask() Task {
 	}
 }
 
-// maxLocalSteps limits numbers that the protocol sends with 32 bits. Larger numbers would be truncated.
+// maxLocalSteps is the maximum for step counts, because the wire protocol would truncate values above 32 bits.
 const maxLocalSteps = 1_000_000_000
 
 // Check reports every problem of the task by key. mixes reports whether the agents mix (round.algorithm feddec).
@@ -191,7 +192,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, but is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
-	if size := t.StepSize; size.IsDiminishing { // the task does not determine these constants, so they must be set
+	if size := t.StepSize; size.IsDiminishing { // the constants of a diminishing step size have no default
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
@@ -211,10 +212,11 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 }
 
-// HasExternalModel reports whether an external program on each device trains the model, on its own rows.
+// HasExternalModel reports whether external programs on the devices train the model with their own rows.
 func (t *Task) HasExternalModel() bool { return t.Model.Kind == spec.ModelExternal }
 
-// StartsWithStatistics reports whether a run begins with a statistics round.
+// StartsWithStatistics reports whether a run starts with a statistics round, which computes the column statistics for
+// standardisation.
 func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.HasExternalModel() }
 
 func (t *Task) checkColumns(c *spec.ProblemList) {
@@ -278,7 +280,7 @@ func (t *Task) externalTensorNames() []string {
 	if !t.HasExternalModel() {
 		return nil
 	}
-	tensors, _ := t.externalTensorSchema() // an error is reported elsewhere
+	tensors, _ := t.externalTensorSchema() // Check reports the error
 	names := []string{"last"}
 	for _, tensor := range tensors {
 		if layer, _, inside := strings.Cut(tensor.Name, "."); inside && !slices.Contains(names, layer) {

@@ -19,13 +19,13 @@ type ExternalTrainer struct {
 	Socket      string        `yaml:"socket"`
 	WorkDir     string        `yaml:"dir"`    // working directory; empty for the state folder
 	Env         []string      `yaml:"env"`    // environment, as NAME=value
-	MemoryLimit spec.ByteSize `yaml:"memory"` // memory limit of all its processes; 0 means no limit
+	MemoryLimit spec.ByteSize `yaml:"memory"` // memory limit of the program and its children; 0 means none
 	// maximum time without a message while the program works; 0 means DefaultTrainerTimeout
 	SilenceTimeout time.Duration `yaml:"timeout"`
 	AllowsNetwork  bool          `yaml:"network"` // the program may use the network
 }
 
-// DefaultTrainerTimeout is the default timeout of a trainer.
+// DefaultTrainerTimeout is used if SilenceTimeout is not set.
 const DefaultTrainerTimeout = 10 * time.Minute
 
 // HasOnlyExternalTrainers reports whether the device has no data of its own and only external trainers, which bring
@@ -58,5 +58,6 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 	}
 }
 
-// minTrainerTimeout leaves a program enough time to send a message in each third of it.
+// minTrainerTimeout is the minimum SilenceTimeout. A program should send a message at least once per third of the
+// timeout.
 const minTrainerTimeout = 10 * time.Second

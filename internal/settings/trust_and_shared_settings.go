@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReadRootDocument reads the root document of a federation.
+// ReadRootDocument reads a root document from a file and checks that it belongs to the federation.
 func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -96,10 +96,10 @@ func (a *Agent) SharedSettings() (all []wire.AgentSetting) {
 	return all
 }
 
-// agentWithoutValidation is a configuration that may lack device-specific keys.
+// agentWithoutValidation is an Agent without the method Validate, for configurations that lack device-specific keys.
 type agentWithoutValidation Agent
 
-// UnvalidatedAgentDefaults returns the defaults as a pointer to a configuration without Validate.
+// UnvalidatedAgentDefaults returns a pointer to the default configuration, as a type without the method Validate.
 func UnvalidatedAgentDefaults() any {
 	a := agentWithoutValidation(DefaultAgent())
 	return &a

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Condition is a state of the program that needs an operator.
+// Condition is a state of the program that requires an operator's attention.
 type Condition struct {
 	Name            string    `json:"name"`
 	Since           time.Time `json:"since"`
@@ -90,7 +90,7 @@ func (b *ConditionBoard) RaiseCondition(c Condition) {
 		BlocksReadiness: c.BlocksReadiness}}})
 }
 
-// ResolveCondition ends a condition.
+// ResolveCondition removes the active condition with the given name.
 func (b *ConditionBoard) ResolveCondition(name string) {
 	b.ApplyDescription(&observe.EventDescription{Conditions: []observe.OperatorCondition{{Name: name}}})
 }
@@ -106,7 +106,7 @@ func (b *ConditionBoard) Conditions() []Condition {
 	return all
 }
 
-// ReadinessErr returns the conditions that make the program unready, one per line, or nil.
+// ReadinessErr returns an error that lists the conditions that make the program not ready, or nil.
 func (b *ConditionBoard) ReadinessErr() error {
 	var all []string
 	for _, c := range b.Conditions() {
@@ -134,8 +134,8 @@ func (b *ConditionBoard) StatusLine() string {
 	return line
 }
 
-// ShownTexts returns the texts that events show, by name, without the texts of the status line. A status page has a
-// line for each of them, so a new event needs no change of the page. It returns nil if there are none.
+// ShownTexts returns the status texts from events, by name, except the texts of the status line, or nil if there are
+// none. A status page has a line for each of them, so a new event needs no change of the page.
 func (b *ConditionBoard) ShownTexts() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *ConditionBoard) ShownTexts() map[string]string {
 	return texts
 }
 
-// shownText returns the text under a name. It returns "" without a text. The caller holds the lock.
+// shownText returns the status text with the given name, or "" if there is none. The caller must hold b.mu.
 func (b *ConditionBoard) shownText(name string) string {
 	text, _ := b.shownValueByName[name].(string)
 	return text

@@ -10,8 +10,8 @@ type Link struct {
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	LastLossError string    `json:"error,omitempty"` // error of the last connection loss
-	// ReconnectAt is the time of the next connection of an agent that has disconnected on purpose: it is not in the
-	// round, or it has lost its session to a clone.
+	// ReconnectAt is the time of the next connection of an agent that has disconnected on purpose, because it is not in
+	// the round or because another device with the same identity took over the session. Otherwise it is nil.
 	ReconnectAt *time.Time `json:"back,omitempty"`
 }
 
@@ -23,7 +23,7 @@ func (l *Link) SetConnected(now time.Time, up bool, err error) {
 	}
 }
 
-// SetPaused records that the agent has disconnected until back.
+// SetPaused records that the agent has disconnected on purpose and reconnects at the time back.
 func (l *Link) SetPaused(now, back time.Time) { *l = Link{Since: now, ReconnectAt: &back} }
 
 // describe returns a text about the connection.
@@ -53,7 +53,7 @@ type Refusal struct {
 	Reason string    `json:"reason"`
 }
 
-// AppendBounded appends x to a list and keeps only the newest most elements.
+// AppendBounded appends x to list and returns the newest elements, at most the given number.
 func AppendBounded[T any](list []T, most int, x T) []T {
 	if list = append(list, x); len(list) > most {
 		list = append([]T(nil), list[len(list)-most:]...)

@@ -104,7 +104,7 @@ func FormatDuration(d time.Duration) string {
 // FormatSeconds is like FormatDuration for a number of seconds.
 func FormatSeconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
-// FormatNamedNumbers joins pairs of name and number. It omits nil numbers.
+// FormatNamedNumbers formats alternating names and numbers as one line. It omits pairs whose number is nil.
 func FormatNamedNumbers(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {
@@ -115,7 +115,7 @@ func FormatNamedNumbers(pairs ...any) string {
 	return strings.Join(all, "   ")
 }
 
-// AddHeadLines adds the first lines of a page.
+// AddHeadLines adds the first lines of a status page: version, uptime, conditions and broker connection.
 func (p *Page) AddHeadLines(what, version string, at, started time.Time, conditions []Condition, l Link) {
 	p.AddLine(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
 	for _, c := range conditions {
@@ -132,7 +132,7 @@ func (p *Page) AddLossLine(xs []float64) {
 	}
 }
 
-// AddShownTexts adds one line for each text that events show, in the order of their names.
+// AddShownTexts adds one line for each status text, sorted by name.
 func (p *Page) AddShownTexts(textByName map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(textByName)) {
 		p.AddLine(name, "%s", textByName[name])

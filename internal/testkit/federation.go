@@ -15,7 +15,7 @@ type Federation struct {
 	Broker string // URL of the MQTT broker
 }
 
-// NewFederation creates the temporary folder and the coordinator's key.
+// NewFederation creates a temporary folder for a test federation, with the coordinator's private key.
 func NewFederation(t testing.TB, programs Programs, name, broker string) *Federation {
 	t.Helper()
 	folder, err := launch.NewFolder(t.TempDir(), name)

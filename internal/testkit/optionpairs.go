@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// EachPair calls try for every pair of values of two different options. It sets the other options to compatible values
-// and passes the incompatibilities that remain. words lists the values of each option to test.
+// EachPair calls try for every pair of values of two different options. It sets all other options to compatible values
+// where possible, and passes the remaining incompatibilities to try. words lists the values of each option.
 func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][]string,
 	try func(c spec.ChosenOptions, refused []spec.Incompatibility)) {
 	t.Helper()

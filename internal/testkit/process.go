@@ -52,7 +52,7 @@ func (p *Process) Await(t testing.TB, text string) string {
 	return p.AwaitFor(t, Patience, text)
 }
 
-// AwaitFor waits like Await, with the timeout long.
+// AwaitFor waits like Await, but with the given time limit.
 func (p *Process) AwaitFor(t testing.TB, long time.Duration, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), long)

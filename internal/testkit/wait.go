@@ -19,7 +19,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 	UntilFor(t, Patience, what, ok)
 }
 
-// UntilFor polls ok like Until, with the timeout long.
+// UntilFor is like Until, but with the given time limit.
 func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if err := launch.Until(context.Background(), long, ok); err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Attack is an attack of the table with its parameter.
+// Attack is a kind of attack together with its parameter, such as the factor of a sign flip.
 type Attack struct {
 	parameter float64
 	attackKind
 }
 
-// attackKind is an entry of the table. Exactly one of its functions is set, or flipsLabels is true.
+// attackKind describes one kind of attack. Exactly one of corruptElement, colludeElement and flipsLabels is set.
 type attackKind struct {
 	defaultParameter float64 // default of the parameter x; 0 means that the attack has no parameter
 	// corruptElement returns the false value of one element v of an update; x is the parameter.
@@ -33,21 +33,23 @@ type attackKind struct {
 }
 
 var table = map[string]attackKind{
-	// The update times −x.
+	// signflip multiplies each element of the update by −x, where x is the parameter of the attack.
 	"signflip": {defaultParameter: 10, corruptElement: func(v, x float64, _ *rand.Rand) float64 { return -x * v }},
-	// The same number in every element.
+	// constant replaces each element of the update by x, the parameter of the attack.
 	"constant": {defaultParameter: 1, corruptElement: func(_, x float64, _ *rand.Rand) float64 { return x }},
-	// Gaussian noise with standard deviation x.
+	// noise replaces each element of the update by Gaussian noise with standard deviation x.
 	"noise": {defaultParameter: 1, corruptElement: func(_, x float64,
 		rng *rand.Rand) float64 {
 		return x * rng.NormFloat64()
 	}},
-	// A Little Is Enough (Baruch et al. 2019): the mean minus x standard deviations.
+	// alie is the attack "A Little Is Enough" (Baruch et al. 2019). It sends the mean of the honest updates minus x
+	// standard deviations.
 	"alie": {defaultParameter: 1.5, colludeElement: func(mean, deviation,
 		x float64) float64 {
 		return mean - x*deviation
 	}},
-	// Inner product manipulation (Xie et al. 2019): the mean times −x.
+	// inner is the inner product manipulation of Xie et al. 2019. It sends the mean of the honest updates, multiplied
+	// by −x.
 	"inner":     {defaultParameter: 0.5, colludeElement: func(mean, _, x float64) float64 { return -x * mean }},
 	"labelflip": {flipsLabels: true},
 }
@@ -99,8 +101,8 @@ func CorruptUpdate[T learner.Float](a Attack, v []T, rng *rand.Rand) {
 	}
 }
 
-// Collude overwrites dst with the common update of all colluding agents, computed from the honest updates. Without
-// honest updates it is zero.
+// Collude overwrites dst with the update that all colluding agents send, computed from the honest updates. If honest is
+// empty, Collude sets dst to zero.
 func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
 	clear(dst)
 	n := float64(len(honest))

@@ -61,10 +61,10 @@ func within(flag string, all []int, least, most int) error {
 	return nil
 }
 
-// Run measures every cell and prints its line when it is complete. Then it prints the table of processor times and the
-// notes.
+// Run measures every combination of broker, model size and number of agents, and prints one table line for each. At the
+// end it prints the table of CPU times and the notes.
 func Run(ctx context.Context, o Options, out io.Writer) error {
-	record := func() error { return nil } // starts the CPU profile
+	record := func() error { return nil } // starts the CPU profile; does nothing without o.Profile
 	if o.Profile != "" {
 		f, err := os.Create(o.Profile)
 		if err != nil {
@@ -74,8 +74,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		record = sync.OnceValue(func() error { return pprof.StartCPUProfile(f) })
 		defer pprof.StopCPUProfile()
 	}
-	// This process runs the agents of all contestants, which no device does. Garbage collection should be rare, for all
-	// contestants alike.
+	// Make garbage collection rare, because this process runs the agents of all contestants together. On a real system
+	// each agent has its own process.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(8 << 30)
 	cells, err := measureAll(ctx, o, out, record)
@@ -89,7 +89,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	return err
 }
 
-// measureAll measures all cells. It also returns the cells measured before an error.
+// measureAll measures all cells of the table. If a measurement fails, measureAll returns the cells that it has measured
+// before.
 func measureAll(ctx context.Context, o Options, out io.Writer, record func() error) (cells []*cell, err error) {
 	printHead(out)
 	for _, kind := range o.Brokers {
@@ -107,7 +108,8 @@ func measureAll(ctx context.Context, o Options, out io.Writer, record func() err
 	return cells, nil
 }
 
-// measure measures a cell: all contestants on a new broker. The profile starts after the first repetition.
+// measure starts a new broker and measures all contestants of one table cell. It calls record, which starts the CPU
+// profile, after the warm-up repetition.
 func measure(ctx context.Context, o Options, kind string, n, d int, record func() error) (*cell, error) {
 	c := &cell{broker: kind, agents: n, dim: d, took: map[string][]sample{}}
 	s := &stage{ctx: ctx, options: o, cell: c, payload: vector(d)}

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stuck is the maximum time between two arrivals. After a longer pause, messages are considered lost.
+// stuck is the time without any arriving message after which the missing messages are considered lost.
 const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")

@@ -27,8 +27,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleet is a coordinator with its agents, as the daemons run them. Local steps take no time: each agent waits at a gate
-// until the next round may begin.
+// fleet is a coordinator with its agents, which run the code of the real daemons. The agents do no training: each one
+// waits at a gate until the benchmark starts the next round.
 type fleet struct {
 	name    wire.FederationName
 	site    *site
@@ -70,7 +70,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir
 	return f, nil
 }
 
-// runAgents runs agents in this process whose local steps take no time.
+// runAgents runs agents in this process with the trainer and observer `as`, whose local steps take no time.
 func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	training.Trainer
 	observe.Observer
@@ -112,8 +112,8 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []s
 	return c, agents, err
 }
 
-// hiddenUnits returns the number of hidden units of a network without biases that has d parameters and one output. It
-// returns the largest valid number up to 65,536, or 0 if there is none.
+// hiddenUnits returns the largest number of hidden units, up to 65,536, of a network with d parameters, one output and
+// no biases. It returns 0 if no such network exists.
 func hiddenUnits(d int) int {
 	for columns := 2; columns <= 256; columns++ {
 		if d%columns == 0 && d/columns <= 1<<16 {
@@ -123,8 +123,8 @@ func hiddenUnits(d int) int {
 	return 0
 }
 
-// features returns the names of the inputs of a network of d parameters. Each hidden unit has one weight per input, and
-// one for the output.
+// features returns the input names of a network with d parameters. Each hidden unit has one weight per input and one
+// output weight.
 func features(d int) (names []string) {
 	for k := range d/hiddenUnits(d) - 1 {
 		names = append(names, fmt.Sprintf("x%d", k))
@@ -132,7 +132,8 @@ func features(d int) (names []string) {
 	return names
 }
 
-// leader returns the coordinator's settings, with the given number of participants and without a last round.
+// leader returns the settings of a coordinator that draws f.drawn participants per round and runs rounds until it is
+// stopped.
 func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	s := coordinatorsettings.Default()
 	s.Metrics = settings.Metrics{}
@@ -150,7 +151,7 @@ func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	return &s
 }
 
-// reach sets the broker connection of an agent or the coordinator.
+// reach sets the broker URL, the username and the password in the settings of an agent or the coordinator.
 func (f *fleet) reach(b *settings.Broker, id wire.AgentID) error {
 	b.URLs, b.Username = config.OneOrMore{f.site.url}, string(f.name)+"-"+string(id)
 	b.PasswordFile = f.folder.PasswordFile(b.Username)
@@ -166,8 +167,8 @@ func (f *fleet) close() {
 	}
 }
 
-// round runs one round, from the opening of the gate until the update of each agent is accepted and all agents wait at
-// the gate again with the next model.
+// round opens the gate and measures one round. The round ends when every update is accepted and all agents wait at the
+// gate with the next model.
 func (f *fleet) round(context.Context) (s sample, err error) {
 	ctx := f.running.Context()
 	next := newTurn(f.agents)
@@ -208,7 +209,7 @@ func (quickBlock) OutcomeFromBase(_, x []float32) (task.LocalOutcome[float32], e
 		RiskAfter: 1}, nil
 }
 
-// gated is a trainer like quick that waits for the round to begin.
+// gated is a trainer like quick, except that each block waits for the gate of the round.
 type gated struct {
 	quick
 	*fleet

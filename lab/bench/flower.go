@@ -27,15 +27,15 @@ type FlowerOptions struct {
 	Into  string   // Markdown page whose result tables are replaced; "" means none
 }
 
-// FlowerDefaults returns the options of docs/BENCHMARKS.md. It contains no folders of this machine, since manual pages
-// show the defaults.
+// FlowerDefaults returns the default options, which docs/BENCHMARKS.md uses. Folders stay empty, because the manual
+// page shows the defaults and must not depend on the machine.
 func FlowerDefaults() FlowerOptions {
 	return FlowerOptions{
 		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Runs: Runs{Reps: 5, Memory: "/dev/shm"},
 	}
 }
 
-// find sets missing folders to folders of this machine.
+// find fills empty folder options with folders of this machine.
 func (o *FlowerOptions) find() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -45,7 +45,8 @@ func (o *FlowerOptions) find() error {
 	return o.Runs.find()
 }
 
-// The contestants. fedmesh keeps the coordinator's state on disk.
+// Names of the contestants: fedmesh with the agents' state on disk or in memory, and Flower. The coordinator's state is
+// always on disk.
 const (
 	agentsOnDisk   = "agents on disk"
 	agentsInMemory = "agents on tmpfs"
@@ -65,7 +66,7 @@ func (o *FlowerOptions) matches() (all []*match, err error) {
 	return all, o.check()
 }
 
-// RunFlower runs federations of our programs on Mosquitto and of Flower in turn, and prints the tables.
+// RunFlower alternately runs fedmesh on Mosquitto and Flower, and prints tables that compare them.
 func RunFlower(ctx context.Context, o FlowerOptions, out io.Writer) error {
 	all, err := o.matches()
 	if err != nil {
@@ -128,7 +129,7 @@ func (o *FlowerOptions) install(ctx context.Context, out io.Writer) error {
 
 func (o *FlowerOptions) python() string { return filepath.Join(o.Venv, "bin", "python") }
 
-// replaceBetween replaces the text between two marks of a page.
+// replaceBetween replaces the text between the markers begin and end of the file at path.
 func replaceBetween(path, begin, end, text string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 const (
 	warmUp   = 5  // number of rounds that are run before the measurement
 	dataRows = 20 // number of data rows of each agent
-	// window is the number of consecutive rounds that are timed together. Our history has times in milliseconds, which
-	// is too coarse for a single small round.
+	// window is the number of consecutive rounds that are timed together. The coordinator's history records times in
+	// milliseconds, which is too coarse for a single short round.
 	window = 10
 )
 
@@ -37,7 +37,8 @@ type race struct {
 	leaderMost             int // peak resident memory of the leader in bytes, including shared pages
 }
 
-// crew is the set of processes of a run.
+// crew is the set of processes of one benchmark run: a coordinator or Flower server, its clients, and possibly a
+// broker.
 type crew struct {
 	*launch.Group
 	began   time.Time
@@ -48,7 +49,7 @@ type crew struct {
 	broker  int   // process id of the broker; 0 if the run has no broker
 }
 
-// lap is the start of a round, or its end with its duration.
+// lap is the start or the end of a round. took is the duration of the round and is zero at a start.
 type lap struct {
 	at   time.Time
 	took time.Duration
@@ -58,7 +59,7 @@ func newCrew(ctx context.Context, agents int) *crew {
 	return &crew{Group: launch.NewGroup(ctx), began: time.Now(), rounds: make(chan lap, 1<<10), members: agents}
 }
 
-// start starts a process, and calls take with each line of its output unless take is nil. The run fails when the first
+// start starts a process and passes each line of its output to take, if take is not nil. The run fails as soon as any
 // process ends.
 func (c *crew) start(take func(line string), name string, args ...string) (pid int, err error) {
 	cmd := exec.Command(name, args...)
@@ -70,7 +71,7 @@ func (c *crew) start(take func(line string), name string, args ...string) (pid i
 	return p.Cmd.Process.Pid, nil
 }
 
-// printed parses a line of Flower's server that reports the start of a round.
+// printed parses one output line of Flower's server. A line "round SECONDS" marks the start of a round.
 func (c *crew) printed(line string) {
 	var seconds float64
 	if _, err := fmt.Sscanf(line, "round %g", &seconds); err == nil {
@@ -78,7 +79,8 @@ func (c *crew) printed(line string) {
 	}
 }
 
-// follow reads the ends of rounds from a coordinator's history. It does not use the log, which drops frequent messages.
+// follow reads the end of each round from the coordinator's history file. It does not read the log, which omits
+// frequent messages.
 func (c *crew) follow(ctx context.Context, path string) error {
 	var read int64
 	for {
@@ -143,7 +145,8 @@ func (c *crew) measure(rounds int) (r race, err error) {
 	return r, nil
 }
 
-// typical returns the time of a round: the median over all windows, from the times at which rounds began or ended.
+// typical returns the typical duration of a round: the median over windows of consecutive rounds, each of which is
+// averaged. times holds the times at which rounds began or ended.
 func typical(times []time.Time) time.Duration {
 	var all []time.Duration
 	for k := range len(times) - window {
@@ -153,7 +156,7 @@ func typical(times []time.Time) time.Duration {
 	return all[len(all)/2]
 }
 
-// used is the processor time used so far.
+// used is the CPU time that the processes of a run have used so far.
 type used struct{ leader, agents, broker time.Duration }
 
 func (c *crew) used() used {
@@ -164,7 +167,7 @@ func (c *crew) used() used {
 	return u
 }
 
-// rowsFile writes random rows for a network of d parameters.
+// rowsFile writes a CSV file of random rows whose columns match a network with d parameters.
 func rowsFile(path string, d, rows int) error {
 	names := features(d)
 	rng, text := rand.New(rand.NewPCG(1, 1)), []byte(strings.Join(names, ",")+",y\n")

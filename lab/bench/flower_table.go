@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// median returns the median over the runs of a contestant.
+// median returns the median of a duration over all runs of the named contestant.
 func (m *match) median(name string, of func(race) time.Duration) time.Duration {
 	var all []time.Duration
 	for _, r := range m.runs[name] {
@@ -19,7 +19,7 @@ func (m *match) median(name string, of func(race) time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// flowerTables returns the tables of the round times, and of each program's processor time and memory.
+// flowerTables returns two Markdown tables: the duration of a round, and the CPU time and memory of each program.
 func flowerTables(all []*match, reps int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; Go %s, Flower %s; medians of %d alternating runs.\n\nDuration of a round in ms:\n\n",

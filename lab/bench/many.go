@@ -17,7 +17,7 @@ type ManyOptions struct {
 	Fleet bool     // true to run many agents without local steps per process; false to run one process per agent
 }
 
-// ManyDefaults returns the options of docs/BENCHMARKS.md.
+// ManyDefaults returns the default options, which docs/BENCHMARKS.md uses.
 func ManyDefaults() ManyOptions {
 	return ManyOptions{Cells: []string{"1000x1000", "1000x100000/10"}, Runs: Runs{Reps: 1, Memory: "/dev/shm"}}
 }
@@ -64,7 +64,8 @@ func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 	return nil
 }
 
-// manyTable returns the table with one line per federation. The memory is from the last run.
+// manyTable returns a Markdown table with one line per federation. Times are medians over all runs, and memory is from
+// the last run.
 func manyTable(all []*match, reps int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; Go %s; medians of %d runs.\n\n", machine(),

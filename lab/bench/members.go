@@ -33,8 +33,8 @@ func (o *Runs) startMembers(c *crew, f *launch.Folder, agents []settings.Agent) 
 	return nil
 }
 
-// RunMembers runs the agents numbered from `from` to `to` in this process. It reads their configuration files from dir.
-// Their local steps take no time.
+// RunMembers runs the agents with numbers from `from` to `to` in this process, with the configuration files in dir. The
+// agents do no training.
 func RunMembers(ctx context.Context, dir string, from, to int) error {
 	debug.SetGCPercent(200) // Collect garbage rarely, because this process runs many agents.
 	f := launch.Folder{Dir: dir}

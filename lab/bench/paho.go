@@ -12,10 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bare is the plain paho contestant: a publisher of a retained model to N subscribers, and N publishers to one
-// subscriber. Parts have the length of our chunks, the largest that the broker accepts. The constants below limit the
-// parts in flight, so that the brokers' queues do not overflow. Unlike our credit messages, this limit costs paho no
-// messages.
+// bare is the contestant that uses only paho clients: one publisher sends a retained model to N subscribers, and then N
+// publishers send updates to one subscriber. Parts are as long as our chunks, and the constants below limit the parts
+// in flight, so that the broker's queues do not overflow, without the extra messages that our credits need.
 type bare struct {
 	center  paho.Client
 	agents  []paho.Client
@@ -25,14 +24,14 @@ type bare struct {
 	current atomic.Pointer[exchange]
 }
 
-// Limits of the parts in flight to paho's subscriber. The embedded broker allows 256 unacknowledged messages of QoS 1,
-// and Mosquitto drops some long before 4 MiB are queued.
+// underway and underwayBytes limit the messages in flight to the single subscriber. The embedded broker allows 256
+// unacknowledged messages with QoS 1, and Mosquitto drops messages before 4 MiB are queued.
 const (
 	underway      = 64
 	underwayBytes = 1 << 20
 )
 
-// exchange is the state of one round.
+// exchange is the state of one round: the counters of received messages and the messages in flight.
 type exchange struct {
 	out, back *count
 	underway  chan struct{} // contains one element for each chunk in flight
@@ -127,8 +126,8 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	return sample{time.Since(begun), p.meter.now() - used}, nil
 }
 
-// publish publishes all parts. It returns when they are acknowledged or, with QoS 0, written. Without an exchange x
-// there is no limit of parts in flight.
+// publish sends all parts of the payload and waits until each is acknowledged or, with QoS 0, written. If x is nil, the
+// number of parts in flight is not limited.
 func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *exchange) error {
 	var tokens []paho.Token
 	for k := range p.parts {

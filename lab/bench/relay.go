@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// relay is the baseline: a broker that only forwards frames (a four-byte length and a payload) between one center and
-// all agents. Each connection has a reading goroutine and, at the relay, a writing one.
+// relay is the baseline of the benchmark: a minimal broker that only forwards frames (a four-byte length and a payload)
+// between one center and all agents. Each connection has a reading goroutine and, at the relay end, also a writing
+// goroutine.
 type relay struct {
 	listener net.Listener
 	conns    []net.Conn // both ends of every connection
@@ -70,7 +71,7 @@ func connectRelay(n int, payload []byte) (*relay, error) {
 	return r, nil
 }
 
-// pair opens a connection to the relay and returns both ends.
+// pair opens a connection to the relay and returns the client end (near) and the relay end (far).
 func (r *relay) pair() (near, far net.Conn, err error) {
 	if near, err = net.Dial("tcp", r.listener.Addr().String()); err != nil {
 		return nil, nil, err
@@ -86,7 +87,8 @@ func (r *relay) read(c net.Conn, came func(frame []byte)) {
 	r.readers.Go(func() { each(c, came) })
 }
 
-// each reads frames into one buffer until the connection is closed.
+// each calls came with every frame that it reads, until the connection is closed. The frame is valid only during the
+// call.
 func each(c net.Conn, came func(frame []byte)) {
 	frame := make([]byte, 4)
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 )
 
-// Runs are the options of runs of our programs.
+// Runs holds the options that are common to all benchmarks with separate processes.
 type Runs struct {
 	Reps     int    // number of runs of each contestant; the table shows the median
 	Rounds   int    // number of measured rounds per run; 0 selects a number that suits the size of the model
@@ -23,7 +23,7 @@ type Runs struct {
 	Programs string // folder that contains agentd and coordinator; "" means the folder of the running program
 }
 
-// find sets missing folders to folders of this machine.
+// find fills empty folder options with folders of this machine.
 func (o *Runs) find() error {
 	self, err := os.Executable()
 	o.Dir = cmp.Or(o.Dir, os.TempDir())
@@ -40,15 +40,16 @@ func (o *Runs) check() error {
 	return nil
 }
 
-// match is a cell of the table.
+// match is one benchmark case: a number of agents, a model size, and the results.
 type match struct {
 	agents, dim int
 	drawn       int               // number of agents drawn in each round
-	fleet       bool              // true if many agents without local steps share a process
+	fleet       bool              // true if one process runs many agents that do no training
 	runs        map[string][]race // results of all runs by contestant
 }
 
-// parseMatch parses AGENTSxELEMENTS, with all agents drawn. It returns nil if the text is invalid.
+// parseMatch parses a case AGENTSxELEMENTS, such as 10x1000, in which all agents participate. It returns nil if the
+// text is invalid.
 func parseMatch(text string) *match {
 	agents, dim, ok := strings.Cut(text, "x")
 	n, errN := strconv.Atoi(agents)
@@ -59,7 +60,7 @@ func parseMatch(text string) *match {
 	return &match{agents: n, drawn: n, dim: d, runs: map[string][]race{}}
 }
 
-// rounds returns the number of measured rounds of a run.
+// rounds returns the number of rounds to measure. Without the option Rounds, larger models get fewer rounds.
 func (o *Runs) rounds(m *match) int {
 	if o.Rounds > 0 {
 		return o.Rounds
@@ -67,7 +68,8 @@ func (o *Runs) rounds(m *match) int {
 	return min(max(20_000_000/(m.dim*m.drawn), 2*window), 200)
 }
 
-// runOurs runs a coordinator with its state on disk, and agents with their states in a folder.
+// runOurs runs and measures a fedmesh federation. The coordinator's state is in o.Dir and the agents' states are in
+// folder.
 func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, error) {
 	site, err := startMosquitto(m.agents, federation)
 	if err != nil {

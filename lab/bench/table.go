@@ -17,7 +17,7 @@ const (
 	paho0     = "paho QoS 0"
 	paho1     = "paho QoS 1"
 	relayed   = "relay"
-	// signing measures only the signatures. It is neither a contestant nor a column of times.
+	// signing names the measurement of signatures alone. It appears only in the table of CPU times.
 	signing = "signatures"
 )
 
@@ -29,10 +29,10 @@ type contestant struct {
 	round func(context.Context) (sample, error)
 }
 
-// sample is the elapsed time of a round and its processor time, which depends less on other programs.
+// sample holds the elapsed time and the CPU time of one round. CPU time depends less on other programs on the machine.
 type sample struct{ took, cpu time.Duration }
 
-// cell is one line of the table.
+// cell is one line of the table: a broker, a number of agents, a model size and the measured samples.
 type cell struct {
 	broker      string
 	agents, dim int
@@ -53,7 +53,7 @@ func printTitles(w io.Writer, titles ...string) {
 		strings.Repeat("---|", 3+len(titles)))
 }
 
-// ratios are the ratios of the elapsed times of whole rounds.
+// ratios lists the columns that compare the elapsed time of two contestants.
 var ratios = []struct{ title, of, by string }{
 	{"fedmesh ÷ " + paho1, ours, paho1},
 	{"no fsync ÷ " + paho1, oursQuick, paho1},
@@ -61,13 +61,13 @@ var ratios = []struct{ title, of, by string }{
 	{"÷ " + relayed, oursQuick, relayed},
 }
 
-// note adds a note on an unusual number of the cell.
+// note adds a note about unusual results, such as lost messages, to the cell.
 func (c *cell) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf("%s, d = %d, %d agents: ", c.broker, c.dim, c.agents)+fmt.Sprintf(format,
 		args...))
 }
 
-// print writes the line of times in ms and their ratios.
+// print writes a table line with the shortest time of each contestant in milliseconds and the ratios.
 func (c *cell) print(w io.Writer) {
 	var line []string
 	for _, name := range columns {
@@ -83,7 +83,7 @@ func (c *cell) print(w io.Writer) {
 	c.printLine(w, line)
 }
 
-// printCPU writes the table of processor times in ms. Signatures are measured separately.
+// printCPU writes the table of CPU times in milliseconds, with and without the CPU time of signatures.
 func printCPU(w io.Writer, cells []*cell) {
 	fmt.Fprintln(w)
 	printTitles(w, ours, "signatures", paho0, paho1, relayed, "fedmesh ÷ "+paho1, "÷ "+paho0,

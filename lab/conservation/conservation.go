@@ -13,7 +13,7 @@ import (
 // d2d.ParameterTrace.
 type Trace[T wire.Float] struct {
 	id               wire.AgentID
-	boot             wire.Epoch // start number of the agent's program
+	boot             wire.Epoch // number that identifies the current start of the agent's program
 	params           []T        // parameters of the agent; mixing changes the slice in place
 	start            []float64  // initial parameters x_0
 	localStepSum     []float64  // sum of all local steps −η·g (step size η, gradient g)
@@ -58,7 +58,8 @@ func (t *Trace[T]) StepEnds() {
 	t.paramsBeforeStep = nil
 }
 
-// FlowApplied implements d2d.ParameterTrace. It adds the change weight·(theirs − own) to the sum of the edge.
+// FlowApplied implements d2d.ParameterTrace. It adds the mixing change weight·(theirs − own) to the sum of the edge to
+// the neighbour.
 func (t *Trace[T]) FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool) {
 	end := edgeEnd{neighbor, boot}
 	f := t.flows[end]
@@ -87,7 +88,7 @@ type BlockSums struct {
 	Edges        []EdgeSums
 }
 
-// EdgeSums contains the sum of the changes that mixing over one edge has applied to the agent.
+// EdgeSums holds the sum of all changes that mixing with one neighbour has made to the agent's parameters.
 type EdgeSums struct {
 	ID            wire.AgentID // id of the neighbour
 	Boot          wire.Epoch   // start number of the neighbour's program
@@ -151,8 +152,8 @@ func Drift(all []BlockSums) (float64, error) {
 	return 0, nil
 }
 
-// hasUnmatchedFlows reports whether the two ends of edge e have applied different numbers of flows. They may differ by
-// one if a flow is in flight. It also returns true if the other agent has stopped.
+// hasUnmatchedFlows reports whether the two ends of edge e have applied different numbers of flows, or whether the
+// neighbour has stopped. The numbers may differ by one while a flow is in flight; a larger difference is an error.
 func hasUnmatchedFlows(b *BlockSums, e *EdgeSums, of map[wire.AgentID]*BlockSums) (bool, error) {
 	there := of[e.ID]
 	if there == nil || there.Boot != e.Boot {

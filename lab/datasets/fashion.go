@@ -36,7 +36,7 @@ type images struct {
 	y []float32
 }
 
-// ReadFashion reads the four files of a folder.
+// ReadFashion reads the four compressed IDX files in the folder.
 func ReadFashion(folder string) (*Fashion, error) {
 	var f Fashion
 	for _, part := range []struct {
@@ -66,7 +66,7 @@ func ReadFashion(folder string) (*Fashion, error) {
 	return &f, nil
 }
 
-// idx reads the bytes of an IDX file whose items have this size.
+// idx reads a compressed IDX file and returns the bytes of its items. size is the number of bytes per item.
 func idx(path string, size int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,15 +95,15 @@ func idx(path string, size int) ([]byte, error) {
 // Split is a method of distributing the training images over devices.
 type Split string
 
-// The methods of distribution.
+// Methods to distribute the training images over devices.
 const (
 	IID       Split = "iid"       // random distribution: all devices have similar images
 	Shards    Split = "shards"    // the images are sorted by class; each device gets two random contiguous parts
 	Dirichlet Split = "dirichlet" // the shares of each class are drawn from a symmetric Dirichlet distribution
 )
 
-// Problem distributes the images over devices, at least one to each. Its metric accuracy is measured on the test
-// images. concentration is the parameter of the Dirichlet split.
+// Problem distributes the training images over devices, with at least one image per device. The metric is the accuracy
+// on the test images, and concentration is the parameter of the Dirichlet split.
 func (f *Fashion) Problem(model learner.Architecture, by Split, devices int, concentration float64,
 	rng *rand.Rand) (*data.Problem[float32], error) {
 	parts, err := f.split(by, devices, concentration, rng)

@@ -17,16 +17,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// heldOutPeople are the people without a device: the test people of the data set's authors.
+// heldOutPeople contains the people whose rows are used only for evaluation. They are the test subjects chosen by the
+// authors of the data set.
 var heldOutPeople = map[int]bool{2: true, 4: true, 9: true, 10: true, 12: true, 13: true, 18: true, 20: true, 24: true}
 
 // harColumns is the number of columns before the features: subject, test and label.
 const harColumns = 3
 
-// HAR reads UCI's "Human Activity Recognition Using Smartphones". 21 people have one device each, whose rows have equal
-// weight. The metric accuracy is measured on the other 9 people. The file is CSV, or CSV in gzip, with a header and the
-// columns subject, test (not used) and label (1 to 6), then the features. Features are standardised by the devices'
-// moments and limited to ±6.
+// HAR reads the UCI data set "Human Activity Recognition Using Smartphones" from a CSV file, optionally compressed with
+// gzip, with the columns subject, test (not used) and label (1 to 6), then the features. Each of 21 people becomes a
+// device with equally weighted rows, features are standardised by the devices' moments and limited to ±6, and the
+// metric is the accuracy on the other 9 people.
 func HAR(path string) (*data.Problem[float32], error) {
 	rows, err := readHAR(path)
 	if err != nil {
@@ -147,7 +148,7 @@ func (r *harRow) parse(record []string) (err error) {
 	return nil
 }
 
-// tested returns a problem whose metric accuracy is measured on test.
+// tested returns a problem with one training set per device, whose metric is the accuracy on test.
 func tested(model learner.Architecture, held []*learner.Samples[float32], test *learner.Samples[float32]) (
 	*data.Problem[float32], error) {
 	p, err := data.NewHeld(model, held)

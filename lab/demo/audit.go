@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// audit records the parameters of all agents after each mixing step. It computes the distance between the agents after
-// each step and checks that mixing does not change the mean of all parameters.
+// audit records the parameters of all agents after each mixing step. From them it computes the distance between the
+// agents and checks that mixing keeps the mean of all parameters.
 type audit struct {
 	agents int
 	kill   map[wire.AgentID]death
@@ -29,7 +29,7 @@ type moment struct {
 	step  uint64
 }
 
-// death is a scheduled kill of an agent. The agent is killed at the first local step that is not before the moment.
+// death is a scheduled kill of an agent. The agent is killed at its first local step at or after the moment.
 type death struct {
 	moment
 	kill func()
@@ -122,16 +122,16 @@ func (a *audit) settle(at moment) {
 type account struct {
 	drift              float64 // largest value of conservation.Drift over all rounds
 	flows, late, loose uint64
-	health             map[[2]wire.AgentID]health // numbers of flows by edge
+	health             map[[2]wire.AgentID]health // flow counts of each edge, by the ids of its two agents
 }
 
-// health holds three numbers of flows on an edge: expected, applied, and applied too late.
+// health counts the flows on one edge: expected, applied, and applied after their local step.
 type health struct{ could, flows, late uint64 }
 
 func (a *audit) account(steps uint64) (*account, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for at := range a.open { // Settle the steps that some agents did not report.
+	for at := range a.open { // Process the steps for which some agents recorded no parameters.
 		a.settle(at)
 	}
 	c := &account{health: map[[2]wire.AgentID]health{}}

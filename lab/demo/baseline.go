@@ -10,21 +10,22 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// ridgeLambda is λ of the ridge regressions with which the federation is compared: min ½Σ(γ − hᵀw)² + (λ/2)‖w‖² on
-// standardised columns.
+// ridgeLambda is the penalty λ of the ridge regressions that are compared with the federation. They minimise ½Σ(γ −
+// hᵀw)² + (λ/2)‖w‖² on standardised columns.
 const ridgeLambda = 1
 
-// clip is the limit of standardised features, in standard deviations.
+// clip limits standardised features to ±6 standard deviations.
 const clip = 6
 
-// baselineScores are the scores of models without a federation: R² over all stations on the held-out year.
+// baselineScores holds R² scores of models that are trained without a federation. All are evaluated on the held-out
+// year of all stations.
 type baselineScores struct {
 	Persistence float64        // R² of the prediction that the value does not change within six hours
 	Alone       []stationScore // R² of one model per station, each trained on the rows of that station
 	Central     float64        // R² of one model that is trained on the rows of all stations
 }
 
-// stationScore is the score of one station's own model.
+// stationScore is the score of a model that is trained on the rows of one station only.
 type stationScore struct {
 	Name string
 	Rows int
@@ -55,13 +56,14 @@ func baselines(f *files) (*baselineScores, error) {
 	return b, err
 }
 
-// persistence returns R² of the prediction that the value does not change. The first feature is the present value.
+// persistence returns R² of the prediction that the value does not change. It requires the current value as the first
+// feature.
 func persistence(held *learner.Samples[float32]) float64 {
 	return r2(held, func(x []float32) float64 { return float64(x[0]) })
 }
 
-// ridge fits a ridge regression to the training rows, standardised by their own moments, and returns R² on the held-out
-// rows.
+// ridge fits a ridge regression to the training rows and returns its R² on the held-out rows. It standardises all rows
+// with the moments of the training rows.
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	st := learner.ComputeColumnMoments(train).Standardization(spec.LossSquared, clip)
 	x, _ := train.Row(0)
@@ -99,7 +101,7 @@ func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	}), nil
 }
 
-// r2 returns 1 − SSE/SST.
+// r2 returns the coefficient of determination R² = 1 − SSE/SST of a predictor on the held-out rows.
 func r2(held *learner.Samples[float32], predict func(x []float32) float64) float64 {
 	mean, n := 0.0, float64(held.Len())
 	for i := range held.Len() {

@@ -17,7 +17,7 @@ import (
 //go:embed data/beijing-air.csv.gz
 var airGzip []byte
 
-// The columns of the task, which predicts log PM2.5 six hours ahead from present values.
+// airFeatures and airTarget are the columns of the task, which predicts log PM2.5 six hours ahead from current values.
 var (
 	airFeatures = []string{
 		"lpm", "lpm3", "lpm6", "lpm24", "lpm10", "lso2", "lno2", "lco", "lo3", "temp", "dtemp", "pres", "dpres", "dewp",

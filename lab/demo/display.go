@@ -23,7 +23,7 @@ type display interface {
 	failed() // called when the run fails; the caller reports the error itself
 }
 
-// heading describes a run.
+// heading describes a run before it starts: the broker, the agents, the model and the options.
 type heading struct {
 	Broker   string   `json:"broker"`
 	Embedded bool     `json:"embedded"`
@@ -34,13 +34,13 @@ type heading struct {
 	L        int      `json:"participants"`
 	Seed     uint64   `json:"seed"`
 	Rule     string   `json:"rule"`
-	Attack   string   `json:"attack,omitempty"` // attack that the first Attackers agents carry out
+	Attack   string   `json:"attack,omitempty"` // attack that the first Liars agents carry out; "" means none
 	Liars    int      `json:"attackers,omitempty"`
 	Metrics  string   `json:"metrics,omitempty"` // URL at which the metrics are served
 	Stations []string `json:"-"`
 }
 
-// newDisplay returns the display for the output, and the writer for other output, such as log lines.
+// newDisplay returns the display that suits the output, and the writer to which log lines must be written.
 func newDisplay(o Options) (display, io.Writer) {
 	if o.JSON {
 		return jsonLines{o.Stdout}, o.Stderr
@@ -103,7 +103,8 @@ func (d plain) result(r *Result) { writeTable(d.w, r) }
 
 func (d plain) failed() {}
 
-// tookPart returns a list of the participants with their E_k.
+// tookPart returns a list of the participants. It adds the number of local steps E of each participant whose update has
+// arrived.
 func tookPart(p *progress) string {
 	names := make([]string, len(p.Participants))
 	for i, a := range p.Participants {
@@ -115,7 +116,7 @@ func tookPart(p *progress) string {
 	return strings.Join(names, ", ")
 }
 
-// number formats a loss or a score.
+// number formats a loss or a score with four decimals. NaN becomes a dash.
 func number(x float64) string {
 	if math.IsNaN(x) {
 		return "  -   "

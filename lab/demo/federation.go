@@ -35,7 +35,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// federation is the demo's federation, with its files in a folder.
+// federation is a federation of the demo: the coordinator, the agents, their settings and their files in a folder.
 type federation struct {
 	*launch.Folder
 	options     Options
@@ -47,11 +47,12 @@ type federation struct {
 	topics      mqtt.Topics
 	server      *broker.Server                                          // embedded broker; nil if not started
 	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // computes the mixing graph; nil without mixing
-	// host runs an agent; nil means the default, in this process or in a separate one
+	// host runs an agent. If host is nil, run starts each agent in this process or, with --processes, in a separate
+	// one.
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // true after a client has connected to the broker
 	before  func(context.Context) error // called before the coordinator starts; may be nil
-	// after is called after the run has finished; may be nil
+	// after is called when the run has finished. It is nil unless the agents publish forecasts.
 	after func(context.Context) (*Predictions, error)
 	site  *site // broker for the stations' readings; nil if agents read CSV files
 
@@ -62,14 +63,14 @@ type federation struct {
 	ofAgents      *agentd.Metrics
 }
 
-// plan returns the settings of the daemons of a federation.
+// plan provides the settings of the coordinator and of each agent.
 type plan interface {
 	coordinator() coordinatorsettings.ConfigFile
 	agent(i int) settings.Agent
 }
 
-// layOut writes data, keys and settings, and starts the embedded broker. After an error only the folder remains to be
-// removed.
+// layOut writes the data, keys and settings of the demo and starts the embedded broker. If it returns an error, it has
+// stopped the broker, and the caller removes only dir.
 func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	f, err := writeData(dir)
 	if err != nil {
@@ -78,7 +79,7 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	return newFederation(o, f, together{&o, f}, dir, log)
 }
 
-// newFederation writes keys and settings, and starts the embedded broker.
+// newFederation writes keys and settings to dir and, without Options.Broker, starts the embedded broker.
 func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_ *federation, err error) {
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
@@ -104,8 +105,8 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	return fed, nil
 }
 
-// startBroker starts the embedded broker with the usual access rules. It accepts only users with a password in the
-// folder, and no other programs of this machine.
+// startBroker starts the embedded broker with the default access rules. It accepts only users with a password file in
+// the folder, which keeps out other programs on this machine.
 func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 	rules, err := acl.NewRuleTable("")
 	if err != nil {
@@ -116,7 +117,7 @@ func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 	})
 }
 
-// reach sets the broker connection of an agent or the coordinator.
+// reach sets the broker URL and the credentials in the settings of an agent or the coordinator.
 func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
 	b.URLs = config.OneOrMore{url}
 	if fed.server == nil {
@@ -129,7 +130,7 @@ func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) er
 	return fed.PutPassword(b.Username, rand.Text())
 }
 
-// enrol creates all keys and completes the settings.
+// enrol creates the keys of all agents, writes the list of agents, and completes all settings.
 func (fed *federation) enrol(url string) (err error) {
 	if fed.topics, err = mqtt.NewTopics("", fed.Name); err != nil {
 		return err
@@ -207,8 +208,8 @@ func (fed *federation) runner(ctx context.Context) (func(context.Context, *setti
 	return func(ctx context.Context, s *settings.Agent) error { return fed.runProcess(ctx, program, s) }, err
 }
 
-// trainer returns an agent's trainer, which delays local steps to the declared speed. The trainers of the attackers,
-// the first agents, send false updates.
+// trainer returns the trainer of an agent, which slows local steps to the declared step time. The first
+// Options.Attackers agents get a trainer that sends false updates.
 func (fed *federation) trainer(s *settings.Agent) training.Trainer {
 	paced := slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.DeclaredStepTime}
 	for _, other := range fed.agents[:fed.options.Attackers] {
@@ -223,7 +224,7 @@ func (fed *federation) trainer(s *settings.Agent) training.Trainer {
 	return paced
 }
 
-// runProcess runs one agent as a separate process, as on a device.
+// runProcess runs one agent as a separate agentd process with its own configuration file.
 func (fed *federation) runProcess(ctx context.Context, program string, s *settings.Agent) error {
 	s.Log.Level = "warn"
 	path, err := daemons.PutSettings(fed.Folder, s.ID, s)
@@ -239,8 +240,8 @@ func (fed *federation) runProcess(ctx context.Context, program string, s *settin
 	return p.Wait(ctx)
 }
 
-// agentd returns the path of the agentd program. It tries the named program, the folder of this program, PATH, and a
-// build of this module.
+// agentd returns the path of the agentd program: the option --agentd, a file in the folder of this program, or a file
+// in PATH. If none exists, agentd builds the program.
 func (fed *federation) agentd(ctx context.Context) (string, error) {
 	if fed.options.Agentd != "" {
 		return fed.options.Agentd, nil
@@ -265,7 +266,7 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	return built, nil
 }
 
-// edgesOf returns the function that makes the demo's own graph.
+// edgesOf returns the function that computes the mixing graph. It replaces the graph from the coordinator's settings.
 func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph,
 	error),
 	error) {

@@ -17,19 +17,20 @@ import (
 
 // Predictions describes the agents' forecasts for the held-out year, as received by a subscriber of the site's broker.
 type Predictions struct {
-	// Predicted is R² of the received forecasts like Federated, with labels from the raw readings.
-	Predicted  float64  `json:"predicted"`
-	Forecasts  int      `json:"forecasts"` // number of distinct (station, hour) pairs with a forecast
-	Missing    int      `json:"missing"`
-	Twice      int      `json:"twice"`
-	Unexpected int      `json:"unexpected"`      // number of forecasts for hours without a data row
-	Named      []string `json:"named,omitempty"` // description of the first incorrect forecasts
+	// Predicted is R² of the received forecasts, computed like Federated but with true values from the raw readings.
+	Predicted  float64 `json:"predicted"`
+	Forecasts  int     `json:"forecasts"` // number of distinct (station, hour) pairs with a forecast
+	Missing    int     `json:"missing"`
+	Twice      int     `json:"twice"`
+	Unexpected int     `json:"unexpected"` // number of forecasts for hours without a data row
+	// descriptions of the first missing, duplicate or unexpected forecasts
+	Named []string `json:"named,omitempty"`
 }
 
-// mostNamed is the largest number of incorrect forecasts that are listed.
+// mostNamed is the maximum number of missing, duplicate or unexpected forecasts that the result lists.
 const mostNamed = 20
 
-// stationHour identifies a row for prediction.
+// stationHour identifies a forecast by its station and by the hour of its input row.
 type stationHour struct {
 	station string
 	at      int64 // Unix time in seconds
@@ -39,7 +40,7 @@ func (s stationHour) String() string {
 	return s.station + " " + time.Unix(s.at, 0).UTC().Format(time.RFC3339)
 }
 
-// audience collects the forecasts of all stations.
+// audience collects the forecasts of all stations and compares them with the expected ones.
 type audience struct {
 	from   map[string]int64 // first hour with an expected forecast (Unix time), by station
 	wanted map[stationHour]bool
@@ -49,12 +50,13 @@ type audience struct {
 	bad    error // error of an invalid forecast message; nil if all messages are valid
 }
 
-// newAudience computes the expected forecasts and their labels from the raw readings.
+// newAudience returns an audience that expects a forecast for each held-out row. It takes the true values from the raw
+// readings.
 func newAudience(streams []air.StationData) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
 	for _, s := range streams {
-		// The last station trains until some hours into the held-out year. Those hours are not predicted.
+		// Training readings may reach some hours into the held-out year. Expect no forecasts for those hours.
 		a.from[s.Station] = max(air.HeldOutStart.Unix(), s.TrainHours[len(s.TrainHours)-1].At.Unix())
 		made, err := rows(s.HeldOutHours, true)
 		if err != nil {
@@ -77,7 +79,7 @@ func newAudience(streams []air.StationData) (*audience, error) {
 	return a, nil
 }
 
-// take handles a message. It records forecasts and ignores later messages with their labels.
+// take records the forecast in a message. It ignores messages that repeat a forecast together with the true value.
 func (a *audience) take(m mqtt.Message) {
 	var f struct {
 		Time       time.Time
@@ -109,8 +111,8 @@ func (a *audience) take(m mqtt.Message) {
 // whole reports whether all expected forecasts have been received.
 func (a *audience) whole() bool { return a.lacks == 0 }
 
-// score compares the received forecasts with the labels, at midnight and noon in Beijing as the coordinator does. It
-// counts incorrect forecasts.
+// score computes R² of the forecasts at midnight and noon in Beijing, the hours that the coordinator evaluates. It also
+// counts missing, duplicate and unexpected forecasts.
 func (a *audience) score() *Predictions {
 	p := &Predictions{Forecasts: len(a.heard)}
 	count := func(n *int, of stationHour, what string) {
@@ -149,8 +151,8 @@ func (a *audience) score() *Predictions {
 	return p
 }
 
-// foretold waits until all agents predict with the last model, replays the held-out year, and scores the agents'
-// forecasts.
+// foretold waits until all agents use the final model, replays the readings of the held-out year, and scores the
+// forecasts that the agents publish.
 func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	a, err := newAudience(r.streams)
 	if err != nil {
@@ -188,7 +190,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	return a.score(), a.bad
 }
 
-// hear handles the forecasts that a connection receives.
+// hear passes each message that conn receives to the audience.
 func (r *replay) hear(conn mqtt.Conn, a *audience) {
 	for e := range conn.Events() {
 		if m, ok := e.(mqtt.MessageReceived); ok {

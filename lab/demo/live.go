@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// live redraws some lines on a terminal. Between two calls the cursor is at the beginning of the first of these lines.
+// live shows progress in lines that it redraws on a terminal. Between two calls the cursor is at the start of the first
+// line.
 type live struct {
 	plain
 	size   func() (width, height int) // returns the current size of the terminal
@@ -47,7 +48,7 @@ func (d *live) result(r *Result) {
 
 func (d *live) failed() { d.leave() }
 
-// Write writes log lines above the live ones.
+// Write writes log lines above the progress lines.
 func (d *live) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +79,7 @@ func (d *live) paint(p *progress) {
 	d.draw(append([]string{bar + numbers}, columns(marks, width)...)...)
 }
 
-// columns arranges short texts in columns.
+// columns arranges short texts in as many columns as fit into width.
 func columns(texts []string, width int) []string {
 	const cell = 22
 	perLine := max(1, (width-2)/cell)
@@ -93,7 +94,7 @@ func columns(texts []string, width int) []string {
 	return lines
 }
 
-// draw replaces the drawn lines. Without arguments it removes them.
+// draw replaces the progress lines on the terminal. Without arguments it removes them.
 func (d *live) draw(lines ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +103,8 @@ func (d *live) draw(lines ...string) {
 	d.redraw()
 }
 
-// redraw draws the lines again, cut to the size of the terminal. Lines that wrap or scroll away could not be cleared.
+// redraw draws the progress lines again. It cuts them to the size of the terminal, because lines that wrap or scroll
+// away cannot be erased.
 func (d *live) redraw() {
 	width, height := d.size()
 	d.drawn = d.drawn[:min(len(d.drawn), max(height-1, 0))]
@@ -120,14 +122,14 @@ func (d *live) redraw() {
 	_, _ = io.WriteString(d.w, b.String())
 }
 
-// clear removes the drawn lines.
+// clear erases the progress lines from the terminal.
 func (d *live) clear() {
 	if len(d.drawn) > 0 {
 		_, _ = io.WriteString(d.w, "\r\x1b[J")
 	}
 }
 
-// leave moves the cursor below the drawn lines, which remain.
+// leave moves the cursor below the progress lines and leaves them on the terminal.
 func (d *live) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

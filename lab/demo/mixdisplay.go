@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// mixDisplay shows a demo of FedDec, as lines of text or as JSON.
+// mixDisplay shows the progress and the result of the FedDec demo as lines of text or as JSON.
 type mixDisplay interface {
 	start(m *mixing, site string)
 	round(m *mixing, c *course, p point)
@@ -24,7 +24,7 @@ func newMixDisplay(o Options) mixDisplay {
 	return mixLines{o.Stdout}
 }
 
-// recording is a display that records the rounds of a course and shows them.
+// recording is a display that stores the result of each round in a course and passes it to the mixDisplay.
 type recording struct {
 	mixing *mixing
 	course *course
@@ -46,7 +46,7 @@ func (r *recording) model(p *progress) {
 	r.mixing.show.round(r.mixing, c, pt)
 }
 
-// mixLines is a display that writes lines of text.
+// mixLines is a mixDisplay that writes lines of text.
 type mixLines struct{ w io.Writer }
 
 func (d mixLines) start(m *mixing, site string) {
@@ -133,7 +133,7 @@ func (d mixJSON) alone(*mixing) {}
 
 func (d mixJSON) round(_ *mixing, c *course, _ point) { d.put(c.line(len(c.rounds) - 1)) }
 
-// line returns round i for JSON.
+// line returns the result of round i as a map that is encoded as JSON.
 func (c *course) line(i int) map[string]any {
 	p := c.rounds[i]
 	line := map[string]any{

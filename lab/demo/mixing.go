@@ -125,8 +125,8 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 	return newMixResult(m), nil
 }
 
-// federate runs one federation to its end and returns its results. Neighbours exchange messages over the broker at URL
-// site, or over the main broker if site is empty.
+// federate runs one federation to its end and returns the results. Neighbours exchange messages over the broker at URL
+// site, or over the coordinator's broker if site is empty.
 func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, dir string) (_ *course, err error) {
 	fed, err := newFederation(m.options, m.scene.files, apart{&m.options, m.scene, algorithm, site}, dir, m.log)
 	if err != nil {
@@ -207,7 +207,8 @@ func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) training
 	return liar.Trainer{Trainer: training.LocalTrainer{}, Lie: lie}
 }
 
-// count adds the size of a message (topic and payload) to the traffic of the run.
+// count adds the topic and payload size of a message to the traffic of the run. It counts messages between neighbours
+// separately.
 func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	if x.IsDropped {
 		return
@@ -234,7 +235,7 @@ type life struct {
 	conns []*faults.Conn
 }
 
-// wrap returns a connection that simulates the configured faults on a connection between the agent and a broker.
+// wrap adds the configured faults to a connection of the agent. Only messages between neighbours are affected.
 func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,7 +282,8 @@ type audited struct {
 	trace *conservation.Trace[float32]
 }
 
-// TakeSteps implements training.LocalStepBlock. It reports the parameters to the audit before the next step.
+// TakeSteps implements training.LocalStepBlock. Before it takes new steps, it reports the parameters x, which mixing
+// has changed since the last step.
 func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	b.show(x)
 	b.taken = last

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// drawings returns the plots of --out, by name.
+// drawings returns the plots for the output folder, by file name.
 func (m *mixing) drawings() map[string]plot.Drawing {
 	all := map[string]plot.Drawing{
 		"by-rounds": m.race("by number of server rounds", "server round", false,
@@ -33,7 +33,7 @@ func (m *mixing) drawings() map[string]plot.Drawing {
 	return all
 }
 
-// race plots the losses of both algorithms against a cost, such as rounds or bytes.
+// race plots the loss of FedDec and FedAvg against a cost, such as rounds or bytes.
 func (m *mixing) race(title, label string, bytes bool, cost func(i int, p point) float64) *plot.Figure {
 	f := &plot.Figure{Title: "FedDec and FedAvg " + title,
 		X: plot.Axis{Label: label, Log: bytes, Bytes: bytes},
@@ -66,7 +66,8 @@ func (m *mixing) consensus() *plot.Figure {
 	}
 }
 
-// network draws the agents and their edges, with the weight and the share of timely flows of each edge.
+// network draws the agents and the edges of the mixing graph. Each edge shows its weight and the share of flows that
+// were applied in time.
 func (m *mixing) network() (*plot.Network, bool) {
 	mesh := m.mixed.mesh
 	if mesh == nil {

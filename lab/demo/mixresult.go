@@ -18,15 +18,16 @@ type MixResult struct {
 	Algorithm spec.Algorithm `json:"algorithm"`
 	Task      string         `json:"task"`
 	Rounds    int            `json:"rounds"`
-	// Final is FedDec's loss, and FedAvgFinal is FedAvg's. For the regression it is (f − f*)/(f(0) − f*), and for the
-	// air ½ the mean squared error on the held-out year.
+	// Final and FedAvgFinal are the final losses of FedDec and FedAvg: (f − f*)/(f(0) − f*) for the regression task,
+	// and half the mean squared error on the held-out year for the air task.
 	Final       float64 `json:"final"`
 	FedAvgFinal float64 `json:"fedavg_final"`
-	// UplinkBytes is the size of all topics and payloads that agents sent and received over the uplink.
+	// UplinkBytes is the total size of the topics and payloads that agents exchanged with the coordinator.
 	UplinkBytes       uint64 `json:"uplink_bytes"`
 	D2DBytes          uint64 `json:"d2d_bytes"`
 	FedAvgUplinkBytes uint64 `json:"fedavg_uplink_bytes"`
-	// MeanDrift is the largest conservation.Drift of a round.
+	// MeanDrift is the largest value of conservation.Drift over all rounds. It measures how far mixing changed the mean
+	// of the parameters.
 	MeanDrift         float64 `json:"mean_drift"`
 	Flows             uint64  `json:"flows"`
 	FlowsLate         uint64  `json:"flows_late"`
@@ -35,7 +36,7 @@ type MixResult struct {
 	SecondEigenvalue  float64 `json:"second_eigenvalue"`
 	Alpha             float64 `json:"alpha"`
 	Seconds           float64 `json:"seconds"`
-	// Model and FedAvgModel are the blob digests of the models' vectors.
+	// Model and FedAvgModel are the hashes of the final parameter vectors of FedDec and FedAvg.
 	Model       string `json:"model"`
 	FedAvgModel string `json:"fedavg_model"`
 
@@ -87,7 +88,7 @@ func (r *MixResult) write(w io.Writer) {
 	}
 }
 
-// writeOut writes the result to the folder of --out.
+// writeOut writes the result and the plots to the output folder, if one is set.
 func (m *mixing) writeOut(r *MixResult) error {
 	if r.out == "" {
 		return nil

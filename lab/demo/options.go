@@ -23,7 +23,8 @@ type Options struct {
 	Participants int    // number of participants per round; 0 means 6, or 2 for the regression task
 	Model        string // kind of model: linear or mlp
 	Broker       string // URL of a running broker; "" starts an embedded broker
-	// Credentials for that broker, like broker.username, password_file and ca_file of the daemons.
+	// Username, PasswordFile and CAFile are the credentials for Broker. They correspond to the settings
+	// broker.username, broker.password_file and broker.ca_file.
 	Username, PasswordFile, CAFile string
 	Processes                      bool   // true to run each agent as a separate process
 	Streams                        bool   // true to publish readings, from which the agents make the rows themselves
@@ -31,21 +32,22 @@ type Options struct {
 
 	Algorithm spec.Algorithm
 	Task      string // task for FedDec: air or regression; "" means regression
-	// SiteBroker is the URL of the neighbours' broker. "" means embedded, or the uplink if Broker is set.
+	// SiteBroker is the URL of the broker for messages between neighbours. If it is empty, neighbours use Broker, or an
+	// embedded broker if Broker is empty too.
 	SiteBroker string
 	Codec      spec.Codec // encoding of the snapshots that neighbours exchange
-	// Faults of messages between neighbours: the probabilities of loss and duplication, and the maximum delay. Kill is
-	// the number of agents that are killed and restarted.
+	// Loss and Duplicates are probabilities and Delay is the maximum delay of messages between neighbours. Kill is the
+	// number of agents that are killed and restarted.
 	Loss, Duplicates float64
 	Delay            time.Duration
 	Kill             int
-	// Clip is task.mixing.clip. Lie is the lie, from package liar, that the fifth agent tells its neighbours; "" means
-	// none.
+	// Clip is the setting task.mixing.clip. Lie names the false snapshots, defined in package liar, that the fifth
+	// agent sends to its neighbours. "" means honest snapshots.
 	Clip float64
 	Lie  string
 
-	// Rule is round.aggregation.rule; "" means the mean. Attack is the attack, from package liar, of the first
-	// Attackers agents; "" means none.
+	// Rule is the setting round.aggregation.rule. "" means the mean. Attack names the attack, defined in package liar,
+	// of the first Attackers agents. "" means no attack.
 	Rule, Attack string
 	Attackers    int
 
@@ -59,19 +61,19 @@ type Options struct {
 	Stdout, Stderr io.Writer
 }
 
-// Defaults returns the options without flags.
+// Defaults returns the default options of the demo.
 func Defaults() Options {
 	return Options{Seed: 1, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
 }
 
-// stepTimes are the declared step times of the agents, used cyclically. The fastest agent takes eight times as many
-// local steps as the slowest.
+// stepTimes contains the time per local step of the agents, used cyclically. In the same time the fastest agent takes
+// eight times as many steps as the slowest.
 var stepTimes = []time.Duration{
 	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond,
 	20 * time.Millisecond,
 }
 
-// budget is the time for the local steps of a round.
+// budget is the time that each agent may spend on local steps in a round.
 const budget = 80 * time.Millisecond
 
 func (o *Options) rounds() int {
@@ -84,10 +86,10 @@ func (o *Options) rounds() int {
 	return 50
 }
 
-// stations is the number of agents, except in the regression.
+// stations is the number of agents in all demos except the regression task.
 const stations = 12
 
-// regressionRuns reports whether the demo runs feddec's regression.
+// regressionRuns reports whether the demo runs the regression task of the FedDec paper.
 func (o *Options) regressionRuns() bool { return o.Algorithm == spec.FedDec && o.Task != "air" }
 
 func (o *Options) agents() int {
@@ -97,7 +99,7 @@ func (o *Options) agents() int {
 	return stations
 }
 
-// draws returns the number of agents drawn in a round, L.
+// draws returns the number of agents that are drawn in each round.
 func (o *Options) draws() int {
 	switch {
 	case o.Participants > 0:
@@ -179,7 +181,7 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 	need(!o.Processes, "--attack cannot be used with --processes, because the program agentd cannot send false updates")
 }
 
-// aggregation returns the settings of the aggregation rule, for this number of attackers.
+// aggregation returns the settings of the aggregation rule. Robust rules tolerate o.Attackers false updates.
 func (o *Options) aggregation() rule.Config {
 	a := round.DefaultConfig().Aggregation
 	if o.Rule == "" {
@@ -196,10 +198,10 @@ func (o *Options) aggregation() rule.Config {
 	return a
 }
 
-// radius is about the norm of an update in the demo.
+// radius is the clipping radius of the rule centered clipping. It is about the norm of an update in the demo.
 const radius = 0.3
 
-// weights returns weights by rows if the rule supports weights, and otherwise equal weights.
+// weights selects agent weights by number of rows, or equal weights if the aggregation rule does not support weights.
 func (o *Options) weights() spec.AgentWeightRule {
 	var k spec.ProblemList
 	spec.ChosenOptions{spec.OptionAggregationRule: o.aggregation().Rule,
@@ -214,7 +216,8 @@ func (o *Options) weights() spec.AgentWeightRule {
 // faulty reports whether messages between neighbours have faults or agents are killed.
 func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Delay > 0 || o.Kill > 0 }
 
-// task returns the demo's task. The step size μ is the sum of 20 steps of 0.02, since it is divided by E_k.
+// task returns the task of the demo. Each participant divides the constant step size, 0.4 for the linear model, by its
+// number of local steps.
 func (o *Options) task() settings.Task {
 	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
@@ -227,14 +230,14 @@ func (o *Options) task() settings.Task {
 	return t
 }
 
-// together is the plan of the demo of federated averaging.
+// together is the plan of the FedAvg demo.
 type together struct {
 	*Options
 	files *files
 }
 
-// coordinator returns the coordinator's settings. The result must not depend on the speed of agents. Therefore the
-// coordinator waits for all agents and requires all participants, and the demo treats a missed deadline as an error.
+// coordinator returns the coordinator's settings. The coordinator waits for all agents and all updates, so that the
+// result does not depend on the speed of the agents, and the demo treats a missed deadline as an error.
 func (o together) coordinator() coordinatorsettings.ConfigFile {
 	f := o.files
 	s := coordinatorsettings.Default()
@@ -251,7 +254,7 @@ func (o together) coordinator() coordinatorsettings.ConfigFile {
 	return s
 }
 
-// agent returns the settings of the agent at station i.
+// agent returns the settings of agent i, which trains on the data of station i.
 func (o together) agent(i int) settings.Agent {
 	f := o.files
 	s := settings.DefaultAgent()

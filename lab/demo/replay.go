@@ -25,10 +25,10 @@ const (
 	window = 64
 	// knock is the interval at which a station repeats its first message until its agent receives it.
 	knock = 100 * time.Millisecond
-	// settle is the time for agents to write received readings to disk. The coordinator waits for agents that need
-	// longer.
+	// settle is the time that agents are given to write received readings to disk. If an agent needs longer, the
+	// coordinator waits for it.
 	settle = 11 * time.Second
-	// stall is the timeout of a wait without any progress.
+	// stall is the maximum time without progress before a wait fails.
 	stall = 30 * time.Second
 )
 
@@ -51,7 +51,7 @@ func newReplay(url string, streams []air.StationData, rounds int, log *slog.Logg
 		models: map[string]wire.ModelVersion{}}
 }
 
-// change calls do, which changes counts, and wakes until.
+// change calls do with the mutex held and then notifies the method until of the change.
 func (r *replay) change(do func()) {
 	r.mu.Lock()
 	do()
@@ -62,14 +62,14 @@ func (r *replay) change(do func()) {
 	}
 }
 
-// now evaluates a condition on the counts.
+// now evaluates the condition want with the mutex held.
 func (r *replay) now(want func() bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return want()
 }
 
-// until waits until a condition on the counts is true. It fails if no count changes within the time stall.
+// until waits until the condition want is true. It returns an error if nothing changes for the duration stall.
 func (r *replay) until(ctx context.Context, want func() bool) error {
 	late := time.NewTimer(stall)
 	defer late.Stop()
@@ -100,7 +100,7 @@ func (r *replay) all(holds func(station string) bool) func() bool {
 	}
 }
 
-// observer handles the events of one agent.
+// observer records which model version one agent uses for forecasts.
 type observer struct {
 	*replay
 	agent string
@@ -113,7 +113,7 @@ func (o observer) Observe(event observe.Event) {
 	}
 }
 
-// host returns a function that runs an agent.
+// host returns a function that runs one agent and counts the readings that the agent receives.
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {
 	return func(ctx context.Context, s *settings.Agent) error {
 		heard := func(e mqtt.Event) {
@@ -148,7 +148,8 @@ func (r *replay) talk(ctx context.Context) (*mqtt.Session, error) {
 	return conn, err
 }
 
-// train replays the training data. It returns when the agents have written it to disk.
+// train publishes the training readings and waits until the agents have received them and had time to write them to
+// disk.
 func (r *replay) train(ctx context.Context) error {
 	conn, err := r.talk(ctx)
 	if err != nil {
@@ -186,7 +187,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// say publishes hours of all stations, alternating between stations, and returns when the agents have received them.
+// say publishes the hours that `of` selects, alternating between stations. It returns when the agents have received all
+// of them.
 func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.StationData) []air.StationHour) error {
 	err := inTurn(r.streams, of, func(station string, h air.StationHour) error {
 		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
@@ -209,7 +211,7 @@ func (r *replay) publish(conn mqtt.Conn, station string, h air.StationHour) erro
 	return nil
 }
 
-// layOutStreams prepares a federation whose agents receive the readings of their stations.
+// layOutStreams prepares a federation whose agents receive readings over MQTT and publish forecasts.
 func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error) {
 	streams, err := air.LoadStations()
 	if err != nil {

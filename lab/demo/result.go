@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Result is the result of the demo: R² over all stations on the held-out year.
+// Result is the result of the demo. Scores are R² over all stations on the held-out year.
 type Result struct {
 	Event       string  `json:"event"`
 	Task        string  `json:"task"`
@@ -24,7 +24,7 @@ type Result struct {
 	Central     float64 `json:"central"`
 	Persistence float64 `json:"persistence"`
 	Seconds     float64 `json:"seconds"`
-	// Model is the blob digest of the model's vector. Equal runs have equal digests.
+	// Model is the hash of the model's parameters. Runs with equal results have equal hashes.
 	Model string `json:"model"`
 
 	*Predictions            // set only if the agents received readings over MQTT and published forecasts

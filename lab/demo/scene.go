@@ -20,9 +20,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// scene is a setting in which FedDec is compared with FedAvg: agents with data and places, and a task.
+// scene is a problem on which FedDec is compared with FedAvg: a task, the agents' data, and a mixing graph.
 type scene struct {
-	what    string // description of the setting for the output
+	what    string // description of the problem for the output
 	files   *files
 	task    settings.Task
 	mesh    coordinatorsettings.Mesh
@@ -30,14 +30,15 @@ type scene struct {
 	rounds  int
 	uploads int // number of agents drawn per server round, with replacement
 
-	// start and best are f(0) and f*. The loss is shown as (f − f*)/(f(0) − f*), or unscaled if they are 1 and 0.
+	// start and best are the initial loss f(0) and the minimum f*. The output shows (f − f*)/(f(0) − f*), which equals
+	// the loss f if start is 1 and best is 0.
 	start, best float64
 }
 
-// loss returns the loss that is shown for a risk.
+// loss scales a risk for the output, so that start becomes 1 and best becomes 0.
 func (s *scene) loss(risk float64) float64 { return (risk - s.best) / (s.start - s.best) }
 
-// newScene returns a scene and writes its data to dir.
+// newScene returns the scene that the options select and writes the data files to dir.
 func newScene(o *Options, dir string) (*scene, error) {
 	lay := regressionScene
 	if o.Task == "air" {
@@ -60,7 +61,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// airScene is the demo's air pollution, with stations that mix on a ring.
+// airScene returns the air pollution scene, in which twelve stations mix on a ring.
 func airScene(o *Options, dir string) (*scene, error) {
 	f, err := writeData(dir)
 	if err != nil {
@@ -82,7 +83,8 @@ func airScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// The problem of feddec section 4, with the radius at which the graph is hardest to connect.
+// Regression problem of section 4 of the FedDec paper: the number of agents, the local steps per round, and the radius
+// at which the random geographic graph is hardest to connect.
 const (
 	regressionAgents = 20
 	regressionRadius = 0.35
@@ -91,7 +93,8 @@ const (
 
 var regression = data.Regression{Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2}
 
-// regressionScene is feddec's regression. No agent can learn it alone, since each has fewer rows than parameters.
+// regressionScene returns the regression scene of the FedDec paper. Each agent has fewer rows than the model has
+// parameters, so no agent can learn the model alone.
 func regressionScene(o *Options, dir string) (*scene, error) {
 	p, err := data.NewRegression[float32](regression, regressionAgents, o.Seed)
 	if err != nil {
@@ -126,7 +129,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// writeRegression writes a file for each agent, and a file with all rows.
+// writeRegression writes one CSV file per agent, and one with the rows of all agents.
 func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 	f := &files{target: "y", held: filepath.Join(dir, "all.csv")}
 	for j := range p.Model.Inputs {
@@ -174,7 +177,7 @@ func (f *files) write(path string, all ...*learner.Samples[float32]) error {
 	return file.Close()
 }
 
-// apart is the plan of a federation of the scene: FedDec, or FedAvg with the same model and local steps.
+// apart is the plan of one federation of a scene, with the algorithm FedDec or FedAvg.
 type apart struct {
 	*Options
 	*scene

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// await waits until the broker can be reached. It avoids thirteen sessions that all report an unreachable broker.
+// await waits until the broker accepts a connection. Without this check, the coordinator and all twelve agents would
+// report an unreachable broker.
 func (fed *federation) await(ctx context.Context) error {
 	conn, err := fed.dial(ctx)
 	if err != nil {
@@ -30,7 +31,8 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 	return dialUp(ctx, o)
 }
 
-// dialUp returns a connected session. It fails at once if the broker refuses the user, since waiting would not help.
+// dialUp waits until a session is connected and returns it. If the broker rejects the credentials, dialUp fails without
+// a retry.
 func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	refused := make(chan error, 1)
 	o.OnConnectFailure = func(err error) {
@@ -61,7 +63,7 @@ func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	}
 }
 
-// cleanUp stops the embedded broker, or deletes the demo's retained messages from the user's broker.
+// cleanUp stops the embedded broker. On a broker of the user it deletes the retained messages of the demo.
 func (fed *federation) cleanUp(ctx context.Context) (err error) {
 	if fed.site != nil {
 		err = fed.site.close()

@@ -36,8 +36,8 @@ func rows(hours []air.StationHour, early bool) (grid.MadeRows, error) {
 	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
 }
 
-// writeStreams writes the training rows, which the agents will make themselves, for the baseline models. It also writes
-// the held-out rows; as in the demonstration with CSV files, these are the rows at midnight and noon in Beijing.
+// writeStreams writes CSV files for the baseline models: the training rows of each station, which the agents build
+// again from readings, and the held-out rows at midnight and noon in Beijing.
 func writeStreams(dir string, streams []air.StationData) (*files, error) {
 	f := &files{features: streamFeatures(air.Recipe()), target: streamTarget, held: filepath.Join(dir, "held-out.csv")}
 	width := len(f.features)
@@ -67,7 +67,7 @@ func writeStreams(dir string, streams []air.StationData) (*files, error) {
 	return f, f.write(f.held, learner.NewSamples(width, heldX, heldY))
 }
 
-// streamed is the plan of the demonstration in which agents receive readings over the site's broker.
+// streamed is the plan of the demo in which agents receive readings over MQTT.
 type streamed struct {
 	together
 	site string // URL of the broker for the stations' readings
@@ -97,12 +97,11 @@ func (p streamed) agent(i int) settings.Agent {
 	return s
 }
 
-// topicOf returns the topic for a station's readings. forecastsOf returns the topic for the forecasts of the station's
-// agent.
+// topicOf and forecastsOf return the topics for the readings of a station and for the forecasts of its agent.
 func topicOf(station string) string     { return "air/" + station }
 func forecastsOf(station string) string { return "forecast/" + station }
 
-// inTurn calls give for each selected hour of all stations. It alternates between the stations.
+// inTurn calls give for each hour that `of` selects: the first hour of every station, then the second hour, and so on.
 func inTurn(streams []air.StationData, of func(air.StationData) []air.StationHour, give func(station string,
 	h air.StationHour) error) error {
 	for i, more := 0, true; more; i++ {

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// tappedConn is a connection that calls the function taken for each event after the owner of the connection has
-// received it.
+// tappedConn is an MQTT connection that calls taken for each event, after the owner of the connection has received the
+// event.
 type tappedConn struct {
 	mqtt.Conn
 	events chan mqtt.Event

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// watcher follows the coordinator's events, shows them, and ends the demo. It returns an error for any event that would
-// make the result random.
+// watcher shows the coordinator's events on the display and ends the demo. It reports an error for events, such as a
+// missed deadline, that would make the result depend on timing.
 type watcher struct {
 	events  chan func() (done bool, err error) // actions to execute, one for each received event
 	ended   chan struct{}
@@ -27,7 +27,7 @@ type watcher struct {
 	late    bool // true if the agents' rows may become available after the coordinator has started
 }
 
-// progress is the shown state of the run.
+// progress is the state of the run that the display shows.
 type progress struct {
 	Agents       int
 	Round        int // number of completed training rounds
@@ -59,7 +59,7 @@ func (w *watcher) Observe(event observe.Event) {
 	})
 }
 
-// later passes an action to the goroutine of wait.
+// later queues a function that wait will execute.
 func (w *watcher) later(take func() (done bool, err error)) {
 	select {
 	case w.events <- take:
@@ -67,7 +67,7 @@ func (w *watcher) later(take func() (done bool, err error)) {
 	}
 }
 
-// wait executes the actions until the end of the run.
+// wait executes the queued functions until the run has finished or one of them returns an error.
 func (w *watcher) wait(ctx context.Context) error {
 	defer close(w.ended)
 	for {
@@ -103,7 +103,7 @@ func (w *watcher) take(event observe.Event) error {
 	return nil
 }
 
-// takeRound handles an event of a round. done is true when the run is finished.
+// takeRound updates the progress with an event of a round. done is true when the run has finished.
 func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 	p := &w.now
 	switch f := event.(type) {

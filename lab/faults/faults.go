@@ -33,8 +33,8 @@ type Conn struct {
 	cut bool
 }
 
-// Wrap returns a connection that adds faults to the connection inner. The caller must not receive from inner.Events()
-// any more.
+// Wrap returns a connection that adds faults to inner. After the call, only the returned connection may receive from
+// inner.Events().
 func Wrap(inner mqtt.Conn, o Options) *Conn {
 	c := &Conn{Conn: inner, options: o, mailbox: mqtt.NewEventMailbox(1024, 8<<20), ended: make(chan struct{})}
 	go c.deliver()

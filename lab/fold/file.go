@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// foldInput is the content of a file of updates.
+// foldInput is the decoded input file: the updates and the state of the aggregation rule.
 type foldInput struct {
 	Updates []update        `json:"updates"`
 	State   []nullableFloat `json:"state"` // previous aggregate, for rules that use it; missing means zero
@@ -39,7 +39,7 @@ func (u *update) weight() float64 {
 	return *u.Weight
 }
 
-// nullableFloat is a value that may be non-finite. JSON cannot represent such values, so they are null.
+// nullableFloat is a float64 that JSON represents as null if it is NaN or infinite.
 type nullableFloat float64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -64,7 +64,7 @@ func floats(numbers []nullableFloat) []float64 {
 	return v
 }
 
-// parse parses and validates a file.
+// parse decodes and validates an input file.
 func parse(text []byte) (*foldInput, error) {
 	d := json.NewDecoder(bytes.NewReader(replaceNonFiniteByNull(text)))
 	d.DisallowUnknownFields()
@@ -108,8 +108,8 @@ func parse(text []byte) (*foldInput, error) {
 	return f, nil
 }
 
-// replaceNonFiniteByNull replaces NaN, Infinity and -Infinity outside of strings by null. Python's json module writes
-// them.
+// replaceNonFiniteByNull replaces NaN, Infinity and -Infinity outside of strings by null, because Python's json module
+// writes these invalid values.
 func replaceNonFiniteByNull(text []byte) []byte {
 	var out []byte
 	for quoted := false; len(text) > 0; {

@@ -34,15 +34,15 @@ type result struct {
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
-	// MedianNorm is the median norm of the updates, the lower of two middle ones. refuse_above and clip_above are
-	// relative to it. It is 0 for fewer than 3 updates.
+	// MedianNorm is the median norm of the updates (the lower of two middle norms), to which the settings refuse_above
+	// and clip_above are relative. It is 0 for fewer than 3 updates.
 	MedianNorm float64   `json:"usual"`
 	State      []float64 `json:"state,omitempty"` // state that the aggregation rule keeps for the next round
 	// Abandoned is the reason why there is no aggregate.
 	Abandoned string `json:"abandoned,omitempty"`
 }
 
-// leftOut is an update that is not in the aggregate.
+// leftOut describes an update that was excluded from the aggregate.
 type leftOut struct {
 	Agent  wire.AgentID `json:"agent"`
 	Reason string       `json:"reason"`         // not_finite, refuse_above or rule
@@ -52,9 +52,9 @@ type leftOut struct {
 // clipped is an update whose norm was clipped.
 type clipped struct {
 	Agent  wire.AgentID `json:"agent"`
-	Reason string       `json:"reason"` // clip, clip_above or radius
-	// Norm is the norm of the update; for the reason radius, its distance from the previous aggregate. ClippedNorm is
-	// the norm after clipping.
+	Reason string       `json:"reason"` // setting that reduced the norm: clip, clip_above or radius
+	// Norm and ClippedNorm are the norms before and after clipping. If Reason is radius, Norm is the distance from the
+	// previous aggregate.
 	Norm        float64 `json:"norm"`
 	ClippedNorm float64 `json:"counted"`
 }
@@ -133,7 +133,8 @@ func (f *foldInput) fold(o *Options) (*result, error) {
 	return r, r.finish(o, f, &set, b.KeptContributions)
 }
 
-// finish applies the aggregation rule to the set.
+// finish applies the aggregation rule to the updates and adds the aggregate, the exclusions and the clipped updates to
+// r.
 func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], of []round.Contribution) error {
 	by := rule.New[float64](o.Rule)
 	set.RuleState = rule.NewState(by, f.length)

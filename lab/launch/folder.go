@@ -85,8 +85,8 @@ func (f *Folder) PutPassword(user, password string) error {
 	return f.Put(filepath.Join("passwords", user), []byte(password+"\n"))
 }
 
-// Authenticate reports whether password matches the password file of the user. Its signature fits the option
-// Authenticate of the embedded broker.
+// Authenticate reports whether password is the password in the user's password file. The embedded broker accepts this
+// method as its option Authenticate.
 func (f *Folder) Authenticate(_, user, password string) bool {
 	if filepath.Base(user) != user {
 		return false

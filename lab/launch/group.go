@@ -27,14 +27,14 @@ func NewGroup(ctx context.Context) *Group {
 // Context returns the context of the group. Its cause is the error of the member that ended first.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Go runs a member in this process until the context of the group ends.
+// Go runs a function as a member of the group. The function must return when its context ends.
 func (g *Group) Go(name string, run func(context.Context) error) {
 	g.running.Go(func() {
 		err := run(g.ctx)
 		if err == nil {
 			err = errors.New("ended before the run was finished")
 		}
-		g.cancel(fmt.Errorf("%s: %w", name, err)) // Only the first call sets the cause.
+		g.cancel(fmt.Errorf("%s: %w", name, err)) // Only the first call of cancel sets the cause.
 	})
 }
 

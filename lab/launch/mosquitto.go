@@ -20,8 +20,8 @@ import (
 // mosquittoTimeout is the timeout for the start of Mosquitto, which takes a time of O(n²) to load the rules of n users.
 const mosquittoTimeout = 2 * time.Minute
 
-// WriteMosquittoConf writes mosquitto.conf to dir. It replaces the directories that we ship in conf with dir, and the
-// listener with address.
+// WriteMosquittoConf writes mosquitto.conf to dir. In the shipped configuration conf it replaces the system directories
+// by dir and the listener by address.
 func WriteMosquittoConf(conf []byte, dir, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -63,7 +63,8 @@ func WriteMosquittoPasswords(dir string, passwordByUser map[string]string) error
 	return nil
 }
 
-// WriteMosquittoAccess writes the files acl and passwd for federations with these agents to dir.
+// WriteMosquittoAccess writes the access rules (acl) and the passwords (passwd) for the given agents in each federation
+// to dir.
 func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(user string) string,
 	federations ...wire.FederationName) error {
 	table, err := acl.NewRuleTable("")
@@ -89,8 +90,9 @@ func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(use
 	return WriteMosquittoPasswords(dir, passwords)
 }
 
-// MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir. maxOpenFiles is its limit of open
-// files; 0 means the system's maximum. The 1,024 files of a login are too few for a thousand clients.
+// MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir and at most maxOpenFiles open
+// files, where 0 means the hard limit of the system. The default limit of 1,024 files is too low for a thousand
+// clients.
 func MosquittoCommand(program, dir string, maxOpenFiles int) *exec.Cmd {
 	limit := "$(ulimit -H -n)"
 	if maxOpenFiles > 0 {
@@ -100,7 +102,8 @@ func MosquittoCommand(program, dir string, maxOpenFiles int) *exec.Cmd {
 		filepath.Join(dir, "mosquitto.conf"))
 }
 
-// StartMosquitto runs Mosquitto with conf and the other files in dir. It returns the address after Mosquitto is ready.
+// StartMosquitto starts Mosquitto with the configuration conf and the other files in dir. It returns the address as
+// soon as Mosquitto accepts connections.
 func StartMosquitto(conf []byte, dir string) (p *Process, address string, err error) {
 	program, err := FindProgram("mosquitto")
 	if err != nil {

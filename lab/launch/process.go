@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// stopTimeout is the time that Terminate gives a program to end.
+// stopTimeout is the time that Terminate gives a program to end before it kills the program.
 const stopTimeout = 20 * time.Second
 
 // Options are options of Start.
@@ -28,7 +28,7 @@ type Options struct {
 	OwnGroup bool              // true to run in a new process group, which does not receive signals from the terminal
 }
 
-// Process is a program that was started.
+// Process is a running or ended program that Start has started.
 type Process struct {
 	Name  string
 	Cmd   *exec.Cmd
@@ -67,12 +67,13 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 		defer close(p.Ended)
 		p.follow(log)
 		p.err = cmd.Wait()
-		_ = log.Close() // The log has been read completely.
+		_ = log.Close() // Close the reader of the pipe, which has reached its end.
 	}()
 	return p, nil
 }
 
-// openLog returns the reader of the log, and the file to which the program writes. The reader of a log file is empty.
+// openLog returns the file to which the program writes its output, and a reader of that output. If the output goes to a
+// log file, the reader is empty.
 func (p *Process) openLog() (log io.ReadCloser, output *os.File, err error) {
 	if p.options.LogFile == "" {
 		return os.Pipe()
@@ -81,7 +82,7 @@ func (p *Process) openLog() (log io.ReadCloser, output *os.File, err error) {
 	return io.NopCloser(strings.NewReader("")), output, err
 }
 
-// follow reads the log to its end.
+// follow reads log to the end and adds each line to p.
 func (p *Process) follow(log io.Reader) {
 	for r := bufio.NewReader(log); ; {
 		line, err := r.ReadString('\n')
@@ -108,7 +109,7 @@ func (p *Process) add(line string) {
 	}
 }
 
-// Log returns the log so far.
+// Log returns the output of the program so far.
 func (p *Process) Log() string {
 	if p.options.LogFile != "" {
 		text, _ := os.ReadFile(p.options.LogFile) // If the file does not exist, the log is empty.
@@ -119,8 +120,8 @@ func (p *Process) Log() string {
 	return strings.Join(p.lines, "\n") + "\n"
 }
 
-// AwaitLine waits for a line of the log that matches, beginning with the line of index from. It returns the line and
-// the index of the next one. The log must be in memory with all of its lines.
+// AwaitLine waits until a log line with an index of at least from matches, and returns that line and the next index. It
+// requires that all lines are kept in memory.
 func (p *Process) AwaitLine(ctx context.Context, from int, match func(line string) bool) (line string, next int,
 	err error) {
 	for ended := false; ; {
@@ -138,20 +139,21 @@ func (p *Process) AwaitLine(ctx context.Context, from int, match func(line strin
 		select {
 		case <-added:
 		case <-p.Ended:
-			ended = true // Check the lines once more, because the last lines may be new.
+			ended = true // Check once more: lines may have arrived before the end.
 		case <-ctx.Done():
 			return "", from, fmt.Errorf("%s: waiting for a log line: %w", p.Name, context.Cause(ctx))
 		}
 	}
 }
 
-// endError returns an error with the last lines of the log. The program must have ended.
+// endError returns an error with the end of the log and the exit status. It must be called after the program has ended.
 func (p *Process) endError() error {
 	log := p.Log()
 	return fmt.Errorf("%s ended:\n%s\n%s", p.Name, log[max(0, len(log)-2000):], p.Cmd.ProcessState)
 }
 
-// Wait returns the result of exec.Cmd.Wait after the program has ended. It terminates the program if ctx ends first.
+// Wait waits until the program ends and returns the error of exec.Cmd.Wait. If ctx ends first, it terminates the
+// program.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.Ended:
@@ -163,7 +165,8 @@ func (p *Process) Wait(ctx context.Context) error {
 	return p.err
 }
 
-// Terminate asks the program to end. If the timeout expires, it kills the program and returns an error.
+// Terminate sends SIGTERM to the program and waits until it has ended. After stopTimeout it kills the program and
+// returns an error.
 func (p *Process) Terminate() error {
 	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil {
 		_ = p.Cmd.Process.Kill()
@@ -177,8 +180,8 @@ func (p *Process) Terminate() error {
 	}
 }
 
-// Kill kills the program and, if it has its own process group, the group. It returns after the program has ended, and
-// may be called repeatedly.
+// Kill kills the program, or its whole process group if it has its own, and waits until it has ended. Further calls
+// have no effect.
 func (p *Process) Kill() {
 	select {
 	case <-p.Ended:
@@ -193,8 +196,8 @@ func (p *Process) Kill() {
 	<-p.Ended
 }
 
-// KeepRunning starts a program, and restarts it after each end, with a pause. The returned function stop terminates the
-// program. onError is called if the program cannot be restarted or does not stop.
+// KeepRunning starts a program and, after a pause, restarts it whenever it ends. stop terminates the program, and
+// onError is called if a restart or the termination fails.
 func KeepRunning(pause time.Duration, start func() (*Process, error), onError func(error)) (stop func(), err error) {
 	p, err := start()
 	if err != nil {
@@ -203,7 +206,7 @@ func KeepRunning(pause time.Duration, start func() (*Process, error), onError fu
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		var err error // Use a local variable, because the return statement sets the caller's err.
+		var err error // Do not assign to the named result err of KeepRunning.
 		for err == nil {
 			select {
 			case <-ctx.Done():

@@ -40,7 +40,7 @@ func Listens(address string) bool {
 	return err == nil
 }
 
-// Answers reports whether an HTTP server answers a URL with status 200.
+// Answers reports whether an HTTP server responds to a GET request for url with status 200.
 func Answers(url string) bool {
 	resp, err := http.Get(url)
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package liar makes an agent send false data, for tests and the laboratory. It is a decorator of a trainer, like
-// package slow.
+// Package liar provides a trainer that makes an agent send false data. Tests and simulations use it to check robust
+// aggregation.
 package liar
 
 import (
@@ -25,16 +25,17 @@ type Lie struct {
 
 	ChangeMoments func(v []float64) // changes the column moments in place; layout: n, means, sums of squared deviations
 	Rows          uint64            // number of rows to report; 0 means the true number
-	// ChangeSnapshot changes the snapshots for the neighbours in place. The agent ignores its neighbours' snapshots.
+	// ChangeSnapshot changes the agent's snapshots for its neighbours in place. If it is set, the agent ignores the
+	// snapshots of its neighbours.
 	ChangeSnapshot func(x []float32)
 }
 
-// lies contains the named lies; attacks of package attack are further ones.
+// lies contains the lies that are not attacks of package attack.
 var lies = map[string]Lie{
 	"max":     {ChangeUpdate: withoutRand(setAllElements(math.MaxFloat32))},
 	"nan":     {ChangeUpdate: withoutRand(setAllElements(float32(math.NaN())))},
 	"moments": {ChangeMoments: func(v []float64) { moments(v, 1e6, 0) }, ChangeUpdate: withoutRand(setAllElements(0))},
-	// The lies "mix …" change only the snapshots for neighbours.
+	// The names "mix …" belong to lies that change only the snapshots for neighbours.
 	"mix 5":    {ChangeSnapshot: setAllElements(5)},
 	"mix flip": {ChangeSnapshot: scaleAllElements(-1)},
 	"mix 1e30": {ChangeSnapshot: setAllElements(1e30)},
@@ -42,7 +43,8 @@ var lies = map[string]Lie{
 		ChangeUpdate: withoutRand(setAllElements(0))},
 }
 
-// Parse returns the lie with this name: an entry of lies, or an attack of package attack that does not collude.
+// Parse returns the lie with the given name: an entry of lies, or an attack of package attack that needs no updates of
+// other agents.
 func Parse(name string) (Lie, error) {
 	if l, known := lies[name]; known {
 		return l, nil
@@ -57,7 +59,7 @@ func Parse(name string) (Lie, error) {
 	return Lie{ChangeUpdate: func(v []float32, rng *rand.Rand) { attack.CorruptUpdate(a, v, rng) }}, nil
 }
 
-// Names returns the sorted names of all lies. Numbers in them are defaults.
+// Names returns the sorted names of all lies. A number after a colon is the default parameter of an attack.
 func Names() []string {
 	names := slices.Collect(maps.Keys(lies))
 	for _, name := range attack.Names() {
@@ -89,7 +91,8 @@ func scaleAllElements(x float32) func([]float32) {
 	}
 }
 
-// moments sets v to moments of columns that all have the same mean and variance, without changing the number of rows.
+// moments overwrites the moments in v, so that every column has the given mean and variance. It keeps the number of
+// rows v[0].
 func moments(v []float64, mean, variance float64) {
 	columns := (len(v) - 1) / 2
 	for j := range columns {
@@ -97,7 +100,7 @@ func moments(v []float64, mean, variance float64) {
 	}
 }
 
-// Trainer is a trainer that reports false results of another trainer.
+// Trainer wraps a trainer and replaces its true results by the false data of a Lie.
 type Trainer struct {
 	training.Trainer
 	Lie
@@ -137,8 +140,8 @@ func (l Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	return alteredBlock{b, func(v []float32) { l.ChangeUpdate(v, j.Rand) }}, nil
 }
 
-// twoFacedBlock takes local steps on its own parameters and sends false ones to its neighbours. It does not implement
-// training.TracedBlock.
+// twoFacedBlock trains on the agent's own parameters but sends false parameters to the neighbours. It ignores the
+// result of mixing and does not implement training.TracedBlock.
 type twoFacedBlock struct {
 	training.LocalStepBlock
 	lie func(x []float32)
@@ -161,7 +164,7 @@ func (b *twoFacedBlock) OutcomeFromBase(base, _ []float32) (task.LocalOutcome[fl
 	return b.LocalStepBlock.OutcomeFromBase(base, b.own)
 }
 
-// alteredBlock is a block whose outcome is changed. It does not implement training.TracedBlock.
+// alteredBlock is a block that changes the agent's update after training. It does not implement training.TracedBlock.
 type alteredBlock struct {
 	training.LocalStepBlock
 	change func(v []float32)

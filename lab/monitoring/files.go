@@ -64,7 +64,7 @@ type Target struct {
 	LegendFormat string      `json:"legendFormat"`
 }
 
-// Rule is a recording or an alerting rule.
+// Rule is a recording rule or an alerting rule of Prometheus.
 type Rule struct {
 	Record      string            `yaml:"record"`
 	Alert       string            `yaml:"alert"`
@@ -74,7 +74,7 @@ type Rule struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// Dashboards reads the dashboards in a folder.
+// Dashboards reads all dashboards in files.
 func Dashboards(files fs.FS) ([]Dashboard, error) {
 	var all []Dashboard
 	err := eachFile(files, "grafana/dashboards/*.json", func(name string, text []byte) error {
@@ -86,7 +86,7 @@ func Dashboards(files fs.FS) ([]Dashboard, error) {
 	return all, err
 }
 
-// Rules reads the rules in a folder.
+// Rules reads all Prometheus rules in files.
 func Rules(files fs.FS) ([]Rule, error) {
 	var all []Rule
 	err := eachFile(files, "rules/*.yml", func(_ string, text []byte) error {

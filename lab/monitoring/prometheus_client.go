@@ -15,7 +15,7 @@ import (
 // Prometheus is a client of a running Prometheus.
 type Prometheus struct{ URL string }
 
-// Sample is a series with its current value.
+// Sample is one time series with its current value.
 type Sample struct {
 	Labels map[string]string
 	Value  float64
@@ -47,7 +47,7 @@ func (p Prometheus) Query(ctx context.Context, expr string) ([]Sample, error) {
 	return all, err
 }
 
-// value returns the number of Prometheus' pair [time, "number"].
+// value parses the number in Prometheus' pair [time, "number"].
 func value(v [2]any) float64 {
 	text, _ := v[1].(string)
 	x, err := strconv.ParseFloat(text, 64)
@@ -57,7 +57,7 @@ func value(v [2]any) float64 {
 	return x
 }
 
-// Get requests a path of Prometheus' API, and decodes the answer's data into data.
+// Get requests a path of the Prometheus API and decodes the field "data" of the response into data.
 func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
 	if err != nil {
@@ -81,12 +81,12 @@ func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 	return json.Unmarshal(answer.Data, data)
 }
 
-// VariableValues are the selected values of a dashboard's variables.
+// VariableValues contains the values that replace the variables of a dashboard in its queries.
 type VariableValues struct {
 	Job, Instance string
 	Rate          time.Duration // value of the variable $__rate_interval
-	// MissingMetrics is text that identifies metrics without data yet. Queries that contain it are skipped; "" skips
-	// none.
+	// MissingMetrics is a part of the name of metrics that have no data yet. CheckDashboard skips queries that contain
+	// it, and "" skips none.
 	MissingMetrics string
 }
 
@@ -140,7 +140,7 @@ func (p Prometheus) CheckRules(ctx context.Context, all []Rule) (asked int, wron
 	return asked, wrong
 }
 
-// hasData returns the problem with the result of an expression, or "" if it has data.
+// hasData evaluates an expression. It returns a description of the problem, or "" if the result contains data.
 func (p Prometheus) hasData(ctx context.Context, expr string) string {
 	all, err := p.Query(ctx, expr)
 	switch {

@@ -25,7 +25,7 @@ func (s selector) text() string {
 
 type matcher struct{ label, op, value string }
 
-// Identifiers in a PromQL expression that are not names of metrics.
+// Words in PromQL expressions that are not metric names: operators, keywords and functions.
 var (
 	operators   = []string{"and", "or", "unless", "bool", "offset", "atan2", "inf", "nan", "Inf", "NaN"}
 	groupings   = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}
@@ -83,8 +83,8 @@ func selectors(expr string) []selector {
 	return all
 }
 
-// matchersOf parses the label matchers and the range at the start of expr, and adds them to selector s. It also returns
-// the rest of expr.
+// matchersOf parses the label matchers and the range at the start of expr into a copy of s. It returns the copy and the
+// rest of expr.
 func matchersOf(s selector, expr string) (selector, string) {
 	if strings.HasPrefix(expr, "{") {
 		expr = expr[1:]

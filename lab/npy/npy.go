@@ -147,8 +147,7 @@ func readHeader(b *bufio.Reader) (string, error) {
 	return string(header), nil
 }
 
-// readNumbers reads n numbers in small pieces. A header that declares too many numbers therefore cannot make the reader
-// allocate excess memory.
+// readNumbers reads n numbers in small pieces, so that a corrupt header with a huge n cannot cause a huge allocation.
 func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	decode, width := decoder(kind)
 	if decode == nil {
@@ -169,7 +168,7 @@ func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	return data, nil
 }
 
-// integerOrFloat describes a numeric type in a file.
+// integerOrFloat holds one decoded number, either as a float or as an integer.
 type integerOrFloat struct {
 	real  float64
 	whole int64

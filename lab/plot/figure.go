@@ -39,7 +39,7 @@ type Curve struct {
 	MarksOnly            bool      // true to draw marks instead of a line; marks of predictions are rings
 }
 
-// palette is the palette of Okabe and Ito for colour-blind readers. Dark colours come first.
+// palette is the colour palette of Okabe and Ito, which colour-blind readers can distinguish. Dark colours come first.
 var palette = []color.NRGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x33, 0x33, 0x33, 0xff},
@@ -108,7 +108,7 @@ func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
-// replaceMissingGlyphs replaces characters in a text that the embedded font does not contain.
+// replaceMissingGlyphs replaces characters that the embedded font lacks by similar ones.
 func replaceMissingGlyphs(text string) string { return missingGlyphReplacer.Replace(text) }
 
 var missingGlyphReplacer = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")
@@ -146,7 +146,8 @@ func newLegend() plot.Legend {
 // axisRanges holds the minimum and maximum of both axes.
 type axisRanges struct{ xMin, xMax, yMin, yMax float64 }
 
-// low returns the lower bound of the band of curve c at point j.
+// low returns the lower end of the band of curve c at point j. On a logarithmic axis the band is limited as described
+// at [Axis].
 func (f *Figure) low(c *Curve, j int) float64 {
 	if f.Y.Log {
 		return max(c.Low[j], c.Y[j]/c.High[j]*c.Y[j])

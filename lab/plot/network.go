@@ -36,7 +36,7 @@ const (
 	longestInside     = 2                  // maximum length of an id that is drawn inside its node
 )
 
-// Draw implements [Drawing]. It panics unless there is one weight and one health value per edge, or none.
+// Draw implements [Drawing]. It panics if Weights or Health is set but does not have one element per edge.
 func (n Network) Draw(c draw.Canvas) {
 	edges := n.Graph.Edges()
 	if n.Weights != nil && len(n.Weights) != len(edges) || n.Health != nil && len(n.Health) != len(edges) {
@@ -111,7 +111,7 @@ func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
 	return fitted
 }
 
-// drawEdges draws the edges. The strongest are drawn last, on top.
+// drawEdges draws all edges in order of increasing weight, so that the strongest edges are on top.
 func (n Network) drawEdges(c draw.Canvas, places []vg.Point) {
 	size := func(k int) float64 { return 1 }
 	if n.Weights != nil {

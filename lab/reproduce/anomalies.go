@@ -14,8 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// anomalyExperiment trains an autoencoder at twelve stations, on a quarter of a year each, and measures its detection
-// of faults in another year's readings; see injectFaults. The baseline is a bound on each column.
+// anomalyExperiment trains an autoencoder at twelve stations, on a quarter of a year each, and measures how well it
+// detects the faults that injectFaults adds to readings of another year. The baseline detector is a limit on the
+// deviation of each column.
 type anomalyExperiment struct {
 	Hidden            []int   `json:"hidden"`
 	Participants      int     `json:"participants"` // participants per round, of 12 devices
@@ -25,7 +26,7 @@ type anomalyExperiment struct {
 	Rounds            int     `json:"rounds"`
 	Runs              int     `json:"runs"`
 	QuietShare        float64 `json:"usual"` // share of the training rows that must raise no alarm
-	FaultHours        int     `json:"hours"` // duration of a fault
+	FaultHours        int     `json:"hours"` // duration of a fault in hours
 	FaultSpacingHours int     `json:"every"` // mean time between two faults of a station, in hours
 }
 
@@ -42,21 +43,22 @@ func (a *anomalyExperiment) About() About {
 		"Hinton and Salakhutdinov 2006; data: Zhang et al. 2017"}
 }
 
-// judgedFaults lists kinds of faults with the minimum share to detect, which far exceeds the baseline's.
+// judgedFaults lists the kinds of faults whose detection the experiment checks, with the minimum share of detected
+// faults (recall). This minimum far exceeds the baseline's recall.
 var judgedFaults = []struct {
 	injectedFaults
 	least float64
 }{{injectedFaults{kind: faultOffset, size: 5}, 0.7}, {injectedFaults{kind: faultNoise, size: 3}, 0.65}}
 
 const (
-	minRecallFactor = 4    // required number of faults found, relative to the baseline
-	minPrecision    = 0.85 // share of rows with an alarm that must contain a fault
+	minRecallFactor = 4    // minimum recall divided by the recall of the baseline
+	minPrecision    = 0.85 // minimum share of alarm rows that contain a fault
 )
 
 // injectedFaults holds the faults of one kind and size at all stations.
 type injectedFaults struct {
 	kind faultKind
-	size float64 // in standard deviations of the sensor
+	size float64 // size in standard deviations of the sensor's feature
 	rows []faultyRow
 }
 
@@ -186,7 +188,7 @@ type stationDataset struct {
 	raw      [][]float32 // unstandardised training rows of all stations
 }
 
-// autoencoderDetector returns a detector that scores rows by the residual of an autoencoder with parameters w.
+// autoencoderDetector returns a detector whose score is the reconstruction error of an autoencoder with parameters w.
 func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	narrow := make([]float32, len(w))
 	for i, v := range w {
@@ -215,7 +217,8 @@ func (s *stationDataset) deviationDetector() detector {
 	return d
 }
 
-// alarmThreshold returns the upper end of the score bin that contains the QuietShare quantile of the training rows.
+// alarmThreshold returns the threshold that a share QuietShare of the training rows does not exceed. It is rounded up
+// to the end of a score bin.
 func (s *stationDataset) alarmThreshold(of func(row []float32) float64) float64 {
 	var bins [learner.ResidualBins]int
 	for _, row := range s.raw {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// biasExperiment reproduces ch5 problem 5.1: agents with different numbers of steps, with and without the factor 1/E_k
-// of (5.26).
+// biasExperiment reproduces problem 5.1 of ch. 5: agents take different numbers E_k of local steps, with and without
+// the factor 1/E_k of equation (5.26).
 type biasExperiment struct{ lmsSettings }
 
 // defaultBias returns the default instance of the experiment `bias`.
@@ -34,8 +34,8 @@ func (b *biasExperiment) About() About {
 		"E_k J_k instead of Σ J_k.", "ch5 problem 5.1"}
 }
 
-// Run implements Experiment. It measures the limit of the mean as the average of w_i over rounds and runs. At a finite
-// step size this limit is not exactly the minimiser. The recursion of the mean gives its exact value.
+// Run implements Experiment. It averages the models over rounds and runs and compares the average with its exact limit.
+// For a finite step size this limit differs slightly from the minimiser.
 func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bias: %w", err)
@@ -70,15 +70,16 @@ func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// meanModelLimit is the limit of the mean of w_i: measured, exact at this step size, and for μ → 0.
+// meanModelLimit is the limit of the average model: measured, exact for the step size of the experiment, and for a step
+// size approaching 0.
 type meanModelLimit struct {
 	name, target, key     string
 	at                    []estimate
 	exact, smallStepLimit []float64
 }
 
-// report adds the values. It compares each coordinate with the exact limit, and the distance from the target with the
-// distance from the other minimiser.
+// report adds the measured limit to the report. It checks that the limit is exact in each coordinate and close to the
+// expected minimiser.
 func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	distance, size := estimate{}, norm(l.exact)
 	predicted, apart := 0.0, 0.0
@@ -87,7 +88,8 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 		if j < 2 {
 			axis = []string{"x", "y"}[j]
 		}
-		narrow := math.Inf(1) // resolution relative to the whole limit, because a coordinate may be 0
+		// required resolution, relative to the norm of the whole limit; unlimited for a coordinate that is 0
+		narrow := math.Inf(1)
 		if l.exact[j] != 0 {
 			narrow = 0.05 * size / math.Abs(l.exact[j])
 		}
@@ -102,20 +104,21 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	r.Values.Set(l.key, distance.mean)
 	r.Values.Set(l.key+"_theory", math.Sqrt(predicted))
 	r.Values.Set(l.key+"_ci95", distance.halfWidth)
-	// The distance measured from an uncertain point is never zero. It may exceed the prediction by the uncertainty of
-	// the point.
+	// A distance computed from a noisy measurement is never 0. Its error may be as large as the error of the
+	// measurement.
 	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
 		Measured: distance.String(),
 		Expected: fmt.Sprintf("%.4g with this step size", math.Sqrt(predicted)),
 		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= refutationFactor*distance.halfWidth})
-	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // unequal beyond rounding
+	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // the minimisers differ by more than rounding errors
 		r.find(Finding{What: "distance of this limit from w⁰", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
 			Expected: "more than three times the previous distance",
 			Holds:    math.Sqrt(apart) > 3*distance.mean})
 	}
 }
 
-// points returns curves of the first two coordinates. A model with one parameter is drawn on a line.
+// points returns the measured and the predicted limit as points of the first two coordinates. The second coordinate is
+// 0 for a model with one parameter.
 func (l *meanModelLimit) points() []plot.Curve {
 	at, small := [2]float64{}, [2]float64{}
 	for j := range min(2, len(l.at)) {

@@ -16,26 +16,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// boundExperiment tests notes Theorem 2.1 on quadratics, for which all constants are known.
+// boundExperiment tests Theorem 2.1 of Renard's notes on quadratic risks, for which all constants of the theorem are
+// known.
 type boundExperiment struct {
 	Smoothness  float64     `json:"smoothness"`  // L
-	Eigenvalues []float64   `json:"eigenvalues"` // eigenvalues of A relative to L; the largest is 1
-	Centres     [][]float64 `json:"centres"`     // c_i of each client
+	Eigenvalues []float64   `json:"eigenvalues"` // eigenvalues of the Hessian A divided by L; the largest is 1
+	Centres     [][]float64 `json:"centres"`     // minimiser c_i of each client's risk
 	Start       []float64   `json:"start"`       // x_0
 	Cases       []boundCase `json:"cases"`
 	Runs        int         `json:"runs"` // runs per case
 }
 
-// boundCase is a point of the parameter grid.
+// boundCase is one combination of parameters of the theorem.
 type boundCase struct {
 	StepSize  float64 `json:"step_size"` // η
 	Steps     int     `json:"steps"`     // τ
 	Rounds    int     `json:"rounds"`    // T
-	Deviation float64 `json:"deviation"` // σ of the noise of the whole gradient
+	Deviation float64 `json:"deviation"` // standard deviation σ of the noise of the whole gradient
 }
 
-// defaultBound returns the default instance of the experiment `bound`: a reference point, and points that change one of
-// η, τ, T and σ.
+// defaultBound returns the default instance of the experiment `bound`. One case is the reference, and every other case
+// changes one parameter.
 func defaultBound() *boundExperiment {
 	return &boundExperiment{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),
@@ -61,8 +62,9 @@ func (c boundCase) String() string {
 	return fmt.Sprintf("η = %g, τ = %d, T = %d, σ = %g", c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
-// Run implements Experiment. It measures the left side of (4). Because the clients share A, the left side is also known
-// exactly: the clients' mean follows gradient descent on F, so that the term with ζ is not needed here.
+// Run implements Experiment. It measures the left side of inequality (4) of Renard's notes, which is also known
+// exactly: because all clients have the same Hessian A, their mean follows gradient descent on F, and the term with ζ
+// is not needed.
 func (b *boundExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
@@ -130,7 +132,8 @@ func (b *boundExperiment) theory(c boundCase) theory.Quadratics {
 		Steps:    c.Steps, Rounds: c.Rounds}
 }
 
-// simulate runs notes Alg. 1: all clients take τ steps of size η with exact gradients and additive noise.
+// simulate runs Algorithm 1 of Renard's notes. All clients take c.Steps local steps with exact gradients and additive
+// noise.
 func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
 	d := len(b.Eigenvalues)
 	scaled := make([]float64, d)
@@ -156,7 +159,7 @@ func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) 
 	}, nil)
 }
 
-// runningSuboptimality returns the left side of (4) up to each round, by run.
+// runningSuboptimality returns the left side of inequality (4) up to each round, indexed by round and run.
 func runningSuboptimality(r *sim.Result) [][]float64 {
 	m := r.Metric("shadow_excess_risk")
 	left := make([][]float64, len(r.Rounds))
@@ -173,13 +176,13 @@ func runningSuboptimality(r *sim.Result) [][]float64 {
 	return left
 }
 
-// boundRun holds the left side of (4) of a case, up to each round and by run.
+// boundRun holds the left side of inequality (4) of one case, up to each round, indexed by round and run.
 type boundRun struct {
 	boundCase
 	left [][]float64
 }
 
-// plot plots both sides of (4) over T.
+// plot draws both sides of inequality (4) over the number of rounds.
 func (b *boundExperiment) plot(r *Report, c *boundRun) {
 	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", IsPrediction: true}
 	right := plot.Curve{Name: "right side"}

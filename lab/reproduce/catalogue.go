@@ -16,8 +16,8 @@ func All() []Experiment {
 	}
 }
 
-// ExternalDataExperiments returns the experiments on data that are not part of the project. They run only if they are
-// named.
+// ExternalDataExperiments returns the experiments that need data sets from outside the project. They run only when the
+// user names them.
 func ExternalDataExperiments() []Experiment {
 	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
 }

@@ -16,7 +16,7 @@ import (
 // contains, at a random position. A dense network must learn each motif at each position, from the few windows of the
 // devices.
 type convolutionExperiment struct {
-	Steps        int       `json:"steps"` // length of a window
+	Steps        int       `json:"steps"` // length of a window in time steps
 	Noise        float64   `json:"noise"` // standard deviation of the noise; motifs consist of −1 and 1
 	Devices      int       `json:"devices"`
 	Rows         int       `json:"rows"` // rows per device
@@ -24,7 +24,7 @@ type convolutionExperiment struct {
 	BatchSize    int       `json:"batch_size"`
 	LocalSteps   int       `json:"local_steps"`
 	Filters      int       `json:"filters"`
-	FilterStep   float64   `json:"filter_step"` // step size of the conv1d
+	FilterStep   float64   `json:"filter_step"` // step size of the convolutional model
 	Units        []int     `json:"units"`       // hidden units of each dense network tried
 	StepSizes    []float64 `json:"step_sizes"`  // step sizes tried with each network
 	Margin       float64   `json:"margin"`
@@ -32,7 +32,7 @@ type convolutionExperiment struct {
 	Runs         int       `json:"runs"`
 }
 
-// defaultWindows returns the instance of docs/EXPERIMENTS.md.
+// defaultWindows returns the default instance of the experiment `windows`, which docs/EXPERIMENTS.md describes.
 func defaultWindows() *convolutionExperiment {
 	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10,
 		LocalSteps: 10,
@@ -53,7 +53,7 @@ func (x *convolutionExperiment) About() About {
 		"fully connected networks do not.", "LeCun et al. 1989"}
 }
 
-// filters returns the conv1d model. The maximum of each filter over the window feeds the outputs.
+// filters returns the convolutional model. The output layer receives the maximum of each filter over the window.
 func (x *convolutionExperiment) filters() learner.Architecture {
 	n := len(motifs[0])
 	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.LossSoftmax,
@@ -68,7 +68,7 @@ func (x *convolutionExperiment) network(units int) learner.Architecture {
 		Risk: spec.LossSoftmax, HasBias: true, Activation: spec.ActivationReLU}
 }
 
-// draw returns random windows.
+// draw returns random windows, each with noise and one motif at a random position.
 func (x *convolutionExperiment) draw(rows int, rng *rand.Rand) *learner.Samples[float32] {
 	all, labels := make([]float32, rows*x.Steps), make([]float32, rows)
 	for i := range labels {

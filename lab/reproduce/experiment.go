@@ -2,7 +2,7 @@ package reproduce
 
 import "context"
 
-// Experiment is a claim of the documents with the settings to test it.
+// Experiment tests a claim of a publication. Its fields are the settings of the test.
 type Experiment interface {
 	// About describes the experiment. It does not depend on the settings.
 	About() About
@@ -11,22 +11,22 @@ type Experiment interface {
 	Run(ctx context.Context, o Options) (*Report, error)
 }
 
-// About describes a claim.
+// About describes an experiment: the id, the claim and the source of the claim.
 type About struct {
 	ID     string `json:"id"`
 	Claim  string `json:"claim"`  // one sentence
-	Source string `json:"source"` // reference to the documents
+	Source string `json:"source"` // publication and place of the claim
 }
 
 // Options configures the run of an experiment.
 type Options struct {
 	Quick bool   // fewer runs and wider intervals: seconds instead of minutes
 	Seed  uint64 // seed of all randomness
-	// Missing is the number of interrupted experiments, for the report.
+	// Missing is the number of experiments that were interrupted and are not in the report.
 	Missing int
 }
 
-// fullOrQuickCount returns full, or at most quick in a quick run.
+// fullOrQuickCount returns full or, in a quick run, the smaller of full and quick.
 func (o Options) fullOrQuickCount(full, quick int) int {
 	if o.Quick {
 		return min(full, quick)

@@ -42,7 +42,8 @@ func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float
 		rand.New(rand.NewPCG(o.Seed, 0)))
 }
 
-// experiment returns federated averaging with the number of local steps that the passes require.
+// experiment returns a simulation of federated averaging in which each device takes LocalEpochs passes over its images
+// per round.
 func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10,
@@ -73,7 +74,7 @@ func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Expe
 	return last, late, curveOf("accuracy", key, got), nil
 }
 
-// fashionExperiment is federated averaging on images that are distributed to devices in three ways.
+// fashionExperiment trains a network by federated averaging on images that are distributed over devices in three ways.
 type fashionExperiment struct{ fashionRuns }
 
 func defaultFashion() *fashionExperiment { return &fashionExperiment{defaultFashionRuns(100)} }
@@ -111,7 +112,7 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 		case o.Quick:
 			r.find(aboveChanceFinding(string(by), last))
 		case f.fashionRuns == defaultFashion().fashionRuns:
-			most := 0.01 // one run of each; for heterogeneous devices the curve fluctuates
+			most := 0.01 // tolerance; larger if devices differ and accuracy fluctuates
 			a := last
 			if by != datasets.IID {
 				most, a = 0.04, late
@@ -126,13 +127,13 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 	return r, nil
 }
 
-// aboveChanceFinding returns the finding of a quick run. Guessing has an accuracy of 0.1.
+// aboveChanceFinding returns the finding of a quick run, which requires more accuracy than guessing (0.1).
 func aboveChanceFinding(key string, got estimate) Finding {
 	return Finding{What: key + ": accuracy after two rounds", Measured: fmt.Sprintf("%.4g", got.mean),
 		Expected: "at least 0.15; 0.1 is chance", Holds: got.mean >= 0.15}
 }
 
-// fashionRules applies each rule and each optimiser to unevenly distributed images.
+// fashionRules compares aggregation rules and server optimisers on images that are unevenly distributed.
 type fashionRules struct {
 	fashionRuns
 	LearningRates map[string][]float64 `json:"learning_rates"` // learning rates tried for each optimiser
@@ -186,7 +187,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, c := range ruleCases() {
 		e := f.experiment(o, problem)
 		if e.Aggregation = c.Config; c.Rule == rule.CenteredClipping {
-			e.Aggregation.ClippingRadius *= 10 // 79,510 parameters give longer updates than 258
+			e.Aggregation.ClippingRadius *= 10 // updates are longer with 79,510 parameters instead of 258
 		}
 		if err := try(c.Key, e); err != nil {
 			return nil, err

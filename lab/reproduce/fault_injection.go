@@ -27,8 +27,8 @@ type faultyRow struct {
 	fault int
 }
 
-// newSite returns the training rows. Each has the current and the previous hour's reading of every sensor except wind
-// direction and rain.
+// newSite loads the readings and builds the training rows. A row contains the current and the previous reading of every
+// sensor except wind direction and rain.
 func newSite(a *anomalyExperiment) (*stationDataset, error) {
 	s := &stationDataset{of: a}
 	for _, in := range air.Sensors {
@@ -64,20 +64,21 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 	return s, nil
 }
 
-// rows returns the rows of some hours, without a target.
+// rows builds rows without a target column from hourly readings.
 func (s *stationDataset) rows(hours []air.StationHour) (grid.MadeRows, error) {
 	return air.Rows(hours, s.features, "", false)
 }
 
-// injectFaults returns the rows of the held-out year with faults. Each station has one fault after another, each of a
-// random sensor, with half to one and a half of the mean time between them. A row is faulty if the fault changes it. A
-// quick run uses a quarter of the year.
+// injectFaults returns the rows of the held-out year (a quarter of it in a quick run) with one simulated fault after
+// another at each station. Each fault affects a random sensor, half to one and a half of the mean gap lies between two
+// faults, and a row is faulty if a fault changes it.
 func (s *stationDataset) injectFaults(p injectedFaults, o Options) (rows []faultyRow, err error) {
 	faults, n := 0, len(s.features)
 	for k, of := range s.streams {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(k)))
 		hours := of.HeldOutHours[:o.fullOrQuickCount(len(of.HeldOutHours), len(of.HeldOutHours)/4)]
-		ill, latest := slices.Clone(hours), map[int64]int{} // number of the latest fault at or before each hour
+		// latest: number of the last fault at or before each hour
+		ill, latest := slices.Clone(hours), map[int64]int{}
 		for at := s.gap(rng); at+s.of.FaultHours < len(hours); at += s.of.FaultHours + s.gap(rng) {
 			faults++
 			latest[hours[at].At.UnixNano()] = faults
@@ -119,8 +120,8 @@ func (s *stationDataset) gap(rng *rand.Rand) int {
 	return s.of.FaultSpacingHours/2 + rng.IntN(s.of.FaultSpacingHours)
 }
 
-// withSensorFault returns the readings of an hour with one sensor off by by() standard deviations, on the scale of its
-// feature. Pollutants cannot become negative.
+// withSensorFault returns a copy of the readings of an hour in which one sensor deviates by by() standard deviations,
+// on the scale of the sensor's feature. Pollutants cannot become negative.
 func (s *stationDataset) withSensorFault(readings []grid.Reading, sensor int, by func() float64) []grid.Reading {
 	in, deviation := s.sensors[sensor], s.scale.Scale[2*sensor]
 	readings = slices.Clone(readings)

@@ -12,26 +12,29 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feddecExperiment compares FedDec with FedAvg (Algorithm 1 with W = I) on feddec's regression. It uses geographic
-// graphs of several radii on the same positions, and several H (feddec Fig. 4).
+// feddecExperiment compares FedDec with FedAvg (Algorithm 1 with W = I, without mixing) on the regression problem of
+// the FedDec paper, Fig. 4. It varies the radius of the geographic graph, with the same positions, and the number H of
+// local steps between server rounds.
 type feddecExperiment struct {
 	Subject About `json:"-"`
 
-	Agents       int     `json:"agents"`       // n
-	Participants int     `json:"participants"` // participants per server round, K of feddec, drawn with replacement
-	Inputs       int     `json:"inputs"`       // d
-	Rows         int     `json:"rows"`         // M
-	Deviation    float64 `json:"deviation"`    // standard deviation of the elements of X_i
-	Base         float64 `json:"base"`         // c_i = Base^i
-	BatchSize    int     `json:"batch_size"`   // m; 0 means all rows, the exact gradient
+	Agents int `json:"agents"` // n
+	// participants per server round, drawn with replacement; K in the paper
+	Participants int     `json:"participants"`
+	Inputs       int     `json:"inputs"`     // d
+	Rows         int     `json:"rows"`       // M
+	Deviation    float64 `json:"deviation"`  // standard deviation of the elements of the matrices X_i
+	Base         float64 `json:"base"`       // base of the factors c_i = Base^i
+	BatchSize    int     `json:"batch_size"` // rows per step, m in the paper; 0 means all rows
 
 	Radii       []float64           `json:"radii"`
 	Weights     spec.EdgeWeightRule `json:"weights"`
 	LinkUp      float64             `json:"link_up"` // probability that a link is up in a step
 	ServerEvery []int               `json:"server_every"`
-	Iterations  int                 `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
-	Instances   int                 `json:"instances"`  // number of problems, each with its own positions
-	Runs        int                 `json:"runs"`       // runs per instance
+	// number T of local steps; results use the last server round
+	Iterations int `json:"iterations"`
+	Instances  int `json:"instances"` // number of problems, each with its own positions
+	Runs       int `json:"runs"`      // runs per instance
 }
 
 // defaultFedDec returns the default instance of the experiment `feddec`.
@@ -59,8 +62,8 @@ func defaultFedDecFailures() *feddecExperiment {
 // About implements Experiment.
 func (f *feddecExperiment) About() About { return f.Subject }
 
-// Run implements Experiment. All runs of an instance share its problem and positions. FedDec and FedAvg draw the same
-// rows and participants, so that their ratio within an instance is more precise than each value alone.
+// Run implements Experiment. FedDec and FedAvg use the same problem, rows and participants, so that the ratio of their
+// errors is more precise than each error alone.
 func (f *feddecExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	fields, err := f.newInstances(o)
 	if err != nil {
@@ -133,7 +136,7 @@ func (f *feddecExperiment) validate() error {
 	return nil
 }
 
-// experiment returns Algorithm 1 with H = h.
+// experiment returns a simulation of Algorithm 1 of the FedDec paper with h local steps between server rounds.
 func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	e := sim.Default()
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
@@ -146,8 +149,8 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	return e
 }
 
-// simulate runs all instances with H = h on the graphs of a radius, or without mixing if radius is −1. It records
-// iterations t with t mod H = 0, when all agents have the server's model.
+// simulate runs all instances with h steps between server rounds, on the graphs of one radius or, if radius is −1,
+// without mixing. It records only steps that end with a server round, when all agents have the same model.
 func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h,
 	radius int) (*feddecRiskCurve, error) {
 	runs := o.fullOrQuickCount(f.Runs, 1)

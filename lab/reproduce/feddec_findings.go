@@ -11,10 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// feddecRiskCurve is the decrease of f(z̄_t): per instance, the mean over its runs of ln (f(z̄_t) − f*)/(f(0) − f*).
+// feddecRiskCurve contains the logarithm of the relative error (f(z̄_t) − f*)/(f(0) − f*) over the steps t. It holds
+// the mean over the runs for each instance.
 type feddecRiskCurve struct {
 	serverEvery   int
-	radius        int // index of the radius; −1 means W = I
+	radius        int // index of the radius; −1 means no mixing (W = I)
 	t             []int
 	logRiskRatios [][]float64 // [record][instance]
 	// health is the share of iterations in which each of the first run's links was up; nil without links.
@@ -27,7 +28,7 @@ func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *fedd
 	per := len(excess) / len(fields)
 	for at, iteration := range r.Rounds {
 		if iteration%h != 0 {
-			continue // skip the start
+			continue // skip records that do not follow a server round
 		}
 		logs := make([]float64, len(fields))
 		for run, values := range excess {
@@ -42,17 +43,17 @@ func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *fedd
 	return t
 }
 
-// last returns the logarithms at the last record, by instance.
+// last returns the final logarithm of the relative error for each instance.
 func (t *feddecRiskCurve) last() []float64 { return t.logRiskRatios[len(t.logRiskRatios)-1] }
 
-// geometric returns the geometric mean of independent values from their logarithms. The interval is asymmetric; its
-// half-width is the upper one.
+// geometric returns the geometric mean of values, computed from their logarithms. The half-width is the distance to the
+// upper end of the 95 % interval.
 func geometric(logs []float64) estimate {
 	mean, half := theory.Interval95(logs)
 	return estimate{math.Exp(mean), math.Exp(mean) * math.Expm1(half)}
 }
 
-// minus returns a − b, the logarithms of ratios.
+// minus returns the element-wise difference a − b. For logarithms this is the logarithm of the ratio.
 func minus(a, b []float64) []float64 {
 	c := make([]float64, len(a))
 	for i := range a {
@@ -61,11 +62,12 @@ func minus(a, b []float64) []float64 {
 	return c
 }
 
-// report compares the risk curves. They are ordered by H, with FedAvg first and then FedDec by radius.
+// report compares the curves. They are sorted by steps between server rounds, and then FedAvg comes before FedDec by
+// radius.
 func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskCurve) (*Report, error) {
 	r := &Report{About: f.Subject}
 	perH := len(f.Radii) + 1
-	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance], ln of FedAvg's error divided by FedDec's
+	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance] ln(error of FedAvg / error of FedDec)
 	for i, h := range f.ServerEvery {
 		fedavg := tracks[i*perH]
 		f.value(r, fmt.Sprintf("fedavg_H%d_t%d", h, fedavg.t[len(fedavg.t)-1]), fedavg.last())
@@ -95,7 +97,7 @@ func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskC
 	return r, nil
 }
 
-// name returns the name of a radius in keys.
+// name returns the name of radius j, as used in the keys of the report.
 func (f *feddecExperiment) name(j int) string {
 	return "r" + strconv.FormatFloat(f.Radii[j], 'g', -1, 64)
 }
@@ -106,7 +108,8 @@ func (f *feddecExperiment) value(r *Report, key string, logs []float64) {
 	r.Values.Set(key+"_ci95", e.halfWidth)
 }
 
-// findRatioAboveOne adds the finding that a geometric mean of ratios is above 1.
+// findRatioAboveOne adds a finding that a geometric mean of ratios exceeds 1. logs contains the logarithms of the
+// ratios.
 func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []float64, expected string) {
 	mean, half := theory.Interval95(logs)
 	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half),
@@ -114,7 +117,8 @@ func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []floa
 		Expected: expected, Holds: mean > half})
 }
 
-// connectivity sets |λ̂₂| and α, averaged over the instances, and returns α by radius.
+// connectivity stores the second eigenvalue |λ̂₂| and the constant α of the FedDec paper, averaged over instances. It
+// returns α for each radius.
 func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []float64 {
 	var alphas []float64
 	for j := range f.Radii {
@@ -146,7 +150,8 @@ func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
 	}
 }
 
-// compareGains adds the findings that the gain grows with H and with the radius, compared within each instance.
+// compareGains adds the findings that the advantage of FedDec grows with the number of steps between server rounds and
+// with the radius, compared within each instance.
 func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	byH, byRadius := order(f.ServerEvery), order(f.Radii)
 	for j, radius := range f.Radii {

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// bound adds the finding that FedDec stays below the bound of feddec Theorem 1, which does not apply to FedAvg. With
-// failing links, α is computed from |λ₂(E[W^t W^tᵀ])|.
+// bound adds a finding that the error of FedDec stays below the bound of Theorem 1 of the FedDec paper, which does not
+// apply to FedAvg. With failing links, the constant α is computed from |λ₂(E[W^t W^tᵀ])|.
 func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
@@ -41,8 +41,8 @@ func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*f
 	return nil
 }
 
-// theory returns the constants of Theorem 1 for a problem. G² and σ̄² are taken at z¹ = 0, where the gradients of
-// single rows are largest by far, as ‖Y_i‖ grows to 2ⁿ.
+// theory returns the constants of Theorem 1 for a problem. It computes the gradient norm G² and the gradient variance
+// σ̄² at z¹ = 0, where the gradients of single rows are by far the largest, because ‖Y_i‖ grows to 2ⁿ.
 func (f *feddecExperiment) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
 	load := p.Loader(nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// plots draws the graphs of the first instance (Fig. 3). For each radius it plots the geometric mean over the instances
-// with its 95 % band (Fig. 4).
+// plots draws the graphs of the first instance (Fig. 3 of the FedDec paper) and, for each radius, the geometric mean of
+// the error over the instances with its 95 % band (Fig. 4).
 func (f *feddecExperiment) plots(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
@@ -45,7 +45,7 @@ func (f *feddecExperiment) plots(r *Report, fields []feddecInstance, tracks []*f
 	}
 }
 
-// curve returns the geometric mean over the instances.
+// curve returns the geometric mean over the instances as a curve with its 95 % band.
 func (t *feddecRiskCurve) curve(algorithm string) plot.Curve {
 	c := plot.Curve{Name: fmt.Sprintf("%s, H = %d", algorithm, t.serverEvery)}
 	for n, logs := range t.logRiskRatios {

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// harExperiment is federated averaging on the activities of 21 people, tested on 9 others. Package datasets describes
-// the data file.
+// harExperiment trains an activity classifier by federated averaging on the data of 21 people and tests it on 9 other
+// people. Package datasets describes the data.
 type harExperiment struct {
 	File         string  `json:"file"`
 	Participants int     `json:"participants"` // participants per round, of 21 devices
@@ -36,7 +36,7 @@ func (h *harExperiment) About() About {
 		"McMahan et al. 2017; data: Anguita et al. 2013"}
 }
 
-// harReferenceAccuracy is the accuracy of an independent numpy implementation on the same rows, by round.
+// harReferenceAccuracy maps a round to the accuracy of an independent numpy implementation on the same rows.
 var harReferenceAccuracy = map[int]float64{20: 0.924, 50: 0.932, 100: 0.933}
 
 const (
@@ -84,8 +84,8 @@ func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, h.compareWithoutFederation(ctx, r, e, problem, last)
 }
 
-// compareWithoutFederation trains each device alone, and then all rows in one place. Each model takes as many local
-// steps as a participant that is drawn in every round.
+// compareWithoutFederation trains one model per device, and one model on all rows. Each takes as many local steps as an
+// agent that participates in every round.
 func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment,
 	problem *data.Problem[float32],
 	together estimate) error {

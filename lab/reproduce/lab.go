@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// LabExperiment reproduces lecture Lab #1 with several settings. It compares the steady-state error of each setting
-// with its exact value, and the ratios between the errors with the claims.
+// LabExperiment reproduces Lab #1 of the lecture. It compares the steady-state error of each case, and ratios between
+// cases, with exact values.
 type LabExperiment struct {
 	Subject      About      `json:"-"`
 	Inputs       int        `json:"inputs"`        // M
@@ -27,10 +27,11 @@ type LabExperiment struct {
 	Cases        []LabCase  `json:"cases"`
 	Claims       []LabClaim `json:"claims"`
 	Runs         int        `json:"runs"`   // runs per case, each on its own problem
-	Window       int        `json:"window"` // rounds averaged in each run after it has settled
+	Window       int        `json:"window"` // rounds per run over which the settled error is averaged
 }
 
-// LabCase holds K, L, E and σ_w² of a case.
+// LabCase is one case: the numbers of agents, participants and local steps, and the variance σ_w² between the agents'
+// optima.
 type LabCase struct {
 	Agents       int     `json:"agents"`
 	Participants int     `json:"participants"`
@@ -38,13 +39,13 @@ type LabCase struct {
 	Spread       float64 `json:"spread"`
 }
 
-// Key returns the name of the case in keys: "K100_L10_E10_sw0.1".
+// Key returns the name of the case in reports, such as "K100_L10_E10_sw0.1".
 func (c LabCase) Key() string {
 	return fmt.Sprintf("K%d_L%d_E%d_sw%s", c.Agents, c.Participants, c.LocalSteps,
 		strconv.FormatFloat(c.Spread, 'g', -1, 64))
 }
 
-// seed returns a seed that differs between cases but is the same for a case in every experiment.
+// seed derives a seed from the case, so that a case has the same seed in every experiment.
 func (c LabCase) seed(seed uint64) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(c.Key()))
@@ -55,7 +56,7 @@ func (c LabCase) String() string {
 	return fmt.Sprintf("K = %d, L = %d, E = %d, σ_w² = %v", c.Agents, c.Participants, c.LocalSteps, c.Spread)
 }
 
-// short returns the settings of a case that differ between the cases.
+// short returns a text with the settings in which c differs from other cases.
 func (l *LabExperiment) short(c LabCase) string {
 	var parts []string
 	for _, p := range []struct {
@@ -74,8 +75,8 @@ func (l *LabExperiment) short(c LabCase) string {
 	return strings.Join(parts, ", ")
 }
 
-// LabClaim compares the errors of two cases, given by their indices. Their ratio must equal the exact one. MustBeBig
-// requires that the first error is larger.
+// LabClaim compares the errors of two cases, given by their indices. Their ratio must equal the exact ratio and, if
+// MustBeBig is true, exceed 1.
 type LabClaim struct {
 	NumeratorCase   int  `json:"case"`
 	DenominatorCase int  `json:"to"`
@@ -117,7 +118,7 @@ func (l *LabExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// validate returns an error if a setting makes no sense. The simulation checks all others.
+// validate returns an error if a setting is invalid. Settings that the simulation validates are not checked here.
 func (l *LabExperiment) validate() error {
 	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
 		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
@@ -146,7 +147,8 @@ func (l *LabExperiment) theory(c LabCase) theory.Lab {
 		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
-// start returns E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
+// start returns the expected squared error E‖w⁰ − w_0‖² of the initial model w_0 = 0, where w⁰ is the mean of K optima
+// around 𝟙.
 func (l *LabExperiment) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
@@ -174,7 +176,7 @@ func (l *LabExperiment) problem(c LabCase) data.Linear {
 		Centre: []float64{1}, Spread: c.Spread}
 }
 
-// judge compares a ratio of measured errors with the exact one.
+// judge compares the ratio of two measured errors with the exact ratio.
 func (l *LabExperiment) judge(c LabClaim, measured []estimate) Finding {
 	a, b := l.theory(l.Cases[c.NumeratorCase]), l.theory(l.Cases[c.DenominatorCase])
 	got, want := ratio(measured[c.NumeratorCase], measured[c.DenominatorCase]), a.MSD()/b.MSD()

@@ -1,7 +1,6 @@
 package reproduce
 
-// newLab returns an experiment with the default settings of lab-1 to lab-4, `linear-gain` and `async`, and the given
-// cases and claims.
+// newLab returns a LabExperiment with the given cases and claims, and default values for all other settings.
 func newLab(subject About, cases []LabCase, claims ...LabClaim) *LabExperiment {
 	return &LabExperiment{
 		Subject: subject,
@@ -10,7 +9,7 @@ func newLab(subject About, cases []LabCase, claims ...LabClaim) *LabExperiment {
 	}
 }
 
-// linearGain returns the experiment on lecture (42).
+// linearGain returns the experiment on equation (42) of the lecture.
 func linearGain() *LabExperiment {
 	return newLab(About{"linear-gain", "With homogeneous agents, the steady-state error decreases as 1/K.",
 		"lecture (42)"},
@@ -48,7 +47,7 @@ func Lab4() *LabExperiment {
 		[]LabCase{{100, 100, 1, 0.1}, {100, 10, 10, 0.1}}, LabClaim{1, 0, true})
 }
 
-// async returns the experiment on lecture (52)–(54).
+// async returns the experiment on equations (52)–(54) of the lecture.
 func async() *LabExperiment {
 	return newLab(About{"async", "One agent per round is no better than a single agent, and worse if the agents " +
 		"differ.",

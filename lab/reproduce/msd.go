@@ -14,21 +14,21 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lmsSettings describes least-mean-square federated averaging with agents that differ in E_k, B_k, R_k, σ_v,k² and w_k⁰
-// (ch5 (5.66)–(5.68)).
+// lmsSettings describes federated averaging of linear models with squared loss, as in equations (5.66)–(5.68) of ch. 5.
+// Agents may differ in steps, batch sizes, data distributions and optima.
 type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
 	LocalSteps   []int       `json:"local_steps"`
 	BatchSizes   []int       `json:"batch_sizes"`
-	Regressors   [][]float64 `json:"regressors"` // diagonals of R_k
+	Regressors   [][]float64 `json:"regressors"` // diagonal of each agent's regressor covariance R_k
 	NoiseVar     []float64   `json:"noise_var"`
 	Optima       [][]float64 `json:"optima"` // w_k⁰
 	Runs         int         `json:"runs"`
-	Window       int         `json:"window"` // rounds averaged in each run after it has settled
+	Window       int         `json:"window"` // rounds per run over which the settled error is averaged
 }
 
-// theory returns the problem for the exact recursion.
+// theory returns the same problem for package theory, which computes the exact error.
 func (l lmsSettings) theory(normalized bool) theory.LMS {
 	m := theory.LMS{StepSize: l.StepSize, Participants: l.Participants, Unnormalized: !normalized}
 	for k, optimum := range l.Optima {
@@ -65,7 +65,7 @@ func (l lmsSettings) validate() error {
 	return l.theory(true).Validate()
 }
 
-// experiment returns the simulation with burn rounds until it has settled, followed by the window.
+// experiment returns the simulation. It runs burn rounds until the error has settled, and then the measured window.
 func (l lmsSettings) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = o.Seed, o.fullOrQuickCount(l.Runs, 24)
@@ -80,8 +80,8 @@ func (l lmsSettings) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
-// burnInRounds returns the number of rounds until the influence of the start has decreased by a factor of ten thousand,
-// in the slowest mode of the mean and second moment.
+// burnInRounds returns the number of rounds after which the influence of the initial model has decreased by a factor of
+// 10,000, in the slowest mode of the mean and the second moment.
 func burnInRounds(exact theory.Steady) int {
 	return 1 + int(min(1e9, math.Ceil(math.Log(1e4)/math.Abs(math.Log(exact.Rate)))))
 }
@@ -94,7 +94,7 @@ func perAgent(numbers []int) sim.PerAgent {
 	return sim.Each(values...)
 }
 
-// steadyMSD reproduces ch5 problem 5.3.
+// steadyMSD reproduces problem 5.3 of ch. 5, the steady-state error of federated averaging.
 type steadyMSD struct{ lmsSettings }
 
 // defaultMSD returns the default instance of the experiment `msd`.
@@ -122,8 +122,8 @@ func (m *steadyMSD) About() About {
 		"ch5 problem 5.3"}
 }
 
-// Run implements Experiment. It compares the simulation with the exact value, and the first-order expression with the
-// exact value, from which it must differ by O(μ).
+// Run implements Experiment. It compares the measured error with the exact one, and checks that the first-order
+// approximation deviates in proportion to the step size μ.
 func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
@@ -164,7 +164,8 @@ func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// firstOrder adds the finding that the error of the small-step expression is proportional to μ for small μ.
+// firstOrder adds a finding that the error of the first-order approximation is proportional to the step size μ when μ
+// is small.
 func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
 	gaps := []float64{gap}
 	for range 2 {
@@ -187,7 +188,7 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 	return nil
 }
 
-// relativeError returns the error of an approximation relative to the approximation. It returns 0 if both are equal.
+// relativeError returns (value − approximation)/approximation, or 0 if both are equal.
 func relativeError(value, approximation float64) float64 {
 	if value == approximation {
 		return 0

@@ -13,24 +13,25 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// personalExperiment compares personal models with a common model and with devices that train alone, on the devices'
-// held-out rows. It uses the activities of package wisdm, with softmax regression and a network with a hidden layer.
+// personalExperiment compares personal models with one common model and with training on each device alone, on the
+// held-out rows of each device. It trains softmax regression and a network with one hidden layer on the activities of
+// package wisdm.
 type personalExperiment struct {
 	Participants int     `json:"participants"` // participants per round, of 27 devices
 	StepSize     float64 `json:"step_size"`
 	BatchSize    int     `json:"batch_size"`
-	// Passes is the number of passes over a device's rows per round. It determines the number of local steps. With 0,
-	// LocalSteps is used instead.
+	// Passes is the number of passes over a device's rows per round. If it is 0, LocalSteps determines the number of
+	// local steps.
 	Passes     int     `json:"passes"`
 	LocalSteps int     `json:"local_steps"`
 	Hidden     int     `json:"hidden"` // hidden units of the network
-	Lambda     float64 `json:"lambda"` // λ of ditto
+	Lambda     float64 `json:"lambda"` // penalty λ of the method Ditto
 	Finetune   int     `json:"finetune"`
 	Rounds     int     `json:"rounds"`
 	Runs       int     `json:"runs"`
 }
 
-// defaultPersonal returns the instance of docs/EXPERIMENTS.md.
+// defaultPersonal returns the default instance of the experiment `personal`, which docs/EXPERIMENTS.md describes.
 func defaultPersonal() *personalExperiment {
 	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32,
 		Lambda:   0.1,
@@ -44,18 +45,18 @@ func (p *personalExperiment) About() About {
 		"Arivazhagan et al. 2019; Li et al. 2021"}
 }
 
-// personalCase is a row of the table.
+// personalCase is a row of the result table: a model and a training method.
 type personalCase struct {
 	model string // "softmax" or "mlp"
-	key   string // name of the case in keys, after the model
-	name  string // name of the curve
+	key   string // name of the method in report keys, after the model
+	name  string // name of the method in the figure
 	least float64
 	set   func(e *sim.Experiment)
 }
 
 func (p *personalExperiment) cases() []personalCase {
 	global := func(*sim.Experiment) {}
-	alone := func(e *sim.Experiment) { // λ = 0, and all agents in every round
+	alone := func(e *sim.Experiment) { // no penalty, and all agents participate in every round
 		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{
@@ -131,7 +132,7 @@ func (p *personalExperiment) experiment(o Options, problem *data.Problem[float32
 	return e
 }
 
-// judge compares a method with the common model and with training alone.
+// judge checks that a method is more accurate than the common model and than training alone.
 func (p *personalExperiment) judge(r *Report, c personalCase, found map[string]estimate) {
 	if c.least == 0 {
 		return

@@ -17,8 +17,8 @@ type Report struct {
 
 // Finding is a comparison of a measurement with an expectation.
 type Finding struct {
-	What     string `json:"what"`     // "K = 100, L = 10, E = 10: E‖w⁰ − w‖²"
-	Measured string `json:"measured"` // "2.31e-04 ± 0.05e-04"
+	What     string `json:"what"`     // measured quantity, such as "K = 100, E = 10: E‖w⁰ − w‖²"
+	Measured string `json:"measured"` // measured value, such as "2.31e-04 ± 0.05e-04"
 	Expected string `json:"expected"` // "2.29e-04"
 	Holds    bool   `json:"holds"`
 }
@@ -29,7 +29,7 @@ func (r *Report) find(f Finding) {
 	r.Findings = append(r.Findings, f)
 }
 
-// Values holds numbers by key, in the order in which they were first set.
+// Values maps keys to numbers and keeps the order in which the keys were added.
 type Values struct {
 	keys    []string
 	numbers map[string]float64
@@ -46,7 +46,7 @@ func (v *Values) Set(key string, number float64) {
 	v.numbers[key] = number
 }
 
-// Keys returns the keys in order.
+// Keys returns the keys in the order in which they were added.
 func (v *Values) Keys() []string { return v.keys }
 
 // Get returns the number of a key, and whether it exists.

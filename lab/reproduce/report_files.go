@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Failed returns the report of an experiment that ended with an error. The report does not hold.
+// Failed returns the report of an experiment that returned an error. The field Holds is false.
 func Failed(e Experiment, err error) *Report {
 	r := &Report{About: e.About()}
 	r.find(Finding{What: "the experiment runs", Measured: err.Error(), Expected: "a result"})

@@ -15,9 +15,9 @@ import (
 // robustExperiment measures the accuracy of each rule while some devices are dishonest. It trains softmax regression on
 // the activities of package wisdm and tests it on people without a device.
 type robustExperiment struct {
-	Attackers    int      `json:"attackers"` // of 27 devices
+	Attackers    int      `json:"attackers"` // number of dishonest devices; there are 27 devices
 	Participants int      `json:"participants"`
-	Attacks      []string `json:"attacks"` // attacks tried in addition to none
+	Attacks      []string `json:"attacks"` // attacks to simulate; a run without attack is always added
 	StepSize     float64  `json:"step_size"`
 	BatchSize    int      `json:"batch_size"`
 	Steps        int      `json:"local_steps"`
@@ -25,7 +25,7 @@ type robustExperiment struct {
 	Runs         int      `json:"runs"`
 }
 
-// defaultRobust returns the instance of docs/ROBUSTNESS.md.
+// defaultRobust returns the default instance of the experiment `robust`, with the results in docs/ROBUSTNESS.md.
 func defaultRobust() *robustExperiment {
 	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100,
 		Runs: 8,
@@ -34,17 +34,18 @@ func defaultRobust() *robustExperiment {
 			"labelflip"}}
 }
 
-// claimedAttack is the attack to which the claims refer.
+// claimedAttack is the attack for which the experiment checks the accuracy of each rule.
 const claimedAttack = "signflip:10"
 
-// ruleCase is a rule with its settings.
+// ruleCase is an aggregation rule with its settings and the accuracy that it must reach.
 type ruleCase struct {
-	Key  string // name in keys
-	Name string // name in the table
+	Key  string // name of the rule in report keys
+	Name string // name of the rule in the table
 	rule.Config
-	// minAccuracy is the minimum accuracy against signflip:10; for the mean, the maximum. 0 means no claim.
+	// minAccuracy is the accuracy that the rule must reach against claimedAttack. For the mean it is an upper limit,
+	// and 0 means no requirement.
 	minAccuracy  float64
-	mayTrailMean bool // whether it may be worse than the mean without an attack
+	mayTrailMean bool // true if it may be less accurate than the mean without attack
 }
 
 // ruleCases returns the rows of the table in docs/ROBUSTNESS.md.
@@ -142,7 +143,8 @@ func (b *robustExperiment) experiment(o Options, by rule.Config, attack string) 
 	return e
 }
 
-// judge checks an accuracy against the claims: no loss without an attack, and resistance to signflip:10.
+// judge checks the accuracy of a rule. Without an attack it may be at most 0.02 below the accuracy of the mean, and
+// against claimedAttack it must be at least minAccuracy.
 func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimate, clean map[string]estimate) {
 	what := fmt.Sprintf("%s: accuracy", c.Name)
 	switch {

@@ -13,27 +13,28 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// saddleExperiment reproduces section 4 of the document 2nd-order: federated averaging of a bilinear network whose
-// aggregate risk has a strict saddle at 0. It varies the number of participants and the start.
+// saddleExperiment reproduces section 4 of the paper on second-order guarantees. It trains a bilinear network, whose
+// risk has a strict saddle point at 0, by federated averaging with different numbers of participants and initial
+// models.
 type saddleExperiment struct {
-	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), one per agent
+	Means    [][]float64 `json:"means"`    // class mean m_k of each agent, for inputs h = γ·m_k + N(0, σ²I)
 	Variance float64     `json:"variance"` // σ²
 	Hidden   int         `json:"hidden"`
 	Ridge    float64     `json:"ridge"` // ρ
 
-	Participants []int   `json:"participants"` // values of L
+	Participants []int   `json:"participants"` // numbers of participants per round that are simulated
 	LocalSteps   int     `json:"local_steps"`  // E
 	BatchSize    int     `json:"batch_size"`
 	StepSize     float64 `json:"step_size"`
-	ResponseProb float64 `json:"response_prob"` // δ of each local step
-	Start        float64 `json:"start"`         // every coordinate of w_0 when starting off the saddle
-	NoiseVar     float64 `json:"noise_var"`     // variance of v per coordinate, when starting at the saddle
+	ResponseProb float64 `json:"response_prob"` // probability δ that an agent takes a local step
+	Start        float64 `json:"start"`         // value of all initial parameters away from the saddle
+	NoiseVar     float64 `json:"noise_var"`     // variance per coordinate of the noise v in a start at the saddle
 
 	Rounds int `json:"rounds"`
-	Steady int `json:"steady"` // first round of the averages of J and ‖∇J‖²
+	Steady int `json:"steady"` // first round of the averages of the risk J and of ‖∇J‖²
 	Runs   int `json:"runs"`
-	// Tau limits the instability at the end, relative to the instability of the saddle: λ_min(∇²J) ≥ −τ with τ =
-	// −Tau·λ_min(∇²J(0)).
+	// Tau limits the instability of the final model relative to the instability at the saddle: λ_min(∇²J) ≥ −τ with τ =
+	// −Tau·λ_min(∇²J(0)), where λ_min is the smallest eigenvalue of the Hessian.
 	Tau float64 `json:"tau"`
 }
 
@@ -54,10 +55,10 @@ func (s *saddleExperiment) About() About {
 		"2nd-order Figs. 1–2"}
 }
 
-// saddleStart is a starting point, with or without noise v.
+// saddleStart is an initial model, at the saddle point or away from it, with or without noise.
 type saddleStart struct {
 	key, what   string
-	isOffSaddle bool // whether w_0 differs from the saddle
+	isOffSaddle bool // true if the initial model differs from the saddle
 	noise       bool
 }
 
@@ -67,13 +68,13 @@ var saddleStarts = []saddleStart{
 	{"zero", "at the saddle, without v", false, false},
 }
 
-// saddleCase is a simulation with one start and one L.
+// saddleCase is the simulation of one initial model with one number of participants.
 type saddleCase struct {
 	saddleStart
 	participants int
 	*sim.Result
-	escapeRounds []float64 // first round with J ≤ level, by run; +Inf if a run does not reach it
-	lambda       []float64 // λ_min(∇²J) at the end, by run
+	escapeRounds []float64 // first round with a risk of at most level in each run; +Inf if none
+	lambda       []float64 // smallest eigenvalue of ∇²J at the end of each run
 }
 
 func (c *saddleCase) name(what string) string {
@@ -109,7 +110,7 @@ func (s *saddleExperiment) Run(ctx context.Context, o Options) (*Report, error) 
 	return r, nil
 }
 
-// validate returns an error if a setting makes no sense. The simulation checks all others.
+// validate returns an error if a setting is invalid. Settings that the simulation validates are not checked here.
 func (s *saddleExperiment) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
@@ -146,7 +147,7 @@ func (s *saddleExperiment) theory(start saddleStart, participants int) theory.Av
 	return a
 }
 
-// start returns w_0.
+// start returns the initial parameters of the case.
 func (s *saddleExperiment) start(c saddleStart) []float64 {
 	w := make([]float64, s.Hidden*(len(s.Means[0])+1))
 	if c.isOffSaddle {

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// judge adds the values of a case and compares them with theory.
+// judge stores the measurements of a case in the report and compares them with theory.
 func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 	escape, lambda := average(c.escapeRounds), average(c.lambda)
 	risk, gradient := measured(c.Steady("risk", s.Steady)), measured(c.Steady("gradient_norm2", s.Steady))
@@ -66,13 +66,13 @@ func average(runs []float64) estimate {
 	return estimate{mean, half}
 }
 
-// agreesWithinShare reports whether a prediction agrees with the measurement, if the prediction itself has the relative
-// error share.
+// agreesWithinShare reports whether a prediction agrees with the measurement. The prediction itself may have a relative
+// error of share.
 func agreesWithinShare(e estimate, prediction, share float64) bool {
 	return math.Abs(e.mean-prediction) <= refutationFactor*e.halfWidth+share*math.Abs(prediction)
 }
 
-// plots adds Figs. 1 and 2 for the two starts from which the model moves.
+// plots adds Figs. 1 and 2 of the paper for the initial models from which the training moves away.
 func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64) {
 	for _, start := range saddleStarts {
 		if !start.isOffSaddle && !start.noise {
@@ -89,7 +89,7 @@ func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64)
 			name := fmt.Sprintf("L = %d of %d", c.participants, len(s.Means))
 			risk.Curves = append(risk.Curves, s.curve(c, name, "risk"))
 			norm := s.curve(c, name, "gradient_norm2")
-			norm.Low, norm.High = nil, nil // the band would be as wide as the curve is high
+			norm.Low, norm.High = nil, nil // omit the band, which would be as wide as the curve is high
 			_, norm2 := s.theory(start, c.participants).Steady()
 			gradient.Curves = append(gradient.Curves, norm, plot.Curve{
 				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, IsPrediction: true})
@@ -102,7 +102,7 @@ func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64)
 	}
 }
 
-// curve returns the mean over the runs with its band, reduced to a plottable number of points.
+// curve returns the mean of a metric over the runs with its band, thinned out for plotting.
 func (s *saddleExperiment) curve(c *saddleCase, name, metric string) plot.Curve {
 	m, out := c.Metric(metric), plot.Curve{Name: name}
 	for _, i := range plottedRecords(len(c.Rounds)) {

@@ -14,11 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// samplingExperiment measures the variance of the mean of L of K random vectors, drawn like participants by the
-// coordinator (ch5 Lemma 5.1), for every L.
+// samplingExperiment measures the variance of the mean of L out of K random vectors, for every L (Lemma 5.1 of ch. 5).
+// The coordinator's sampling code selects the vectors.
 type samplingExperiment struct {
 	Means     [][]float64 `json:"means"`     // ā_k
-	Variances []float64   `json:"variances"` // variance of a_k, summed over its coordinates
+	Variances []float64   `json:"variances"` // variance of each vector, summed over its coordinates
 	Trials    int         `json:"trials"`    // trials for each L
 }
 
@@ -46,8 +46,9 @@ type samplingScheme struct {
 	variance    func(int) float64
 }
 
-// Run implements Experiment. It uses every L from 1 to K without replacement. With replacement, an agent drawn
-// repeatedly responds once per draw (with_L…) or once in total (with_repeated_L…), as in feddec's server.
+// Run implements Experiment. It uses every L from 1 to K without replacement, and with replacement, where an agent that
+// is drawn repeatedly sends one update per draw (keys with_L…) or, as in the FedDec paper, one update in total (keys
+// with_repeated_L…).
 func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
@@ -100,7 +101,7 @@ func (s *samplingExperiment) validate() error {
 	return nil
 }
 
-// measure returns E‖â − ā‖² over the given number of trials.
+// measure returns the mean squared deviation E‖â − ā‖² of the sampled mean â from the true mean ā.
 func (s *samplingExperiment) measure(way samplingScheme, l, trials int, rng *rand.Rand) estimate {
 	agents := make([]wire.AgentID, len(s.Means))
 	centre := make([]float64, len(s.Means[0]))
@@ -143,7 +144,7 @@ func (s *samplingExperiment) measure(way samplingScheme, l, trials int, rng *ran
 // normal95 is the 97.5 % quantile of the normal distribution.
 const normal95 = 1.959964
 
-// add adds share·a_k to dst.
+// add draws a random vector of agent k and adds share times this vector to dst.
 func (s *samplingExperiment) add(dst []float64, k int, share float64, rng *rand.Rand) {
 	deviation := math.Sqrt(s.Variances[k] / float64(len(dst)))
 	for j, mean := range s.Means[k] {

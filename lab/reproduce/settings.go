@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set changes a setting of an experiment. key is the name in its struct tags; value is JSON or a plain word. A list
-// replaces the previous list completely. The error for an unknown key lists the known keys.
+// Set changes a setting of an experiment, where key is the JSON name of the setting and value is JSON or a plain word.
+// A list replaces the previous list completely, and the error for an unknown key lists the known keys.
 func Set(e Experiment, key, value string) error {
 	text := json.RawMessage(value)
 	if !json.Valid(text) {
@@ -23,21 +23,21 @@ func Set(e Experiment, key, value string) error {
 		return fmt.Errorf("%s.%s=%s: the value is empty, want a value", e.About().ID, key, value)
 	}
 	change, err := json.Marshal(map[string]json.RawMessage{key: text})
-	if err == nil { // otherwise the decoder would merge old and new elements
+	if err == nil { // Clear the old list first, because the decoder reuses elements.
 		err = json.Unmarshal(fmt.Appendf(nil, `{%q: null}`, key), e)
 	}
 	if err != nil {
 		return fmt.Errorf("%s.%s: %w", e.About().ID, key, err)
 	}
 	d := json.NewDecoder(bytes.NewReader(change))
-	d.DisallowUnknownFields() // also for elements of a list
+	d.DisallowUnknownFields() // Reject unknown keys in list elements, too.
 	if err := d.Decode(e); err != nil {
 		return fmt.Errorf("%s.%s=%s: %w", e.About().ID, key, value, err)
 	}
 	return nil
 }
 
-// keysOf returns the sorted keys of an experiment.
+// keysOf returns the sorted setting names of an experiment.
 func keysOf(e Experiment) []string {
 	text, err := json.Marshal(e)
 	var fields map[string]json.RawMessage

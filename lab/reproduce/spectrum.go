@@ -14,12 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// spectrumExperiment computes |λ₂|² of mixing matrices over connected geographic and random graphs (feddec Table 1).
+// spectrumExperiment computes |λ₂|², the squared second eigenvalue of mixing matrices, on connected geographic and
+// random graphs (FedDec paper, Table 1).
 type spectrumExperiment struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // radii of geographic graphs in the unit square
 	Probabilities []float64 `json:"probabilities"` // link probabilities of random graphs
-	Realisations  int       `json:"realisations"`  // realisations per cell
+	Realisations  int       `json:"realisations"`  // number of random graphs per table cell
 }
 
 // defaultSpectrum returns the default instance of the experiment `spectrum`.
@@ -36,7 +37,7 @@ func (s *spectrumExperiment) About() About {
 		"Table 1 uses the best constant weights.", "feddec Table 1"}
 }
 
-// documentedEigenvalues holds feddec Table 1: means over ten realisations.
+// documentedEigenvalues contains Table 1 of the FedDec paper, whose values are means over ten graphs.
 var documentedEigenvalues = map[string]float64{
 	"geo_r0.35_n10": 0.78, "geo_r0.35_n20": 0.87, "geo_r0.35_n40": 0.83,
 	"geo_r0.5_n10": 0.7, "geo_r0.5_n20": 0.64, "geo_r0.5_n40": 0.56,
@@ -54,11 +55,11 @@ type spectrumRule struct {
 	rule spec.EdgeWeightRule
 }
 
-// spectrumRules lists the rules: the document's first, the fastest last.
+// spectrumRules lists the edge weight rules. The rule of the FedDec paper is first and the fastest rule is last.
 var spectrumRules = []spectrumRule{{"best", spec.EdgeWeightsBestConstant}, {"metropolis", spec.EdgeWeightsMetropolis},
 	{"maxdegree", spec.EdgeWeightsMaxDegree}, {"fastest", spec.EdgeWeightsFastest}}
 
-// graphKind is a family of graphs with one parameter.
+// graphKind is a family of random graphs with one parameter: the radius or the link probability.
 type graphKind struct {
 	key, parameter, what string
 	levels               []float64
@@ -72,8 +73,8 @@ func (s *spectrumExperiment) kinds() []graphKind {
 	}
 }
 
-// spectrumCell is a cell of the table: |λ₂|² by rule and realisation, on the same graphs for all rules. It is NaN if
-// the fastest weights of a graph cannot be computed.
+// spectrumCell is a cell of the table. It holds |λ₂|² for each rule and each random graph, on the same graphs for all
+// rules, and NaN if the fastest weights of a graph cannot be computed.
 type spectrumCell struct {
 	kind              graphKind
 	level             float64
@@ -89,12 +90,12 @@ func (c *spectrumCell) String() string {
 	return fmt.Sprintf("%s, %s = %v, n = %d", strings.ToLower(c.kind.what), c.kind.parameter, c.level, c.nodes)
 }
 
-// hasRuleWeights reports whether the rule's weights are known for all graphs of the cell.
+// hasRuleWeights reports whether the weights of a rule could be computed for all graphs of the cell.
 func (c *spectrumCell) hasRuleWeights(rule int) bool {
 	return !slices.ContainsFunc(c.secondEigenvalues[rule], math.IsNaN)
 }
 
-// realise draws one graph and computes |λ₂|² for all rules.
+// realise draws random graph i and computes |λ₂|² for all rules.
 func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	g, err := c.kind.draw(c.nodes, c.level, rng)
 	if err != nil {
@@ -114,7 +115,7 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	return nil
 }
 
-// Run implements Experiment. Each realisation of each cell has its own generator.
+// Run implements Experiment. Each random graph has a separate random generator.
 func (s *spectrumExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: requires at least two realisations of graphs with at least two nodes")
@@ -143,7 +144,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// cells returns the cells of the table, ordered by kind, level and number of nodes.
+// cells returns the empty cells of the table, ordered by kind, parameter and number of nodes.
 func (s *spectrumExperiment) cells(runs int) []*spectrumCell {
 	var cells []*spectrumCell
 	for _, kind := range s.kinds() {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// estimate returns the mean over the realisations for a rule.
+// estimate returns the mean of |λ₂|² over the graphs of the cell, for one rule.
 func (c *spectrumCell) estimate(rule int) estimate {
 	mean, half := theory.Interval95(c.secondEigenvalues[rule])
 	return estimate{mean, half}
@@ -52,7 +52,8 @@ func (s *spectrumExperiment) report(cells []*spectrumCell) *Report {
 	return r
 }
 
-// judge compares a cell with the document's value, if any, and checks that no weights are faster than the fastest.
+// judge compares a cell with the value in the FedDec paper, if there is one. It also checks that no rule is faster than
+// the fastest weights.
 func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 	best := c.estimate(0)
 	if want, ok := documentedEigenvalues[c.key()]; ok {
@@ -81,8 +82,9 @@ func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 		Expected: "< 1e-5", Holds: worst < 1e-5})
 }
 
-// documentError returns the standard error of the difference between the document's mean and ours, and the difference
-// in units of it. It assumes the same spread of realisations and rounding to two digits.
+// documentError returns the standard error of the difference between the mean in the FedDec paper and our mean, and the
+// difference in standard errors. It assumes that both means have the same spread and that the paper rounds to two
+// digits.
 func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	const rounding = 0.01
 	mean, sd := stat.MeanStdDev(c.secondEigenvalues[rule], nil)
@@ -90,8 +92,8 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	return standard, (documentedEigenvalues[c.key()] - mean) / standard
 }
 
-// fit compares the whole table by the mean deviation of the cells in standard errors. Unlike a single cell, it can
-// distinguish the best constant weights from other rules.
+// fit compares the whole table with the FedDec paper by the mean deviation of all cells in standard errors. Unlike a
+// single cell, the mean deviation can distinguish the best constant weights from other rules.
 func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	cells = slices.DeleteFunc(slices.Clone(cells),
 		func(c *spectrumCell) bool { return documentedEigenvalues[c.key()] == 0 })
@@ -116,8 +118,8 @@ func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	}
 }
 
-// plotNodes plots the best constant weights over the level, with a curve for each number of nodes and the document's
-// points.
+// plotNodes plots the best constant weights over the graph parameter: one curve per number of nodes, and the points of
+// the FedDec paper.
 func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
 	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter},
 		Y: plot.Axis{Label: "|λ₂|²"}}
@@ -141,7 +143,7 @@ func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) pl
 	return f
 }
 
-// plotRules plots all rules over the level, for the median number of nodes.
+// plotRules plots all edge weight rules over the graph parameter, for the median number of nodes.
 func (s *spectrumExperiment) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]

@@ -9,21 +9,22 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// msd is the name of the metric ‖w⁰ − w_i‖².
+// msd is the name of the metric ‖w⁰ − w_i‖², the squared distance of the model from the optimum.
 const msd = "msd"
 
-// recordEvery is the number of rounds between two records of a steady-state simulation. Errors of neighbouring rounds
+// recordEvery is the number of rounds between two records. More frequent records add little, because successive errors
 // are strongly correlated.
 const recordEvery = 10
 
-// steadySimulation is a simulation of linear models (lecture (82), ch5 (5.66)) with its first settled round.
+// steadySimulation is a simulation of linear models (lecture, eq. (82); ch. 5, eq. (5.66)), with the first round at
+// which the error has settled.
 type steadySimulation struct {
 	*sim.Result
 	from int // first settled round
 }
 
-// simulateSteadyState simulates an experiment on linear models. If the optima are drawn, each run has its own problem.
-// It also records the coordinates of w_i.
+// simulateSteadyState simulates linear models and records the error and each coordinate of the model. If the optima are
+// random, each run has a different problem.
 func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, start []float64,
 	from int) (*steadySimulation, error) {
 	e.Record = recordEvery
@@ -50,7 +51,7 @@ func (s *steadySimulation) average(metric string) estimate {
 	return measured(s.Steady(metric, s.from))
 }
 
-// mean returns the average of w_i over the settled rounds, by coordinate.
+// mean returns the average model over the settled rounds, by coordinate.
 func (s *steadySimulation) mean(inputs int) []estimate {
 	var w []estimate
 	for j := range inputs {
@@ -59,7 +60,7 @@ func (s *steadySimulation) mean(inputs int) []estimate {
 	return w
 }
 
-// curve returns the mean of a metric over the runs, reduced to a plottable number of points.
+// curve returns the mean of a metric over the runs, thinned out for plotting.
 func (s *steadySimulation) curve(name, metric string) plot.Curve {
 	c := plot.Curve{Name: name}
 	m := s.Metric(metric)
@@ -69,7 +70,7 @@ func (s *steadySimulation) curve(name, metric string) plot.Curve {
 	return c
 }
 
-// predicted returns a curve at the same rounds, from its value at every round.
+// predicted returns a predicted curve at the plotted rounds. values has one element per round.
 func (s *steadySimulation) predicted(name string, values []float64) plot.Curve {
 	c := plot.Curve{Name: name, IsPrediction: true}
 	for _, i := range plottedRecords(len(s.Rounds)) {
@@ -78,7 +79,6 @@ func (s *steadySimulation) predicted(name string, values []float64) plot.Curve {
 	return c
 }
 
-// last returns the last round.
 func (s *steadySimulation) last() int { return s.Rounds[len(s.Rounds)-1] }
 
 // plottedRecords returns the indices of the records that a diagram shows.

@@ -12,14 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toyExperiment reproduces notes 3.1: a linear classifier of two classes with the squared loss (ŷ − y)², trained by
-// notes Alg. 1.
+// toyExperiment reproduces section 3.1 of Renard's notes: a linear classifier with squared loss (ŷ − y)² for two
+// classes, trained by Algorithm 1.
 type toyExperiment struct {
 	Agents   int       `json:"agents"`   // M
 	Rows     int       `json:"rows"`     // rows per agent
 	Mean     []float64 `json:"mean"`     // mean of class +1; class −1 has its negative
 	Variance float64   `json:"variance"` // variance of each coordinate around the mean
-	// Skew sets the share of class +1, which rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last.
+	// Skew is the difference of the share of class +1 between the last and the first agent. The share rises linearly
+	// from ½ − Skew/2 to ½ + Skew/2.
 	Skew float64 `json:"skew"`
 
 	StepSize  float64 `json:"step_size"`   // η
@@ -29,7 +30,8 @@ type toyExperiment struct {
 	Runs      int     `json:"runs"` // runs on the same rows
 }
 
-// defaultToy returns an instance of our own, because the notes give no values.
+// defaultToy returns the default instance of the experiment `toy`. The values are our choice, because Renard's notes
+// give none.
 func defaultToy() *toyExperiment {
 	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01,
 		Steps:     5,
@@ -42,7 +44,7 @@ func (y *toyExperiment) About() About {
 		"With federated averaging, a linear model with the squared loss learns to separate two classes.", "notes 3.1"}
 }
 
-// Run implements Experiment. On the drawn rows, the mean and second moment of w_i are known exactly.
+// Run implements Experiment. It compares the measured models with their exact mean and second moment, given the rows.
 func (y *toyExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
 		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
@@ -77,7 +79,7 @@ func (y *toyExperiment) experiment(o Options) sim.Experiment {
 	return e
 }
 
-// theory returns the rows as the agents store them, scaled by √2.
+// theory returns the problem for package theory. The agents store all rows scaled by √2.
 func (y *toyExperiment) theory(p *data.Problem[float64]) theory.Rows {
 	rows := theory.Rows{StepSize: y.StepSize, Steps: y.Steps, Batch: y.BatchSize}
 	load := p.Loader(nil)
@@ -105,7 +107,7 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 			measured(t.At(coordinate(j), y.Rounds)),
 			means[y.Rounds][j], math.Inf(1))
 	}
-	early := y.Rounds // an early round, where the number of steps matters
+	early := y.Rounds // early round, in which the result depends on the local steps
 	for i, round := range t.Rounds {
 		if excess[round] < excess[0]/20 && i > 0 {
 			early = round

@@ -52,7 +52,7 @@ type falseStream[T learner.Float] struct {
 // Sample implements learner.SampleStream.
 func (s falseStream[T]) Sample(x []T) T { return attack.FlipLabel(s.model, s.SampleStream.Sample(x)) }
 
-// collude replaces the updates of colluding agents. The new updates depend on the honest agents' updates.
+// collude replaces the updates of colluding agents by an update that is computed from the honest updates.
 func (s *server[T]) collude() {
 	var honest [][]T
 	for k, p := range s.places {

@@ -15,9 +15,9 @@ type drawRecorder[T learner.Float] struct {
 	scale        []float64 // gradient scale of each step
 	batch        []int64   // number of samples of each step; 0 means all rows
 	rows         []int64   // row numbers, for samples from stored rows
-	x, y         []T       // samples from streams
+	x, y         []T       // features and targets of samples from streams
 	noise        []T       // noise of each step; empty without noise
-	weights      []float64 // edge weights of each feddec iteration, if links fail
+	weights      []float64 // edge weights in each iteration of FedDec; empty if no links fail
 }
 
 // maxDumpNumbers is the maximum number of values in a dump: a gigabyte.
@@ -41,17 +41,18 @@ func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	}
 }
 
-// recordingSource records draws. It wraps the sampler that a descent uses and the agent's data that the sampler uses.
+// recordingSource records the draws of local steps. It wraps the sampler of an agent and the data from which the
+// sampler draws.
 type recordingSource[T learner.Float] struct {
 	tape    *drawRecorder[T]
 	sampler *learner.StepSampler[T]
-	stored  *learner.Samples[T] // stored rows of the agent; nil if it has a stream
+	stored  *learner.Samples[T] // stored rows of the agent; nil if the agent has a stream
 	stream  learner.SampleStream[T]
-	at      [3]int64 // round, agent, step
+	at      [3]int64 // current round, agent and step
 	samples int64    // number of samples in the current step
 }
 
-// begin inserts r between the sampler and the data of agent k.
+// begin starts to record agent k in round i. It replaces the data of the sampler by r.
 func (r *recordingSource[T]) begin(k, i int) {
 	r.at = [3]int64{int64(i), int64(k), 0}
 	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
@@ -60,10 +61,10 @@ func (r *recordingSource[T]) begin(k, i int) {
 	}
 }
 
-// setRound continues with the same agent and data in another round.
+// setRound continues to record the same agent in round i.
 func (r *recordingSource[T]) setRound(i int) { r.at[0], r.at[2] = int64(i), 0 }
 
-// Sample implements learner.SampleStream. It draws stored rows exactly as the sampler does.
+// Sample implements learner.SampleStream. It draws from stored rows with the same random numbers as the sampler.
 func (r *recordingSource[T]) Sample(x []T) T {
 	r.samples++
 	if r.stored == nil {
@@ -90,24 +91,24 @@ func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return d
 }
 
-// drawReplay returns the draws of a dump.
+// drawReplay contains the draws of a dump, for a replay of the run.
 type drawReplay[T learner.Float] struct {
 	drawRecorder[T]
 	places                   map[int][]round.DrawnIndex
-	firstStepByParticipation map[[2]int]int // (round, agent) → index of its first step
+	firstStepByParticipation map[[2]int]int // index of the first step by round and agent
 	firstSampleByStep        []int          // index of the first sample of each step
 	inputs                   int
 	params                   int
-	// aggregation bucket of each agent; nil derives them from the seed
+	// buckets is the aggregation bucket of each agent. nil means that the seed determines the buckets.
 	buckets []int64
-	// lacksLinkModel is true if the dump has the matrices W^t of failing links, but not the law of the failures.
+	// lacksLinkModel is true if the dump contains mixing matrices for failing links, but not the failure probability.
 	lacksLinkModel bool
 }
 
 // empty reports whether the dump contains no draws.
 func (p *drawReplay[T]) empty() bool { return len(p.steps) == 0 && len(p.participants) == 0 }
 
-// index validates and indexes the draws that were read.
+// index validates the draws of the dump and builds the indices for a replay.
 func (p *drawReplay[T]) index(agents int) error {
 	p.places, p.firstStepByParticipation = map[int][]round.DrawnIndex{}, map[[2]int]int{}
 	for n := 0; n+3 <= len(p.participants); n += 3 {
@@ -149,7 +150,8 @@ func (p *drawReplay[T]) index(agents int) error {
 	return nil
 }
 
-// count returns the number of recorded steps of agent k in round i, but at least 1, so that a missing step is reported.
+// count returns the number of recorded steps of agent k in round i. It returns at least 1, so that a replay detects a
+// missing step.
 func (p *drawReplay[T]) count(k, i int) int {
 	s, n := p.firstStepByParticipation[[2]int{i, k}], 0
 	for 3*(s+n) < len(p.steps) && p.steps[3*(s+n)] == int64(i) && p.steps[3*(s+n)+1] == int64(k) {

@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// mixing reads the graph and its weights from graph.json, W.npy or both; W takes precedence for the weights. If W has
-// one matrix per iteration, weights contains the edge weights of all iterations, otherwise nil.
+// mixing reads the mixing graph from graph.json, W.npy or both, and the weights preferably from W.npy. If W.npy has one
+// matrix per iteration, weights contains the edge weights of all iterations, otherwise it is nil.
 func (l *arrayReader) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weights []float64) {
 	g, own := l.graph(n)
 	w, each := l.matrices(n, e.Rounds-1)
 	if l.err != nil || g == nil && w == nil {
-		return nil, nil // W = I, unless there is an error
+		return nil, nil // no mixing, or l.err is set
 	}
 	var err error
 	if w != nil {
@@ -42,7 +42,7 @@ func (l *arrayReader) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weigh
 	return m, weights
 }
 
-// has reports whether the dump has a file.
+// has reports whether the folder of the dump contains the named file.
 func (l *arrayReader) has(name string) bool {
 	_, err := os.Stat(filepath.Join(l.dir, name))
 	return err == nil
@@ -96,7 +96,7 @@ func nonzero(w []float64, n int) []graph.Edge {
 	return edges
 }
 
-// weighted returns the graph's edges with the weights from the matrices.
+// weighted returns the mixing matrix of graph g, with edge weights from the matrices w.
 func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, n int) (*graph.MixingMatrix, []float64,
 	error) {
 	for _, e := range edges {
@@ -118,7 +118,7 @@ func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, 
 	return m, weights, err
 }
 
-// doublyStochastic returns an error unless W is symmetric and its rows sum to 1.
+// doublyStochastic returns an error unless the n×n matrix is symmetric and each row sums to 1.
 func doublyStochastic(w []float64, n int) error {
 	for i := range n {
 		sum := 0.0

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// LoadDump returns the experiment of a dump. [Run] then replays it: instances and draws come from the files, and Data
-// is ignored. If the dump has no draws, [Run] draws with the experiment's seed.
+// LoadDump returns the experiment of a dump. [Run] replays the recorded problems and draws, and ignores Data. If the
+// dump has no draws, [Run] makes new ones with the seed of the experiment.
 func LoadDump(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)

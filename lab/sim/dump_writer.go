@@ -24,15 +24,15 @@ const (
 	arrayStart        = "start"        // [d] w_0
 	arrayMinimizer    = "minimizer"    // [d] w⁰
 	arrayHessian      = "hessian"      // [d, d] Hessian of a quadratic J
-	arrayOptima       = "optima"       // [K, M] w_k⁰, linear problems only
-	arrayRegressors   = "regressors"   // [1 or K, 1 or M] diagonals of R_k
-	arrayNoiseVar     = "noise_var"    // [1 or K] σ_v²
-	arrayMeans        = "means"        // [K, M] means m_k, logistic and bilinear problems
-	arrayX            = "x"            // [rows, M] rows of all agents
+	arrayOptima       = "optima"       // [K, M] optimum of each agent, linear problems only
+	arrayRegressors   = "regressors"   // [1 or K, 1 or M] variances of the regressors
+	arrayNoiseVar     = "noise_var"    // [1 or K] noise variances
+	arrayMeans        = "means"        // [K, M] class means, logistic and bilinear problems only
+	arrayX            = "x"            // [rows, M] features of all agents' rows
 	arrayY            = "y"            // [rows]
 	arrayRows         = "rows"         // [K] number of rows of each agent
 	arrayBuckets      = "buckets"      // [K] aggregation buckets
-	arrayW            = "W"            // [n, n], or [T−1, n, n]
+	arrayW            = "W"            // mixing matrix: [n, n], or [T−1, n, n] if links fail
 	arrayParticipants = "participants" // [·, 3] round, agent, draw count
 	arraySteps        = "steps"        // [S, 3] round, agent, step
 	arrayScale        = "scale"        // [S]
@@ -64,7 +64,7 @@ func clearRun(dir string) error {
 
 func runDir(dir string, run int) string { return filepath.Join(dir, fmt.Sprintf("run-%04d", run)) }
 
-// writeExperiment starts a dump.
+// writeExperiment removes earlier runs from the dump folder and writes experiment.json.
 func writeExperiment(e *Experiment) error {
 	for run := range e.Runs {
 		if err := clearRun(runDir(e.Dump, run)); err != nil {
@@ -81,7 +81,8 @@ func writeExperiment(e *Experiment) error {
 	return err
 }
 
-// checkDumpSize returns an error if the instance is too large for a dump. The recorder limits the draws.
+// checkDumpSize returns an error if the problem is too large for a dump. The size of the draws is checked while they
+// are recorded.
 func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	p := c.in.Problem
 	numbers, key := 0.0, "agents"
@@ -92,7 +93,7 @@ func checkDumpSize[T learner.Float](c *runConstants[T]) error {
 	for k := 0; k < p.Agents && numbers <= maxDumpNumbers; k++ {
 		s := load(k).Samples
 		if s == nil {
-			break // the agents have a stream
+			break // The agents draw new samples and store no rows.
 		}
 		numbers += float64(s.Len()) * float64(p.Model.Inputs+1)
 	}
@@ -128,7 +129,7 @@ func writeArray[T npy.Element](a *arrays, name string, numbers []T, shape ...int
 	a.errs = append(a.errs, err)
 }
 
-// putFloats writes a vector of the model's type.
+// putFloats writes a float32 or float64 array, depending on the number type T of the model.
 func putFloats[T learner.Float](a *arrays, name string, numbers []T, shape ...int) {
 	switch v := any(numbers).(type) {
 	case []float32:
@@ -209,7 +210,7 @@ func writeStoredRows[T learner.Float](a *arrays, p *data.Problem[T]) {
 	writeArray(a, arrayRows, rows, len(rows))
 }
 
-// putMixing writes the graph and W, or all W^t if links fail.
+// putMixing writes the graph and the mixing matrix W, or one matrix per iteration if links fail.
 func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64) {
 	m := c.in.Mixing
 	n, edges := c.agents, len(m.EdgeWeights)
@@ -226,7 +227,8 @@ func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64
 	writeArray(a, arrayW, all, len(perStep)/edges, n, n)
 }
 
-// matrix returns W for the given edge weights. Diagonal elements make each row sum to 1.
+// matrix returns the mixing matrix W for the given edge weights. Each diagonal element is chosen so that the row sums
+// to 1.
 func matrix[T learner.Float](c *runConstants[T], weights []float64) []float64 {
 	n := c.agents
 	w := make([]float64, n*n)

@@ -5,7 +5,7 @@ import "fmt"
 // Divergence reports where the numbers of a run ceased to be finite.
 type Divergence struct {
 	Run    int    `json:"run"`   // index of the run, from 0
-	Round  int    `json:"round"` // number of the round; for feddec, t of z^t
+	Round  int    `json:"round"` // round of the divergence; for FedDec the iteration
 	Reason string `json:"reason"`
 }
 
@@ -23,7 +23,7 @@ type agentError struct {
 func (e *agentError) Error() string { return fmt.Sprintf("agent %d %v", e.agent, e.err) }
 func (e *agentError) Unwrap() error { return e.err }
 
-// replayError reports draws that are missing from a replayed dump.
+// replayError is the error of a replay whose dump does not contain a required draw.
 type replayError struct{ err error }
 
 func lacksParticipants(round int) error {

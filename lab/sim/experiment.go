@@ -7,13 +7,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StraggleUnit is the work that an agent skips when it does not respond.
+// StraggleUnit is the unit of work that an agent skips when it does not respond.
 type StraggleUnit string
 
-// Units of straggling.
+// Units of work that an agent can skip.
 const (
-	StraggleStep  StraggleUnit = "step"  // a local step; the others are scaled by 1/δ_k (2nd-order (9))
-	StraggleRound StraggleUnit = "round" // a round; the server averages the responses without 1/δ_k
+	// a local step; the other steps are scaled by 1/δ_k, with the response probability δ_k (paper on second-order
+	// guarantees, eq. (9))
+	StraggleStep StraggleUnit = "step"
+	// a whole round; the server averages the received updates without the factor 1/δ_k
+	StraggleRound StraggleUnit = "round"
 )
 
 // Precision is the number type of parameters and samples.
@@ -31,7 +34,7 @@ type Experiment struct {
 	Name   string `yaml:"name" json:"name"`
 	Seed   uint64 `yaml:"seed" json:"seed"`
 	Runs   int    `yaml:"runs" json:"runs"`     // independent runs, over which confidence intervals are computed
-	Rounds int    `yaml:"rounds" json:"rounds"` // number of aggregations; for feddec, T local steps
+	Rounds int    `yaml:"rounds" json:"rounds"` // number of aggregations; for FedDec the number of local steps
 	// Record is the number of rounds between two records; 0 means about 200 records in all.
 	Record    int       `yaml:"record" json:"record"`
 	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
@@ -40,17 +43,19 @@ type Experiment struct {
 
 	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
 	// Agents is the number K of agents; 0 means one for each name in a column of the data.
-	Agents       int                      `yaml:"agents" json:"agents"`
-	Participants Participants             `yaml:"participants" json:"participants"` // L per round, or a file
+	Agents int `yaml:"agents" json:"agents"`
+	// participants per round: a number, or a file
+	Participants Participants             `yaml:"participants" json:"participants"`
 	Sampling     spec.ParticipantSampling `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent                 `yaml:"local_steps" json:"local_steps"` // E_k
-	// BatchSize is B_k; 0 means the exact gradient over all rows of an agent.
+	// BatchSize is the number of rows per local step of each agent. 0 means all rows of the agent.
 	BatchSize PerAgent          `yaml:"batch_size" json:"batch_size"`
 	StepSize  spec.StepSize     `yaml:"step_size" json:"step_size"`
 	Exchange  spec.ExchangeKind `yaml:"exchange" json:"exchange"`
-	Codec     spec.Codec        `yaml:"codec" json:"codec"`     // codec of updates
-	Weights   PerAgent          `yaml:"weights" json:"weights"` // p_k in any scale; one number means equal
-	// WeighRows sets p_k in proportion to the agents' rows and replaces Weights.
+	Codec     spec.Codec        `yaml:"codec" json:"codec"` // codec of updates
+	// weight of each agent in any scale; one number means equal weights
+	Weights PerAgent `yaml:"weights" json:"weights"`
+	// WeighRows weights the agents by their numbers of rows instead of Weights.
 	WeighRows bool                 `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.WeightPlacement `yaml:"weighting" json:"weighting"`
 	// Aggregation and ServerOptimizer have the same meaning as for the coordinator.
@@ -63,9 +68,9 @@ type Experiment struct {
 	Attackers int    `yaml:"attackers" json:"attackers"`
 
 	Response      Response             `yaml:"response" json:"response"`
-	Proximal      float64              `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
+	Proximal      float64              `yaml:"proximal" json:"proximal"` // penalty factor of FedProx
 	GradientNoise spec.GradientNoise   `yaml:"gradient_noise" json:"gradient_noise"`
-	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // personal part of the model
+	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // personal part of each agent's model
 	// Finetune fine-tunes the recorded model for each agent before it is scored on the agent's held-out rows.
 	Finetune spec.FinetuneOptions `yaml:"finetune" json:"finetune"`
 	Mixing   Mixing               `yaml:"mixing" json:"mixing"`
@@ -79,8 +84,8 @@ type Experiment struct {
 	// the run.
 	Trajectory func(State) error `yaml:"-" json:"-"`
 
-	// RecordMeanIterate also records the excess risk of the mean of all agents' local iterates over all local steps
-	// (notes (4)). It requires that all agents participate with the same number of steps.
+	// RecordMeanIterate also records the excess risk of the mean of all agents' local iterates, over all local steps
+	// (Renard's notes, eq. (4)). It requires that all agents participate with the same number of local steps.
 	RecordMeanIterate bool `yaml:"shadow" json:"shadow"`
 }
 
@@ -93,30 +98,31 @@ type Response struct {
 // Mixing holds the options that only FedDec has.
 type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
-	// FirstBlock is the number of local steps before the first server round. 0 means H−1, as in feddec Algorithm 1,
-	// which counts t from 1; the daemons use H.
+	// FirstBlock is the number of local steps before the first server round. 0 means ServerEvery−1, as in Algorithm 1
+	// of the FedDec paper, which counts t from 1, whereas the daemons use ServerEvery.
 	FirstBlock int `yaml:"first_block" json:"first_block"`
-	// Gradients is E_k, the number of the H local steps in which agent k computes a gradient. They are spread over the
-	// block and scaled by H/E_k. 0 means all.
-	Gradients   PerAgent            `yaml:"gradients" json:"gradients"`
-	Every       int                 `yaml:"every" json:"every"` // local steps between two mixing steps
-	Codec       spec.Codec          `yaml:"codec" json:"codec"` // codec of snapshots to neighbours
-	Clip        float64             `yaml:"clip" json:"clip"`   // τ: maximum distance in a flow; 0 means no limit
+	// Gradients is the number E_k of the H = ServerEvery local steps of a block in which agent k computes a gradient.
+	// These steps are spread over the block and scaled by H/E_k, and 0 means all steps.
+	Gradients PerAgent   `yaml:"gradients" json:"gradients"`
+	Every     int        `yaml:"every" json:"every"` // local steps between two mixing steps
+	Codec     spec.Codec `yaml:"codec" json:"codec"` // codec of snapshots to neighbours
+	// maximum distance between neighbours in a flow; 0 means no limit
+	Clip        float64             `yaml:"clip" json:"clip"`
 	Graph       GraphKind           `yaml:"graph" json:"graph"`
 	Fresh       bool                `yaml:"fresh" json:"fresh"`             // draw a new graph for every run
-	Radius      float64             `yaml:"radius" json:"radius"`           // geographic graph: radius
-	Probability float64             `yaml:"probability" json:"probability"` // random graph: probability of an edge
+	Radius      float64             `yaml:"radius" json:"radius"`           // radius of a geographic graph
+	Probability float64             `yaml:"probability" json:"probability"` // edge probability of a random graph
 	File        string              `yaml:"file" json:"file"`               // graph file: JSON, or CSV list of edges
 	Weights     spec.EdgeWeightRule `yaml:"weights" json:"weights"`
 	LinkUp      float64             `yaml:"link_up" json:"link_up"` // probability that a link is up in a step
 }
 
-// GraphKind is a source of the graph.
+// GraphKind is the method by which the mixing graph is created.
 type GraphKind string
 
-// Sources of the graph. Geographic and random graphs are redrawn until they are connected.
+// Kinds of mixing graphs. Geographic and random graphs are drawn until the graph is connected.
 const (
-	NoGraph    GraphKind = "none" // W = I: FedAvg, as feddec's baseline
+	NoGraph    GraphKind = "none" // no mixing (W = I), which makes FedDec equal to FedAvg
 	Geographic GraphKind = "geographic"
 	Random     GraphKind = "random"
 	Ring       GraphKind = "ring"

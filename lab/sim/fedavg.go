@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fedavg is the algorithm FedAvg, with a server step in every round.
+// fedavg simulates the algorithm FedAvg, with an aggregation in every round.
 type fedavg[T learner.Float] struct {
 	*runConstants[T]
 	w, next    []T // shared parameters
@@ -28,7 +28,7 @@ type fedavg[T learner.Float] struct {
 	sent       int64 // number of updates sent
 }
 
-// newFedAvg prepares a run on up to the given number of goroutines.
+// newFedAvg returns a simulation that uses at most the given number of goroutines.
 func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	own := newPersonal(c)
 	f := &fedavg[T]{runConstants: c, w: own.start(), own: own, block: blockSize(c)}
@@ -52,19 +52,19 @@ func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	return f
 }
 
-// blocksPerSimulator is the number of blocks by which a goroutine may be ahead of a suspended one.
+// blocksPerSimulator is the number of blocks per goroutine that may be computed ahead while one goroutine is suspended.
 const blocksPerSimulator = 16
 
-// blockSize returns a number of agents per block. The work of a block far exceeds the cost of handing it over, and its
-// parameters fit into a cache.
+// blockSize returns the number of agents per block. A block is large enough to outweigh the cost of synchronisation,
+// and small enough that its parameters fit into the CPU cache.
 func blockSize[T learner.Float](c *runConstants[T]) int {
-	const numbers, cached = 100_000, 32 << 10 // at least about ten microseconds of work; elements
+	const numbers, cached = 100_000, 32 << 10 // minimum work of about ten microseconds; maximum elements
 	d := float64(c.in.Problem.Model.ParameterCount())
 	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)
 	return int(max(min(numbers/each, cached/d), 1))
 }
 
-// step computes round i, i ≥ 1.
+// step simulates round i. The first round is 1.
 func (f *fedavg[T]) step(i int) error {
 	places := f.draw(i)
 	switch {
@@ -159,15 +159,15 @@ func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, b
 	return line.stopped
 }
 
-// agentBlock holds some agents of a round and their results.
+// agentBlock holds the results of consecutive participants of a round.
 type agentBlock[T learner.Float] struct {
-	first        int // index of its first agent in the round
+	first        int // index of the first participant of the block in the round
 	places       []round.DrawnIndex
-	resultParams []T // d parameters of each agent
+	resultParams []T // parameters of all agents of the block, d per agent
 	err          error
 }
 
-// compute computes the results of a block's agents.
+// compute simulates the agents of a block and stores their results.
 func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 	d := len(f.w)
 	b.resultParams, b.err = resize(b.resultParams, f.block*d), nil
@@ -187,7 +187,7 @@ func (f *fedavg[T]) plan(i int) round.Plan {
 	return p
 }
 
-// agentResult stores the result of agent k in round i in dst: ψ_k, or the gradient.
+// agentResult simulates agent k in round i and stores the trained parameters, or the gradient, in dst.
 func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
 	h.loadAgent(k, i)
 	h.steps.StepWeight, h.steps.StepOffset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)),
@@ -204,7 +204,7 @@ func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
 	return f.own.trainAgent(h, dst, f.w, k, i, f.count(k, i))
 }
 
-// count returns E_k.
+// count returns the number of local steps of agent k in round i.
 func (f *fedavg[T]) count(k, i int) int {
 	if r := f.in.replay; r != nil {
 		return r.count(k, i)
@@ -212,7 +212,7 @@ func (f *fedavg[T]) count(k, i int) int {
 	return int(f.e.LocalSteps.At(k, f.seed))
 }
 
-// stepWithMeanIterate computes an agent's local steps and adds its iterates to the mean iterate.
+// stepWithMeanIterate simulates the local steps of an agent and adds the parameters of each step to the mean iterate.
 func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int) error {
 	steps := f.count(k, i)
 	if steps != len(f.shadow.sums) {
@@ -225,7 +225,7 @@ func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int)
 	return err
 }
 
-// model stores w_i in dst. Personal parameters have their values of w_0.
+// model stores the current model in dst. Personal parameters keep their initial values.
 func (f *fedavg[T]) model(dst []float64) {
 	w := f.w
 	if len(w) < len(dst) {

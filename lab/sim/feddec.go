@@ -16,20 +16,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feddec is feddec Algorithm 1. In iteration t every agent takes a step of size η_t, then all mix. If (t+1) mod H = 0,
-// the server averages L of them, and all continue from the average.
+// feddec simulates Algorithm 1 of the FedDec paper. In iteration t every agent takes a local step of size η_t and mixes
+// with its neighbours, and if (t+1) mod H = 0, the server averages L drawn agents and all agents continue from the
+// average.
 type feddec[T learner.Float] struct {
 	*runConstants[T]
-	simulators []*agentSimulator[T] // one per agent: its generator continues between server rounds
+	simulators []*agentSimulator[T] // one per agent, because random generators persist between server rounds
 	z, mix     [][]T
-	sent       [][]T // z as the neighbours receive it; nil means z itself
+	sent       [][]T // parameters that neighbours receive; nil means the exact parameters
 	last       []T   // parameters from the last server round
 	next       []T
 	server     *server[T]
-	own        *personalModels[T] // for measurements only
+	own        *personalModels[T] // used only to evaluate personal models
 
 	links   *d2d.Adjacency
-	weights []float64 // edge weights of W^t
+	weights []float64 // edge weights in the current iteration
 	clipped []float64 // edge weights after the clipping of flows
 	up      []bool
 	degrees []int
@@ -78,7 +79,8 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 	return f
 }
 
-// step computes iteration i−1 of Algorithm 1, which maps z^(i−1) to z^i. i starts at 2, because z^1 is the start.
+// step simulates iteration i−1 of Algorithm 1, which computes the state z^i from z^(i−1). i starts at 2, because z^1 is
+// the initial state.
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
@@ -119,11 +121,11 @@ func (f *feddec[T]) step(i int) error {
 	return nil
 }
 
-// local computes the local step of agent k in iteration t, step `at` of its block, and the vector that its neighbours
-// receive.
+// local simulates the local step of agent k in iteration t and computes the vector that the neighbours receive. at is
+// the number of the step within its block.
 func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	h := f.simulators[k]
-	if block != f.block { // an agent's draws depend on the server round
+	if block != f.block { // A new server round has begun, which changes the agent's draws.
 		h.loadAgent(k, block)
 		h.steps.StepWeight, h.steps.Correction.Anchor = f.weight(k), f.last
 		h.steps.BlockSteps = uint64(f.e.Mixing.ServerEvery)
@@ -200,7 +202,7 @@ func (f *feddec[T]) countLinks() {
 	}
 }
 
-// failLinks sets the weights of the links that are up in iteration t.
+// failLinks draws which links work in iteration t and sets the edge weights.
 func (f *feddec[T]) failLinks(t int) {
 	if r := f.in.replay; r != nil {
 		if r.weights != nil {
@@ -238,7 +240,8 @@ func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 	return drawn
 }
 
-// average computes lines 8 to 11: the server aggregates the drawn agents and sends the result to all.
+// average simulates the server round of iteration t (lines 8 to 11 of Algorithm 1). The server aggregates the models of
+// the drawn agents and sends the result to all agents.
 func (f *feddec[T]) average(t int) error {
 	f.consensusBeforeServer = f.consensus()
 	places := f.draw(t)
@@ -267,7 +270,7 @@ func (f *feddec[T]) average(t int) error {
 	return nil
 }
 
-// model stores z̄ in dst.
+// model stores the mean of all agents' models in dst.
 func (f *feddec[T]) model(dst []float64) {
 	clear(dst)
 	for _, z := range f.z {
@@ -277,7 +280,7 @@ func (f *feddec[T]) model(dst []float64) {
 	}
 }
 
-// consensus returns (1/n)Σ‖z_i − z̄‖².
+// consensus returns (1/n)Σ‖z_i − z̄‖², the mean squared distance of the agents' models z_i from their mean z̄.
 func (f *feddec[T]) consensus() float64 {
 	f.model(f.mean)
 	sum := 0.0
@@ -289,7 +292,8 @@ func (f *feddec[T]) consensus() float64 {
 	return sum / float64(len(f.z))
 }
 
-// measure records the bytes sent and the consensus distance; in a server round, the distance before the averaging.
+// measure records the bytes sent so far and the consensus distance. In a server iteration it records the distance
+// before the averaging.
 func (f *feddec[T]) measure(r *recorder, i int) error {
 	if f.consensusBeforeServer >= 0 {
 		r.set("consensus", f.consensusBeforeServer)
@@ -304,7 +308,8 @@ func (f *feddec[T]) measure(r *recorder, i int) error {
 	return f.own.measure(r, at, i, uint64(i))
 }
 
-// maxSpectrum is the largest number of agents for which |λ̂₂| is computed, in cubic time.
+// maxSpectrum is the largest number of agents for which the second eigenvalue of the mixing matrix is computed, which
+// takes cubic time.
 const maxSpectrum = 1000
 
 // network returns the graph of the run with the share of iterations in which each link was up.

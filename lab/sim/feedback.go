@@ -7,15 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feedback is the error feedback of a codec, as in agent.residual. The part that was not sent is added to the next
-// update, depending on the fate of this one.
+// feedback simulates the error feedback of a codec, as in agent.residual. It adds the part of an update that the codec
+// did not send to the next update of the same agent, depending on whether the server used the update.
 type feedback[T learner.Float] struct {
-	kept            [][]T // residual of each agent; nil means 0
+	kept            [][]T // unsent part kept by each agent; nil means 0
 	intendedUpdates [][]T // uncompressed update of each participant
 	unsentParts     [][]T // unsent part of each update
 }
 
-// newFeedback returns nil for a codec without error feedback.
+// newFeedback returns the error feedback of a codec, or nil for a codec without error feedback.
 func newFeedback[T learner.Float](word spec.Codec, agents int) *feedback[T] {
 	if _, ok := word.TopKShare(); !ok {
 		return nil

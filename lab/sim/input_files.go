@@ -37,7 +37,7 @@ func (e *Experiment) Read() error {
 	return e.Participants.read(e.Agents, e.folds())
 }
 
-// each returns a single number if all values are equal.
+// each returns a PerAgent with one number if all values are equal, and otherwise with one number per agent.
 func each(values []float64) PerAgent {
 	if slices.Max(values) == slices.Min(values) {
 		values = values[:1]

@@ -18,12 +18,12 @@ import (
 // Instance is the problem and the graph of a run.
 type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
-	Mixing  *graph.MixingMatrix // FedDec only; nil means W = I
+	Mixing  *graph.MixingMatrix // mixing matrix for FedDec; nil means no mixing
 
 	replay *drawReplay[T] // recorded draws; nil means new draws
 }
 
-// Purposes of generators other than the agents' draws.
+// Purposes of random generators, other than the draws of agents.
 const (
 	seedForPerAgentNumbers uint64 = iota + 101
 	forInstance
@@ -85,7 +85,7 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 	}
 }
 
-// weights returns p_k in any scale, or nil for equal weights.
+// weights returns the weight of each agent in any scale, or nil for equal weights.
 func (e *Experiment) weights() []float64 {
 	if e.Weights.allEqual() {
 		return nil
@@ -122,7 +122,7 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	return graph.NewMixingMatrix(g, m.Weights)
 }
 
-// connectivityHint adds to err the parameter from which most large graphs are connected.
+// connectivityHint adds a hint to the text of err: the parameter value from which most large graphs are connected.
 func connectivityHint(err error, from float64) string {
 	_, problem, _ := strings.Cut(err.Error(), ": ") // removes the key
 	return fmt.Sprintf("%s; most graphs are connected from about %.2g upwards", problem, from)
@@ -147,8 +147,8 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	return weighGraph(g, weights, m.Weights)
 }
 
-// weighGraph returns the mixing matrix of a graph, with weights from a rule or from own. Metropolis weights are kept as
-// a rule, because they then adapt to failing links.
+// weighGraph returns the mixing matrix of a graph, with the weights own if they are given and with weights by a rule
+// otherwise. Weights that equal Metropolis weights stay a rule, because the rule adapts to failing links.
 func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.EdgeWeightsMetropolis {
 		return graph.NewMixingMatrixFromWeights(g, own)

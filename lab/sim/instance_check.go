@@ -112,7 +112,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	return c.Err()
 }
 
-// checkSchedule returns an error if the constants of a diminishing step size are not all known.
+// checkSchedule returns an error if a diminishing step size needs constants of the problem that are unknown.
 func checkSchedule(e *Experiment, o *data.Objective) error {
 	if !e.StepSize.IsDiminishing {
 		return nil
@@ -126,8 +126,8 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 	return nil
 }
 
-// checkMeanSquare returns an error if E‖w⁰ − w_i‖² grows with the given step size. This is known exactly for identical
-// agents with isotropic regressors.
+// checkMeanSquare returns an error if the expected squared error E‖w⁰ − w_i‖² grows with the given step size. This is
+// known exactly for identical agents with isotropic regressors.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
 	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.IsDiminishing || e.Algorithm != spec.FedAvg ||
@@ -143,7 +143,7 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	stable := func(mu float64) bool {
 		lab.StepSize = mu
 		if !e.StepSize.NormalizesStepSize {
-			lab.StepSize *= float64(lab.LocalSteps) // the theory divides by E
+			lab.StepSize *= float64(lab.LocalSteps) // The theory divides the step size by the number of steps.
 		}
 		return lab.Gain() < 1
 	}
@@ -164,9 +164,9 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
-// checkStepSize returns an error if the mean of a quadratic problem's recursion diverges. With one step per round, this
-// is the case if μ ≥ 2/λ_max(∇²J), for any participants. With more steps, it is the case if an agent's own recursion
-// diverges, μ_k ≥ 2/λ_max(∇²J_k).
+// checkStepSize returns an error if the mean of the recursion diverges on a quadratic problem. With one local step per
+// round it diverges if μ ≥ 2/λ_max(∇²J), for any participants, and with more steps if μ_k ≥ 2/λ_max(∇²J_k) for an agent
+// k.
 func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
@@ -199,7 +199,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	return nil
 }
 
-// checkServerStep returns an error if μ ≥ 2/λ_max(∇²J).
+// checkServerStep returns an error if the step size mu is at least 2/λ_max(∇²J).
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
 		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lossyCodec applies the loss of a codec to vectors.
+// lossyCodec replaces vectors by the values that a receiver decodes after lossy compression.
 type lossyCodec[T learner.Float] struct {
 	codec codec.Codec[T]
 	pcg   rand.PCG // generator for the codec's rounding
@@ -29,7 +29,7 @@ func newPacking[T learner.Float](word spec.Codec) *lossyCodec[T] {
 	return p
 }
 
-// begin seeds the generator as a live agent does: for an update by its round, for snapshots by their block.
+// begin seeds the random generator in the same way as a live agent does for an update or a snapshot of round i.
 func (p *lossyCodec[T]) begin(seed uint64, i wire.RoundID, stream uint64) {
 	task.ReseedAgentRand(&p.pcg, task.CodecSeed(seed), i, stream)
 }
@@ -38,6 +38,6 @@ func (p *lossyCodec[T]) begin(seed uint64, i wire.RoundID, stream uint64) {
 func (p *lossyCodec[T]) encodeAndDecode(v []T) {
 	p.bytes = p.codec.Append(p.bytes[:0], v, p.rng)
 	if p.codec.Decode(v, p.bytes) != nil {
-		v[0] = T(math.NaN()) // makes the aggregate non-finite
+		v[0] = T(math.NaN()) // NaN makes the aggregate non-finite.
 	}
 }

@@ -2,14 +2,15 @@ package sim
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// meanIterateTracker computes the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
-// (notes, section 2). It wraps the draw source of a descent, which is called once before every step.
+// meanIterateTracker computes the mean x̄^(t,k) = (1/M) Σ_i x_i^(t,k) of all agents' parameters after each local step k
+// = 1 … τ (Renard's notes, section 2). It wraps the draw source of the local steps, which is called once before each
+// step.
 type meanIterateTracker[T learner.Float] struct {
 	draws learner.StepDrawSource[T]
 	phi   []T
 	step  int
 	sums  [][]float64
-	count int // number of agents so far
+	count int // number of agents added to the mean so far
 }
 
 func newShadow[T learner.Float](draws learner.StepDrawSource[T], steps, params int) *meanIterateTracker[T] {
@@ -20,7 +21,7 @@ func newShadow[T learner.Float](draws learner.StepDrawSource[T], steps, params i
 	return s
 }
 
-// begin starts a round.
+// begin resets the sums for a new round.
 func (s *meanIterateTracker[T]) begin() {
 	s.count = 0
 	for _, sum := range s.sums {
@@ -28,7 +29,7 @@ func (s *meanIterateTracker[T]) begin() {
 	}
 }
 
-// follow starts an agent whose iterates are in phi.
+// follow starts to track an agent whose parameters are in phi.
 func (s *meanIterateTracker[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
 
 // Next implements learner.StepDrawSource.
@@ -37,7 +38,7 @@ func (s *meanIterateTracker[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return s.draws.Next(m)
 }
 
-// addCurrentStep adds the current iterate.
+// addCurrentStep adds the current parameters of the agent to the sum of the current step.
 func (s *meanIterateTracker[T]) addCurrentStep() {
 	if s.step > 0 {
 		for j, v := range s.phi {
@@ -47,13 +48,13 @@ func (s *meanIterateTracker[T]) addCurrentStep() {
 	s.step++
 }
 
-// finish ends the current agent.
+// finish adds the last parameters of the current agent.
 func (s *meanIterateTracker[T]) finish() {
 	s.addCurrentStep()
 	s.count++
 }
 
-// mean returns the mean of f over the τ mean iterates of the last round.
+// mean returns the mean of f over the mean iterates of all local steps of the last round.
 func (s *meanIterateTracker[T]) mean(f func(w []float64) float64) float64 {
 	if s.count == 0 {
 		return 0

@@ -15,8 +15,9 @@ import (
 // Participants defines the participants of each round: a number of drawn agents, or a file with a list. In a
 // configuration it is written as 10 or FILE.json.
 type Participants struct {
-	Count int    // L; 0 means all
-	File  string // JSON list of agent numbers from 0 for each round; duplicates count
+	Count int // number of agents drawn per round; 0 means all agents
+	// path of a JSON list of agent numbers (from 0) for each round; an agent listed twice has two draws
+	File string
 
 	rounds [][]round.DrawnIndex // content of the file, once it is read
 }
@@ -33,7 +34,7 @@ func (p *Participants) Parse(texts []string, list bool) (bad int, err error) {
 	return 0, nil
 }
 
-// String returns p in the form used in files.
+// String returns p in the syntax of configuration files.
 func (p Participants) String() string {
 	if p.File != "" {
 		return p.File

@@ -25,8 +25,8 @@ type Draw string
 
 // Distributions.
 const (
-	Uniform   Draw = "uniform"   // A, A+1, … B with equal probability
-	Geometric Draw = "geometric" // 1, 2, … with mean A
+	Uniform   Draw = "uniform"   // uniform over the integers from A to B
+	Geometric Draw = "geometric" // geometric over 1, 2, … with mean A
 )
 
 // Each returns a PerAgent with one number for all agents or one number for each.
@@ -82,7 +82,7 @@ func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
 // allEqual reports whether all agents have the same number.
 func (p *PerAgent) allEqual() bool { return len(p.Values) == 1 }
 
-// Parse sets p from the texts of a list or from one text. On error, bad is the index of the invalid text.
+// Parse sets p to the numbers or the distribution in texts. On error, bad is the index of the invalid text.
 func (p *PerAgent) Parse(texts []string, list bool) (bad int, err error) {
 	*p = PerAgent{}
 	if name, rest, ok := strings.Cut(texts[0], "("); ok && !list {
@@ -126,7 +126,7 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 	return nil
 }
 
-// String returns p in the form used in files.
+// String returns p in the syntax of configuration files.
 func (p PerAgent) String() string {
 	switch {
 	case p.Draw == Uniform:

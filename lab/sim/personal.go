@@ -13,13 +13,13 @@ import (
 // personalModels holds the personal parameters of all agents of a run.
 type personalModels[T learner.Float] struct {
 	*runConstants[T]
-	parts *learner.ParameterSplit // split of the model; with ditto all is shared
-	first []T                     // w_0, d elements
-	// own holds each agent's personal tensors, or its v_k of ditto. An element is nil before the agent's first round.
-	// own is nil without personal models.
+	parts *learner.ParameterSplit // shared and personal parameters; with Ditto all are shared
+	first []T                     // initial parameters of the whole model
+	// own contains the personal parameters of each agent: personal layers, or the whole personal model of Ditto. An
+	// element is nil before the agent's first round, and own is nil without personal models.
 	own  [][]T
-	hand *agentSimulator[T] // for fine-tuning and scores
-	x    []T                // buffer of d elements for the hand
+	hand *agentSimulator[T] // simulator for fine-tuning and evaluation
+	x    []T                // buffer for one model
 }
 
 func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
@@ -34,14 +34,14 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
 	return p
 }
 
-// start returns the shared parameters of w_0.
+// start returns the initial values of the shared parameters.
 func (p *personalModels[T]) start() []T {
 	w := make([]T, p.parts.SharedElementCount())
 	learner.SplitParameters(w, nil, p.parts, p.first)
 	return w
 }
 
-// agentPart returns the personal parameters of agent k, initialised from w_0.
+// agentPart returns the personal parameters of agent k. The first call initialises them from the initial model w_0.
 func (p *personalModels[T]) agentPart(k int) []T {
 	if p.own[k] == nil {
 		if p.e.Personal.UsesDitto() {
@@ -75,7 +75,8 @@ func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, 
 	return err
 }
 
-// trainPersonalModel takes local steps of the personal model v of agent k; see [task.NewDittoStepRunner].
+// trainPersonalModel takes local steps that train the Ditto model v of agent k, where the penalty lambda keeps v close
+// to anchor. See [task.NewDittoStepRunner].
 func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
 	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
@@ -86,8 +87,8 @@ func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T
 	return nil
 }
 
-// model returns the model with which agent k predicts after round i and t steps of the schedule. w holds the shared
-// parameters. The result is valid until the next call.
+// model returns the model with which agent k predicts after round i. w contains the shared parameters, and t is the
+// number of steps in the step size schedule. The result is valid until the next call.
 func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	switch {
 	case p.own == nil:
@@ -105,7 +106,7 @@ func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	return p.x, p.hand.trainPersonalModel(p.x, 0, nil, k, i, t, n)
 }
 
-// measure scores each agent's model after round i on its held-out rows; see model.
+// measure evaluates the model of each agent on the agent's held-out rows and records the scores.
 func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	if p.in.Problem.HeldOut == nil {
 		return nil
@@ -126,7 +127,8 @@ func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	return nil
 }
 
-// setOwn records the scores of the agents' models on all held-out rows, their mean over agents and the worst agent's.
+// setOwn records the scores of the agents' own models: over all held-out rows, the mean over agents, and the worst
+// agent.
 func (r *recorder) setOwn(of evaluation.Result) {
 	set := func(name string, all float64, each *evaluation.AgentMetricDistribution) {
 		r.set(name, all)

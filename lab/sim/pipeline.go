@@ -5,28 +5,28 @@ import "sync"
 // pipeline runs numbered tasks in several goroutines and consumes their results one at a time, in the order of the
 // numbers. A slow goroutine blocks the others only when all buffers are in use.
 type pipeline[P any] struct {
-	pieces       int // total number of pieces
+	pieces       int // total number of tasks
 	consumePiece func(P) error
 
 	mu            sync.Mutex
 	freed         sync.Cond
 	spare         []P // free buffers
-	begun         int // next number to hand out
-	nextToConsume int // next number to consume
+	begun         int // next task number to start
+	nextToConsume int // next task number to consume
 	made          map[int]P
 	taking        bool
 	stopped       error // first error of consumePiece
 }
 
-// newPipeline returns a pipeline of the given number of pieces and buffers. It calls take with each piece in order
-// until take fails.
+// newPipeline returns a pipeline for a number of tasks. room contains the buffers, and take is called with each result
+// in order until it returns an error.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
 	c := &pipeline[P]{pieces: pieces, consumePiece: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu
 	return c
 }
 
-// begin waits for a free buffer and returns the next number. ok is false when no more pieces are needed.
+// begin waits for a free buffer and returns the number of the next task. ok is false if no tasks remain.
 func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,13 +36,14 @@ func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	if c.stopped != nil || c.begun == c.pieces {
 		return 0, room, false
 	}
-	last := len(c.spare) - 1 // most recently used, still in the cache
+	last := len(c.spare) - 1 // most recently used buffer, probably still in the CPU cache
 	n, room = c.begun, c.spare[last]
 	c.begun, c.spare = c.begun+1, c.spare[:last]
 	return n, room, true
 }
 
-// finish submits piece n. It consumes all pieces that are next in order, unless another goroutine does so.
+// finish submits the result of task n. It consumes all results that are next in order, unless another goroutine is
+// doing so.
 func (c *pipeline[P]) finish(n int, piece P) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// algorithm is the state of a run of FedAvg or FedDec.
+// algorithm simulates FedAvg or FedDec and holds the state of a run.
 type algorithm interface {
-	step(i int) error    // computes w_i from w_{i−1}
-	model(dst []float64) // stores w_i, or z̄ for feddec
+	step(i int) error    // simulates round i
+	model(dst []float64) // stores the current model in dst, for FedDec the agents' mean
 	// measure records the metrics that only this algorithm has, for round i. It returns an error if a personal model
 	// diverges.
 	measure(to *recorder, i int) error
@@ -29,8 +29,8 @@ type recorder struct {
 	recordProblemMetrics func(r *recorder)
 }
 
-// newRecorder returns a recorder of the problem's known metrics. It records none of them if agents have personal
-// layers.
+// newRecorder returns a recorder for the metrics that are known for the problem. If agents have personal layers, it
+// records no metric of the common model.
 func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 	o := &p.Objective
 	gradient := make([]float64, p.Model.ParameterCount())
@@ -58,7 +58,7 @@ func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 		}}
 }
 
-// squaredDistance returns ‖a − b‖²; b = nil means 0.
+// squaredDistance returns ‖a − b‖². If b is nil, it returns ‖a‖².
 func squaredDistance(a, b []float64) float64 {
 	sum := 0.0
 	for j, v := range a {
@@ -85,8 +85,8 @@ func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows
 	r.set("total_bytes", up+size(spec.CodecRaw)*float64(downloads)+size(e.Mixing.Codec)*float64(flows))
 }
 
-// maxMetric is the largest metric that is not considered diverged. Its square, needed for confidence intervals, is
-// finite.
+// maxMetric is the largest value of a metric that does not count as divergence. Its square is still finite, as
+// confidence intervals require.
 const maxMetric = 1e150
 
 // record measures the model of round i. It returns an error if a metric has diverged; the record is then invalid.

@@ -13,22 +13,23 @@ import (
 // Result holds the measurements of a simulation.
 type Result struct {
 	Experiment Experiment  `json:"experiment"`
-	Rounds     []int       `json:"rounds"` // recorded rounds: i of w_i from 0; for feddec t of z^t from 1
+	Rounds     []int       `json:"rounds"` // numbers of the recorded rounds; 0 is the start, for FedDec 1
 	Metrics    []Metric    `json:"metrics"`
 	Final      [][]float64 `json:"final"`      // last model of each run; nil after a divergence
 	Divergence *Divergence `json:"divergence"` // nil if all runs completed; otherwise the curves end before it
 	Network    *Network    `json:"network"`    // graph of FedDec's first run; nil without a graph
 }
 
-// Network is the graph over which the agents mix.
+// Network is the mixing graph of a run with measured and computed properties.
 type Network struct {
 	*graph.MixingMatrix
-	Health           []float64 // share of iterations in which each edge was up; nil after a divergence
-	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN for too many agents
+	Health []float64 // share of iterations in which each edge was up; nil after a divergence
+	// second eigenvalue |λ̂₂| = |λ₂(E[WWᵀ])| (FedDec paper, Theorem 1); NaN for too many agents
+	SecondEigenvalue float64
 }
 
-// MarshalJSON encodes |λ̂₂| and α (null if infinite or unknown), the graph as a graph file with weights, and the health
-// of its edges in the same order.
+// MarshalJSON encodes the graph as a graph file with edge weights, the health of the edges in the same order, the
+// second eigenvalue |λ̂₂| and the constant α. |λ̂₂| and α become null if they are infinite or unknown.
 func (n *Network) MarshalJSON() ([]byte, error) {
 	finite := func(v float64) *float64 {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
@@ -44,7 +45,7 @@ func (n *Network) MarshalJSON() ([]byte, error) {
 	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.EdgeWeights), n.Health})
 }
 
-// Alpha returns α = |λ̂₂|/(1 − |λ̂₂|).
+// Alpha returns the constant α = |λ̂₂|/(1 − |λ̂₂|) of the FedDec paper, computed from SecondEigenvalue.
 func (n *Network) Alpha() float64 { return graph.MixingAlphaOfEigenvalue(n.SecondEigenvalue) }
 
 // Metric holds the values of a metric over the rounds.
@@ -55,7 +56,8 @@ type Metric struct {
 	Runs [][]float64 `json:"runs"` // [run][record]
 }
 
-// Estimate is a mean over runs with the half-width of its 95 % interval (Student's t), +Inf for one run.
+// Estimate is a mean over runs with the half-width of its 95 % confidence interval (Student's t). The half-width is
+// +Inf for a single run.
 type Estimate struct{ Mean, Half float64 }
 
 // Metric returns the metric with the given name. It panics if the problem has no such metric.
@@ -72,8 +74,8 @@ func (r *Result) Metric(name string) *Metric {
 	panic(fmt.Sprintf("sim: unknown metric %q; available metrics: %q", name, names))
 }
 
-// Steady returns the mean of a metric over all recorded rounds ≥ from, averaged within each run, with the interval over
-// the runs.
+// Steady returns the mean of a metric over all recorded rounds ≥ from. The interval is computed over the means of the
+// runs.
 func (r *Result) Steady(name string, from int) Estimate {
 	first, _ := slices.BinarySearch(r.Rounds, from)
 	means := make([]float64, 0, len(r.Final))
@@ -102,7 +104,7 @@ func (r *Result) At(name string, round int) Estimate {
 	return Estimate{mean, half}
 }
 
-// collect returns the result of all runs up to the earliest divergence.
+// collect combines the records of all runs into a result, which ends at the earliest divergence.
 func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 	r := &Result{Experiment: e, Rounds: rounds}
 	for run, t := range tracks {
@@ -132,7 +134,7 @@ func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 		}
 		r.Metrics = append(r.Metrics, m)
 	}
-	if r.Divergence != nil { // the progress of other runs would depend on the machine
+	if r.Divergence != nil { // Omit the final models: the progress of the other runs depends on the machine.
 		return r
 	}
 	for _, t := range tracks {

@@ -16,10 +16,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Progress is the number of completed rounds and of all rounds, over all runs.
+// Progress is the number of completed rounds and the total number of rounds, summed over all runs.
 type Progress struct{ Done, Total int64 }
 
-// Observer is called with the progress, concurrently; it may be nil.
+// Observer is called with the progress of a simulation, from several goroutines. It may be nil.
 type Observer func(Progress)
 
 // Run validates an experiment, creates its instances and simulates it on all cores. If a run diverges, the error is a
@@ -39,7 +39,7 @@ func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 	return RunInstances(ctx, e, source[float64](e), o)
 }
 
-// source returns the function that loads or creates the experiment's instances.
+// source returns the function that loads or creates the instance of each run.
 func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	if e.Load != "" {
 		return loaded[T](e)
@@ -51,7 +51,7 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 // Agents, Weights and the graph of the experiment. It calls instance once for each run, concurrently.
 func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
-	e.Agents = 0 // set by the instance
+	e.Agents = 0 // The instance determines the number of agents.
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ type runRecord struct {
 	divergence *Divergence
 }
 
-// first returns the index of the start: 0 for w_0, or 1 for z¹ of feddec.
+// first returns the number of the initial record: 0, or 1 for FedDec.
 func (e *Experiment) first() int {
 	if e.Algorithm == spec.FedDec {
 		return 1
@@ -267,7 +267,8 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	return c, nil
 }
 
-// schedule returns the learner's step size schedule. Missing constants are taken from the problem.
+// schedule returns the step size schedule of the experiment. Constants that the experiment omits are taken from the
+// problem.
 func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSchedule {
 	s, h := e.StepSize, e.Mixing.ServerEvery
 	if s.StrongConvexity == 0 {
@@ -282,7 +283,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSc
 	return learner.NewStepSizeSchedule(s, h)
 }
 
-// mostSteps returns the largest E_k of a run.
+// mostSteps returns the largest number of local steps over all agents of a run.
 func (e *Experiment) mostSteps(seed uint64) int {
 	most := e.LocalSteps.At(0, seed)
 	for k := 1; k < e.Agents && !e.LocalSteps.allEqual(); k++ {

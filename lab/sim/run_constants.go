@@ -23,13 +23,13 @@ type runConstants[T learner.Float] struct {
 	buckets       []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
 	keys          []uint64         // random keys of named agents; nil if they have no names
 	total         float64          // sum of the problem's weights
-	tape          *drawRecorder[T] // recorder for a dump, or nil
+	tape          *drawRecorder[T] // recorder for a dump; nil without a dump
 	attack        attack.Attack
 	liars         map[int]bool // dishonest agents
-	maxLocalSteps uint64       // largest E_k; t of the schedule advances by it in each round
+	maxLocalSteps uint64       // largest number of local steps; the schedule advances by it in each round
 }
 
-// weight returns K·p_k.
+// weight returns the weight K·p_k of agent k, scaled so that the mean over all K agents is 1.
 func (c *runConstants[T]) weight(k int) float64 {
 	if c.in.Problem.Weights == nil {
 		return 1
@@ -37,7 +37,7 @@ func (c *runConstants[T]) weight(k int) float64 {
 	return round.AgentWeight(c.agents, c.in.Problem.Weights[k], c.total)
 }
 
-// maxNamed is the largest number of agents whose buckets are cached.
+// maxNamed is the maximum number of agents whose aggregation buckets are cached.
 const maxNamed = 1 << 20
 
 // name returns the name of agent k, or its number if it has none.
@@ -48,7 +48,7 @@ func (c *runConstants[T]) name(k int) wire.AgentID {
 	return wire.AgentID(strconv.Itoa(k))
 }
 
-// bucket returns the aggregation bucket of agent k.
+// bucket returns the bucket of agent k, which determines the order of summation.
 func (c *runConstants[T]) bucket(k int) int {
 	if k < len(c.buckets) && c.buckets[k] > 0 {
 		return int(c.buckets[k] - 1)
@@ -60,7 +60,7 @@ func (c *runConstants[T]) bucket(k int) int {
 	return b
 }
 
-// stream returns the random key of agent k.
+// stream returns the key that selects the random numbers of agent k.
 func (c *runConstants[T]) stream(k int) uint64 {
 	if c.keys != nil {
 		return c.keys[k]
@@ -68,7 +68,8 @@ func (c *runConstants[T]) stream(k int) uint64 {
 	return data.Mix(forAgent, uint64(k))
 }
 
-// start returns w_0: the start of the problem, or a coordinator's initial model for this seed.
+// start returns the initial model: the model of the problem if it has one, or the initial model that a coordinator uses
+// with the same seed.
 func (c *runConstants[T]) start() []T {
 	w := make([]T, c.in.Problem.Model.ParameterCount())
 	if s := c.in.Problem.Start; s != nil {
@@ -79,25 +80,25 @@ func (c *runConstants[T]) start() []T {
 	}
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
-		panic("sim: " + err.Error()) // validated before the first run
+		panic("sim: " + err.Error()) // Cannot happen: Run has validated the model.
 	}
 	model.InitParameters(w, rand.New(rand.NewPCG(c.seed, 0)))
 	return w
 }
 
-// agentSimulator simulates one agent at a time for a goroutine.
+// agentSimulator simulates agents one after the other, for one goroutine.
 type agentSimulator[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]
 	sampler learner.StepSampler[T]
 	steps   task.LocalStepRunner[T]
 	pcg     rand.PCG
-	packing *lossyCodec[T] // codec of snapshots, in feddec
+	packing *lossyCodec[T] // codec of FedDec's snapshots; nil for a lossless codec
 
-	x, anchor []T // buffers of d elements
+	x, anchor []T // buffers for one model each
 
-	recording *recordingSource[T] // wraps the sampler when dumping
-	replaying *replaySource[T]    // replaces the sampler in a replay
+	recording *recordingSource[T] // source of draws that also records them; nil without a dump
+	replaying *replaySource[T]    // source of recorded draws; nil unless a dump is replayed
 }
 
 func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
@@ -105,7 +106,7 @@ func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
 	h.load = c.falsified(c.in.Problem.Loader(&h.pcg))
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
-		panic("sim: " + err.Error()) // validated before the first run
+		panic("sim: " + err.Error()) // Cannot happen: Run has validated the model.
 	}
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
@@ -123,7 +124,7 @@ func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
 	return h
 }
 
-// loadAgent prepares the simulation of agent k in a round.
+// loadAgent prepares the simulation of agent k in a round: the data and the random generator.
 func (h *agentSimulator[T]) loadAgent(k, round int) {
 	local := h.load(k)
 	if h.replaying != nil {
@@ -141,7 +142,8 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 	}
 }
 
-// takeLocalSteps takes the local steps first to last of agent k on x.
+// takeLocalSteps takes the local steps of agent k from number first to number last. It updates the parameters x in
+// place.
 func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
 	err := h.steps.TakeLocalSteps(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {

@@ -30,7 +30,7 @@ type server[T learner.Float] struct {
 	// recent holds summaries of previous aggregations, if updates are stored.
 	recent []round.PastAggregationSummary
 
-	lengths []float64 // update norms for importance sampling; 0 means unknown
+	lengths []float64 // last update norm of each agent for sampling; 0 means unknown
 
 	packing  *lossyCodec[T]
 	feedback *feedback[T]
@@ -39,7 +39,7 @@ type server[T learner.Float] struct {
 	step      []float64
 	optimizer optimizer.Optimizer
 	state     [][]float64
-	kept      [][]float64 // state of the rule
+	kept      [][]float64 // state of the aggregation rule between rounds
 }
 
 // newServer returns the server for a model of d parameters.
@@ -61,7 +61,7 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []round.DrawnIndex {
 	s.round, s.plan = wire.RoundID(i), plan
 	s.plan.RecentAggregations = s.recent
-	if slices.Equal(drawn, s.drawn) { // typical if all agents participate
+	if slices.Equal(drawn, s.drawn) { // The order is unchanged, as usual if all agents participate.
 		return s.places
 	}
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
@@ -91,11 +91,11 @@ func (s *server[T]) sort(places []round.DrawnIndex) {
 	}
 }
 
-// sender calls take with the result of each participant, in the order of the aggregation. With a base, the update is v
-// − base; without one, v is a gradient.
+// sender calls take with the result of each participant in the order of aggregation. The update is v − base. If base is
+// nil, v is a gradient.
 type sender[T learner.Float] func(take func(k int, v, base []T)) error
 
-// stream makes a sender readable for a one-pass rule.
+// stream adapts a sender to [rule.UpdateReader], for rules that read each update once.
 type stream[T learner.Float] struct {
 	*server[T]
 	send sender[T]
@@ -104,7 +104,7 @@ type stream[T learner.Float] struct {
 // Len implements [rule.UpdateReader].
 func (s stream[T]) Len() int { return len(s.step) }
 
-// ForEachUpdate implements [rule.UpdateReader]. It always reads all elements.
+// ForEachUpdate implements [rule.UpdateReader]. It ignores the requested range and reads all elements.
 func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.receivedVector(k, v, base)
@@ -119,8 +119,8 @@ func (stream[T]) ReadColumns(int, [][]T) error {
 		"pass")
 }
 
-// receivedVector returns the update or gradient as the server receives it, after a possible attack and the codec. It
-// makes the same random draws as a live agent.
+// receivedVector returns the update or gradient of participant k as the server receives it, after an attack and lossy
+// compression. It draws the same random numbers as a live agent.
 func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
@@ -136,7 +136,7 @@ func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	return s.change
 }
 
-// pack replaces v by the vector that the server decodes.
+// pack replaces v by the vector that the server decodes after lossy compression.
 func (s *server[T]) pack(k int, v []T) {
 	if s.packing != nil {
 		from := s.places[k].Index
@@ -145,7 +145,7 @@ func (s *server[T]) pack(k int, v []T) {
 	}
 }
 
-// remember stores the norm of an agent's last update.
+// remember stores the norm of the agent's update for sampling in later rounds.
 func (s *server[T]) remember(k int, v []T) {
 	if s.lengths == nil {
 		return
@@ -155,8 +155,8 @@ func (s *server[T]) remember(k int, v []T) {
 		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(learner.AddSquares(0, v))}})
 }
 
-// advance stores the model after w in dst. It returns [rule.ErrTooFewUpdates] if a coordinator would abandon the round,
-// the sender's error, or an error if the model is not finite.
+// advance computes the model that follows w and stores it in dst. It returns [rule.ErrTooFewUpdates] if a coordinator
+// would abandon the round, the error of send, or an error if the new model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	set := rule.UpdateSet[T]{Updates: s.set, UpdateScale: s.plan.UpdateScale(), RuleState: s.kept,
 		UpdateReader: stream[T]{s,
@@ -185,8 +185,8 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settleFeedback updates the error feedback after a round. above are the indices of refused updates; out are indices of
-// excluded updates among the others.
+// settleFeedback updates the error feedback after a round. above contains the indices of refused updates, and out
+// contains the indices that the rule excluded among the remaining updates.
 func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return
@@ -205,7 +205,8 @@ func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	s.feedback.updateResiduals(agents, abandoned, left)
 }
 
-// bounded stores all updates and returns them with their norm limits applied: long updates are shortened or refused.
+// bounded stores all updates of the round and applies the norm limits: it shortens or refuses updates with a large
+// norm.
 func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetadata, rows rule.InMemoryUpdates[T],
 	lengths []float64,
 	above []int, err error) {

@@ -7,16 +7,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// State is the state of a run after a round: the model, and the state of the server and the agents by name. It serves
-// to verify runs by hand.
+// State is the state of a run after a round: the model and the state of the server and of each agent. Users can compare
+// it with calculations by hand.
 type State struct {
-	Round int       `json:"round"` // 0 is the start; for feddec t of z^t, from 1
-	W     []float64 `json:"w"`     // w_i; for feddec the mean of all z_k
-	// Server holds m and v of the server optimiser, or the centre of centred clipping. For feddec it holds w, the last
-	// model sent by the server.
+	Round int       `json:"round"` // round, where 0 is the start; for FedDec the iteration, from 1
+	W     []float64 `json:"w"`     // current model; for FedDec the mean of all agents' models
+	// Server contains the state of the server: m and v of the optimiser, the centre of centred clipping, or the last
+	// model w of FedDec.
 	Server map[string][]float64 `json:"server"`
-	// Agents holds the state of each agent by its name or number: residual of top_k, own tensors, v of ditto, z of
-	// feddec. State that does not exist yet is omitted.
+	// Agents contains the state of each agent by its name or number: the residual of the codec top_k, the personal
+	// tensors, the personal model v of Ditto, or the model z of FedDec. State that does not exist yet is omitted.
 	Agents map[string]map[string][]float64 `json:"agents"`
 }
 
@@ -28,7 +28,7 @@ func widened[T learner.Float](v []T) []float64 {
 	return wide
 }
 
-// addAgentState adds a vector of an agent's state unless it is empty.
+// addAgentState adds a named vector to the state of an agent. It does nothing if the vector is empty.
 func addAgentState[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
 	switch of := into.Agents[string(agent)]; {
 	case len(v) == 0:

@@ -9,20 +9,20 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Limits that catch mistyped values before they exhaust the machine.
+// Limits that reject mistyped values before the simulation exhausts the memory.
 const (
 	maxAgents = 100_000_000
 	maxRounds = 1_000_000_000
 	maxSteps  = 1_000_000
 	maxBatch  = 65536
 
-	maxRecords = 1 << 24 // per metric, over all runs
+	maxRecords = 1 << 24 // maximum number of records per metric, over all runs
 )
 
 // Validate returns an error that joins a [*spec.FieldError] for every invalid value. [Run] makes further checks that
 // need the data.
 func (e *Experiment) Validate() error {
-	if e.Load != "" { // the data are not read
+	if e.Load != "" { // A dump is loaded, so the data section is not used.
 		return e.validate()
 	}
 	var v spec.ProblemList
@@ -35,7 +35,7 @@ func (e *Experiment) Validate() error {
 	return v.Err()
 }
 
-// validate validates everything except the data.
+// validate checks all settings except the data section.
 func (e *Experiment) validate() error {
 	var v spec.ProblemList
 	v.Require(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
@@ -87,7 +87,7 @@ func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 		"is true, but with personal models there is no single model to record")
 }
 
-// choice returns the options whose combinations are restricted.
+// choice returns the selected options, for the check of incompatible combinations.
 func (e *Experiment) choice() spec.ChosenOptions {
 	weights := spec.WeightsEqual
 	if e.WeighRows || !e.Weights.allEqual() {
@@ -174,8 +174,8 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(!e.RecordMeanIterate, "shadow", "is supported only with fedavg: feddec always records the mean")
 }
 
-// Limits on the number of agents for FedDec. It keeps all agents in memory, the search for a connected graph is
-// quadratic, and spectral weights need the eigenvalues of a Laplacian.
+// Limits on the number of agents for FedDec, which keeps all agents in memory. The search for a connected graph takes
+// quadratic time, and spectral weights need the eigenvalues of a Laplacian matrix.
 const (
 	maxMixing   = 1_000_000
 	maxDrawn    = 2_000
@@ -197,7 +197,7 @@ func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	}
 }
 
-// whole requires integers within bounds.
+// whole reports an error unless all numbers of p are integers from low to high.
 func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
 		v.Require(p.least() >= low, key, "is %v; want at least %v", p, low)
@@ -211,7 +211,7 @@ func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	}
 }
 
-// element returns the key of an element of a list.
+// element returns the configuration key of element i of a list.
 func element(key string, p PerAgent, i int) string {
 	if len(p.Values) == 1 {
 		return key

@@ -27,7 +27,7 @@ const (
 func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 	metric := compared(feddec)
 	at := serverRounds(feddec)
-	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // after a divergence one of them has fewer records
+	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // After a divergence one result has fewer records.
 	at = slices.DeleteFunc(at, func(i int) bool { return i >= last })
 	if metric == "" || len(at) < 2 {
 		return nil
@@ -48,7 +48,7 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
 			Y: plot.Axis{Label: label(metric)}}
 		f.X.Bytes = by.file != roundsFile
-		f.X.Log = by.file == totalFile // the two algorithms differ by orders of magnitude
+		f.X.Log = by.file == totalFile // Use a logarithmic axis: the totals differ by orders of magnitude.
 		var values []float64
 		for _, side := range []struct {
 			name string
@@ -81,8 +81,8 @@ func compared(r *sim.Result) string {
 	return ""
 }
 
-// serverRounds returns the indices of the records at t mod H = 0, just after the server has averaged. If none exist, it
-// returns all indices.
+// serverRounds returns the indices of the records that follow a server round. If there are none, it returns all
+// indices.
 func serverRounds(r *sim.Result) []int {
 	var all, some []int
 	for i, t := range r.Rounds {

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// checked is an experiment that package config validates, so that errors name the position of the key in the file.
+// checked is an experiment with a Validate method for package config, which adds the position in the file to errors.
 type checked sim.Experiment
 
 // Validate is called by config.Load. For a loaded dump, it checks only the experiment's own file.

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 )
 
-// writeNumbers writes a result as JSON and CSV.
+// writeNumbers writes the result as result.json and curves.csv.
 func writeNumbers(dir string, r *sim.Result) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -24,8 +24,8 @@ func writeNumbers(dir string, r *sim.Result) error {
 	)
 }
 
-// curves returns a CSV table with the rounds, and the mean and the half-width of the confidence interval of each
-// metric.
+// curves returns a CSV table with one line per recorded round: the mean and the half-width of the confidence interval
+// of each metric.
 func curves(r *sim.Result) []byte {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

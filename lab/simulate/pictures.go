@@ -81,7 +81,7 @@ func curve(name string, x []float64, m *sim.Metric) plot.Curve {
 	return c
 }
 
-// spreads reports whether the values span so wide a range that they need a logarithmic axis, and are suitable for one.
+// spreads reports whether a logarithmic axis suits the values because they cover a wide range.
 func spreads(values []float64) bool {
 	low, high := 0.0, 0.0
 	for _, v := range values {

@@ -29,7 +29,7 @@ func newProgress(w io.Writer) *progress {
 		p.every = 100 * time.Millisecond
 		p.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
-			if err != nil || width == 0 { // some terminals do not report their width
+			if err != nil || width == 0 { // Some terminals report an error or a width of 0.
 				return 80
 			}
 			return width
@@ -38,7 +38,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// follow calls work and shows its progress until it returns.
+// follow calls work and shows its progress until work returns.
 func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Result, error) {
 	began, ended, gone := p.now(), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -56,7 +56,7 @@ func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Re
 	}()
 	r, err := work(func(at sim.Progress) {
 		p.total.Store(at.Total)
-		p.done.Add(1) // goroutines report concurrently, so that at.Done is not monotone
+		p.done.Add(1) // Count here, because at.Done may arrive out of order.
 	})
 	close(ended)
 	<-gone

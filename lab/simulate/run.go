@@ -31,7 +31,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.Out, 0o777); err != nil { // fail before the run, not after it
+	if err := os.MkdirAll(o.Out, 0o777); err != nil { // Fail before the simulation if the folder cannot be created.
 		return fmt.Errorf("--out: %w", err)
 	}
 	fmt.Fprintln(o.Stdout, describe(&e))
@@ -56,8 +56,8 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// followed calls simulate. If the problem is read from a file of quadratics, it also writes the state of the first run
-// after each round.
+// followed runs the simulation. If the problem comes from a file of quadratic risks, it also writes the state of the
+// first run after each round.
 func (o *Options) followed(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
 	if e.Data.Quadratics == "" {
 		return o.simulate(ctx, e)

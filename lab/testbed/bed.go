@@ -17,7 +17,6 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// federation is the name of the testbed's federation.
 const federation = "testbed"
 
 // bed is a running testbed: its folder and its processes.
@@ -27,20 +26,21 @@ type bed struct {
 	temporary                                bool   // true if the folder is removed when the testbed stops
 	broker, coordinator, prometheus, grafana string // addresses (host:port)
 	embedded                                 *broker.Server
-	members                                  members       // addresses; empty with a single coordinator
-	running                                  *launch.Group // all processes; the context ends with the first one
-	kept                                     []func()      // functions that stop the programs started with keepUp
-	services, agents                         []*launch.Process
-	stopped, grown                           chan struct{}
+	members                                  members // addresses of several coordinators; empty for a single one
+	// all processes; its context ends when the first one ends
+	running          *launch.Group
+	kept             []func() // functions that stop the programs started with keepUp
+	services, agents []*launch.Process
+	stopped, grown   chan struct{}
 }
 
-// stretch returns the factor by which periodic work of agents is slowed down: one machine runs all of them.
+// stretch returns the factor by which agents slow down their periodic work. It grows with the number of agents, because
+// they share one machine.
 func (b *bed) stretch() int { return max(1, b.Agents/100) }
 
-// agentID returns the id of agent i.
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
 
-// layOut creates the folder with all files.
+// layOut creates the folder of the testbed and writes all keys and configuration files.
 func layOut(ctx context.Context, o Options) (*bed, error) {
 	b := &bed{Options: o, running: launch.NewGroup(ctx), stopped: make(chan struct{}), grown: make(chan struct{})}
 	var err error
@@ -98,7 +98,7 @@ func (b *bed) remove() {
 	}
 }
 
-// ours runs one of our programs to its end and returns its standard output.
+// ours runs one of the project's programs until it ends and returns its standard output.
 func (b *bed) ours(name string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(b.Bin, name), args...)
 	cmd.Stderr = os.Stderr
@@ -109,7 +109,7 @@ func (b *bed) ours(name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// start starts all processes in order. It waits for each to answer before it starts the next one.
+// start starts all processes in order. It waits until each process is ready before it starts the next one.
 func (b *bed) start(ctx context.Context) error {
 	err := b.startBroker(ctx)
 	switch {
@@ -141,15 +141,15 @@ func (b *bed) start(ctx context.Context) error {
 	return err
 }
 
-// daemon returns the command of one of our programs with its configuration.
+// daemon returns the command that runs a program of the project with the configuration file of the given name.
 func (b *bed) daemon(program, name string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(b.Bin, program), "run", "--config", b.Path(name+".yaml"))
 	cmd.Dir = b.Folder.Dir
 	return cmd
 }
 
-// options returns the options of a process: a log file, and a process group that does not receive Ctrl-C, because
-// stop ends the processes in order.
+// options returns the launch options of a process: a log file and a separate process group. The group keeps Ctrl-C from
+// the process, because stop ends the processes in order.
 func (b *bed) options(name string) launch.Options {
 	return launch.Options{Name: name, LogFile: b.Path(name + ".log"), OwnGroup: true}
 }
@@ -214,21 +214,22 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// patience is the time within which a process must answer.
+// patience is the maximum time until a started process must be ready.
 const patience = time.Minute
 
 func (b *bed) awaitURL(ctx context.Context, url string) error {
 	return b.await(ctx, url, func() bool { return launch.Answers(url) })
 }
 
-// await waits until ok returns true or the caller stops the testbed.
+// await waits until ok returns true or the caller stops the testbed. It returns an error if patience passes or a
+// process ends first.
 func (b *bed) await(ctx context.Context, what string, ok func() bool) error {
 	err := launch.Until(b.running.Context(), patience, ok)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return nil
 	case b.running.Context().Err() != nil:
-		return err // err is the error of the process that ended.
+		return err // A process has ended, and err is its error.
 	}
 	return fmt.Errorf("%s did not respond within %s", what, patience)
 }

@@ -68,7 +68,7 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 			now))
 	}
 	if len(wrong) > 0 {
-		return "", wrong // The other checks would fail as well.
+		return "", wrong // Without new rounds, the other checks would fail too.
 	}
 	asked := 0
 	add := func(n int, more []string) { asked, wrong = asked+n, append(wrong, more...) }
@@ -95,10 +95,10 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
 	return []monitoring.VariableValues{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
-		MissingMetrics: "coordinator_lease"}} // only several coordinators have a lease
+		MissingMetrics: "coordinator_lease"}} // A single coordinator has no lease.
 }
 
-// version returns the model's version, or 0 if it is not known.
+// version returns the version of the current model, or 0 if Prometheus does not know it.
 func (w *watch) version(ctx context.Context) float64 {
 	all, err := w.server.Query(ctx, "coordinator_model_version")
 	if err != nil || len(all) == 0 {
@@ -107,7 +107,7 @@ func (w *watch) version(ctx context.Context) float64 {
 	return all[0].Value
 }
 
-// targets returns the number of targets that are up. It reports a problem if the coordinator or an agent is missing.
+// targets returns the number of scrape targets that are up, and problems for missing coordinators or agents.
 func (w *watch) targets(ctx context.Context) (up int, wrong []string) {
 	var data struct {
 		ActiveTargets []struct{ ScrapeURL, Health, LastError string }

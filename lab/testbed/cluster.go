@@ -17,11 +17,11 @@ const nodes = 3
 // members holds the addresses of the coordinators and NATS servers of a testbed with several coordinators.
 type members struct {
 	metrics []string // addresses of the coordinators' metrics; the first one is also in bed.coordinator
-	clients []string // addresses of the NATS servers for clients
-	routes  []string // addresses of the NATS servers for connections to each other
+	clients []string // addresses at which the NATS servers accept clients
+	routes  []string // addresses over which the NATS servers connect to each other
 }
 
-// layOutMembers chooses free addresses for all members.
+// layOutMembers chooses free addresses for the coordinators and the NATS servers.
 func (b *bed) layOutMembers() error {
 	ports, err := launch.FreeAddresses(3 * nodes)
 	if err != nil {
@@ -47,7 +47,8 @@ func (b *bed) stateDirs() []string {
 	return all
 }
 
-// writeMembers writes the configurations of all members. keys is the list of agents; each coordinator receives a copy.
+// writeMembers writes the configuration of each coordinator and NATS server. keys is the list of agents, which every
+// coordinator receives as a file.
 func (b *bed) writeMembers(keys string) error {
 	for i := range nodes {
 		name := coordinatorName(i)
@@ -89,7 +90,7 @@ func (b *bed) startMembers(ctx context.Context) error {
 	return b.await(ctx, "one of the coordinators", func() bool { return b.leader() >= 0 })
 }
 
-// leader returns the index of the leading coordinator, or −1.
+// leader returns the index of the coordinator that is the leader, or −1 if there is none.
 func (b *bed) leader() int {
 	return slices.IndexFunc(b.members.metrics, func(address string) bool {
 		return launch.Answers("http://" + address + "/-/ready")

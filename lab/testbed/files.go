@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// write writes all files of the testbed.
+// write writes the data, keys and configuration files of all programs to the folder of the testbed.
 func (b *bed) write() error {
 	rows := mrand.New(mrand.NewPCG(1, 2))
 	err := firstOf(b.Put("data.csv", table(rows, 40*b.Agents)), b.Put("held-out.csv", table(rows, 1000)))
@@ -35,7 +35,7 @@ func (b *bed) write() error {
 	return firstOf(err, b.writePrometheus(), b.writeGrafana())
 }
 
-// table returns a CSV table with n rows of a noisy plane.
+// table returns a CSV table with n random rows whose target is a noisy linear function.
 func table(rng *mrand.Rand, n int) []byte {
 	text := []byte("load,speed,oil,wear\n")
 	for range n {
@@ -44,7 +44,7 @@ func table(rng *mrand.Rand, n int) []byte {
 	return text
 }
 
-// plane appends a row of a noisy plane to text.
+// plane appends a random CSV row to text, whose target is a noisy linear function of the features.
 func plane(text []byte, rng *mrand.Rand) []byte {
 	load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 	return fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
@@ -100,8 +100,8 @@ func (b *bed) brokerConfig(user string) string {
 		b.Path("certs/ca.crt"), cert, cert)
 }
 
-// coordinatorConfig returns the configuration of a federation that mixes, with rounds of a few seconds. Its timeouts
-// matter only if the machine is too slow for this many agents.
+// coordinatorConfig returns the configuration of a coordinator whose agents mix, with rounds of a few seconds. The
+// timeouts matter only if the machine is too slow for the number of agents.
 func (b *bed) coordinatorConfig(name, metrics string) string {
 	return b.CoordinatorYAML(name, b.brokerConfig(federation+"-coordinator"), fmt.Sprintf(`task:
   name: wear
@@ -128,7 +128,8 @@ metrics: {listen: %s}`,
 		b.Agents/2, b.Path("held-out.csv"), metrics))
 }
 
-// agentConfig returns the configuration of an agent. The agents are on a square grid, so that the graph is connected.
+// agentConfig returns the configuration of agent i. Agents have locations on a square grid, so that the mixing graph is
+// connected.
 func (b *bed) agentConfig(i int, listen string) string {
 	id, side := agentID(i), int(math.Ceil(math.Sqrt(float64(b.Agents))))
 	data := fmt.Sprintf("{csv: %s, shares: %d, share: %d}", b.Path("data.csv"), b.Agents, i)
@@ -198,7 +199,7 @@ func (b *bed) writePrometheus() error {
 	if err != nil {
 		return err
 	}
-	// the agents run on this machine and are scraped at their advertised addresses
+	// All agents run on this machine, so Prometheus must scrape them at the addresses that they advertise.
 	const alone = "targets: [127.0.0.1:9464]"
 	const listed = "      - url: http://127.0.0.1:9464/sd/agents?via=coordinator\n        refresh_interval: 1m\n"
 	if targets := b.members.metrics; b.Cluster {

@@ -18,7 +18,7 @@ type Options struct {
 	TLS    bool   // true if clients authenticate with TLS certificates instead of passwords
 	// Cluster runs several coordinators with one leader, and NATS servers that keep their state.
 	Cluster bool
-	For     time.Duration // duration of Up; 0 means until the context ends
+	For     time.Duration // maximum duration of Up; 0 means no limit
 	Limit   time.Duration // maximum duration of Check
 	Stdout  io.Writer
 
@@ -50,7 +50,7 @@ func Files(o Options) error {
 	return err
 }
 
-// Up runs the testbed for o.For or until the context ends. It keeps the newest model and the history.
+// Up runs the testbed for o.For or until the context ends. At the end it saves the newest model and the history.
 func Up(ctx context.Context, o Options) error {
 	if o.For > 0 {
 		var done context.CancelFunc
@@ -60,8 +60,8 @@ func Up(ctx context.Context, o Options) error {
 	return work(ctx, o, (*bed).hold, (*bed).keep)
 }
 
-// Check runs the testbed until each target is up, rounds advance, and each query of a dashboard or rule has data. After
-// o.Limit it returns an error with the problems.
+// Check runs the testbed until all Prometheus targets are up, rounds advance, and all queries of the shipped dashboards
+// and rules return data. After o.Limit it returns an error that lists the problems.
 func Check(ctx context.Context, o Options) error {
 	o.needs = []string{"prometheus"}
 	return work(ctx, o, (*bed).check, func(*bed) error { return nil })
@@ -82,7 +82,7 @@ func work(ctx context.Context, o Options, do func(*bed, context.Context) error, 
 	return errors.Join(err, then(b))
 }
 
-// hold prints which processes run, and waits until the context or a process ends.
+// hold prints which processes run and waits until the context ends or a process ends.
 func (b *bed) hold(ctx context.Context) error {
 	if ctx.Err() == nil {
 		b.tell(b.Stdout)

@@ -24,7 +24,7 @@ func findTools() *tools {
 	t.mosquitto, _ = launch.FindProgram("mosquitto")
 	t.prometheus, _ = launch.FindProgram("prometheus")
 	t.nats, _ = launch.FindProgram("nats-server")
-	const home = "/usr/share/grafana" // folder in which Grafana's own packages install their files
+	const home = "/usr/share/grafana" // folder in which the Grafana packages install their files
 	if path, err := launch.FindProgram("grafana"); err == nil {
 		t.grafana = []string{path, "server", "--homepath", home}
 	} else if path, err := launch.FindProgram("grafana-server"); err == nil {
@@ -33,7 +33,7 @@ func findTools() *tools {
 	return &t
 }
 
-// programs returns the folder of agentd and coordinator; by default, the folder of this program.
+// programs returns the folder of agentd and coordinator. If dir is empty, this is the folder of the running program.
 func programs(dir string) (string, error) {
 	if dir == "" {
 		self, err := os.Executable()
@@ -79,7 +79,7 @@ func (b *bed) writeGrafana() error {
 	return err
 }
 
-// startGrafana starts Grafana with our dashboards, readable without login on this machine.
+// startGrafana starts Grafana with the shipped dashboards. Users on this machine can view them without login.
 func (b *bed) startGrafana() error {
 	host, port, err := net.SplitHostPort(b.grafana)
 	if err != nil {

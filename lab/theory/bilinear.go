@@ -18,7 +18,7 @@ import (
 // then w₁ [hidden].
 type Bilinear struct {
 	Hidden   int
-	Means    [][]float64 // means m_k of the agents' features
+	Means    [][]float64 // mean m_k of the features for each agent
 	Variance float64     // variance σ² of each feature
 	Ridge    float64     // ridge penalty ρ
 	Weights  []float64   // agents' weights p_k; nil means equal weights
@@ -39,7 +39,8 @@ func hermite() (at, weight [nodes]float64) {
 	return at, weight
 }
 
-// margins holds the expectations at one u, averaged over the agents: the risk, ∂/∂u and ∂²/∂u².
+// margins holds the expected risk at a vector u of linear weights, averaged over the agents, and the first and second
+// derivatives with respect to u.
 type margins struct {
 	risk    float64
 	grad    *mat.VecDense
@@ -75,12 +76,14 @@ func (b Bilinear) margins(u *mat.VecDense) margins {
 	return out
 }
 
-// logisticMoments returns E ℓ, ℓ′ … ℓ⁗ of ℓ(t) = ln(1 + exp(−t)), t ~ N(mean, spread²).
+// logisticMoments returns the expected value of the logistic loss ln(1 + exp(−t)) and of the first four derivatives,
+// for a margin t ~ N(mean, spread²).
 func logisticMoments(mean, spread float64) (e [5]float64) {
 	for i, z := range hermiteAt {
 		t := mean + spread*z
 		away := math.Exp(-math.Abs(t))
-		s, loss := away/(1+away), math.Log(1+away) // s is −ℓ′(t), the sigmoid function at −t.
+		// s is the sigmoid function at −t, the negative derivative of the loss.
+		s, loss := away/(1+away), math.Log(1+away)
 		if t < 0 {
 			s, loss = 1-s, loss-t
 		}
@@ -93,14 +96,15 @@ func logisticMoments(mean, spread float64) (e [5]float64) {
 	return e
 }
 
-// Risk returns J(w).
+// Risk returns the aggregate risk J(w).
 func (b Bilinear) Risk(w []float64) float64 {
 	w2, w1 := b.split(w)
 	norm := mat.Norm(mat.NewVecDense(len(w), w), 2)
 	return b.margins(fold(w2, w1)).risk + b.Ridge/2*norm*norm
 }
 
-// Gradient returns ∇J(w). The ridge adds +ρw; (42) is printed with the wrong sign.
+// Gradient returns the gradient ∇J(w). The term of the ridge is +ρw. The paper on second-order guarantees prints it
+// with the wrong sign in eq. (42).
 func (b Bilinear) Gradient(w []float64) []float64 {
 	w2, w1 := b.split(w)
 	g := b.margins(fold(w2, w1)).grad
@@ -118,7 +122,8 @@ func (b Bilinear) Gradient(w []float64) []float64 {
 	return grad
 }
 
-// Hessian returns ∇²J(w): UᵀHU + the derivative of U + ρI, where U is the Jacobian of u = W₂ᵀw₁ and H is ∂²/∂u².
+// Hessian returns ∇²J(w) = UᵀHU + (the derivative of U) + ρI. U is the Jacobian of u = W₂ᵀw₁, and H is the Hessian with
+// respect to u.
 func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 	w2, w1 := b.split(w)
 	m := b.margins(fold(w2, w1))
@@ -138,7 +143,7 @@ func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 	return h
 }
 
-// jacobian returns U = ∂u/∂w [inputs, d].
+// jacobian returns the Jacobian U = ∂u/∂w of u = W₂ᵀw₁, with shape [inputs, d].
 func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
 	inputs := len(b.Means[0])
 	u := mat.NewDense(inputs, b.Hidden*(inputs+1), nil)
@@ -151,7 +156,8 @@ func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
 	return u
 }
 
-// SmallestEigenvalue returns λ_min(∇²J(w)). At w = 0 it is ρ − ½‖Σp_k m_k‖, negative for a strict saddle.
+// SmallestEigenvalue returns the smallest eigenvalue of ∇²J(w). At w = 0 it is ρ − ½‖Σp_k m_k‖, which is negative if 0
+// is a strict saddle.
 func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(b.Hessian(w), false) {
@@ -160,7 +166,7 @@ func (b Bilinear) SmallestEigenvalue(w []float64) float64 {
 	return eig.Values(nil)[0]
 }
 
-// split returns views of W₂ and w₁ in w.
+// split returns views of the matrix W₂ and the vector w₁ in the parameter vector w.
 func (b Bilinear) split(w []float64) (w2 *mat.Dense, w1 *mat.VecDense) {
 	inputs := len(b.Means[0])
 	if len(w) != b.Hidden*(inputs+1) {
@@ -170,7 +176,7 @@ func (b Bilinear) split(w []float64) (w2 *mat.Dense, w1 *mat.VecDense) {
 	return mat.NewDense(b.Hidden, inputs, w[:b.Hidden*inputs]), mat.NewVecDense(b.Hidden, w[b.Hidden*inputs:])
 }
 
-// fold returns u = W₂ᵀw₁.
+// fold returns the linear weights u = W₂ᵀw₁ of the network.
 func fold(w2 *mat.Dense, w1 *mat.VecDense) *mat.VecDense {
 	var u mat.VecDense
 	u.MulVec(w2.T(), w1)

@@ -61,7 +61,7 @@ func (b Bilinear) Minimum() (risk float64, w []float64) {
 	return value, w
 }
 
-// folded returns the convex function E ℓ + ρ‖u‖ at u, and the derivatives of E ℓ.
+// folded returns the expected loss with derivatives at u, and the value of the convex function E ℓ(u) + ρ‖u‖.
 func (b Bilinear) folded(u *mat.VecDense) (margins, float64) {
 	m := b.margins(u)
 	return m, m.risk + b.Ridge*mat.Norm(u, 2)

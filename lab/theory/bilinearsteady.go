@@ -7,9 +7,10 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Averaged is federated averaging on a Bilinear risk. L of K agents are drawn without replacement. Each takes E local
-// steps of size μKp_k/E on B fresh samples. A step happens with probability δ and is scaled by 1/δ. The gradient is
-// perturbed by v of variance σ_v² per coordinate (2nd-order (5), (7)–(9)).
+// Averaged is federated averaging on a Bilinear risk, where L of K agents are drawn without replacement and each takes
+// E local steps of size μKp_k/E on B new samples. A step happens with probability δ and is scaled by 1/δ, and the
+// gradient has additive noise v with variance σ_v² per coordinate (paper on second-order guarantees, eqs. (5) and
+// (7)–(9)).
 type Averaged struct {
 	Bilinear
 	Participants int     // number L of participants per round
@@ -53,9 +54,9 @@ func (a Averaged) Noise(w []float64) *mat.SymDense {
 	return noise
 }
 
-// sample returns the mean and the covariance of agent k's gradient for one sample, −σ(−uᵀx)Uᵀx + ρw. Here x = γh ~
-// N(m_k, σ²I), and U is the Jacobian of u = W₂ᵀw₁. Orthogonal to u, x is independent of the margin, so that one
-// quadrature along u suffices.
+// sample returns the mean and the covariance of agent k's gradient −σ(−uᵀx)Uᵀx + ρw for one sample x = γh ~ N(m_k,
+// σ²I), where U is the Jacobian of u = W₂ᵀw₁. The part of x that is orthogonal to u is independent of the margin, so
+// one quadrature along u suffices.
 func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *mat.SymDense) {
 	w2, w1 := a.split(w)
 	u := fold(w2, w1)
@@ -88,9 +89,9 @@ func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *ma
 	return mean, covariance
 }
 
-// Steady returns lim E J(w_i) − J* and lim E‖∇J(w_i)‖² to first order in μ. Around a minimum with Hessian H and noise
-// R, the covariance P of w_i solves HP + PH = μR. Therefore E‖H(w − w⁰)‖² = (μ/2) tr(HR) and ½ tr(HP) = (μ/4) tr(R).
-// The trace of R excludes directions along a valley of minima, where H is zero.
+// Steady returns the limits of E J(w_i) − J* and E‖∇J(w_i)‖² to first order in the step size μ: ½ tr(HP) = (μ/4) tr(R)
+// and (μ/2) tr(HR), because around a minimum with Hessian H and gradient noise R the covariance P of w_i solves HP + PH
+// = μR. The trace of R excludes directions along a valley of minima, where H is zero.
 func (a Averaged) Steady() (excess, gradient float64) {
 	_, star := a.Minimum()
 	h, r := a.Hessian(star), a.Noise(star)
@@ -109,8 +110,8 @@ func (a Averaged) Steady() (excess, gradient float64) {
 	return excess, a.StepSize / 2 * mat.Trace(product(h, r))
 }
 
-// Descent returns the first round with J ≤ level when exact gradients are followed from w, or −1 if this takes more
-// than most rounds. This is the limit of vanishing noise. E steps of size μ/E in a round give w − μ(∇J(w) + ∇J(w′))/2
+// Descent returns the first round in which exact gradient descent from w, the limit of vanishing noise, reaches a risk
+// J ≤ level, or −1 if this takes more than most rounds. E steps of size μ/E in a round give w − μ(∇J(w) + ∇J(w′))/2
 // with w′ = w − μ(1 − 1/E)∇J(w), up to O(μ³).
 func (a Averaged) Descent(w []float64, level float64, most int) int {
 	at, ahead := append([]float64(nil), w...), make([]float64, len(w))
@@ -129,10 +130,11 @@ func (a Averaged) Descent(w []float64, level float64, most int) int {
 	return -1
 }
 
-// Escape returns the first round with J ≤ level from the strict saddle w = 0, or −1. At the saddle the gradients of all
-// samples are zero and only v moves the model. There are Hidden unstable directions of eigenvalue −λ. Along them w_i is
-// a sum of noise that grows by 1 + μλ per round, with mean squared size Hidden·μ²σ_s²/((1+μλ)² − 1)·(1+μλ)²ⁱ. The mean
-// of its logarithm is that of a χ² variable. Descent continues with exact gradients from that size at i = 0.
+// Escape returns the first round in which training from the strict saddle w = 0, where all sample gradients are zero
+// and only the noise v moves the model, reaches a risk J ≤ level, or −1. Along the Hidden unstable directions of
+// eigenvalue −λ, w_i is a sum of noise that grows by 1 + μλ per round, with mean squared size Hidden·μ²σ_s²/((1+μλ)² −
+// 1)·(1+μλ)²ⁱ and the mean logarithm of a χ² variable, and Descent continues with exact gradients from this size at i =
+// 0.
 func (a Averaged) Escape(level float64, most int) int {
 	zero := make([]float64, a.Hidden*(len(a.Means[0])+1))
 	var eig mat.EigenSym

@@ -7,8 +7,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LMS is federated averaging on expected squared risks J_k(w) = ½E(γ − hᵀw)² with γ = hᵀw_k⁰ + v, h ~ N(0, R_k) and v ~
-// N(0, σ_v,k²). Every local step uses a fresh mini-batch (ch5 (5.66)–(5.68), problem 5.3).
+// LMS is federated averaging of linear models with expected squared risks J_k(w) = ½E(γ − hᵀw)², where γ = hᵀw_k⁰ + v,
+// h ~ N(0, R_k) and v ~ N(0, σ_v,k²) (ch. 5, eqs. (5.66)–(5.68) and problem 5.3). Every local step uses a new
+// mini-batch.
 type LMS struct {
 	StepSize     float64 // step size μ
 	Participants int     // number L of participants per round
@@ -18,7 +19,7 @@ type LMS struct {
 	Agents       []LMSAgent
 }
 
-// LMSAgent holds the parameters of agent k.
+// LMSAgent holds the data distribution and the settings of one agent.
 type LMSAgent struct {
 	Covariance mat.Symmetric // covariance R_k of the features; positive definite
 	Optimum    []float64     // optimal parameters w_k⁰ of this agent
@@ -28,7 +29,7 @@ type LMSAgent struct {
 	Weight     float64       // weight K·p_k; 0 means 1, the weight of equal agents
 }
 
-// Validate returns an error that joins all fields out of range.
+// Validate returns an error that joins one error for each invalid field.
 func (m LMS) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -56,7 +57,7 @@ func (m LMS) Validate() error {
 	return errors.Join(errs...)
 }
 
-// weight returns K·p_k.
+// weight returns the weight K·p_k of the agent, which is 1 if all agents have equal weight.
 func (a LMSAgent) weight() float64 {
 	if a.Weight == 0 {
 		return 1
@@ -64,7 +65,7 @@ func (a LMSAgent) weight() float64 {
 	return a.Weight
 }
 
-// inverseBatch returns 1/B_k, or 0 for the exact gradient.
+// inverseBatch returns 1/B_k for the batch size B_k, or 0 for the exact gradient.
 func (a LMSAgent) inverseBatch() float64 {
 	if a.BatchSize == 0 {
 		return 0
@@ -72,8 +73,8 @@ func (a LMSAgent) inverseBatch() float64 {
 	return 1 / float64(a.BatchSize)
 }
 
-// localStep returns μ_k = μ·K·p_k/E_k (2nd-order (5)), with only those factors that the settings include in the step
-// size.
+// localStep returns the step size of agent k, μ·K·p_k/E_k (paper on second-order guarantees, eq. (5)). It omits the
+// factors that the settings do not apply to step sizes.
 func (m LMS) localStep(a LMSAgent) float64 {
 	mu := m.StepSize
 	if !m.WeightedMean {
@@ -85,7 +86,7 @@ func (m LMS) localStep(a LMSAgent) float64 {
 	return mu
 }
 
-// gain returns the factor of Δ_k in the server's average, apart from 1/L.
+// gain returns the weight of an agent's parameter change in the server's average, apart from the factor 1/L.
 func (m LMS) gain(a LMSAgent) float64 {
 	if m.WeightedMean {
 		return a.weight()
@@ -93,22 +94,24 @@ func (m LMS) gain(a LMSAgent) float64 {
 	return 1
 }
 
-// pull returns θ_k, the influence of agent k in a round to first order in μ: a round moves by −μ(1/L)Σθ_k∇J_k. It is
-// K·p_k with step sizes normalised by (5.26), and K·p_k·E_k without.
+// pull returns the influence θ_k of an agent: to first order in the step size μ, a round moves the model by
+// −μ(1/L)Σθ_k∇J_k. It is K·p_k with step sizes normalised by eq. (5.26) of ch. 5, and K·p_k·E_k otherwise.
 func (m LMS) pull(a LMSAgent) float64 {
 	return m.gain(a) * m.localStep(a) * float64(a.LocalSteps) / m.StepSize
 }
 
-// Optimum returns w⁰ = argmin Σ p_k J_k (2nd-order (2)): the root of Σ p_k R_k (w − w_k⁰).
+// Optimum returns the minimiser w⁰ of the aggregate risk Σ p_k J_k (paper on second-order guarantees, eq. (2)), which
+// is the root of Σ p_k R_k (w − w_k⁰).
 func (m LMS) Optimum() []float64 {
 	return m.minimizer(func(a LMSAgent) float64 { return a.weight() })
 }
 
-// SmallStepLimit returns the limit of the mean of w_i as μ → 0: argmin Σ θ_k J_k. With ch5 (5.26) it is w⁰. Without
-// (5.26) it is the minimiser of Σ p_k E_k J_k, the answer to ch5 problem 5.1 by (5.25).
+// SmallStepLimit returns the limit of the mean model as the step size μ approaches 0: the minimiser of Σ θ_k J_k. It is
+// the optimum w⁰ with step sizes normalised by eq. (5.26) of ch. 5, and otherwise the minimiser of Σ p_k E_k J_k (ch.
+// 5, problem 5.1 and eq. (5.25)).
 func (m LMS) SmallStepLimit() []float64 { return m.minimizer(m.pull) }
 
-// minimizer returns argmin Σ weight_k J_k.
+// minimizer returns the minimiser of the weighted sum of the agents' risks J_k.
 func (m LMS) minimizer(weight func(LMSAgent) float64) []float64 {
 	d := len(m.Agents[0].Optimum)
 	h, rhs := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)

@@ -4,7 +4,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// moments holds the mean E x and the second moment E xxᵀ of the error x = w_i − w⁰.
+// moments holds the mean E x and the second moment E xxᵀ of the model's error x = w_i − w⁰.
 type moments struct{ mean, second *mat.Dense }
 
 func newMoments(d int) moments { return moments{mat.NewDense(d, 1, nil), mat.NewDense(d, d, nil)} }
@@ -14,7 +14,7 @@ func newMoments(d int) moments { return moments{mat.NewDense(d, 1, nil), mat.New
 type class struct {
 	agent LMSAgent
 	n     float64
-	b, bb *mat.Dense // sums of b_k [d, 1] and of b_k b_kᵀ [d, d] over the class
+	b, bb *mat.Dense // sums of b_k = w⁰ − w_k⁰ [d, 1] and of b_k b_kᵀ [d, d] over the class
 
 	step, gain float64
 	contract   *mat.Dense // matrix A = (I − μ_k R)^E_k, the effect of all local steps
@@ -99,7 +99,7 @@ func (r *lmsRound) advance(s moments) moments {
 	return next
 }
 
-// affine returns the matrix G of z̄_k = G x + c_k, and the sum of c_k over the class.
+// affine returns the matrix G in the mean result z̄_k = G x + c_k of agent k, and the sum of all c_k of the class.
 func (c *class) affine(d int) (g, shift *mat.Dense) {
 	move := c.move(d)
 	g = identity(d)
@@ -107,7 +107,7 @@ func (c *class) affine(d int) (g, shift *mat.Dense) {
 	return g, product(move, c.b)
 }
 
-// shifts returns the sum of c_k c_kᵀ over the class.
+// shifts returns the sum of c_k c_kᵀ over the class, where c_k is the constant part of agent k's mean result.
 func (c *class) shifts(d int) *mat.Dense {
 	move := c.move(d)
 	return product(product(move, c.bb), move.T())

@@ -17,13 +17,14 @@ type Steady struct {
 	Mean    []float64     // limit of the mean model E w_i
 	Second  *mat.SymDense // limit of E (w_i − w⁰)(w_i − w⁰)ᵀ
 	MSD     float64       // mean-square deviation lim E‖w⁰ − w_i‖²; trace of Second (chapter 5, problem 5.3)
-	// Rate is the asymptotic factor by which a round reduces the influence of the start: the spectral radius of the
-	// recursion, below 1.
+	// Rate is the factor by which a round finally reduces the influence of the initial model. It is the spectral radius
+	// of the recursion and below 1.
 	Rate float64
 }
 
-// SteadyState returns the fixed point of the affine recursion of mean and second moment, exact in μ. It takes O(d²)
-// rounds and O(d⁶) operations, and is meant for d up to about 30. It returns [ErrUnstable] or an error of Validate.
+// SteadyState returns the steady state, exact in the step size μ: the fixed point of the affine recursion of mean and
+// second moment, or [ErrUnstable] or an error of Validate. It takes O(d²) rounds and O(d⁶) operations for d parameters,
+// and is meant for d up to about 30.
 func (m LMS) SteadyState() (Steady, error) {
 	if err := m.Validate(); err != nil {
 		return Steady{}, err
@@ -45,9 +46,8 @@ func (m LMS) SteadyState() (Steady, error) {
 			system.Set(i, j, v)
 		}
 	}
-	// T maps positive semidefinite second moments to positive semidefinite ones. X = T X + I has a positive definite
-	// solution exactly if the spectral radius of T is below 1 (Lyapunov). Above the stability limit, no solution is
-	// positive definite.
+	// X = T X + I has a positive definite solution X exactly if the spectral radius of T is below 1 (Lyapunov). The
+	// solution therefore shows whether the step size is stable.
 	probe := pack(moments{mat.NewDense(d, 1, nil), identity(d)})
 	rhs := mat.NewDense(n, 2, nil)
 	rhs.SetCol(0, constant)
@@ -69,7 +69,7 @@ func (m LMS) SteadyState() (Steady, error) {
 	return st, nil
 }
 
-// rate returns the spectral radius of T, given I − T.
+// rate returns the spectral radius of the linear recursion T. system is the matrix I − T.
 func rate(system *mat.Dense) float64 {
 	var eig mat.Eigen
 	if !eig.Factorize(system, mat.EigenNone) {
@@ -82,7 +82,8 @@ func rate(system *mat.Dense) float64 {
 	return most
 }
 
-// Curve returns E‖w⁰ − w_i‖² for i = 0 … rounds from the start w_0: the limit of the learning curve averaged over runs.
+// Curve returns the expected squared error E‖w⁰ − w_i‖² after each round i from 0 to rounds, for the initial model
+// start.
 func (m LMS) Curve(start []float64, rounds int) ([]float64, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err

@@ -6,26 +6,26 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Quadratics describes the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with a common A. Gradients have additive noise N(0,
-// (σ²/d) I). In each round all M clients take τ local steps of size η (notes Alg. 1). A is positive definite, so that
-// x* = (1/M)Σc_i.
+// Quadratics describes M clients with risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) and additive gradient noise N(0, (σ²/d) I),
+// which all take τ local steps of size η in each round (Renard's notes, Algorithm 1). They share the positive definite
+// Hessian A, so that the minimiser is x* = (1/M)Σc_i.
 type Quadratics struct {
 	Hessian  mat.Symmetric // common Hessian A; positive definite
 	Centres  [][]float64   // minimiser c_i of each client's risk
 	Start    []float64     // initial model x_0
-	NoiseVar float64       // total variance σ² of the gradient noise (notes, assumption 6, eq. (2))
+	NoiseVar float64       // total variance σ² of the gradient noise (Renard's notes, assumption 6, eq. (2))
 	StepSize float64       // step size η
 	Steps    int           // number τ of local steps per round
 	Rounds   int           // number T of rounds
 }
 
-// Smoothness returns L = λ_max(A).
+// Smoothness returns the smoothness constant L, the largest eigenvalue of the Hessian A.
 func (q Quadratics) Smoothness() float64 {
 	values, _ := q.spectrum()
 	return values[len(values)-1]
 }
 
-// Minimizer returns x*.
+// Minimizer returns the minimiser x* of the mean risk, which is the mean of the centres.
 func (q Quadratics) Minimizer() []float64 {
 	x := make([]float64, len(q.Start))
 	for _, c := range q.Centres {
@@ -36,8 +36,8 @@ func (q Quadratics) Minimizer() []float64 {
 	return x
 }
 
-// Heterogeneity returns ζ = max_i sup_x ‖∇F_i(x) − ∇F(x)‖ (assumption 7; (3) prints a sum in place of the supremum). It
-// equals max_i ‖A(c_i − x*)‖ for every x, because the clients share A.
+// Heterogeneity returns ζ = max_i sup_x ‖∇F_i(x) − ∇F(x)‖ (Renard's notes, assumption 7, where eq. (3) prints a sum in
+// place of the supremum). Because all clients share the Hessian A, it equals max_i ‖A(c_i − x*)‖ for every x.
 func (q Quadratics) Heterogeneity() float64 {
 	zeta, star := 0.0, mat.NewVecDense(len(q.Start), q.Minimizer())
 	for _, c := range q.Centres {
@@ -49,7 +49,7 @@ func (q Quadratics) Heterogeneity() float64 {
 	return zeta
 }
 
-// Distance returns D = ‖x_0 − x*‖.
+// Distance returns the distance D = ‖x_0 − x*‖ of the initial model from the minimiser.
 func (q Quadratics) Distance() float64 {
 	d := 0.0
 	for j, v := range q.Minimizer() {
@@ -68,10 +68,10 @@ func (q Quadratics) Bound() float64 {
 		4*tau*eta*eta*l*q.NoiseVar + 18*tau*tau*eta*eta*l*zeta*zeta
 }
 
-// Suboptimality returns the exact left side of (4): E (1/τT) Σ_t Σ_{k=1…τ} F(x̄^(t,k)) − F(x*). The clients share A.
-// Therefore their mean, the shadow sequence, is gradient descent on F with noise N(0, (σ²/dM) I), independently of the
-// rounds. Along an eigenvector of A with eigenvalue λ, its error after n steps has E e² = (1−ηλ)²ⁿ e_0² +
-// η²(σ²/dM)·Σ_{j<n} (1−ηλ)²ʲ.
+// Suboptimality returns the exact left side of inequality (4) of Renard's notes: E (1/τT) Σ_t Σ_{k=1…τ} F(x̄^(t,k)) −
+// F(x*). Because the clients share the Hessian A, their mean model follows gradient descent on F with noise N(0,
+// (σ²/dM) I), independently of the rounds, so along an eigenvector of A with eigenvalue λ, the error after n steps has
+// E e² = (1−ηλ)²ⁿ e_0² + η²(σ²/dM)·Σ_{j<n} (1−ηλ)²ʲ.
 func (q Quadratics) Suboptimality() float64 {
 	values, vectors := q.spectrum()
 	star := q.Minimizer()

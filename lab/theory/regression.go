@@ -7,13 +7,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Regression is the problem of feddec: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M, f = (1/n)ΣF_i.
+// Regression is the regression problem of the FedDec paper. The risk of agent i is F_i(z) = (1/M)‖X_i z − Y_i‖² with M
+// rows, and f is the mean of all F_i.
 type Regression struct {
 	X []*mat.Dense // features X_i [M, d] of each agent
 	Y [][]float64  // targets Y_i of each agent
 }
 
-// hessian returns the Hessian of F_i, (2/M)X_iᵀX_i.
+// hessian returns the Hessian (2/M)X_iᵀX_i of the risk of agent i.
 func (r Regression) hessian(i int) *mat.SymDense {
 	rows, d := r.X[i].Dims()
 	h := mat.NewSymDense(d, nil)
@@ -21,8 +22,8 @@ func (r Regression) hessian(i int) *mat.SymDense {
 	return h
 }
 
-// Constants holds the constants of a problem in feddec Theorem 1. If F_i has fewer rows than columns, it is not
-// strongly convex; therefore μ_sc is the constant of f.
+// Constants holds the constants in Theorem 1 of the FedDec paper. The strong convexity μ_sc belongs to the mean risk f,
+// because the risk F_i of an agent with fewer rows than columns is not strongly convex.
 type Constants struct {
 	StrongConvexity float64   // strong convexity μ_sc: smallest eigenvalue of the Hessian of f
 	Smoothness      float64   // smoothness L_s: largest eigenvalue of the Hessians of all F_i
@@ -31,7 +32,7 @@ type Constants struct {
 	Heterogeneity   float64   // heterogeneity Γ = (1/n)Σ(F_i(z*) − min F_i)
 }
 
-// Constants returns the constants of r. It returns an error if f has no unique minimiser.
+// Constants returns the constants of r. It returns an error if the mean risk has no unique minimiser.
 func (r Regression) Constants() (Constants, error) {
 	n, d := float64(len(r.X)), r.X[0].RawMatrix().Cols
 	total := mat.NewSymDense(d, nil)
@@ -57,12 +58,13 @@ func (r Regression) Constants() (Constants, error) {
 	return c, nil
 }
 
-// Gamma returns γ = max{8L_s/μ_sc − 1, H} of the schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, … (feddec Thm 1).
+// Gamma returns the constant γ = max{8L_s/μ_sc − 1, H} of the step size schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, …
+// (FedDec paper, Theorem 1).
 func (c Constants) Gamma(serverEvery int) float64 {
 	return max(8*c.Smoothness/c.StrongConvexity-1, float64(serverEvery))
 }
 
-// FedDec holds all parameters of feddec Theorem 1.
+// FedDec holds all parameters of Theorem 1 of the FedDec paper.
 type FedDec struct {
 	Constants
 	Agents        int     // number n of agents
@@ -118,7 +120,7 @@ func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) 
 	return solution.RawVector().Data, norm * norm
 }
 
-// extremes returns λ_min and λ_max.
+// extremes returns the smallest and the largest eigenvalue of a symmetric matrix.
 func extremes(s *mat.SymDense) [2]float64 {
 	var eig mat.EigenSym
 	if !eig.Factorize(s, false) {

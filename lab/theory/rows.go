@@ -2,9 +2,9 @@ package theory
 
 import "gonum.org/v1/gonum/mat"
 
-// Rows describes federated averaging of a linear model ŷ = wᵀx with the loss (ŷ − y)² on stored rows (notes, Algorithm
-// 1 for the problem in section 3.1). In each round, all agents take τ local steps of size η, each on B rows that are
-// drawn uniformly with replacement. Exact recursions give the mean and the second moment of w.
+// Rows describes federated averaging of a linear model ŷ = wᵀx with the loss (ŷ − y)² on stored rows, with exact
+// recursions for the mean and the second moment of w. In each round, all agents take τ local steps of size η, each on B
+// rows that are drawn uniformly with replacement (Renard's notes, Algorithm 1 and section 3.1).
 type Rows struct {
 	X        [][][]float64 // features, indexed by agent, row and column
 	Y        [][]float64

@@ -1,6 +1,6 @@
 package theory
 
-// Mixture describes K independent random vectors a_1 … a_K (chapter 5, Lemma 5.1).
+// Mixture describes K independent random vectors a_1 … a_K, from which L are sampled (ch. 5, Lemma 5.1).
 type Mixture struct {
 	Means     [][]float64 // means ā_k of the vectors
 	Variances []float64   // variances E‖a_k − ā_k‖² of the vectors, summed over the elements

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Reasons of LinkDown events.
+// Reasons in LinkDown events for the loss of a connection.
 var (
 	errCut       = errors.New("world: connection lost")
 	errTakenOver = errors.New("world: client id taken over by another connection")
@@ -29,7 +29,7 @@ const (
 type deliveryFaults struct {
 	loss, double float64       // probabilities
 	late         time.Duration // maximum delay; 0 means a few milliseconds
-	reorder      bool          // whether messages of different topics overtake each other
+	reorder      bool          // true if messages of different topics may overtake each other
 }
 
 // broker simulates an MQTT broker that retains and delivers messages. Delays apply on the way to the broker and from
@@ -38,7 +38,7 @@ type broker struct {
 	w             *World
 	up            bool
 	retained      map[string]mqtt.Message
-	savedRetained map[string]mqtt.Message // retained messages after a crash
+	savedRetained map[string]mqtt.Message // retained messages that survive a crash of the broker
 	links         map[string]*link        // newest link of each client
 	weather       deliveryFaults
 }
@@ -49,10 +49,10 @@ type link struct {
 	open    bool
 	silent  bool // whether messages are lost without notice to either end
 	filters map[string]mqtt.QoS
-	order   []string // filters in the order of subscription
+	order   []string // topic filters in the order of subscription
 	will    *mqtt.Message
-	lastUp  time.Time            // latest arrival at the broker; keeps the order
-	last    map[string]time.Time // latest delivery by topic, to keep the order; "" means all topics
+	lastUp  time.Time            // latest arrival at the broker, which keeps messages in order
+	last    map[string]time.Time // latest delivery by topic, to keep messages in order; "" means all
 }
 
 // newBroker returns a broker that periodically saves its retained messages.
@@ -67,7 +67,7 @@ func newBroker(w *World) *broker {
 	return b
 }
 
-// save stores the retained messages that survive a crash.
+// save stores the current retained messages, which then survive a crash.
 func (b *broker) save() {
 	if b.up {
 		b.savedRetained = maps.Clone(b.retained)
@@ -101,7 +101,7 @@ func (b *broker) drop(id string, l *link) {
 	}
 }
 
-// upward runs do at the broker after a delay. Calls of one link keep their order.
+// upward calls do at the broker after a random delay. Calls of one link keep their order.
 func (l *link) upward(do func()) {
 	b := l.conn.w.broker
 	at := b.w.jobTime().Add(b.delay())
@@ -116,7 +116,7 @@ func (l *link) upward(do func()) {
 	})
 }
 
-// publish stores a retained message and delivers m to all subscribers.
+// publish delivers m to all subscribers and, if requested, retains m.
 func (b *broker) publish(m mqtt.Message) {
 	switch {
 	case m.Retained && len(m.Payload) == 0:
@@ -186,10 +186,10 @@ func (l *link) downward(m mqtt.Message, granted mqtt.QoS) {
 	}
 }
 
-// inbox is the receiving end of a process's connection.
+// inbox holds the events that the connection of a process has received.
 type inbox struct {
 	events chan mqtt.Event
-	waiter *waiter // waiter that waits for this inbox
+	waiter *waiter // goroutine that waits for this inbox
 }
 
 // conn is the connection of a process. It implements mqtt.Conn and reconnects automatically with a new link.
@@ -197,7 +197,7 @@ type conn struct {
 	w      *World
 	life   *processLife
 	id     string
-	will   func() mqtt.Message // returns the will; nil means no will
+	will   func() mqtt.Message // function that returns the will message; nil means no will
 	inbox  inbox
 	link   *link // nil while disconnected
 	want   map[string]mqtt.QoS
@@ -209,7 +209,7 @@ type conn struct {
 var _ mqtt.Conn = (*conn)(nil)
 
 func (l *processLife) connect(id string, will func() mqtt.Message) *conn {
-	// with space for events that are not messages
+	// The channel has space for messages and, in addition, for other events.
 	c := &conn{w: l.w, life: l, id: id, will: will, want: map[string]mqtt.QoS{},
 		inbox: inbox{events: make(chan mqtt.Event, 2*mailboxMessages)}}
 	l.p.inboxes[c.inbox.events] = &c.inbox
@@ -218,7 +218,7 @@ func (l *processLife) connect(id string, will func() mqtt.Message) *conn {
 	return c
 }
 
-// reconnect creates a new link after a delay, or later if the broker is unavailable.
+// reconnect creates a new link after a random delay. While the broker is down, it tries again later.
 func (c *conn) reconnect() {
 	c.w.after(c.w.between(10*time.Millisecond, 3*time.Second), func() {
 		b := c.w.broker
@@ -256,7 +256,7 @@ func (c *conn) ask(filter string) {
 	l.upward(func() { l.subscribe(filter, qos) })
 }
 
-// lost handles the loss of a link.
+// lost handles the loss of a link and starts to reconnect.
 func (c *conn) lost(l *link, why error) {
 	l.open = false
 	if c.link != l || c.closed || c.life.dead {
@@ -267,7 +267,7 @@ func (c *conn) lost(l *link, why error) {
 	c.reconnect()
 }
 
-// cut breaks the current link at both ends.
+// cut ends the current link, and both ends notice it immediately.
 func (c *conn) cut(why error) {
 	if l := c.link; l != nil {
 		c.lost(l, why)
@@ -289,7 +289,7 @@ func (c *conn) silence() {
 }
 
 func (c *conn) put(e mqtt.Event) {
-	c.inbox.events <- e // cannot block: see received
+	c.inbox.events <- e // This cannot block: received limits the number of messages.
 	if w := c.inbox.waiter; w != nil && w.inbox == &c.inbox {
 		c.w.wake(w.job)
 	}

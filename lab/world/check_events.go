@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// observeEvent checks an event of a party and updates the state of the checker.
+// observeEvent checks an event that a program has reported, and updates the state of the checker.
 func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	c.w.note("%s: %T %s", p.id, event, reason(event))
 	switch f := event.(type) {
@@ -42,7 +42,8 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	case upload.UpdateFateReceived:
 		c.checkUpdateFate(p, f)
 	case predict.ModelJudged:
-		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // otherwise the agent has no rows for the comparison
+		// Without evaluation, the agent has no rows to compare models.
+		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 {
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
 	case upload.ResidualChanged:
@@ -74,7 +75,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	}
 }
 
-// obeys checks that the position obeyed by an agent does not move back.
+// obeys checks that the position of the announcement that an agent obeys never moves back.
 func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s follows announcement %s after %s", p.id, o, before)
@@ -132,11 +133,11 @@ func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 	return slices.ContainsFunc(c.leftOut[r], func(f aggregation.UpdateLeftOut) bool { return f.Agent == id })
 }
 
-// checkAcceptedUpdate checks an accepted update against the plan of the round.
+// checkAcceptedUpdate checks that an accepted update matches the kind, base model and format of the round.
 func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
 	base := plan.BaseModel.Hash
-	if plan.Kind == wire.KindStatistics { // the model of a statistics round is not for agents
+	if plan.Kind == wire.KindStatistics { // Agents do not receive the model of a statistics round.
 		base = wire.Digest{}
 	}
 	if f.Round != c.record.Round || u.Kind != plan.Kind || u.BaseModelDigest != base ||
@@ -147,7 +148,7 @@ func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	}
 }
 
-// reason returns the reason of an event that reports a rejection, for the transcript.
+// reason returns a text for the transcript, with the reason of an event that reports a rejection.
 func reason(event any) string {
 	switch f := event.(type) {
 	case coordinator.MessageDropped:

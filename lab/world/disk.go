@@ -13,10 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// sector is the unit in which unsynced data survives or is lost in a power cut.
+// sector is the size in bytes of the pieces of unsynced data that a power cut keeps or loses.
 const sector = 512
 
-// disk is the disk of a party. It survives restarts of the process.
+// disk simulates the disk of a party. Its content survives restarts of the party's process.
 type disk struct {
 	name string // name of the machine
 	w    *World
@@ -24,18 +24,18 @@ type disk struct {
 
 	full   bool          // whether writes fail because the disk is full
 	slow   time.Duration // maximum duration of a sync; 0 means some milliseconds
-	cutAt  int           // number of the operation at which the process ends; 0 means never
+	cutAt  int           // number of the disk operation at which the process is killed; 0 means never
 	cut    func()
 	ops    int
 	forget func(op, path string) bool // planted bug: reports whether to skip this operation
 	isLate func(path string) bool     // planted bug: reports whether to delay this sync until the next one
 	late   *inode                     // file whose sync is delayed
-	wrote  func(path string)          // called after a rename of a file and after the sync of a slot
+	wrote  func(path string)          // called when a file is renamed or a slot file is synced
 }
 
 // folder holds the names in a folder: the current ones and those at the last sync.
 type folder struct {
-	names, durable map[string]any // *folder or *inode
+	names, durable map[string]any // maps a name to a *folder or an *inode
 	changes        []change       // changes since the last sync, in order
 }
 
@@ -135,7 +135,7 @@ func (d *disk) durableFile(name string) []byte {
 	return n.durableData
 }
 
-// handle is a process's access to its disk.
+// handle gives a process access to its disk. It becomes unusable when the process is killed.
 type handle struct {
 	*disk
 	life *processLife
@@ -143,7 +143,7 @@ type handle struct {
 
 var _ store.FS = handle{}
 
-// op records a modifying operation that takes some time. It reports whether to perform the operation.
+// op counts a modifying operation and spends the given time. It returns false if a planted bug skips the operation.
 func (h handle) op(what, name string, took time.Duration) bool {
 	h.life.alive()
 	if h.ops++; h.ops == h.cutAt {
@@ -304,7 +304,8 @@ func (h handle) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll implements store.FS. It is atomic under power cuts if the folder is synced.
+// RemoveAll implements store.FS. It removes a folder in one step, so a power cut cannot leave a part of a synced
+// folder.
 func (h handle) RemoveAll(name string) error {
 	if err := h.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err
@@ -322,7 +323,7 @@ func (h handle) SyncDir(name string) error {
 	return err
 }
 
-// info is the fs.FileInfo of a file or folder.
+// info implements fs.FileInfo for a file or folder.
 type info struct {
 	name string
 	size int64

@@ -43,7 +43,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	switch {
 	case !training:
 		want = first(k)
-	case cfg.Sampling == spec.SamplingImportance: // weighted by update norms, which a restart forgets
+	case cfg.Sampling == spec.SamplingImportance: // The odds depend on update norms, which a restart forgets.
 		c.byOdds(r, len(got), l)
 		return
 	case cfg.Sampling == spec.SamplingWithReplacement:
@@ -59,7 +59,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	}
 }
 
-// byOdds checks a draw by importance sampling: the number of draws, and the bounds of each participant's odds.
+// byOdds checks the number of draws and the odds of each participant, for importance sampling.
 func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	if drawn != want {
 		c.w.fail("round %d has %d draws, want %d", r.Round, drawn, want)
@@ -71,7 +71,8 @@ func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	}
 }
 
-// fromSome reports whether a set of k agents exists whose members at the positions `want` are exactly the drawn agents.
+// fromSome reports whether some set of k agents explains the draw: its members at the positions want are exactly the
+// agents got.
 func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	for mask := range 1 << c.w.plan.Agents {
 		var some []int
@@ -94,8 +95,8 @@ func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	return false
 }
 
-// mixingDraws recomputes the draws of a round with mixing. All agents are participants, and draws of absent agents are
-// repeated.
+// mixingDraws recomputes the draws of a round with mixing. All agents are participants, and the coordinator repeats
+// draws of absent agents.
 func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	times, last := make([]int, len(r.Participants)), false
 	for range r.RandomDrawsMade {
@@ -112,8 +113,8 @@ func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	}
 }
 
-// fewDraws checks the draws of a round with mixing. Draws may move from agents that do not send to others, but their
-// sum and every accepted update remain.
+// fewDraws checks the draws of a round with mixing. Draws may move from an agent that does not send its update to
+// another agent, but the sum of the draws stays the same and every accepted update remains.
 func (c *invariantChecker) fewDraws(l int, r round.JournalRecord) {
 	sum := 0
 	for _, p := range r.Participants {

@@ -26,7 +26,7 @@ func (c *invariantChecker) end() {
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s is at position %s, but the run is at %s", p.id, c.obeyed[p.id], c.announced)
 		}
-		// two versions may have identical parameters
+		// Compare hashes, because two model versions may have identical parameters.
 		if at, last := c.predicts(p), uint64(c.record.Plan.BaseModelVersion); c.w.plan.Predicts && at.version != last &&
 			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
 			c.w.fail("%s predicts with model %d at the end, want model %d", p.id, at.version, last)
@@ -36,7 +36,7 @@ func (c *invariantChecker) end() {
 		}
 	}
 	for at := range c.unsettled {
-		// an agent that has not offered its update knows that it missed the round
+		// An agent that has not sent the offer of its update knows that it missed the round and needs no message.
 		if !c.w.agent(at.agent).hadTrouble && c.said[participationMessage{at, wire.TypeUpdate}] {
 			c.w.fail("%s received no fate for its update of round %d", at.agent, at.round)
 		}
@@ -70,7 +70,8 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	}
 	models := 0
 	for name := range f.names {
-		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") { // damaged by a power cut
+		// Ignore files that were damaged by a power cut and set aside.
+		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") {
 			models++
 		}
 	}

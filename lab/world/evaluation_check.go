@@ -11,14 +11,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Parameters of the evaluation at the agents. Each holds out its last rows, and sends no result if they are fewer than
-// leastHeld. The first agent has one row too few.
+// Each agent holds out the share heldShare of its rows for evaluation. An agent with fewer than leastHeld held-out rows
+// sends no result. The first agent has one row too few.
 const (
 	heldShare = 0.2
 	leastHeld = 5
 )
 
-// heldBy returns the rows that agent k holds out.
+// heldBy returns the held-out rows of agent k.
 func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	if c.held[k] == nil {
 		all, err := c.w.plan.rowsOf(k).load(nil, "")
@@ -30,7 +30,8 @@ func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	return c.held[k]
 }
 
-// scored holds the sums of a model's errors and targets over held-out rows, in the units of the data.
+// scored holds sums over held-out rows, in the units of the data: the number of rows, the squared errors of a model,
+// the targets and the squared targets.
 type scored struct{ n, sse, targets, squares float64 }
 
 func (s *scored) add(o scored) {
@@ -78,7 +79,7 @@ func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement
 	}
 }
 
-// recordEvaluation checks and records an evaluation that an agent reports in a hello.
+// recordEvaluation checks and records the evaluation that an agent reports in a hello message.
 func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation) {
 	if m.ModelVersion == 0 {
 		return
@@ -97,8 +98,8 @@ func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation)
 	}
 }
 
-// evaluated checks the combined result of an evaluation. It must be the result for the held-out rows of some set of
-// reporting agents.
+// evaluated checks the combined result of an evaluation. It must equal the result for the held-out rows of some of the
+// agents that reported.
 func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 	at, r := version{c.record.Run, uint64(f.Version)}, &f.Result
 	c.evaluations++
@@ -115,8 +116,8 @@ func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.evaluatorsByModel[at])
 }
 
-// matchesScores reports whether the given agents' held-out rows give this row count, risk and R². some is a bit set of
-// agents.
+// matchesScores reports whether the held-out rows of the agents in the bit set some give this number of rows, risk and
+// R².
 func (c *invariantChecker) matchesScores(rows uint64, risk float64, r2 *float64, at version, some uint) bool {
 	var pool scored
 	for k, s := range c.scores[at] {

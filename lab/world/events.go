@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// event is a function that runs at a given time.
+// event is a function that is called at a given simulated time.
 type event struct {
 	at  time.Time
 	seq uint64 // order of events with equal times

@@ -62,14 +62,14 @@ func (w *World) injectFault(f Fault) {
 	}
 }
 
-// partition keeps a party from reconnecting for duration d.
+// partition prevents a party from reconnecting to the broker for the duration d.
 func (w *World) partition(p *party, d time.Duration) {
 	p.cutOff++
 	w.healed = later(w.healed, w.now.Add(d+keepAlive))
 	w.after(d, func() { p.cutOff-- })
 }
 
-// strikeAt ends a party's process, either at once or at the given operation of its disk.
+// strikeAt kills the process of a party, either immediately or at the disk operation that f names.
 func (p *party) strikeAt(f Fault) {
 	end := func() {
 		if f.Kind == Blackout {

@@ -18,7 +18,7 @@ type topKUpdate struct {
 	whole []float32
 	sent  map[int]bool
 	told  bool // whether the agent knows the fate of the update
-	lost  bool // whether an earlier residual was discarded for this update
+	lost  bool // true if the agent discarded an earlier residual for this update
 
 	before *topKUpdate // previous update
 	had    []float32   // residual before this update
@@ -41,7 +41,8 @@ func (c *invariantChecker) recordChange(id wire.AgentID, change []float32) {
 // checkUnsentPart checks the uncompressed update that an agent saves after the payload. It must be the sum of the
 // computed update and the agent's residual.
 func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, behind []byte) {
-	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) { // or saved a second time
+	// The same update was saved before.
+	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) {
 		return
 	}
 	change := c.changes[p.id]
@@ -100,14 +101,14 @@ func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 	c.newestUpdateByAgent[p.id] = o
 }
 
-// keepsUnsent checks the residual that an agent keeps after a round against the fate of its update.
+// keepsUnsent checks the residual that an agent reports after a round against the fate of the update.
 func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
-		return // its disk failed, or it has trained again
+		return // The agent's disk failed, or the agent has trained again.
 	}
 	if f.ResidualLost && o.lost {
-		o.lost = false // concerns an earlier residual
+		o.lost = false // The event concerns an earlier residual.
 		c.newestUpdateByAgent[p.id] = o
 		return
 	}
@@ -131,7 +132,8 @@ func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	c.residuals++
 }
 
-// onlyMixed reverts an update that the agent does not send, because its draws have moved to another agent.
+// onlyMixed restores the state before the update of round r, because the agent does not send this update. Its draws
+// have moved to another agent.
 func (c *invariantChecker) onlyMixed(id wire.AgentID, r wire.RoundID) {
 	if o := c.newestUpdateByAgent[id]; o.at.round == r && o.before != nil {
 		c.newestUpdateByAgent[id], c.kept[id] = *o.before, o.had

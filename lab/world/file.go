@@ -63,7 +63,7 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), err
 }
 
-// own makes the content private to the file, so that it can be modified, and extends it to at least size bytes.
+// own copies the content if it is shared, so that it can be modified, and extends it to at least size bytes.
 func (f *file) own(size int64) {
 	n := f.inode
 	if n.shared {

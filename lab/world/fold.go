@@ -21,7 +21,7 @@ import (
 // This file recomputes the models of a run in float64, independently of the coordinator's code. It implements the
 // aggregation rules and optimisers as docs/ALGORITHMS.md defines them.
 
-// version identifies a model of a run.
+// version identifies a model by its run and its version number.
 type version struct {
 	run     wire.RunID
 	version uint64
@@ -35,7 +35,7 @@ type taken struct {
 	agent  wire.AgentID
 	times  int
 	factor float64 // factor of the update in the mean
-	length float64 // ‖v‖₂, divided by the weight that its local steps include
+	length float64 // norm of the update, divided by the weight if the agent applied it
 	v      []float64
 }
 
@@ -62,7 +62,7 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 	if t.Training.ExchangeKind == spec.ExchangeGradient {
 		size := t.Training.StepSize
-		if size == 0 { // decaying step size, one local step per round
+		if size == 0 { // The step size decays, and each round has one local step.
 			steps := float64(at.version)
 			if c.w.plan.refreshed(at.version) {
 				steps--
@@ -87,8 +87,8 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 }
 
-// refreshed checks the model of a later statistics round against the previous model. On rows in the units of the data,
-// both must give the same predictions.
+// refreshed checks the model that follows a new statistics round. It must give the same predictions for unstandardised
+// rows as the previous model.
 func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	var by [2]*learner.Predictor[float32]
 	var scale float64
@@ -158,9 +158,8 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 	return set, true
 }
 
-// above returns the updates without the ones that were left out, clipped as configured. It also checks which updates
-// refuse_above rejects. The reference length is the median of the round or the median of the last five rounds' medians,
-// whichever is larger.
+// above checks which updates refuse_above rejects, and returns the remaining updates, clipped as configured. The
+// reference norm is the larger of this round's median and the median of the last five rounds' medians.
 func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	recent []round.PastAggregationSummary) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
@@ -205,7 +204,7 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	return set
 }
 
-// remembered checks that the plan of the next training round contains the median update length of this round.
+// remembered checks that the plan of the next training round contains the median update norm of this round.
 func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []taken,
 	recent []round.PastAggregationSummary) {
 	if next.Kind != wire.KindTraining {
@@ -235,7 +234,7 @@ func median(x []float64) float64 {
 	return x[(len(x)-1)/2]
 }
 
-// optimise converts the aggregate into the server optimiser's step. It returns false if the previous state of the
+// optimise replaces the aggregate d by the step of the server optimiser. It returns false if the previous state of the
 // optimiser is unknown.
 func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64) bool {
 	if o.Name == optimizer.None {
@@ -269,7 +268,8 @@ func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64
 	return true
 }
 
-// second returns the second moment v_i, given v_{i−1} and D².
+// second returns the new second moment of the server optimiser from the previous one (v) and the squared aggregate
+// (d2).
 func second(o *optimizer.Config, v, d2 float64) float64 {
 	switch o.Name {
 	case "fedadagrad":
@@ -282,7 +282,7 @@ func second(o *optimizer.Config, v, d2 float64) float64 {
 	panic(fmt.Sprintf("world: no reference implementation of the optimiser %s", o.Name))
 }
 
-// model reads a model from the coordinator's disk.
+// model reads the parameters of a model from the coordinator's disk.
 func (c *invariantChecker) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
 	_, file := modelOf(p.disk.file, run, wire.ModelVersion(version))
 	tensors, _, err := store.DecodeSafetensors(file)

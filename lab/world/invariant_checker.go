@@ -42,59 +42,63 @@ type invariantChecker struct {
 	w      *World
 	schema wire.TensorSchema // tensors of a model
 
-	closed, messages, balanced int // number of closed rounds, of messages, and of blocks whose sums were checked
+	// counts of closed rounds, messages, and blocks whose parameter sums were checked
+	closed, messages, balanced int
 	folds, drawings            int // number of recomputed models and of recomputed draws
 	refusedAbove, clipped      int // number of refused updates and of clipped updates
 	refreshes                  int // number of models converted to new column moments
 	signed, verified           int // number of signatures made and verified
 
-	committed  []byte                                              // newest committed journal, with several machines
-	files      []string                                            // files named by the head that committed it
+	// newest journal in the replicated store, for several machines
+	committed []byte
+	// files that the newest head record in the store names
+	files      []string
 	turns      int                                                 // number of committed journals
-	record     round.JournalRecord                                 // newest journal record
+	record     round.JournalRecord                                 // newest record of the coordinator's journal
 	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // accepted updates of each closed round
 	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
-	passedOver map[wire.RoundID][]wire.AgentID // agents whose updates the rule left out
+	passedOver map[wire.RoundID][]wire.AgentID // agents whose updates the aggregation rule excluded
 	states     map[version]state               // state of the server optimiser
-	aggregates map[version][]float64           // aggregates, for rules that need the previous one
-	accepted   map[participation]wire.Digest   // updates that the coordinator accepted
-	announced  wire.AnnouncementPosition       // newest announced position
+	aggregates map[version][]float64           // aggregate of each round, for rules that use the previous one
+	accepted   map[participation]wire.Digest   // hash of each update that the coordinator has accepted
+	announced  wire.AnnouncementPosition       // position of the newest announcement
 	digest     wire.Digest                     // digest of the newest announcement
 	digests    map[wire.Digest]bool            // digests of all announcements
 	models     map[version]wire.Digest         // hash of each announced model
-	payloads   map[wire.Digest][]byte          // payloads saved on the disks of agents
+	payloads   map[wire.Digest][]byte          // payloads of updates on the agents' disks, by hash
 	own        map[wire.AgentID]own            // personal state saved by each agent
 
-	opened             map[version]bool // rounds whose draw was checked
-	began              []time.Duration  // times of the first announcement of each round
-	drawn              map[wire.RoundID][]wire.AgentID
-	obeyed             map[wire.AgentID]wire.AnnouncementPosition
-	said               map[participationMessage]bool
-	unfitAgents        map[wire.AgentID]bool // agents that declare in a hello that they cannot participate
-	trainedBy          map[participation]*processLife
-	ended              map[participationEnd]bool
-	mixedBy            map[wire.RoundID][]conservation.BlockSums // sums of the agents that have ended a block
-	restarted          map[wire.RoundID]bool                     // blocks during which an agent restarted
-	updateSavedAtStart map[wire.AgentID]participation            // update saved at the start of the process
+	opened      map[version]bool // rounds whose participants have been checked
+	began       []time.Duration  // times of the first announcement of each round
+	drawn       map[wire.RoundID][]wire.AgentID
+	obeyed      map[wire.AgentID]wire.AnnouncementPosition
+	said        map[participationMessage]bool
+	unfitAgents map[wire.AgentID]bool // agents that declare in a hello that they cannot participate
+	trainedBy   map[participation]*processLife
+	ended       map[participationEnd]bool
+	// parameter sums of the agents that have ended the block
+	mixedBy            map[wire.RoundID][]conservation.BlockSums
+	restarted          map[wire.RoundID]bool          // rounds in which an agent restarted
+	updateSavedAtStart map[wire.AgentID]participation // update on the agent's disk when its process started
 	abandoned          map[wire.RoundID]bool
 
-	// state of the codec top_k
-	changes             map[wire.AgentID][]float32 // newest computed update
+	// The following fields check the codec top_k.
+	changes             map[wire.AgentID][]float32 // newest computed update of each agent, before compression
 	newestUpdateByAgent map[wire.AgentID]topKUpdate
-	kept                map[wire.AgentID][]float32    // residual; nil means 0
-	offeredOf           map[participation]wire.Digest // update saved on the agent's disk
-	restandardizedAfter wire.RoundID                  // last round that changed the columns; 0 means none
+	kept                map[wire.AgentID][]float32    // residual of each agent; nil means 0
+	offeredOf           map[participation]wire.Digest // hash of the update on the agent's disk
+	restandardizedAfter wire.RoundID                  // last round that changed the column moments; 0 means none
 	residuals           int                           // number of checked residuals
 
-	// state of evaluations at the agents
+	// The following fields check evaluations at the agents.
 	held              map[int]*learner.Samples[float32] // held-out rows of each agent
-	scores            map[version][]scored              // results of each model by agent
-	evaluatorsByModel map[version]uint                  // bit set of reporting agents
+	scores            map[version][]scored              // scores of each model, indexed by agent
+	evaluatorsByModel map[version]uint                  // bit set of the agents that reported an evaluation
 	evaluations       int                               // number of finished evaluations
 	lastEvaluated     version
-	worse             map[wire.AgentID]version // newest model rejected by each agent as worse
+	worse             map[wire.AgentID]version // newest model that each agent rejected as worse
 
-	// unsettled holds the saved updates whose agents have not been informed of their fate.
+	// unsettled contains the saved updates whose fate has not yet been reported to their agents.
 	unsettled map[participation]wire.Digest
 }
 
@@ -136,7 +140,7 @@ func (d *disk) file(name string) []byte {
 	return nil
 }
 
-// started checks and records the disk of a process that starts.
+// started checks the disk of a party whose process starts, and updates the state of the checker.
 func (c *invariantChecker) started(p *party) {
 	if p.number == Coordinator {
 		return
@@ -153,10 +157,10 @@ func (c *invariantChecker) started(p *party) {
 		return x.agent == p.id && (!ok ||
 			x != at)
 	})
-	c.obeyed[p.id] = placeOf(p.disk.file) // an agent may forget a position for which it has offered nothing
+	c.obeyed[p.id] = placeOf(p.disk.file) // An agent may forget a position for which it has sent no update.
 }
 
-// observeFileWrite checks a file after a rename or after the sync of a slot.
+// observeFileWrite checks a file after it was renamed or, for a slot file, synced.
 func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	switch base, _ := isSlot(name); base {
 	case modelfile.ActiveModelPath(stateDir):
@@ -177,7 +181,8 @@ func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	}
 }
 
-// statistics returns the round up to which no model is trained: 1 with a statistics round, otherwise 0.
+// statistics returns the number of the last round before training: 1 if the run starts with a statistics round,
+// otherwise 0.
 func (c *invariantChecker) statistics() wire.RoundID {
 	if c.w.plan.Standardize {
 		return 1
@@ -204,7 +209,7 @@ func (c *invariantChecker) checkPersonalState(p *party) {
 	}
 }
 
-// journaled checks a new journal record of the coordinator.
+// journaled checks a new record of the coordinator's journal.
 func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	c.draws(r)
 	seen := map[wire.AgentID]bool{}
@@ -264,7 +269,7 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		return
 	}
 	if said, err := wire.ParseEnvelope(m.Payload); err == nil &&
-		said.Type.MustBeSealed() { // sealed messages are decrypted before this check
+		said.Type.MustBeSealed() { // Messages that must be sealed are decrypted before this check.
 		c.w.fail("%s sent an unencrypted %s", p.id, said.Type)
 	}
 	c.said[participationMessage{participation{e.Run, e.Round, about}, e.Type}] = true
@@ -364,7 +369,8 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	}
 }
 
-// announcedModel checks that an announced model would survive a power cut and matches earlier announcements.
+// announcedModel checks that an announced model would survive a power cut and has the same hash as in earlier
+// announcements.
 func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 	if hash, file := modelOf(p.disk.durableFile, run, a.BaseModelVersion); file == nil || hash != a.BaseModel.Hash {
 		c.w.fail("model %d was announced but is not on the disk", a.BaseModelVersion)
@@ -379,8 +385,8 @@ func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Anno
 	c.scoreModel(p, at, a)
 }
 
-// accept checks that a round accepts at most one update of an agent, and that the update is in the set of the closed
-// round.
+// accept checks the message by which the coordinator accepts an update. A round must accept at most one update per
+// agent, and a closed round only an update that it contains.
 func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateAccepted(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
@@ -410,8 +416,8 @@ func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	}
 }
 
-// mixed records the sums of a block that has ended. Once all agents have ended the block without a restart, it checks
-// that mixing has preserved the sum of their parameters.
+// mixed records the parameter sums of a block that an agent has ended. When all agents have ended the block without a
+// restart, it checks that mixing has preserved the sum of all parameters.
 func (c *invariantChecker) mixed(l *processLife, r wire.RoundID, b conservation.BlockSums) {
 	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
 		return

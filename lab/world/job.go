@@ -23,8 +23,9 @@ type job struct {
 	ctx    context.Context // context of the current wait; nil while the job runs
 	called time.Time       // time at which the job will resume; zero if no wake-up is scheduled
 	ticket uint64          // number of waits; identifies outdated wake-ups
-	// usedTime is the simulated time used since the job was resumed, for example by a disk. The effects of the job
-	// happen at that later time. The next wait catches up with it.
+	// usedTime is the simulated time that the job has used since it was resumed, for example for disk operations. The
+	// effects of the job happen at this later time, and at the next wait the job waits until the world has reached this
+	// time.
 	usedTime time.Duration
 }
 
@@ -54,7 +55,7 @@ func (l *processLife) Go(do func()) {
 	l.w.after(l.w.hesitation(), func() { l.run(do) })
 }
 
-// run starts a job.
+// run starts a job that calls do.
 func (l *processLife) run(do func()) {
 	if l.dead {
 		return
@@ -81,8 +82,8 @@ func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.C
 	return ctx, cancel
 }
 
-// NewWaiter implements host.JobRuntime. It first catches up with the used time, because the caller is about to notify
-// the owner goroutine.
+// NewWaiter implements host.JobRuntime. It first waits until the world has reached the time of the running job, because
+// the caller is about to notify the owner goroutine.
 func (l *processLife) NewWaiter() host.JobWaiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()
@@ -109,9 +110,9 @@ type waiter struct {
 	life  *processLife
 	woken bool
 	job   *job   // job that waits
-	inbox *inbox // inbox on which it waits; nil means none
+	inbox *inbox // inbox whose events end the wait; nil means none
 	until time.Time
-	alarm time.Time // time of the event that checks `until`; zero if none is scheduled
+	alarm time.Time // time of the event that checks the deadline until; zero if none
 }
 
 // Wake implements host.JobWaiter.
@@ -151,7 +152,8 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 	}
 }
 
-// countIdleWait counts waits that return at once. It fails if a job repeats them without any progress of time.
+// countIdleWait counts waits that return immediately. The run fails if there are too many while simulated time does not
+// advance.
 func (l *processLife) countIdleWait() {
 	if l.w.eventsAtOneTime++; l.w.eventsAtOneTime > mostStill {
 		l.w.fail("%s repeats an operation while the simulated time does not advance", l.p.id)
@@ -168,7 +170,7 @@ func (w *waiter) setAlarm() {
 	w.alarm = at
 	w.life.w.agenda.add(at, func() {
 		if !w.alarm.Equal(at) {
-			return // replaced by an earlier alarm
+			return // An earlier alarm has replaced this one.
 		}
 		w.alarm = time.Time{}
 		switch {
@@ -191,7 +193,7 @@ func (j *job) park(ctx context.Context) {
 	j.life.alive()
 }
 
-// resume runs a job until its next wait.
+// resume lets a waiting job run until its next wait.
 func (w *World) resume(j *job) {
 	if j.life.dead || j.ctx == nil && j.ticket > 0 {
 		return

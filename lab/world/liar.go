@@ -11,13 +11,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Lie names a violation of the protocol by a party with a valid key, in addition to the messages of its program.
+// Lie is the name of a protocol violation by a party with a valid key. The party sends false messages in addition to
+// the messages of its program.
 type Lie string
 
-// lie describes how a Lie is sent.
+// lie describes when a false message is sent and how it is made.
 type lie struct {
-	beside wire.MessageType // type of the message that triggers the lie; 0 means each chunk
-	heard  bool             // whether the trigger is a received message instead of a sent one
+	beside wire.MessageType // type of the message that triggers the lie; 0 means any chunk of an update
+	heard  bool             // true if the trigger is a received message, not a sent one
 	say    func(l *liar)
 }
 
@@ -35,14 +36,14 @@ func liesOf(party int) map[Lie]lie {
 type liar struct {
 	p      *party
 	e      wire.Envelope        // triggering message, unsealed; zero for a chunk
-	with   wire.SealKey         // key with which that message is sealed; zero if it is not sealed
-	to     wire.X25519PublicKey // first bytes of the recipient's key, as named by the seal
+	with   wire.SealKey         // key that sealed the triggering message; zero if not sealed
+	to     wire.X25519PublicKey // start of the recipient's public key, as in the seal
 	m      mqtt.Message
 	before []mqtt.Message
 }
 
-// spread is the number of sequence numbers that a lying agent uses per message of its program. The coordinator accepts
-// only increasing sequence numbers.
+// spread is the number of sequence numbers reserved for each true message of a lying agent. False messages need numbers
+// of their own, because the coordinator accepts only increasing numbers.
 const spread = 16
 
 // messagesWithLies returns the messages to send when the program of a party sends m: first the lies, then m.
@@ -70,7 +71,7 @@ func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	return append(l.before, m)
 }
 
-// answerWithLie makes a lying party answer a message that its program receives.
+// answerWithLie publishes the false answers of a lying party to a message that its program receives.
 func (p *party) answerWithLie(m mqtt.Message) {
 	if len(p.lying) == 0 {
 		return
@@ -113,7 +114,8 @@ func isChunk(m mqtt.Message) bool {
 	return kind == mqtt.KindUpdate && part != transfer.ManifestPartName
 }
 
-// seal adds a copy of the triggering message with a changed header and another body to the lies.
+// seal adds a false message to l.before. It has the header of the triggering message, changed by change, and the given
+// body.
 func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
 	h := l.e.Header
 	h.Sender = l.p.id
@@ -265,7 +267,7 @@ func (l *liar) offerAnotherUpdate() {
 	}
 }
 
-// asAnother sends a message under another agent's id and on its topic.
+// asAnother sends the triggering message with the id and on the topic of another agent.
 func (l *liar) asAnother() {
 	id := l.somebody()
 	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().AgentToCoordinator(id)
@@ -299,7 +301,7 @@ func refused(d wire.Digest) []byte {
 	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNormTooLarge}).Body()
 }
 
-// direct returns a lie of the coordinator that changes the header of an acceptance.
+// direct returns a lie of the coordinator that changes the header of the message by which it accepts an update.
 func direct(change func(h *wire.Header)) lie {
 	return lie{beside: wire.TypeUpdateAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
 }

@@ -51,7 +51,7 @@ var refusals = map[int]map[world.Lie]string{
 		"chunks of noise":                        "",
 		"chunks of another's":                    "",
 		"joins unasked":                          "",
-		"declines what was not announced":        "",
+		"declines an unknown announcement":       "",
 		"a hello to another announcement":        toCoordinator + "outdated",
 		"a hello from later":                     "",
 		"from another federation":                toCoordinator + "foreign",

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The coordinator may have several machines, but runs on one at a time. When its process ends, the next one starts on
-// the next machine, with that machine's old disk. It then loads the state from the replicated store.
+// The coordinator may have several machines and runs on one of them at a time. When its process ends, the next process
+// starts on the next machine, with that machine's old disk, and loads the state from the replicated store.
 
 // turn moves the coordinator to its next machine if it has several.
 func (p *party) turn() {
@@ -27,7 +27,7 @@ func (p *party) turn() {
 	}
 }
 
-// engineTime is the maximum time of a store operation in one direction.
+// engineTime is the maximum delay before and after an operation of the replicated store.
 const engineTime = 3 * time.Millisecond
 
 var (
@@ -90,8 +90,8 @@ func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	return errors.Join(err, context.Cause(lead.Context()))
 }
 
-// commits checks the journal that a new head has committed, if the head names other files than the previous head. Until
-// a head is stored, the coordinator does not write the journal again.
+// commits checks the coordinator's journal after a new head record was stored, unless the head record names the same
+// files as the previous one. The coordinator does not write the journal again before a head record is stored.
 func (c *invariantChecker) commits(p *party) {
 	now := engine.Store{FakeKVServer: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
 		do()

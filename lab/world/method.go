@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Method names the algorithm and its variant, a change of the default configuration. The zero value is FedAvg.
+// Method is the name of a change to the default configuration, such as another algorithm or codec. The zero value is
+// FedAvg without changes.
 type Method string
 
 // configure returns the round configuration and the task of the plan.
@@ -68,7 +69,7 @@ var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 }
 
-// convolves treats the features as three time steps of one channel.
+// convolves selects a convolutional model and treats the features as three time steps of one channel.
 func convolves(t *wire.Task) {
 	t.Model.Kind, t.Model.HiddenUnits = spec.ModelConv1D, []uint32{3}
 	t.Model.Convolution = wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2, PoolSteps: 2,
@@ -267,7 +268,8 @@ func network(t *wire.Task) {
 	}
 }
 
-// decaying sets the step size 2/(μ_sc(γ+t)). Its initial value is the task's constant step size.
+// decaying selects the decreasing step size 2/(μ_sc(γ+t)) in step t. The initial step size is the task's constant step
+// size.
 func decaying(t *wire.Task) {
 	t.Training.StrongConvexity, t.Training.StepSizeDecayOffset = 0.05/t.Training.StepSize, 40
 	t.Training.StepSize = 0

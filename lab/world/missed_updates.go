@@ -6,11 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recoveryTime is the time after the last fault in which all lost messages are sent again. Updates are offered again
-// after at most 30 s, and their chunks after 15 s.
+// recoveryTime is the maximum time after the last fault until all lost messages have been sent again. Agents repeat the
+// offer of an update after at most 30 s, and chunks after 15 s.
 const recoveryTime = 50 * time.Second
 
-// missed records a round with missing updates. It fails if the last fault was more than recoveryTime ago.
+// missed is called when a round closes with missing updates. The run fails if the last fault ended more than
+// recoveryTime ago.
 func (c *invariantChecker) missed(r wire.RoundID) {
 	if since := c.w.jobTime().Sub(c.w.healed); since > recoveryTime {
 		c.w.fail("round %d has missing updates although no fault occurred for %s", r, since)

@@ -42,10 +42,10 @@ const federation = "plant"
 // stateDir is the state folder on a party's disk.
 const stateDir = "state"
 
-// party is the coordinator or an agent. It survives restarts of its process.
+// party is the coordinator or an agent. It continues to exist when its process restarts.
 type party struct {
 	w       *World
-	number  int // Coordinator, or the agent's index
+	number  int // the constant Coordinator, or the index of the agent
 	id      wire.AgentID
 	key     ed25519.PrivateKey
 	disk    *disk
@@ -58,13 +58,13 @@ type party struct {
 	conn    *conn
 	inboxes map[<-chan mqtt.Event]*inbox
 
-	lies  map[Lie]lie    // possible lies; nil unless the party lies in this plan
+	lies  map[Lie]lie    // possible lies; nil for an honest party
 	lying map[Lie]int    // number of active faults for each lie
 	kept  []mqtt.Message // sent messages that a liar may repeat
 
-	stoppedUntil time.Time // end of the current stop
-	cutOff       int       // number of faults that keep it from the broker
-	hadTrouble   bool      // whether its disk has been full
+	stoppedUntil time.Time // end of the current fault of kind Stopped
+	cutOff       int       // number of active faults that keep the party from the broker
+	hadTrouble   bool      // true if the party's disk has been full at some time
 }
 
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -106,7 +106,8 @@ func (w *World) populate() {
 		a.run = a.takePart
 	}
 	for i, p := range w.parties {
-		if w.plan.StandardizeAt > 0 && i == w.plan.Agents { // joins late to change the column moments
+		// The last agent joins late, which changes the column moments.
+		if w.plan.StandardizeAt > 0 && i == w.plan.Agents {
 			p.startAfter(w.between(18*time.Second, 26*time.Second))
 			continue
 		}
@@ -334,7 +335,7 @@ func fill(b []byte, rng *rand.Rand) {
 	}
 }
 
-// observer calls a function with each event.
+// observer is a function that is called with each event of a program.
 type observer func(event observe.Event)
 
 func (o observer) Observe(event observe.Event) { o(event) }
@@ -343,7 +344,7 @@ func (o observer) Observe(event observe.Event) { o(event) }
 type rows struct {
 	seed    uint64
 	opposed bool
-	labels  learner.LabelSet // valid targets for the task's loss
+	labels  learner.LabelSet // target values that the task's loss accepts
 }
 
 // rowsOf returns the data of an agent. The targets are valid for the loss of the plan's task.
@@ -362,7 +363,7 @@ func validTarget(labels learner.LabelSet, y float64) float64 {
 	case labels.ClassCount > 0:
 		return min(math.Floor(unit*float64(labels.ClassCount)), float64(labels.ClassCount-1))
 	case labels.IsBinary:
-		return 2*math.Round(unit) - 1 // form of labels that the loss expects
+		return 2*math.Round(unit) - 1 // The loss expects the labels −1 and 1.
 	case labels.Contains(unit):
 		return unit
 	}
@@ -400,13 +401,13 @@ func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := t.Trainer.NewBlock(ctx, r, p, j)
-	if t.life == nil { // outside a world, in its own test
+	if t.life == nil { // Some tests use the trainer without a world.
 		return b, err
 	}
 	return block{b, t.life, r, conservation.New[float32](t.life.p.id)}, err
 }
 
-// block is a block of local steps whose mixing is traced.
+// block is a block of local steps that records all parameter changes by mixing.
 type block struct {
 	training.LocalStepBlock
 	life  *processLife

@@ -25,23 +25,23 @@ type Plan struct {
 	// addition.
 	Opposed   bool
 	Predicts  bool          // whether agents keep announced models for predictions
-	Evaluates int           // evaluate every n-th and the last model at the agents; 0 means none
+	Evaluates int           // agents evaluate every n-th model and the last one; 0 means none
 	Machines  int           // machines of the coordinator, one active at a time; 0 means one
 	SyncTime  time.Duration // duration of a disk sync; 0 means up to 5 ms
 	Faults    []Fault
 }
 
-// Coordinator is the Party of a fault that affects the coordinator. Agents are numbered from 0.
+// Coordinator is the value of Fault.Party for the coordinator. Agents are numbered from 0.
 const Coordinator = -1
 
 // Fault is an injected failure.
 type Fault struct {
 	At    time.Duration // time since the start of the run
 	Kind  Kind
-	Party int           // Coordinator or an agent's index
+	Party int           // the constant Coordinator, or the index of an agent
 	For   time.Duration // duration until the process restarts or the link is restored
 	Ops   int           // Killed and PowerCut only: number of disk operations from At until the fault; 0 means at once
-	Lie   Lie           // Lying only: the lie to tell
+	Lie   Lie           // for Lying: name of the lie
 }
 
 // Kind is the kind of a fault.
@@ -49,12 +49,12 @@ type Kind string
 
 // Kinds of faults.
 const (
-	Cut       Kind = "Cut"       // a link is lost
-	Silent    Kind = "Silent"    // a link loses all messages until its ends notice
+	Cut       Kind = "Cut"       // the link to the broker is lost
+	Silent    Kind = "Silent"    // the link loses all messages until both ends notice it
 	Stopped   Kind = "Stopped"   // a process is shut down cleanly
-	Killed    Kind = "Killed"    // a process ends at once; its written data survives
-	Blackout  Kind = "Blackout"  // power cut of all parties when it hits the fault's party
-	PowerCut  Kind = "PowerCut"  // a process ends at once; its unsynced data may be lost
+	Killed    Kind = "Killed"    // a process is killed; all written data survive
+	Blackout  Kind = "Blackout"  // power cut of all parties, as soon as the given party is hit
+	PowerCut  Kind = "PowerCut"  // a process is killed; data that were not synced may be lost
 	DiskFull  Kind = "DiskFull"  // writes to a disk fail
 	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds
 	BrokerEnd Kind = "BrokerEnd" // the broker restarts with the retained messages of its last save
@@ -68,7 +68,7 @@ const (
 var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder,
 	Lying}
 
-// NewPlan returns the random plan of a seed.
+// NewPlan returns a random plan that is determined by the seed.
 func NewPlan(seed uint64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	p := Plan{Seed: seed, Agents: 3 + rng.IntN(3), Participants: 2 + rng.IntN(2), Rounds: 3,
@@ -78,7 +78,7 @@ func NewPlan(seed uint64) Plan {
 		p.Method = all[rng.IntN(len(all))]
 	}
 	if p.Method == refuseAbove {
-		p.Agents, p.Participants = 6, 5 // the rule refuses no updates of smaller rounds
+		p.Agents, p.Participants = 6, 5 // In smaller rounds the rule refuse_above refuses no updates.
 	}
 	r, _ := p.configure()
 	p.Participants = max(p.Participants, r.Aggregation.MinDraws())
@@ -117,10 +117,10 @@ func newFault(rng *rand.Rand, agents int) Fault {
 		Kind: kinds[rng.IntN(len(kinds))], Party: rng.IntN(2*agents) - agents,
 		For: (100*time.Millisecond + time.Duration(rng.ExpFloat64()*float64(15*time.Second))).Round(time.Millisecond),
 	}
-	if rng.IntN(10) == 0 { // possibly after the end of the run
+	if rng.IntN(10) == 0 { // This fault may happen after the end of the run.
 		f.At += 10 * time.Minute
 	}
-	f.Party = max(f.Party, Coordinator) // about half of the faults affect the coordinator
+	f.Party = max(f.Party, Coordinator) // Negative numbers, about half of all, mean the coordinator.
 	switch f.Kind {
 	case Killed, PowerCut:
 		f.Ops = rng.IntN(60)
@@ -144,7 +144,7 @@ func (p *Plan) refreshed(version uint64) bool {
 	return at > 0 && at < p.Rounds && version > uint64(at)
 }
 
-// Script returns the plan as Go source for a regression test.
+// Script returns Go source code of the plan, for use in a regression test.
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+

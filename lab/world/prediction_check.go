@@ -5,8 +5,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicts returns the model with which an agent predicts, or zero if it has none. It checks that the model file is
-// complete and was announced, also after a power cut.
+// predicts returns the version of the model with which an agent predicts, or the zero version if it has none. It checks
+// that the model file is complete and was announced, also after a power cut.
 func (c *invariantChecker) predicts(p *party) version {
 	file := p.disk.file(modelfile.ActiveModelPath(stateDir))
 	if file == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// pairing identifies the seal keys shared by an agent and a coordinator.
+// pairing identifies the encryption keys that an agent and a coordinator share.
 type pairing struct {
 	secret wire.SealSecret
 	agent  wire.AgentID

@@ -30,7 +30,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 		return d, true
 	}
 	var draws [][]float64
-	for _, u := range set { // ordered by agent id
+	for _, u := range set { // The updates are ordered by agent id.
 		draws = append(draws, slices.Repeat([][]float64{u.v}, u.times)...)
 	}
 	switch by.Rule {
@@ -47,7 +47,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 	panic(fmt.Sprintf("world: no reference implementation of the rule %s", by.Rule))
 }
 
-// mean returns Σ f_k v_k / N.
+// mean returns the sum of all updates times their factors, divided by the total number of draws.
 func mean(set []taken, n int) []float64 {
 	d, draws := make([]float64, n), 0
 	for _, u := range set {
@@ -94,7 +94,8 @@ func centered(set []taken, last []float64, radius float64) []float64 {
 	return d
 }
 
-// columns applies of to the sorted values of each coordinate.
+// columns returns a vector with the value of the function of for each coordinate. The function receives the sorted
+// values of the coordinate.
 func columns(draws [][]float64, of func(sorted []float64) float64) (d []float64) {
 	for j := range draws[0] {
 		var values []float64
@@ -115,8 +116,8 @@ func average(x []float64) float64 {
 	return sum
 }
 
-// nearest sorts draws by the sum of squared distances to their n−f−2 nearest neighbours. Equal sums keep the order of
-// ids.
+// nearest sorts vectors by the sum of squared distances to their n−f−2 nearest neighbours, for n vectors and f liars,
+// as the rule Krum requires. Vectors with equal sums keep the order of agent ids.
 func nearest(draws [][]float64, liars int) [][]float64 {
 	scores, order := make([]float64, len(draws)), make([]int, len(draws))
 	for k, v := range draws {

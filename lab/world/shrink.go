@@ -34,7 +34,7 @@ func symptom(failure string) string {
 	}, what)
 }
 
-// smaller returns slightly reduced variants of p, those with fewer faults first.
+// smaller returns variants of p that are slightly simpler. Variants with fewer faults come first.
 func smaller(p Plan) (all []Plan) {
 	for i := range p.Faults {
 		q := p

@@ -20,7 +20,7 @@ const (
 	obeyedFile = stateDir + "/obeyed"
 	ownFile    = stateDir + "/personal"
 	sealsFile  = stateDir + "/seals"
-	unsentFile = stateDir + "/unsent" // a single record without slots
+	unsentFile = stateDir + "/unsent" // file with a single record, without slots
 )
 
 // isSlot reports whether a file is one of two slots, and returns the name without the slot suffix.
@@ -67,7 +67,8 @@ func recordOf(read func(name string) []byte) (r round.JournalRecord, ok bool) {
 	return saved.Record, err == nil
 }
 
-// sealsOf returns the public key with which agents seal messages, or zero if the file has none.
+// sealsOf returns the public key with which agents must seal messages for the coordinator. It is zero if the file
+// contains no key.
 func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err error) {
 	var saved struct{ Secrets []wire.SealSecret }
 	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
@@ -76,7 +77,7 @@ func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err
 	return announced, err
 }
 
-// placeOf returns the position (run, round and attempt) that an agent has obeyed last.
+// placeOf returns the position (run, round and attempt) of the last announcement that an agent has obeyed.
 func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	b := slot(read, obeyedFile)
 	if len(b) < 33 {
@@ -89,7 +90,8 @@ func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	}
 }
 
-// updateOf returns an agent's saved update: the round, the payload and the data after it.
+// updateOf returns the update on an agent's disk: the agent's participation, the payload and the data behind the
+// payload.
 func updateOf(read func(name string) []byte, id wire.AgentID) (at participation, payload, behind []byte, ok bool) {
 	b := slot(read, updateFile)
 	if len(b) < 28 {
@@ -106,7 +108,7 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at participation,
 	return at, b[n:end], b[end:], true
 }
 
-// settledUnsent returns the last round whose update's fate is recorded on an agent's disk.
+// settledUnsent returns the last round for which an agent's disk contains the fate of the update.
 func settledUnsent(read func(name string) []byte) wire.RoundID {
 	b := read(unsentFile)
 	const head, of = 10, 80
@@ -123,7 +125,7 @@ type own struct {
 	before, after []byte
 }
 
-// ownOf returns the newest personal state.
+// ownOf returns the newest personal state on an agent's disk.
 func ownOf(read func(name string) []byte) (o own, ok bool) {
 	b := slot(read, ownFile)
 	const head = 80
@@ -135,7 +137,8 @@ func ownOf(read func(name string) []byte) (o own, ok bool) {
 		bytes.Clone(b[head:][:half]), bytes.Clone(b[head+half:])}, true
 }
 
-// modelOf returns the hash and the file of a model on the coordinator's disk, or nil if no slot contains it.
+// modelOf returns the hash and the content of a model file on the coordinator's disk. file is nil if no slot contains
+// the model.
 func modelOf(read func(name string) []byte, run wire.RunID, version wire.ModelVersion) (hash wire.Digest, file []byte) {
 	for _, b := range slots(read, modelFile) {
 		const head = 56

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// World is the simulation of one plan.
+// World is the deterministic simulation of one plan, with a coordinator, agents, disks and a broker.
 type World struct {
 	plan    Plan
 	bugs    Bugs
@@ -28,10 +28,10 @@ type World struct {
 	parties []*party // coordinator, then agents
 	broker  *broker
 	engine  *engine.FakeKVServer // replicated store of the coordinator's machines
-	// engineDown is the number of active faults that make the engine unavailable.
+	// engineDown is the number of active faults that make the replicated store unavailable.
 	engineDown int
 	check      invariantChecker
-	secrets    []wire.SealSecret // seal secrets of all coordinator processes
+	secrets    []wire.SealSecret // secret encryption keys of all coordinator processes
 	pairs      map[pairing]wire.AgentSealKeys
 
 	healed          time.Time // end of the last fault
@@ -51,7 +51,7 @@ type Bugs struct {
 	Forget func(party int, op, path string) bool
 	// Late reports whether a party's disk delays the sync of a file until the next sync, but reports success.
 	Late func(party int, path string) bool
-	// Say returns false to drop a message of a party. It receives sealed messages decrypted.
+	// Say reports whether to send a message of a party. It receives the decrypted message.
 	Say func(party int, m mqtt.Message) bool
 	// Configure changes the configuration of the coordinator.
 	Configure func(cfg *coordinator.Config)
@@ -69,15 +69,15 @@ type Result struct {
 	Rounds    int             // number of closed rounds
 	Opened    []time.Duration // time of the first announcement of each round
 	Messages  int
-	Balanced  int // blocks whose mixing preserved the sum of the parameters
+	Balanced  int // number of blocks whose mixing preserved the sum of all parameters
 	Drawn     int // recomputed draws
 	Folded    int // recomputed models
-	LeftOut   int // updates rejected by refuse_above
-	Clipped   int // updates shortened by clipping
-	Refreshed int // models converted to new column moments during a run
-	Evaluated int // evaluations of models at the agents
-	Residuals int // checked residuals of the codec top_k
-	Commits   int // committed journals, with several machines
+	LeftOut   int // number of updates that refuse_above rejected
+	Clipped   int // number of updates that were clipped
+	Refreshed int // number of models converted to new column moments
+	Evaluated int // number of finished evaluations of models by agents
+	Residuals int // number of checked residuals of the codec top_k
+	Commits   int // number of committed journals, with several machines
 	Signed    int // signatures made
 	Verified  int
 }
@@ -85,7 +85,7 @@ type Result struct {
 // Limits of a run.
 const (
 	patience   = 30 * time.Minute // maximum time from the last fault to the end of the run
-	settling   = 30 * time.Minute // time from there to the final check
+	settling   = 30 * time.Minute // time between the end of the run and the final check
 	mostEvents = 2_000_000
 	mostStill  = 20_000 // maximum number of events without progress of time
 )
@@ -96,7 +96,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	return r
 }
 
-// run is like Run, but also returns the world at its end.
+// run is like Run, but also returns the final state of the world.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
 		digest: sha256.New(), engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}

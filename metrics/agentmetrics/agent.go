@@ -20,8 +20,8 @@ type AgentMetrics struct {
 	traffic metrics.SessionTrafficCounter
 }
 
-// New registers the metrics of an agent. now is the clock for timestamps. If the device belongs to several
-// federations, federation is the value of the label "federation". If federation is empty, the label is omitted.
+// New registers the metrics of an agent. now returns the time for timestamps, and federation is the value of the label
+// "federation", which is omitted if empty.
 func New(reg prometheus.Registerer, now func() time.Time, federation string) *AgentMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "agentd"}
 	if federation != "" {
@@ -36,7 +36,7 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 	}
 }
 
-// CountTraffic counts a message of a session.
+// CountTraffic counts a message that the MQTT session has sent or received.
 func (a *AgentMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	a.traffic.CountMessage(t, kind)
 }

@@ -1,2 +1,2 @@
-// Package agentmetrics registers the agentd_* metrics of an agent's events and messages.
+// Package agentmetrics registers the agentd_* metrics and updates them from the events and messages of an agent.
 package agentmetrics

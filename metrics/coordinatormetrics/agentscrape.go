@@ -31,7 +31,7 @@ func (c *CoordinatorMetrics) Handler(reg *prometheus.Registry, ready func() erro
 	return mux
 }
 
-// prometheusTargetGroup is an element of the http_sd list.
+// prometheusTargetGroup is one element of the list for Prometheus HTTP service discovery (http_sd).
 type prometheusTargetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
@@ -54,18 +54,18 @@ func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Reque
 		groups = append(groups, g)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(groups) // the client may have disconnected
+	_ = json.NewEncoder(w).Encode(groups) // ignore: the client may have disconnected
 }
 
-// isScrapeAddress reports whether an advertised address is host:port. Other addresses must not appear in Prometheus'
-// list.
+// isScrapeAddress reports whether an address has the form host:port. Agents may report any text, but Prometheus accepts
+// only this form.
 func isScrapeAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.Atoi(port)
 	return err == nil && host != "" && !strings.ContainsAny(host, "/?#@ ") && bad == nil && n > 0 && n < 1<<16
 }
 
-// reportingAgents returns the agents that have reported, in id order.
+// reportingAgents returns the agents that have sent a metrics report, sorted by ID.
 func (s *fleetReports) reportingAgents() []wire.AgentID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *fleetReports) serveAgentMetrics(w http.ResponseWriter, req *http.Reques
 	}
 }
 
-// expositionText returns the metrics under the names that they have at the agent. It omits metrics that this build does
-// not know.
+// expositionText returns the metrics in a report in the Prometheus text format, under the agent's metric names. It
+// omits metrics that this version does not know.
 func (r *agentReport) expositionText(age float64) []byte {
 	b := []byte("# HELP agentd_report_age_seconds Age of the agent's last report.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorMetrics maintains the coordinator_* metrics. Events maintains the metrics that single events describe.
-// Observe maintains the metrics that combine several events.
+// CoordinatorMetrics maintains the coordinator_* metrics. Events updates the metrics that single events describe, and
+// Observe updates the metrics that combine several events.
 type CoordinatorMetrics struct {
 	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
@@ -26,7 +26,8 @@ type CoordinatorMetrics struct {
 	reports *fleetReports
 }
 
-// MLflowOK is set by an event of internal/coordinatord, which this package must not import.
+// MLflowOK shows whether writes to the MLflow server succeed. It is set by an event of internal/coordinatord, which
+// this package must not import.
 var MLflowOK = observe.OptionalGauge("mlflow_ok",
 	"Whether the last write to the MLflow server succeeded (1) or failed and is retried (0). Absent without MLflow.")
 
@@ -46,7 +47,8 @@ func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {
 	}
 }
 
-// CountTraffic counts a message of the session. Unlike Observe it is safe for concurrent use.
+// CountTraffic counts a message that the MQTT session has sent or received. Unlike Observe, it is safe for concurrent
+// use.
 func (c *CoordinatorMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	c.traffic.CountMessage(t, kind)
 }

@@ -1,3 +1,3 @@
-// Package coordinatormetrics converts the events of the coordinator to the coordinator_* metrics, and aggregates the
-// reports of the agents into coordinator_fleet_*.
+// Package coordinatormetrics updates the coordinator_* metrics from events of the coordinator. It also aggregates the
+// agents' reports into coordinator_fleet_* metrics.
 package coordinatormetrics

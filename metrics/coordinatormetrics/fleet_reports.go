@@ -17,26 +17,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleetReports aggregates the agents' reports into metrics of the whole fleet, and keeps the latest report of each
-// agent for the coordinator's list. These metrics combine several agents, and a stale report no longer affects the
-// gauges. They can therefore not be derived from single events.
+// fleetReports stores the latest metrics report of each agent and aggregates the reports into metrics of all agents,
+// whose gauges ignore stale reports. Such metrics cannot be derived from single events.
 type fleetReports struct {
 	now               func() time.Time
-	counterBySeriesID map[uint8]prometheus.Counter // counters by ReportedSeries.ID
+	counterBySeriesID map[uint8]prometheus.Counter // counters of all agents together, by ReportedSeries.ID
 	descs             fleetMetricDescs
 
 	mu                  sync.Mutex // protects the map; scrapes run concurrently
 	newestReportByAgent map[wire.AgentID]agentReport
 }
 
-// agentReport is the latest report of an agent.
+// agentReport is the latest metrics report of an agent.
 type agentReport struct {
 	wire.AgentMetricsReport
 	boot       wire.Epoch
 	receivedAt time.Time
 }
 
-// isFresh reports whether the report is at most three of its intervals old.
+// isFresh reports whether the report is at most three reporting intervals old.
 func (r *agentReport) isFresh(now time.Time) bool {
 	return now.Sub(r.receivedAt) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
 }
@@ -51,7 +50,7 @@ func (r *agentReport) metricValue(id uint8) (float64, bool) {
 	return r.Metrics[i].Value, true
 }
 
-// fitAgentSeriesID is the id of the series that reports whether an agent can perform the task.
+// fitAgentSeriesID is the ID of the reported series that shows whether an agent can perform the task.
 var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+agentround.TaskFitnessOK+`"`)
 
 // spreadSeries lists the series whose distribution over the fleet is exported.
@@ -116,7 +115,7 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 		{"training_failures", "Rounds in which training produced no update"},
 		{"broker_reconnects", "Reconnections of agents to the broker"},
 		{"mqtt_dropped_messages", "MQTT messages dropped by agents"},
-		{"mixing_flows", "Flows from neighbours applied"},
+		{"mixing_flows", "Parameter differences (flows) received from neighbours and applied"},
 		{"mixing_flows_late", "Flows applied after the step of their snapshots"},
 		{"mixing_skipped", "Snapshots not issued because the edge was behind"},
 		{"mixing_waits", "Local steps at which the wait for neighbours timed out"},
@@ -130,8 +129,8 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 	return s
 }
 
-// addFleetCounter registers a counter with one series for each value of a label. Each series is the sum of the agents'
-// series of metric with that value. more contains further labels of the agents' series.
+// addFleetCounter registers a counter that sums a metric over all agents, with one series per value of a label. more
+// contains further labels of the agents' series.
 func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, label string, values []string,
 	more string) {
 	vec := r.NewCounterVec(name, help, label)
@@ -140,8 +139,9 @@ func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, 
 	}
 }
 
-// recordReport records a report and increases the fleet's counters. The counters of an agent begin with 0 at its start.
-// The first report of an agent to this process only sets the baseline, because its counters may have increased earlier.
+// recordReport stores a report and adds its increases to the counters of all agents; an agent's counters begin with 0
+// when the agent starts. The first report of an agent to this process is only a baseline, because the counters may have
+// increased earlier.
 func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,8 @@ func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.SoftwareVersion] = true
-		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 { // an agent may report any value
+		// compare with 1, because an agent may report any value
+		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 {
 			able++
 		}
 	}

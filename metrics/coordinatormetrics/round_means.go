@@ -20,8 +20,8 @@ var (
 	roundMeanMetrics = []*observe.Metric{lastRoundRiskBefore, lastRoundRiskAfter, lastRoundUpdateNorm}
 )
 
-// roundUpdateSums holds sums over the accepted updates of a round for roundMeanMetrics. They are kept here, because no
-// single event contains all updates of a round.
+// roundUpdateSums contains sums over the accepted updates of a round, from which the means for metrics are computed. It
+// is required because no single event contains all updates of a round.
 type roundUpdateSums struct {
 	round                                wire.RoundID
 	updateCount                          int

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// encodeCHeader returns a C99 header with constants and one function that uses only stack memory.
+// encodeCHeader returns a C99 header file with the model's constants and a predict function that allocates only stack
+// memory.
 func (n *network) encodeCHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -45,7 +46,7 @@ func (n *network) encodeCHeader() []byte {
 	return b.Bytes()
 }
 
-// describeLayers returns a description of the layers for users.
+// describeLayers returns a description of the network's layers for the header's comment.
 func (n *network) describeLayers() string {
 	text := strconv.Itoa(n.Architecture.Inputs)
 	for _, f := range n.filters {
@@ -79,7 +80,7 @@ func escapeCComment(text string) string {
 	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
 }
 
-// writeLayerWeights writes the weights and biases of a layer as constants.
+// writeLayerWeights writes the weights and biases of a layer as C constants.
 func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
 	writeCArray(b, "float", fmt.Sprint("w", i), l.w, 9)
 	if l.b != nil {
@@ -99,7 +100,7 @@ func writeCArray[T float32 | float64](b *bytes.Buffer, kind, name string, values
 	b.WriteString("\n};\n")
 }
 
-// formatCNumber formats a number as a C constant.
+// formatCNumber formats a number as a C literal with the given number of digits.
 func formatCNumber(v float64, digits int, single bool) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
 	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
@@ -151,7 +152,7 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 `)
 }
 
-// writePredictFunction writes the C function that users call.
+// writePredictFunction writes the public C function that computes a prediction.
 func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
 	says := "For a regression, out[0] is " + escapeCComment(n.Target) + ". It is also the return value."
@@ -161,7 +162,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 			"A high value indicates an anomaly. It is also the return value."
 	case n.classCount > 0:
 		says = "For a classification, out contains the probability of each class. " +
-			"The most probable class is returned, the first one of equals."
+			"The most probable class is returned, or the first of several equal ones."
 	}
 	p("/* Predicts from a row in the units of the data. %s */", says)
 	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
@@ -210,7 +211,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 `)
 }
 
-// writeLayerCalls writes the C code that computes the outputs z from the row x.
+// writeLayerCalls writes the C code that computes the network's outputs z from the features x.
 func (n *network) writeLayerCalls(p func(string, ...any)) {
 	from, does := "x", cExpressionByActivation[n.hiddenActivation()]
 	activate := func(name string, units int) {
@@ -245,7 +246,7 @@ func (n *network) writeLayerCalls(p func(string, ...any)) {
 	}
 }
 
-// cExpressionByActivation contains C expressions of the variable X.
+// cExpressionByActivation maps each activation function to a C expression of the variable X.
 var cExpressionByActivation = map[spec.Activation]string{
 	spec.ActivationTanh: "tanhf(X)", spec.ActivationReLU: "X > 0.0f ? X : 0.0f",
 }

@@ -1,5 +1,5 @@
-// Package export writes a model for other programs: as ONNX, and as a C header for microcontrollers. Both accept rows
-// in the units of the data and agree with learner.Predictor to 1e-5.
+// Package export writes trained models for other programs, as ONNX files or as C headers for microcontrollers. Both
+// accept unscaled features and agree with learner.Predictor within 1e-5.
 package export
 
 import (
@@ -33,22 +33,22 @@ func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	return nil, fmt.Errorf("unknown export format %q", f)
 }
 
-// layer is a dense layer with weights [out, in] and an optional bias for each output.
+// layer is a dense layer with weights of shape [out, in] and one optional bias per output.
 type layer struct {
 	in, out int
 	w, b    []float32
 }
 
-// filterLayer is a convolution layer with weights [out, channels, kernel], followed by max pooling over pool steps. Its
-// embedded layer has channels·kernel inputs.
+// filterLayer is a convolution layer with weights of shape [out, channels, kernel], followed by max pooling over pool
+// steps. The embedded layer has channels·kernel inputs.
 type filterLayer struct {
 	layer
 	channels, kernel, pool  int
 	inputSteps, outputSteps int // number of steps per channel before and after the layer
 }
 
-// network is the form of a model that both formats use: standardised and clipped features, layers with an activation
-// between them, and the interpretation of the outputs.
+// network is the representation of a model for both export formats. It contains standardised and clipped features,
+// layers with an activation between them, and the interpretation of the outputs.
 type network struct {
 	*modelfile.Model
 	filters    []filterLayer
@@ -107,7 +107,7 @@ func (n *network) targetScaling() (mean, scale float64) {
 	return 0, 1
 }
 
-// maxLayerUnits returns the maximum number of units of a hidden layer or filter layer.
+// maxLayerUnits returns the number of units of the largest hidden layer or filter layer.
 func (n *network) maxLayerUnits() int {
 	most := 1
 	for _, f := range n.filters {
@@ -131,5 +131,5 @@ func (n *network) hiddenActivation() spec.Activation {
 // isAutoencoder reports whether the model is an autoencoder. Its output is the reconstruction error of the row.
 func (n *network) isAutoencoder() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
 
-// isLogistic reports whether the single output is the log-odds of class 1.
+// isLogistic reports whether the model has a single output, the log-odds of class 1.
 func (n *network) isLogistic() bool { return n.Architecture.Risk == spec.LossLogistic }

@@ -35,14 +35,14 @@ func (m *protoMessage) appendNumber(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
-// onnxGraph is an ONNX graph under construction. Each node uses the output of the previous one.
+// onnxGraph is an ONNX graph that is being built. Each new node processes the output of the previous node.
 type onnxGraph struct {
 	nodes, constants protoMessage
 	lastOutputName   string
 	nodeCount        int
 }
 
-// addNode adds an operation on inputs. Its output becomes the last output of the graph.
+// addNode adds an operation to the graph and returns the name of its output. This output becomes the last output.
 func (g *onnxGraph) addNode(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
 	g.lastOutputName = fmt.Sprint("t", g.nodeCount)
@@ -86,7 +86,7 @@ func (g *onnxGraph) addDoubleConstant(name string, v []float64, shape ...int) st
 	return g.addConstant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
-// intAttribute returns an attribute with an integer value.
+// intAttribute returns an encoded ONNX attribute with an integer value.
 func intAttribute(name string, v int) protoMessage {
 	var a protoMessage
 	a.appendText(1, name)
@@ -95,7 +95,7 @@ func intAttribute(name string, v int) protoMessage {
 	return a
 }
 
-// intsAttribute returns an attribute with a list of integers.
+// intsAttribute returns an encoded ONNX attribute with a list of integers.
 func intsAttribute(name string, all ...int) protoMessage {
 	var a protoMessage
 	a.appendText(1, name)
@@ -106,7 +106,7 @@ func intsAttribute(name string, all ...int) protoMessage {
 	return a
 }
 
-// addCastNode converts the last output to another type.
+// addCastNode adds an operation that converts the last output to another element type.
 func (g *onnxGraph) addCastNode(to int) {
 	g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutputName)
 }
@@ -159,7 +159,7 @@ func (n *network) addFilterNodes(g *onnxGraph) {
 		return
 	}
 	first := n.filters[0]
-	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: inferred dimension
+	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1 means that ONNX infers this dimension
 	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
@@ -212,7 +212,7 @@ func (n *network) addProbabilityNodes(g *onnxGraph) {
 	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
 }
 
-// encodeValueInfo describes an input or output of shape [N, …].
+// encodeValueInfo encodes the description of a graph input or output with shape [N, …].
 func encodeValueInfo(name string, kind int, shape ...int) protoMessage {
 	var dims, first protoMessage
 	first.appendText(2, "N")
@@ -231,7 +231,7 @@ func encodeValueInfo(name string, kind int, shape ...int) protoMessage {
 	return v
 }
 
-// encodeONNXModel encodes the complete ONNX file.
+// encodeONNXModel encodes the complete ONNX file with the graph g.
 func (n *network) encodeONNXModel(g *onnxGraph, outputs protoMessage) []byte {
 	body := g.nodes
 	body.appendText(2, n.TaskName)
@@ -258,5 +258,5 @@ func (n *network) encodeONNXModel(g *onnxGraph, outputs protoMessage) []byte {
 	return m
 }
 
-// onnxOperatorByActivation contains the ONNX operator of each activation.
+// onnxOperatorByActivation maps each activation function to an ONNX operator.
 var onnxOperatorByActivation = map[spec.Activation]string{spec.ActivationTanh: "Tanh", spec.ActivationReLU: "Relu"}

@@ -22,8 +22,8 @@ type mochiHook struct {
 	retainedStore    *retainedStore // store on disk; nil if no folder is configured
 	denied           atomic.Int64
 
-	// retainedMutex separates readers of the index of retained messages from its writers, because mochi reads it
-	// without the lock that protects its writes. A look-up of a single topic needs no lock.
+	// retainedMutex protects the index of retained messages, because mochi reads the index without its own lock.
+	// Looking up a single topic needs no lock.
 	retainedMutex sync.RWMutex
 	quota         retainedQuota
 }

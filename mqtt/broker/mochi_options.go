@@ -20,10 +20,10 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c.MaximumClientWritesPending = 1024
 	return &mochi.Options{
 		Capabilities: c,
-		// In seconds; effectively never. The update stops the world for memory statistics, and writes retained messages
-		// without our lock.
+		// Interval in seconds, large enough to disable the updates. An update stops all goroutines for memory
+		// statistics and changes retained messages without holding the broker's lock.
 		SysTopicResendInterval: 1 << 32,
-		// Mochi logs whole packets, including payloads. The hook and the listener log the important events.
+		// Discard mochi's logs, which contain whole packets. The hook and the listener log important events.
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

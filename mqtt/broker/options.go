@@ -53,7 +53,7 @@ type Options struct {
 	// RetainedDir, if set, is a folder for this broker alone that stores the retained messages across restarts. It is
 	// created if it is missing. Messages from the last seconds before a power cut may be lost.
 	RetainedDir string
-	// Logger receives refused and closed connections; nil discards them.
+	// Logger receives messages about refused and closed connections. Nil discards them.
 	Logger *slog.Logger
 }
 

@@ -24,8 +24,8 @@ func newQuota(of func(user string) int) retainedQuota {
 		usageByTopic: make(map[string]retainedUsage)}
 }
 
-// admit reports whether a user may retain a message, which replaces the retained message of its topic. It then counts
-// the new message. Deletions are always admitted.
+// admit reports whether a user may retain a message in place of the topic's present one, and if so counts the new
+// message. Deletions are always admitted.
 func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	if q.limitOf == nil {
 		return true

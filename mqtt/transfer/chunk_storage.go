@@ -63,8 +63,8 @@ type (
 		Storage    ChunkStorage // nil if Err is set
 		Err        error
 	}
-	// StorageFailed reports a storage failure. It is sent once until the storage works again. The transfer continues,
-	// and chunks that could not be stored are requested again.
+	// StorageFailed reports a storage failure. It is not repeated until the storage has worked again; the transfer
+	// continues, and chunks that could not be stored are requested again.
 	StorageFailed struct {
 		Agent wire.AgentID
 		Err   error

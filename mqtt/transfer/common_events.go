@@ -12,14 +12,14 @@ import (
 
 // Errors with which a BlobPuller fails.
 var (
-	// ErrBlobTooLarge: the announced length exceeds the configured maximum.
+	// ErrBlobTooLarge reports that the announced length exceeds the configured maximum.
 	ErrBlobTooLarge = errors.New("blob is too large")
-	// ErrBlobCorrupt: the blob contradicts its announcement, so a retry cannot help.
+	// ErrBlobCorrupt reports that a blob does not match its announcement. A retry cannot help.
 	ErrBlobCorrupt = errors.New("blob does not match its announcement")
-	// ErrBlobGone: no progress for a long time; the blob may have been deleted. The host then reads the announcement
-	// again and sends a hello.
+	// ErrBlobGone reports that no part of a blob has arrived for a long time, so the blob may have been deleted. The
+	// host then reads the announcement again and sends a hello.
 	ErrBlobGone = errors.New("blob is unavailable")
-	// ErrStorageFailed: the storage failed until the puller gave up.
+	// ErrStorageFailed reports that the storage failed until the puller gave up.
 	ErrStorageFailed = errors.New("blob could not be stored")
 )
 

@@ -18,10 +18,11 @@ func (r LinkRate) sendTime(bytes int) time.Duration {
 }
 
 const (
-	// maxQueuedPullTime limits the data that a puller requests at once over a slow link, as a send time. The broker's
-	// answers to pings are queued behind this data.
+	// maxQueuedPullTime limits the amount of data that a puller requests at once, as the time to receive the data over
+	// a slow link. The broker's answers to pings are queued behind these data.
 	maxQueuedPullTime = 24 * time.Second
-	// With two chunks, one can be processed while the next one is in flight.
+	// minPullWindowChunks is the minimum number of chunks requested at once. With two, one chunk can be processed while
+	// the next one arrives.
 	minPullWindowChunks = 2
 )
 

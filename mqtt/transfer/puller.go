@@ -115,7 +115,7 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	}
 	p.rearmTimer(now)
 	all := []int{manifestPartNumber}
-	// a longer blob may already be partly in the storage
+	// Request chunks with the manifest only for a short blob, because a longer blob may already be partly stored.
 	if n := wire.ChunkCount(int(p.blobRef.Length)); n < 2*p.cfg.WindowChunks {
 		for ; p.nextChunkToRequest < min(n, p.cfg.WindowChunks); p.nextChunkToRequest++ {
 			all = append(all, p.nextChunkToRequest)
@@ -274,7 +274,7 @@ func (p *BlobPuller) markPartArrived(k int) {
 	}
 }
 
-// reportStorageError records a storage error. It reports the error once until the storage works again.
+// reportStorageError records a storage error. It reports the error to the host unless the previous attempt failed too.
 func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	p.stats.StorageFailures++
 	told := p.storageError != nil
@@ -284,7 +284,7 @@ func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	return []PullEffect{StorageFailed{Err: err}}
 }
 
-// continueAfterPart continues the transfer after part k has arrived: it completes the transfer or requests more chunks.
+// continueAfterPart completes the transfer after the last part has arrived, or requests more chunks.
 func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	p.consecutiveStalls = 0
 	p.rearmTimer(now)

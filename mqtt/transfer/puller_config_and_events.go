@@ -12,7 +12,8 @@ import (
 type PullerConfig struct {
 	MaxBlobBytes int // maximum length of a blob in bytes
 	WindowChunks int // maximum number of chunks that are subscribed at a time
-	// Time without progress, ± 25 %, after which missing parts are requested again. It doubles up to MaxStallTimeout.
+	// FirstStallTimeout is the time without progress, ± 25 %, after which missing parts are requested again. It doubles
+	// up to MaxStallTimeout.
 	FirstStallTimeout time.Duration
 	MaxStallTimeout   time.Duration
 	MaxChunkSendTime  time.Duration // maximum time that the link needs for one chunk; 0 = not limited by the link
@@ -57,7 +58,8 @@ func checkPositiveDuration(field string, d time.Duration) error {
 	return nil
 }
 
-// PullEvent is Start, LinkUp, LinkDown, PartReceived, StorageOpened, Cancel or Tick.
+// PullEvent is the type of events that a BlobPuller processes: Start, LinkUp, LinkDown, PartReceived, StorageOpened,
+// Cancel and Tick.
 type PullEvent interface{ isPullEvent() }
 
 // PartReceived is a received message of the blob. PartName is the last level of its topic. The puller takes ownership
@@ -70,7 +72,8 @@ type PartReceived struct {
 
 func (PartReceived) isPullEvent() {}
 
-// PullEffect is SubscribeParts, UnsubscribeParts, PartsMissing, OpenStorage, StorageFailed, PullDone or PullFailed.
+// PullEffect is an action that the host of a BlobPuller must perform: SubscribeParts, UnsubscribeParts, PartsMissing,
+// OpenStorage, StorageFailed, PullDone or PullFailed.
 type PullEffect interface{ isPullEffect() }
 
 type (

@@ -35,7 +35,8 @@ type incomingTransfer struct {
 	reservedBytes    int              // reserved space in bytes; 0 while waiting for space
 	storage          ChunkStorage     // storage of the chunks; nil until it is open
 	isStorageFailing bool             // whether the last chunk could not be stored
-	// Number of leading chunks that arrive without a credit; 0 after the first credit.
+	// unsolicitedChunks is the number of leading chunks that the agent sends without a credit. It is 0 after the first
+	// credit.
 	unsolicitedChunks int
 	earlyChunks       []ChunkReceived // unsolicited chunks that arrived before the storage was open
 	hasChunk          []bool

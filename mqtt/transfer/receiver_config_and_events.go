@@ -57,7 +57,8 @@ func (c ReceiverConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ReceiveEvent is UpdateOffer, StorageOpened, ChunkReceived, UpdateReleased, DropAgent or Tick.
+// ReceiveEvent is the type of events that an UpdateReceiver processes: UpdateOffer, StorageOpened, ChunkReceived,
+// UpdateReleased, DropAgent and Tick.
 type ReceiveEvent interface{ isReceiveEvent() }
 
 type (
@@ -91,7 +92,8 @@ func (ChunkReceived) isReceiveEvent()  {}
 func (DropAgent) isReceiveEvent()      {}
 func (UpdateReleased) isReceiveEvent() {}
 
-// ReceiveEffect is OpenStorage, StorageFailed, GrantCredit, UpdateComplete or RefuseUpdate.
+// ReceiveEffect is an action that the host of an UpdateReceiver must perform: OpenStorage, StorageFailed, GrantCredit,
+// UpdateComplete or RefuseUpdate.
 type ReceiveEffect interface{ isReceiveEffect() }
 
 type (
@@ -139,6 +141,7 @@ type ReceiverStats struct {
 	CorruptChunks                    uint64 // chunks that do not match their hash
 	UnknownChunks                    uint64 // chunks without an active transfer
 	StaleOffers                      uint64 // offers that the agent sent before its latest start
-	// Offers ignored because the update is complete, another one is being stored, or space is missing.
+	// IgnoredOffers is the number of offers ignored because the update is complete, another one is being stored, or
+	// space is missing.
 	IgnoredOffers uint64
 }

@@ -24,8 +24,8 @@ func (r *UpdateReceiver) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// admitQueuedTransfers reserves space for the transfers at the head of the queue. Smaller transfers do not overtake a
-// transfer that does not fit, because it could otherwise wait forever.
+// admitQueuedTransfers reserves buffer space for the transfers at the head of the queue. It stops at the first transfer
+// that does not fit, because smaller transfers could otherwise delay this transfer forever.
 func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.agentsAwaitingRoom) > 0 {
@@ -69,7 +69,7 @@ func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 	return effects
 }
 
-// nextMissingChunks returns the first missing chunks, at most a credit window.
+// nextMissingChunks returns the numbers of the first missing chunks, at most as many as a credit may contain.
 func (t *incomingTransfer) nextMissingChunks() []int {
 	for t.hasChunk[t.firstMissingChunk] {
 		t.firstMissingChunk++
@@ -92,7 +92,7 @@ func (t *incomingTransfer) chunkMessageBytes(ks []int) int {
 	return n
 }
 
-// buildCreditGrant returns a credit for the given chunks with the rest of the current lease.
+// buildCreditGrant returns a credit for the given chunks that expires with the agent's current lease.
 func (r *UpdateReceiver) buildCreditGrant(now time.Time, agent wire.AgentID, t *incomingTransfer,
 	lent []int) GrantCredit {
 	r.stats.SentCredits++
@@ -107,8 +107,8 @@ func (r *UpdateReceiver) buildCreditGrant(now time.Time, agent wire.AgentID, t *
 	return GrantCredit{agent, c}
 }
 
-// takeChunkOffCredit removes chunk k from the credit. A chunk that arrives after its lease may not be in it. When the
-// credit is used up, the transfer is queued for the next one.
+// takeChunkOffCredit removes chunk k from the agent's credit, unless the credit has already expired. When all credited
+// chunks have arrived, the transfer is queued for the next credit.
 func (r *UpdateReceiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t *incomingTransfer, k int) {
 	i := slices.Index(t.creditedChunks, k)
 	if i < 0 {

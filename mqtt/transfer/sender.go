@@ -193,7 +193,7 @@ func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
 	return effects
 }
 
-// sendChunk records the sending of a chunk and returns its effect.
+// sendChunk records that chunk k is sent and returns the effect that publishes it.
 func (s *UpdateSender) sendChunk(now time.Time, k int) SendEffect {
 	s.carriedAtByChunk[k] = s.addLinkLoad(now, maxChunkMessageBytes)
 	s.stats.SentChunks++

@@ -2,8 +2,8 @@ package transfer
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// SendEvent is Start, LinkUp, LinkDown, CoordinatorRestarted, UpdateRequested, CreditGranted, UpdateAccepted,
-// UpdateRefused, Cancel or Tick.
+// SendEvent is the type of events that an UpdateSender processes: Start, LinkUp, LinkDown, CoordinatorRestarted,
+// UpdateRequested, CreditGranted, UpdateAccepted, UpdateRefused, Cancel and Tick.
 type SendEvent interface{ isSendEvent() }
 
 type (
@@ -32,7 +32,7 @@ func (CreditGranted) isSendEvent()  {}
 func (UpdateAccepted) isSendEvent() {}
 func (UpdateRefused) isSendEvent()  {}
 
-// SendEffect is SendManifest, SendChunk or UploadFinished.
+// SendEffect is an action that the host of an UpdateSender must perform: SendManifest, SendChunk or UploadFinished.
 type SendEffect interface{ isSendEffect() }
 
 type (

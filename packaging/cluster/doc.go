@@ -1,5 +1,5 @@
-// Package cluster embeds the configuration of a cluster of three NATS servers. Several coordinators that share a
-// federation keep their state in this cluster. Tests use the embedded files.
+// Package cluster embeds the configuration of three NATS servers, in which several coordinators share their state.
+// Tests use these files.
 package cluster
 
 import _ "embed" // The blank import enables go:embed.

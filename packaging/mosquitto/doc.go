@@ -33,7 +33,7 @@ var DropIn []byte
 //go:embed fedmesh.nft
 var Firewall []byte
 
-// RulesPath and RulesService are systemd units. They make Mosquitto reload the access rules when the coordinator has
+// RulesPath and RulesService are systemd units that make Mosquitto reload the access rules after the coordinator has
 // written them.
 var (
 	//go:embed fedmesh-acl.path

@@ -15,7 +15,7 @@ var text string
 
 // Unit contains the values that differ between the systemd units of the programs.
 type Unit struct {
-	Program     string // program name; also the name of the user and of the folders in /etc and /var/lib
+	Program     string // name of the program, its user and its folders in /etc and /var/lib
 	Description string
 	User        string
 	Executable  string // absolute path of the executable
@@ -29,7 +29,8 @@ type Unit struct {
 // the device run first.
 func Agent() Unit {
 	return Unit{
-		Program: "agentd", Description: "Agent of a learning federation", User: "agentd", Executable: "/usr/bin/agentd",
+		Program: "agentd", Description: "Agent of a federated-learning system", User: "agentd",
+		Executable: "/usr/bin/agentd",
 		Secrets: []string{"agent.key", "client.key", "d2d-password", "mqtt-password", "predict-password",
 			"readings-password"},
 		Limits: append(memory(512),
@@ -42,7 +43,7 @@ func Agent() Unit {
 // Coordinator returns the unit of the coordinator for its package.
 func Coordinator() Unit {
 	return Unit{
-		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator",
+		Program: "coordinator", Description: "Coordinator of a federated-learning system", User: "coordinator",
 		Executable: "/usr/bin/coordinator",
 		Secrets: []string{"ca.key", "client.key", "coordinator.key", "mqtt-password",
 			"nats-password", "nats.key"},

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleAnnouncement follows an announcement that is newer than the last one followed. At startup it also follows the
-// last one again, since the process has lost its state.
+// handleAnnouncement follows an announcement that is newer than the last one followed. After a restart of the agent it
+// also follows the last announcement again, because the state in memory is lost.
 func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
@@ -17,7 +17,7 @@ func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.reportEvent(AnnouncementIgnored{e.Position, IgnoredConflictingAnnouncement})
 	case order > 0:
 		a.makeInvitationFromSelection(now, &e)
-		// The host may save the position while it performs the following effects.
+		// The host may write the position to disk concurrently with the effects that follow.
 		a.emitEffect(SaveAnnouncementPosition{e.Position, e.EnvelopeDigest})
 		a.followAnnouncement(now, e)
 	case a.currentAnnouncement == nil:
@@ -26,9 +26,9 @@ func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	} // Otherwise ignore the announcement, since the broker has only sent it again.
 }
 
-// makeInvitationFromSelection treats an announcement that lists this agent as an invitation. If the broker sent its
-// stored copy, the time left is unknown, so the agent sends a hello to ask for the time. It also sends a hello if it
-// does not know which number of rows the coordinator expects.
+// makeInvitationFromSelection treats an announcement that lists this agent as an invitation. If the remaining time is
+// unknown because the broker sent its stored copy, or if the expected number of rows is unknown, the agent sends a
+// hello.
 func (a *Machine) makeInvitationFromSelection(now time.Time, e *AnnouncementReceived) {
 	switch {
 	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
@@ -68,12 +68,12 @@ func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved
 	a.isHelloDue = a.isHelloDue || a.unfitReason() != before
 }
 
-// followAnnouncement makes an announcement the current one, which determines the agent's task and round.
+// followAnnouncement makes e the current announcement, which determines the agent's task and round.
 func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	// Send a new hello, since a coordinator of another epoch or run may not know the agent.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
-	// The coordinator may have marked an agent as absent that missed a whole round, for example because a connection
+	// The coordinator may have marked the agent as absent if it missed a whole round, for example because a connection
 	// behind the broker was cut.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
 	a.obeyedPosition, a.obeyedAnnouncementDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position,
@@ -85,7 +85,7 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.reportEvent(MessageUnsupported{wire.TypeAnnouncement, err})
 	}
 	if a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest != e.EnvelopeDigest {
-		a.pendingInvitation = nil // Discard the invitation, since its round is over.
+		a.pendingInvitation = nil // The round of this invitation is over.
 	}
 	a.recordNonSelection(&e)
 	hadPart := a.currentWork != nil
@@ -98,7 +98,7 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 		a.isHelloDue = true
 		a.drawLottery(&e)
 	}
-	// whether to download the task again, which may be available now
+	// whether to retry a failed download of the task
 	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetchFailed
 	if t := &e.Announcement.Task; t.IsSet() && (t.Hash != a.task.taskDigest || again) {
 		a.task = taskState{taskDigest: t.Hash}
@@ -108,9 +108,8 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	a.handlePendingInvitation(now)
 }
 
-// scheduleCorrectiveHello schedules a hello after an announcement that is older than the current one. The coordinator
-// may have lost its newer state; the hello tells it the agent's newer position. Replayed announcements cause at most
-// one hello per minute.
+// scheduleCorrectiveHello schedules a hello in response to an announcement that is older than the current one. The
+// hello reports the newer position to a coordinator that may have lost its state, at most once per minute.
 func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
@@ -123,8 +122,8 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 	a.correctiveHelloAt = now.Add(a.jitter(within))
 }
 
-// sendCorrectiveHello sends the hello with the agent's newer position if it is due. It needs no current announcement,
-// since a process that has just started may know only the position.
+// sendCorrectiveHello sends the hello that reports the agent's newer position, if that hello is due. No current
+// announcement is required, because an agent that has just started may know only the position.
 func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}
@@ -132,8 +131,8 @@ func (a *Machine) sendCorrectiveHello(now time.Time) {
 	}
 }
 
-// isCurrentRound reports whether the current announcement opens the given round with the given base model. The attempt
-// is not compared, since an update remains valid in a new attempt of its round.
+// isCurrentRound reports whether the current announcement opens the given round with the given base model. It ignores
+// the attempt, because an update remains valid when a round is announced again.
 func (a *Machine) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.currentAnnouncement
 	return c.Position.Run == run && c.Position.Round == round && c.Announcement.BaseModel.Hash == base &&
@@ -157,7 +156,8 @@ func (a *Machine) endObsoleteWork() {
 	}
 	a.currentWork = nil
 	a.giveUpAwaitedFate()
-	// Check updateOffered too, since the agent may have been drawn to upload in an earlier attempt only.
+	// Check updateOffered too, because the coordinator may have requested the update in an earlier attempt of the round
+	// only.
 	if w.mustUpload() || w.updateOffered {
 		a.requestUpdateFate(w.run, w.round, w.updateDigest)
 	}
@@ -190,8 +190,8 @@ func (a *Machine) giveUpAwaitedFate() {
 	}
 }
 
-// reofferUpdate offers an update that is being sent once more after the coordinator has announced the round again. The
-// coordinator has restarted, so the earlier permission to send chunks is no longer valid.
+// reofferUpdate offers the current update again after the coordinator has restarted and announced the round again. The
+// restart has cancelled the earlier permission to send chunks.
 func (a *Machine) reofferUpdate() {
 	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round,
 		w.baseModelDigest) {
@@ -200,7 +200,8 @@ func (a *Machine) reofferUpdate() {
 	}
 }
 
-// resumeSavedUpdate continues with an update that an earlier process left on disk, or discards it if its round is over.
+// resumeSavedUpdate continues with an update that the agent saved before a restart, or discards it if its round is
+// over.
 func (a *Machine) resumeSavedUpdate(now time.Time) {
 	s := a.savedUpdate
 	switch {

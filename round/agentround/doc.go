@@ -1,3 +1,4 @@
-// Package agentround contains the state machine of an agent: it answers announcements and invitations, trains, and
-// sends updates. Like the coordinator's machine in package round, it is pure: events go in, effects come out.
+// Package agentround contains the state machine of an agent, which answers announcements and invitations, trains, and
+// sends updates. Like the coordinator's machine in package round, it performs no I/O: it receives events and returns
+// effects for its host to perform.
 package agentround

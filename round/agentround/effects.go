@@ -15,19 +15,20 @@ type ReportEvent struct{ Event observe.Event }
 
 // Effects of the agent's machine.
 type (
-	// FollowAnnouncement passes the current announcement to the host, which takes from it the model for predictions and
-	// requests to evaluate a model.
+	// FollowAnnouncement passes the position of the current announcement to the host. The host then loads the announced
+	// model for predictions and evaluates a model if the announcement requests it.
 	FollowAnnouncement struct{ Position wire.AnnouncementPosition }
-	// SaveAnnouncementPosition saves the position of the announcement, so that the agent ignores older ones after a
-	// restart. The host may save it while it performs later effects. The resulting event is AnnouncementPositionSaved.
+	// SaveAnnouncementPosition saves the position of the announcement, so that the agent ignores older announcements
+	// after a restart. The host may perform later effects concurrently and responds with the event
+	// AnnouncementPositionSaved.
 	SaveAnnouncementPosition struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest
 	}
-	// PrepareTask downloads the task and checks whether the local data are suitable for it. The resulting event is
+	// PrepareTask downloads the task and checks whether the local data fit it. The host responds with the event
 	// TaskChecked.
 	PrepareTask struct{ Task wire.BlobRef }
-	// FetchModel downloads the base model of the round. The resulting event is ModelFetched.
+	// FetchModel downloads the base model of the round. The host responds with the event ModelFetched.
 	FetchModel struct{ BaseModel wire.BlobRef }
 	// StartTraining computes the update by local training, and saves the update if the agent must send it. The
 	// resulting event is TrainingEnded.
@@ -40,12 +41,12 @@ type (
 		// neighbours with which the agent mixes parameters at every local step
 		MixingPeers []wire.MixingPeer
 		Deadline    time.Time
-		// MaxRows is the number of rows on which the agent trains, taken from its last acknowledged hello; 0 means
-		// unknown. The coordinator refuses an update computed from another number of rows.
+		// MaxRows is the maximum number of rows to train on: the number in the agent's last acknowledged hello, or 0 if
+		// that number is unknown. The coordinator refuses an update computed from another number of rows.
 		MaxRows uint64
 	}
 	// SubmitUpdate saves the update if necessary, and sends it until the coordinator accepts or refuses it or the round
-	// ends. If the transfer is in progress, the host offers the update again, since the coordinator has restarted.
+	// ends. If the update is already being sent, the host offers it again to the restarted coordinator.
 	SubmitUpdate struct {
 		Run                 wire.RunID
 		Round               wire.RoundID
@@ -58,7 +59,7 @@ type (
 		Position       wire.AnnouncementPosition // position of the announcement
 		Round          wire.RoundID
 		UpdateDigest   wire.Digest
-		RoundOutcome   wire.BlobRef // announced outcome of a round, which may be a different round
+		RoundOutcome   wire.BlobRef // announced outcome of the round LastEndedRound
 		LastEndedRound wire.RoundID
 	}
 	// EndRoundWork ends all of the agent's work in the round and removes the saved update.
@@ -72,11 +73,11 @@ type (
 		UnfitReason        wire.DeclineReason
 		RowCount           uint64
 		UpdateDigest       wire.Digest
-		// threshold of the lottery that selected the agent to answer; 0 means that all agents answer
+		// threshold of the lottery that selected the agent to send a hello; 0 means that all agents send one
 		LotteryThreshold uint32
 	}
-	// AllowDisconnect allows the host to disconnect from the broker for some time. The host does so when no part of the
-	// agent needs the connection, and only while Machine.MayDisconnect is true.
+	// AllowDisconnect permits the host to disconnect from the broker for the given duration. The host may disconnect
+	// only while Machine.MayDisconnect returns true and no other part of the agent needs the connection.
 	AllowDisconnect struct{ Duration time.Duration }
 	// SendJoined accepts an invitation.
 	SendJoined struct {

@@ -11,7 +11,7 @@ type Event interface{ event() }
 
 // Events of the connection and of the clock.
 type (
-	// Tick is delivered when the machine's deadline has passed.
+	// Tick is delivered when the time returned by Machine.Deadline has passed.
 	Tick struct{}
 	// LinkUp is delivered when the connection to the broker is established.
 	LinkUp struct{}
@@ -29,8 +29,7 @@ type (
 		EnvelopeDigest wire.Digest // digest of the signed envelope
 		Announcement   wire.Announcement
 		IsRetained     bool // whether the broker sent its stored copy of the message, which may be old
-		// factor by which the agent multiplies its local step size, if the announcement lists the agent as drawn;
-		// otherwise 0
+		// factor for the agent's local step size; 0 if the announcement does not list the agent as drawn
 		StepWeight float64
 	}
 	// AnnouncementPositionSaved is delivered when the host has saved a position or failed to save it. After a failure,
@@ -90,21 +89,21 @@ type (
 	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello at
 	// once, so that the coordinator publishes the data again.
 	DownloadDataMissing struct{}
-	// UpdateFateUnknown is delivered when the agent must ask the coordinator in a hello whether an update was
-	// aggregated.
+	// UpdateFateUnknown is delivered when the host cannot find out whether an update was aggregated. The agent then
+	// asks the coordinator in a hello.
 	UpdateFateUnknown struct{}
 	// EvaluationDone is delivered when the agent has evaluated a model. The next hello contains the result.
 	EvaluationDone struct{}
 	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The next hello reports the new
 	// set.
 	NeighborsChanged struct{}
-	// NewRowsAvailable is delivered when the agent has enough new rows that its last hello did not report.
+	// NewRowsAvailable is delivered when enough rows have arrived since the last hello to justify a new one.
 	NewRowsAvailable struct{}
 	// UplinkBudgetChanged sets the number of bytes that the agent may still send this month. Without this event the
 	// number is unlimited.
 	UplinkBudgetChanged struct{ BytesLeft uint64 }
-	// OwnerRuleChanged sets whether a rule of the device's owner forbids the agent to start a round. While any rule
-	// forbids it, the agent declines rounds.
+	// OwnerRuleChanged is delivered when a rule of the device's owner starts or stops forbidding rounds. The agent
+	// declines rounds while at least one rule forbids them.
 	OwnerRuleChanged struct {
 		RuleName string             // name of the rule, or of the component that applies the rule
 		Reason   wire.DeclineReason // reason for declining rounds; 0 means that the rule allows rounds
@@ -121,8 +120,8 @@ type (
 		UpdateDigest wire.Digest
 		// reason for the failure of the training; 0 means that UpdateDigest is valid
 		FailureReason wire.DeclineReason
-		// HasEdgeReport reports whether the agent has measured mixing edges. If the agent sends no update, it reports
-		// them in a hello.
+		// HasEdgeReport reports whether the agent has measurements of its mixing edges. An agent that sends no update
+		// reports them in a hello.
 		HasEdgeReport bool
 	}
 )

@@ -15,7 +15,7 @@ const (
 	firstHelloRetryInterval = 5 * time.Second
 	maxHelloRetryInterval   = time.Minute
 	helloRepeatInterval     = 10 * time.Minute
-	// Used instead of helloRepeatInterval when the uplink budget is spent.
+	// helloIntervalOverBudget replaces helloRepeatInterval when the uplink budget is spent.
 	helloIntervalOverBudget = 2 * time.Hour
 )
 
@@ -27,23 +27,23 @@ type Machine struct {
 	// position of the newest announcement that the agent has followed; older announcements are ignored
 	obeyedPosition           wire.AnnouncementPosition
 	obeyedAnnouncementDigest wire.Digest // digest of the announcement at obeyedPosition
-	// savedPosition is the newest announcement position on disk. Updates of later rounds are not offered.
+	// savedPosition is the newest announcement position saved to disk. The agent sends no updates of later rounds.
 	savedPosition          wire.AnnouncementPosition
 	positionSaveFailed     bool // whether saving obeyedPosition failed; the agent then starts no work
 	currentAnnouncement    *AnnouncementReceived
-	pendingInvitation      *InvitationReceived // invitation that arrived before the agent was able to answer it
+	pendingInvitation      *InvitationReceived // invitation that the agent cannot answer yet
 	pendingInvitationSince time.Time
 	endedEdges             []wire.EndedEdge // mixing edges that the newest invitation excludes
 
 	uplinkBytesLeft      uint64 // number of bytes that the agent may still send
 	uplinkBudgetTooSmall bool   // whether uplinkBytesLeft is too small for a round
-	// reason for declining rounds of each rule of the owner that forbids them, by rule name
+	// reason for declining rounds, by the name of the owner's rule that forbids them
 	declineReasonByOwnerRule map[string]wire.DeclineReason
 	task                     taskState
 	currentWork              *roundWork
-	// work in a round that ended while the link was down, so that the outcome of its update is unknown
+	// work in a round that ended while the connection was down; the outcome of the update is unknown
 	workAwaitingFate *roundWork
-	savedUpdate      *SavedUpdate // update of the previous process whose round is not announced yet
+	savedUpdate      *SavedUpdate // update that the previous process saved for a round that is not announced yet
 
 	lastHelloRows          uint64 // number of rows in the last hello
 	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
@@ -66,17 +66,17 @@ type Machine struct {
 	effects []Effect
 }
 
-// taskState is the state of the announced task.
+// taskState describes the announced task and whether the local data fit it.
 type taskState struct {
 	taskDigest         wire.Digest
 	hostHasCheckedTask bool // whether the host has compared the local data with the task
 	unfitReason        wire.DeclineReason
 	localRowCount      uint64
 
-	statisticsUpdateBytes uint32 // size of an update in a statistics round
+	statisticsUpdateBytes uint32 // size of an update in a statistics round, in bytes
 }
 
-// roundWork is the agent's work in one round.
+// roundWork is the agent's work in one round, from the invitation to the outcome of the update.
 type roundWork struct {
 	epoch           wire.Epoch
 	run             wire.RunID
@@ -91,7 +91,7 @@ type roundWork struct {
 	updateOffered        bool
 	declineReason        wire.DeclineReason
 	nextAnswerAt         time.Time     // time of the next joined or declined message; zero means none is due
-	declineRetryInterval time.Duration // interval to the next repetition of a declined message
+	declineRetryInterval time.Duration // time until a declined message is repeated
 	// whether the connection was lost while the update was sent, so that the coordinator's answer may be lost
 	connectionWasLost bool
 	endReported       bool // whether the end of this work was reported as an event
@@ -108,7 +108,7 @@ const (
 	workDeclinedOrRefused
 )
 
-// SavedUpdate is an update that an earlier process left on disk.
+// SavedUpdate describes an update that the agent saved to disk before a restart.
 type SavedUpdate struct {
 	Epoch           wire.Epoch // epoch of the coordinator for which the update was made
 	Run             wire.RunID
@@ -125,7 +125,8 @@ func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate
 		savedPosition: floor, savedUpdate: saved}
 }
 
-// Deadline returns the time by which the caller must pass the next Tick event, and false if no Tick is needed.
+// Deadline returns the time at which the caller must deliver the next Tick event. It returns false if no Tick is
+// needed.
 func (a *Machine) Deadline() (time.Time, bool) {
 	var at time.Time
 	if a.maySendHello() {

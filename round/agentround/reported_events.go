@@ -9,16 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics contains the metrics of the agent machine's events.
+// Metrics contains the metrics that the agent machine's events update.
 var Metrics = []*observe.Metric{obeyedRoundMetric, ignoredAnnouncementsMetric, taskFitnessMetric, fittingRowsMetric,
 	budgetShortfallsMetric,
 	neighborEdgesEndedMetric, workInProgressMetric, endedWorkMetric, lastWorkEndMetric}
 
 // The names of conditions that are also changed by events of package agent.
 const (
-	// AnnouncementVersionCondition: the agent cannot decode the coordinator's announcements.
+	// AnnouncementVersionCondition is raised if the agent cannot decode the coordinator's announcements.
 	AnnouncementVersionCondition = "protocol"
-	// UplinkBudgetCondition: the remaining bytes of the month do not suffice for a round.
+	// UplinkBudgetCondition is raised if the remaining uplink bytes of the month are too few for a round.
 	UplinkBudgetCondition = "budget"
 )
 
@@ -30,10 +30,11 @@ const (
 
 var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the accepted announcement.")
 
-// AnnouncementObeyedValue is the name of the status value *wire.AnnouncementPosition.
+// AnnouncementObeyedValue is the name of the status value that contains the position of the followed announcement, a
+// *wire.AnnouncementPosition.
 const AnnouncementObeyedValue = "announcement obeyed"
 
-// AnnouncementObeyed: the agent follows a new announcement.
+// AnnouncementObeyed is emitted when the agent follows a new announcement.
 type AnnouncementObeyed struct{ Position wire.AnnouncementPosition }
 
 // Describe implements observe.Event.
@@ -48,11 +49,12 @@ type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"    // a replay, or the broker's state is old
-	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // two announcements have the same position
+	// a replay, or the broker has lost newer state
+	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"
+	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // different content, but the same position
 )
 
-// AnnouncementIgnoreReasons returns all reasons, for metric labels.
+// AnnouncementIgnoreReasons returns all reasons for ignoring an announcement, for use as metric labels.
 func AnnouncementIgnoreReasons() []AnnouncementIgnoreReason {
 	return []AnnouncementIgnoreReason{IgnoredOlderAnnouncement, IgnoredConflictingAnnouncement}
 }
@@ -61,7 +63,7 @@ var ignoredAnnouncementsMetric = observe.CounterByLabel("announcements_ignored_t
 	"Announcements ignored, by reason: older = replayed; conflict = two coordinators use the same key.",
 	"reason", observe.NamesAsStrings(AnnouncementIgnoreReasons()))
 
-// AnnouncementIgnored: the agent does not follow an announcement.
+// AnnouncementIgnored is emitted when the agent ignores an announcement.
 type AnnouncementIgnored struct {
 	Position wire.AnnouncementPosition
 	Reason   AnnouncementIgnoreReason
@@ -73,7 +75,8 @@ func (e AnnouncementIgnored) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "announcement ignored", "position", e.Position, "reason", e.Reason)
 }
 
-// MessageUnsupported: a message requires a capability that this version does not have. The agent ignores the request.
+// MessageUnsupported is emitted when a message requires a capability that this version of the agent lacks. The agent
+// ignores the message's request.
 type MessageUnsupported struct {
 	MessageType wire.MessageType
 	Err         error
@@ -90,7 +93,7 @@ func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 var budgetShortfallsMetric = observe.Counter("budget_short_total",
 	"Times that the remaining budget of the month became too small for a round.")
 
-// UplinkBudgetTooSmall: the remaining bytes of the month no longer suffice for a round.
+// UplinkBudgetTooSmall is emitted when the remaining uplink bytes of the month become too few for a round.
 type UplinkBudgetTooSmall struct {
 	Round                 wire.RoundID
 	RoundBytes, BytesLeft uint64
@@ -111,7 +114,7 @@ var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total"
 	"Edges that the coordinator suspended for some rounds, by reason.", "reason",
 	observe.StringerNames(wire.EdgeEndReasons()))
 
-// NeighborEdgeEnded: the coordinator has excluded the edge to a neighbour for some rounds.
+// NeighborEdgeEnded is emitted when the coordinator has excluded the mixing edge to a neighbour for some rounds.
 type NeighborEdgeEnded struct {
 	Round    wire.RoundID
 	Neighbor wire.AgentID
@@ -129,7 +132,7 @@ func (e NeighborEdgeEnded) Describe(d *observe.EventDescription) {
 		e.Reason), "compare the data of both devices with `agentd data check`")
 }
 
-// NeighborEdgesRestored: the agent mixes with all of its neighbours again.
+// NeighborEdgesRestored is emitted when the agent mixes with all of its neighbours again.
 type NeighborEdgesRestored struct{ Round wire.RoundID }
 
 // Describe implements observe.Event.
@@ -148,10 +151,10 @@ var (
 	fittingRowsMetric = observe.OptionalGauge("samples", "Number of local rows that fit the announced task.")
 )
 
-// TaskFitnessValue is the name of the status value *TaskFitnessChecked.
+// TaskFitnessValue is the name of the status value that contains the last *TaskFitnessChecked event.
 const TaskFitnessValue = "task fitness"
 
-// TaskFitnessChecked: the agent has compared the local data with the task.
+// TaskFitnessChecked is emitted when the agent has compared the local data with the task.
 type TaskFitnessChecked struct {
 	UnfitReason wire.DeclineReason // reason why the data do not fit; 0 means they fit
 	RowCount    uint64
@@ -175,7 +178,7 @@ func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 var workInProgressMetric = observe.Gauge("round_in_progress",
 	"Whether this device is working in a round (1) or not (0).")
 
-// WorkStarted: the agent participates in a round.
+// WorkStarted is emitted when the agent begins to participate in a round.
 type WorkStarted struct {
 	Round    wire.RoundID
 	Kind     wire.RoundKind
@@ -196,13 +199,13 @@ type WorkResult string
 // Outcomes of an agent's work in a round.
 const (
 	WorkAccepted   WorkResult = "accepted"
-	WorkMixedOnly  WorkResult = "mixed" // trained and mixed without being asked for its update
+	WorkMixedOnly  WorkResult = "mixed" // trained and mixed, but no update was requested
 	WorkRefused    WorkResult = "refused"
 	WorkDeclined   WorkResult = "declined"
 	WorkSuperseded WorkResult = "superseded" // the round continued without the agent
 )
 
-// WorkResults returns all results, for metric labels.
+// WorkResults returns all outcomes of an agent's work, for use as metric labels.
 func WorkResults() []WorkResult {
 	return []WorkResult{WorkAccepted, WorkMixedOnly, WorkRefused, WorkDeclined, WorkSuperseded}
 }
@@ -236,13 +239,13 @@ func endedWorkMetricSeries() (series [][]string) {
 	return series
 }
 
-// WorkEnded: the agent's work in a round has ended.
+// WorkEnded is emitted when the agent's work in a round has ended.
 type WorkEnded struct {
 	Round         wire.RoundID
 	Kind          wire.RoundKind
 	Result        WorkResult
-	RefusalReason wire.UpdateRefusalReason // reason for the refusal, with WorkRefused
-	DeclineReason wire.DeclineReason       // reason for declining, with WorkDeclined
+	RefusalReason wire.UpdateRefusalReason // reason for the refusal; set only for WorkRefused
+	DeclineReason wire.DeclineReason       // reason for declining; set only for WorkDeclined
 }
 
 // Reason returns the reason for a refusal or a decline. It is empty for other results.

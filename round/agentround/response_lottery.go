@@ -8,23 +8,23 @@ import (
 
 // disconnectState contains the facts that determine whether the agent may disconnect from the broker for some time.
 type disconnectState struct {
-	announcementReceived    bool // whether an announcement has arrived since the last connection
+	announcementReceived    bool // whether an announcement has arrived over this connection
 	notSelectedForRound     bool // whether the coordinator continues the round without this agent
 	disconnectRequested     bool // whether AllowDisconnect was already emitted
 	hadWorkSinceLastLottery bool // whether the agent has worked in a round since its last lottery draw
 }
 
-// lotteryDraw is the random number that an agent has drawn for a round. All attempts of the round use the same number,
-// so that a winner still wins when the probability is raised.
+// lotteryDraw is an agent's random number for a round. All attempts of the round use the same number, so an agent that
+// won an attempt also wins later attempts with a higher probability.
 type lotteryDraw struct {
 	run         wire.RunID
 	round       wire.RoundID
 	drawnNumber uint32
 }
 
-// drawLottery decides at random whether the agent answers an announcement. A listed agent always answers. An agent that
-// has just worked in a round loses if it may disconnect; otherwise connected agents would be preferred to disconnected
-// ones.
+// drawLottery decides at random whether the agent answers an announcement; an agent that the announcement lists as
+// drawn always answers. An agent that has just worked in a round loses if it may disconnect, because connected agents
+// would otherwise be drawn more often than disconnected ones.
 func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	r, had := &e.Announcement.ResponsePolicy, a.disconnectState.hadWorkSinceLastLottery
 	a.lotteryThreshold, a.disconnectState.hadWorkSinceLastLottery = 0, false
@@ -40,7 +40,7 @@ func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	}
 }
 
-// winsLottery draws a random number and returns true with probability of/2³², or always if of is 0.
+// winsLottery returns true with probability of/2³², or always if of is 0.
 func (a *Machine) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
 // SendsNoHello reports whether the agent sends no hello because it has lost the lottery. An agent with work, with an
@@ -54,8 +54,8 @@ func (a *Machine) HasRoundWork() bool {
 	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingFate != nil || a.pendingInvitation != nil
 }
 
-// MayDisconnect reports whether the agent is not needed in the round and may disconnect, because it lost the lottery or
-// was not drawn.
+// MayDisconnect reports whether the agent may disconnect from the broker because it lost the lottery or was not drawn
+// for the round.
 func (a *Machine) MayDisconnect() bool {
 	if !a.linkUp || !a.disconnectState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
 		a.HasRoundWork() {
@@ -77,7 +77,7 @@ func (a *Machine) requestDisconnect() {
 		a.jitter(time.Duration(r.AbsenceSpreadMillis)*time.Millisecond)})
 }
 
-// recordNonSelection records whether the announcement of an open round lists only other agents.
+// recordNonSelection records whether an announcement opens a round and lists only other agents as drawn.
 func (a *Machine) recordNonSelection(e *AnnouncementReceived) {
 	a.disconnectState.notSelectedForRound = e.Announcement.Phase == wire.PhaseOpen &&
 		len(e.Announcement.Selection.AgentTags) > 0 &&

@@ -19,8 +19,8 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 		a.rowsKnownToCoordinator = e.KnownRowCount
 	}
 	unfit := a.unfitReason()
-	// Stop repeating the hello only if the agent can participate, since the coordinator must still learn the reason of
-	// an unfit agent.
+	// Stop repeating the hello only if the agent can participate. Otherwise the hello must report to the coordinator
+	// why the agent cannot.
 	if unfit == 0 {
 		a.endHelloRetriesIfCurrent(now, e.AnnouncementDigest)
 	}
@@ -64,7 +64,7 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	}
 	if e.MustUpload {
 		a.currentWork.nextAnswerAt = now.Add(joinedMessageDelay)
-	} else { // Send a joined message, since no update will follow that would imply it.
+	} else { // No update will follow, so report the participation now.
 		a.emitEffect(SendJoined{c.Position, e.AnnouncementDigest})
 	}
 	a.reportEvent(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, TimeLeft: e.TimeLeft})
@@ -154,7 +154,7 @@ func (a *Machine) declineRound(now time.Time, reason wire.DeclineReason) {
 		w.declineRetryInterval = now.Add(firstDeclineRetryInterval*3/4+a.jitter(firstDeclineRetryInterval/2)),
 		2*firstDeclineRetryInterval
 	a.emitEffect(SendDeclined{a.currentAnnouncement.Position, a.currentAnnouncement.EnvelopeDigest, reason})
-	a.savedUpdate = nil // Forget the saved update, since its file is removed too.
+	a.savedUpdate = nil // EndRoundWork deletes the file of this update.
 	a.emitEffect(EndRoundWork{})
 	a.reportWorkEnd(w, WorkEnded{Result: WorkDeclined, DeclineReason: reason})
 }
@@ -196,7 +196,7 @@ func (a *Machine) handleTrainingEnded(now time.Time, e TrainingEnded) {
 	a.offerUpdate()
 }
 
-// mayOfferUpdate reports whether the position of the announced round is saved to disk, whatever the attempt.
+// mayOfferUpdate reports whether a position of the announced round, in any attempt, is saved to disk.
 func (a *Machine) mayOfferUpdate() bool {
 	round := a.obeyedPosition
 	round.Attempt, round.Phase = 0, 0
@@ -216,8 +216,7 @@ func (a *Machine) offerUpdate() {
 	}
 }
 
-// mustUpload reports whether the agent must send its update. An update that an earlier process left on disk must always
-// be sent.
+// mustUpload reports whether the agent must send its update. An update saved before a restart must always be sent.
 func (w *roundWork) mustUpload() bool {
 	return w.invitation.MustUpload || w.invitation.AnnouncementDigest.IsZero()
 }
@@ -238,7 +237,7 @@ func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived
 	}
 	w := a.currentWork
 	if c := a.currentAnnouncement; w == nil && c != nil && c.Position.Run == e.Run && c.Position.Round == e.Round {
-		// The agent no longer has this update, but the coordinator has answered the hello.
+		// The answer shows that the coordinator has received the hello, although the agent no longer has this update.
 		a.endHelloRetries(now)
 	}
 	if w == nil || !w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {

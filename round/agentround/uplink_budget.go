@@ -29,7 +29,8 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 	if ann.Kind == wire.KindStatistics {
 		update = a.task.statisticsUpdateBytes
 	}
-	// An announcement arrives in each phase, both for this round and for the next.
+	// Count the inline model and task twice, because an announcement arrives in each phase, both for this round and for
+	// the next.
 	bytes := controlTrafficBytes + networkBytesOfVector(update) +
 		2*networkBytesOfVector(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {

@@ -4,16 +4,17 @@ import "github.com/fedmesh/fedmesh/spec"
 
 // Config configures the evaluation of models by agents on their held-out rows.
 type Config struct {
-	// evaluated versions: multiples of this number, and the last of a run; 0 means none
+	// interval between evaluated model versions, in versions; the last model of a run is evaluated too; 0 disables
+	// evaluation
 	VersionInterval int `yaml:"every"`
-	// minimum number of held-out rows with which an agent reports a result
+	// minimum number of held-out rows that an agent needs to report a result
 	MinRows int `yaml:"min_rows"`
 	// MinAgents is the number of agents that must report before a result is published. If fewer agents are present, all
 	// of them must report.
 	MinAgents int `yaml:"min_agents"`
 }
 
-// DefaultConfig returns the configuration without evaluations.
+// DefaultConfig returns a configuration in which evaluation is disabled.
 func DefaultConfig() Config { return Config{MinRows: 20, MinAgents: 5} }
 
 // Validate returns all configuration errors, joined, each a [*spec.FieldError].

@@ -39,8 +39,8 @@ func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSum
 	return m
 }
 
-// FromExternalProgram returns the evaluation message for the metrics that an external model program computed, which are
-// means over the held-out rows. It omits invalid metrics, and the last metrics by name if there are too many.
+// FromExternalProgram converts the metrics of an external model program, which are means over the held-out rows, to an
+// evaluation message. It omits invalid metrics and, beyond the maximum number, the last metrics in the order of names.
 func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
 	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, RiskSum: float64(rows) * risk})
@@ -238,8 +238,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 			}
 		}
 	}
-	// Sort metrics by the number of agents that report them, so that one agent cannot displace common metrics by many
-	// names of its own.
+	// Sort metrics by the number of agents that report them, so that one agent with many metric names cannot displace
+	// common metrics.
 	sort.Slice(sums, func(i, j int) bool {
 		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
 	})
@@ -256,8 +256,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 	}
 }
 
-// FormatExternalMetrics formats the metrics of external programs for display. It omits the accuracy if the result has
-// it in another field.
+// FormatExternalMetrics formats the metrics of external programs for display. It omits the accuracy if r.Accuracy is
+// set.
 func (r *Result) FormatExternalMetrics() string {
 	var all []string
 	for name, x := range r.ExternalMetrics {
@@ -272,7 +272,8 @@ func (r *Result) FormatExternalMetrics() string {
 // accuracyMetricName is the name under which external programs report the accuracy.
 const accuracyMetricName = "accuracy"
 
-// fillConfusionAndClasses fills the confusion matrix and the class metrics from the counts.
+// fillConfusionAndClasses computes the confusion matrix and the metrics of each class from the counts of (actual,
+// predicted) pairs.
 func (r *Result) fillConfusionAndClasses(cells []uint64) {
 	classes := 0
 	for classes*classes < len(cells) {

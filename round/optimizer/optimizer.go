@@ -10,8 +10,8 @@ import (
 
 // Optimizer turns the aggregated update of a round into the step of the model.
 type Optimizer interface {
-	// StateVectorNames returns the names of the state vectors, each of length d. The coordinator saves and restores
-	// them with the model.
+	// StateVectorNames returns the names of the optimiser's state vectors, each of the model's length d. The
+	// coordinator saves and restores these vectors with the model.
 	StateVectorNames() []string
 	// InitState sets state to the optimiser's state before the first round.
 	InitState(state [][]float64)

@@ -10,9 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config configures the staged release of models for predictions.
+// Config configures the rollout of models for predictions, first to a share of the agents and then to all.
 type Config struct {
-	// Share is the share of the agents that first predict with a candidate; empty means that all agents use each new
+	// Share is the share of agents that first try a new model (the candidate); if it is empty, all agents use each new
 	// model at once.
 	Share AgentShare `yaml:"rollout"`
 	// FirstVersion is the first version of a run that may be released or become a candidate. It does not apply to a

@@ -77,7 +77,7 @@ const (
 	TooFewReports Result = "no_reports"
 )
 
-// AllResults returns all results, for metric labels.
+// AllResults returns all outcomes of a trial, for use as metric labels.
 func AllResults() []Result {
 	return []Result{FirstModelReleased, CandidateReleased, CandidateWorse, TooFewReports}
 }

@@ -26,7 +26,7 @@ func BucketOfAgent(seed uint64, id wire.AgentID) int {
 type BucketedSum struct {
 	dimension   int
 	nodes       []bucketNode // sums of complete subtrees from left to right; the open bucket is last
-	freeVectors [][]float64  // vectors that are no longer used and can be reused
+	freeVectors [][]float64  // unused vectors for reuse
 	openBucket  int          // index of the bucket to which vectors are being added; −1 before the first
 }
 
@@ -49,7 +49,7 @@ func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T
 	addScaled(acc, f, v)
 }
 
-// WriteMeanAndReset writes scale·s/n to dst and empties the sum.
+// WriteMeanAndReset writes scale·s/n to dst, where s is the sum, and empties the sum.
 func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.joinCompletedNodes(BucketCount)
 	if len(s.nodes) == 0 {

@@ -30,8 +30,8 @@ func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at
 	return nil
 }
 
-// coordinatewiseRule implements the rules that compute each coordinate of the result from the values of that coordinate
-// alone. Each value is repeated by the number of draws of its agent. The agents' weights have no effect.
+// coordinatewiseRule implements the rules that compute each coordinate of the result from the same coordinate of all
+// updates. An update counts as many times as its agent was drawn, and weights of agents have no effect.
 type coordinatewiseRule[T wire.Float] struct {
 	// checkDrawCount returns an error if n draws are too few for the rule. combineValues combines n sorted values of a
 	// coordinate into one.

@@ -47,7 +47,7 @@ func checkMaxByzantineUpdates(c Config, k *spec.ProblemList) {
 		c.MaxByzantineUpdates)
 }
 
-// maxConfiguredUpdates bounds configured numbers, so that sums cannot overflow.
+// maxConfiguredUpdates is the maximum of configured numbers of updates, so that their sums cannot overflow.
 const maxConfiguredUpdates = 1 << 20
 
 func checkAveragedUpdates(c Config, k *spec.ProblemList) {

@@ -22,8 +22,8 @@ type Rule[T wire.Float] interface {
 	// AssessUpdates examines whole updates and returns the rule's assessment. Its error is ErrTooFewUpdates or a read
 	// error.
 	AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error)
-	// AggregatePart writes the coordinates of D from index from on to dst, and updates that part of the state. The
-	// result does not depend on the division into parts. Its error is a read error.
+	// AggregatePart writes the coordinates of the result D from index from on to dst, and updates the same part of the
+	// rule's state. The result does not depend on the division into parts; an error is a read error.
 	AggregatePart(dst []float64, s *UpdateSet[T], from int) error
 }
 
@@ -58,7 +58,7 @@ type UpdateSet[T wire.Float] struct {
 	UpdateReader[T]
 }
 
-// TotalDrawCount returns N = Σ n_k.
+// TotalDrawCount returns N, the sum of the draw counts n_k of all updates in the set.
 func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 	for _, u := range s.Updates {
 		n += u.DrawCount
@@ -73,7 +73,7 @@ type UpdateMetadata struct {
 	DrawCount          int // number n_k of times the agent was drawn
 	ContributionFactor float64
 	Norm               float64 // Euclidean norm ‖v_k‖₂
-	// MaxNorm is the norm bound: an update with a larger norm is scaled down to it. 0 means no bound.
+	// MaxNorm is the norm to which a larger update is scaled down; 0 means no limit.
 	MaxNorm float64
 }
 
@@ -97,7 +97,7 @@ func (s *UpdateMetadata) clipFactor() float64 {
 type UpdateReader[T wire.Float] interface {
 	// Len returns d, the number of elements per update.
 	Len() int
-	// ForEachUpdate calls take with the elements from … to−1 of each update, in the order of the set. v is valid until
+	// ForEachUpdate calls take with elements [from, to) of each update k, in the order of the set. v is valid until
 	// take returns.
 	ForEachUpdate(from, to int, take func(k int, v []T)) error
 	// ReadColumns fills rows[k] with the elements of update k, starting at index from.
@@ -142,10 +142,11 @@ type Config struct {
 	ClippingRadius      float64 `yaml:"radius" json:"radius"` // radius τ of centered_clipping
 	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no bound.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
-	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no bound.
-	// With round.robust the coordinator replaces 0 in ClipAboveFactor and RefuseAboveFactor by its own bounds.
+	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no limit,
+	// or a default limit with round.robust.
 	ClipAboveFactor float64 `yaml:"clip_above" json:"clip_above"`
-	// RefuseAboveFactor is the multiple of the usual norm above which updates are left out; 0 means no bound.
+	// RefuseAboveFactor is the multiple of the usual norm above which updates are left out; 0 means no limit, or a
+	// default limit with round.robust.
 	RefuseAboveFactor float64 `yaml:"refuse_above" json:"refuse_above"`
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // TrimmedMean is the name of the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): the mean of the n values
-// of a coordinate without the ⌊βn⌋ smallest and the ⌊βn⌋ largest. An agent that was drawn twice counts twice. Weights
-// p_k have no effect.
+// of a coordinate without the ⌊βn⌋ smallest and the ⌊βn⌋ largest, where β is the trim share. An update counts as many
+// times as its agent was drawn, and the weights p_k of agents have no effect.
 const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {

@@ -35,8 +35,8 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 	return err
 }
 
-// squaredDistances returns the squared distance ‖v_k − x‖² of each clipped update from the vector x. The function of
-// writes a part of x, starting at index from.
+// squaredDistances returns the squared distance ‖v_k − x‖² of each clipped update v_k from a vector x. The parameter of
+// is a function that writes the part of x starting at index from.
 func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
 	squares, d := make([]float64, len(s.Updates)), s.Len()
 	x := make([]float64, min(updateStripElements, d))

@@ -30,7 +30,7 @@ type NewRowsCondition struct {
 // IsEnabled reports whether rounds wait for new rows.
 func (n *NewRowsCondition) IsEnabled() bool { return n.MinAgents > 0 }
 
-// maxRowsPerAgent bounds a number that messages encode in 32 bits.
+// maxRowsPerAgent is the maximum of MinRowsPerAgent, because messages encode the number in 32 bits.
 const maxRowsPerAgent = 1_000_000_000
 
 // Validate returns all configuration errors, joined, each a [*spec.FieldError].

@@ -16,13 +16,13 @@ type Config struct {
 	// MinImprovementShare is the decrease of the risk that counts as an improvement, as a fraction of the best risk so
 	// far.
 	MinImprovementShare float64 `yaml:"improvement"`
-	// maximum duration of the run, from the time at which it got a stopping rule
+	// maximum duration of the run, counted from the time at which the first rule was configured
 	TimeLimit time.Duration `yaml:"time"`
 	// maximum number of bytes of updates and models that the run may transfer
 	ByteLimit spec.ByteSize `yaml:"bytes"`
 }
 
-// DefaultConfig returns the configuration without a rule.
+// DefaultConfig returns a configuration without stopping rules.
 func DefaultConfig() Config { return Config{MinImprovementShare: 0.01} }
 
 // IsEnabled reports whether a stopping rule is configured.

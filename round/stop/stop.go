@@ -25,7 +25,7 @@ const (
 	StoppedByOperator Reason = "asked" // an operator has stopped the run
 )
 
-// AllReasons returns all reasons, for metric labels.
+// AllReasons returns all reasons for the end of a run, for use as metric labels.
 func AllReasons() []Reason {
 	return []Reason{MaxAggregationsReached, TargetRiskReached, TargetR2Reached, TargetAccuracyReached,
 		PatienceExhausted, TimeLimitReached, ByteLimitReached, StoppedByOperator}
@@ -41,7 +41,7 @@ type Measurements struct {
 	// MedianAgentRisk is the median of the risks that the participants reported for the previous model. A single
 	// malicious agent can hardly change the median, unlike the mean.
 	MedianAgentRisk *float64
-	// AgentRisks contains the risks of the previous model that each participant reported.
+	// AgentRisks contains each participant's reported risk of the previous model.
 	AgentRisks []AgentRisk
 }
 
@@ -61,8 +61,8 @@ type AgentRiskHistory struct {
 	// ReportedRisks are the risks that the agent reported in the last [RiskWindowAggregations] aggregations before its
 	// newest report. They are cleared when an agent joins or leaves the federation.
 	ReportedRisks []VersionRisk `json:"Told,omitempty"`
-	// BaselineRisk is the agent's mean risk at the time of the best risk, or its first mean risk after that time. It is
-	// nil if there is none.
+	// BaselineRisk is the agent's mean risk when the best risk was found, or its first mean risk after that. It is nil
+	// if neither is known.
 	BaselineRisk *float64 `json:"Best,omitempty"`
 }
 
@@ -85,18 +85,19 @@ func (k *AgentRiskHistory) meanReportedRisk() float64 {
 type State struct {
 	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // time from which the time limit is counted
 	TransferredBytes   uint64    `json:"Bytes,omitempty"` // bytes transferred since TimeLimitStartedAt
-	// scores of the newest model on held-out data; 0 means unknown
+	// R² and accuracy of the newest model on held-out data; 0 means unknown
 	R2, Accuracy float64 `json:",omitzero"`
 
-	UsesHeldOutRisk bool `json:"HeldOut,omitempty"` // whether risks are measured on held-out data
+	// whether risks are measured on held-out data instead of reported by agents
+	UsesHeldOutRisk bool `json:"HeldOut,omitempty"`
 	// most recent medians of the risks that agents reported, newest last; empty with held-out data
 	RecentMedianRisks []float64 `json:"Told,omitempty"`
-	JudgedRiskCount   int       `json:"Judged,omitempty"` // number of judged risks
-	LatestRisk        float64   `json:"Risk,omitzero"`    // risk that was judged last
-	// lowest risk so far, apart from decreases too small to be improvements
+	JudgedRiskCount   int       `json:"Judged,omitempty"` // number of risks compared with the best one so far
+	LatestRisk        float64   `json:"Risk,omitzero"`    // newest risk that was compared with the best one
+	// lowest risk so far, ignoring decreases below MinImprovementShare
 	BestRisk    float64           `json:"Best,omitzero"`
 	BestVersion wire.ModelVersion `json:"BestAt,omitempty"` // model version with the best risk
-	// number of risks judged since the best one
+	// number of risks compared since the best one was found
 	AggregationsSinceBest int `json:"Without,omitempty"`
 	// number of aggregations in which known agents reported risks
 	AggregationsWithReports int `json:"Noted,omitempty"`

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// target is a CPU architecture for which we build release files. Debian's name armhf covers both ARMv7 and ARMv6 (first
-// Raspberry Pi).
+// target is a CPU architecture for which release files are built. Debian's name armhf covers both ARMv7 and ARMv6
+// (first Raspberry Pi).
 type target struct {
-	name   string   // name of the architecture in the names of release files
+	name   string   // architecture name in the names of release files
 	env    []string // environment variables for the go command
 	nfpm   string   // name that nfpm uses; nfpm translates it for each package format
-	debian string   // name of the architecture in the names of .deb files
+	debian string   // architecture name in the names of .deb files
 }
 
 func (t target) String() string { return t.name }
@@ -59,8 +59,8 @@ func build(root, dir, name string, t target) (*binary, error) {
 	return b, nil
 }
 
-// goCommand returns a go command that runs in folder dir. It sets the environment so that the build result does not
-// depend on the machine.
+// goCommand returns a go command that runs in the folder dir. Its environment makes the build independent of the
+// machine.
 func goCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir

@@ -18,7 +18,7 @@ type file struct {
 	deb  string // path in the .deb package; "" excludes the file from the package
 	rpm  string
 	apk  string
-	tar  string // path below the tarball's top folder
+	tar  string // path in the tarball, relative to the top folder
 	mode fs.FileMode
 	conf bool // true for a configuration file: package upgrades keep the user's edits
 }
@@ -27,7 +27,7 @@ type file struct {
 type program struct {
 	name, root string
 	service    bool   // true if the program is a service, which has a configuration, systemd units and its own user
-	stage      string // folder for generated files
+	stage      string // staging folder for generated files
 	files      []file
 }
 

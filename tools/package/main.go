@@ -30,8 +30,8 @@ func main() {
 	}
 }
 
-// run builds the release files of the repository at root and writes them to the folder out. The other arguments select
-// programs, architectures and kinds of files.
+// run builds the release files of the repository at root and writes them to the folder out. names, archs and kinds
+// select programs, architectures and file kinds.
 func run(root, out, names, archs, kinds string) error {
 	of, err := choose(programs, names)
 	if err != nil {
@@ -83,8 +83,9 @@ func writePython(root, out string, v version) error {
 
 // writer writes one kind of release file, such as .deb packages.
 type writer struct {
-	kind  string
-	write func(p *program, b *binary, out string) error // nil if the file does not depend on a program
+	kind string
+	// function for one program and binary; nil if independent of them
+	write func(p *program, b *binary, out string) error
 }
 
 func (w writer) String() string { return w.kind }
@@ -92,7 +93,7 @@ func (w writer) String() string { return w.kind }
 var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball},
 	{"sbom", writeSBOM}, {kind: "python"}}
 
-// release builds one program for all targets and writes its release files. It returns the version of the program.
+// release builds one program for the given targets and writes its release files. It returns the program's version.
 func release(p *program, out, stage string, on []target, as []writer) (v version, err error) {
 	for _, t := range on {
 		b, err := build(p.root, filepath.Join(stage, p.name+"-"+t.name), p.name, t)

@@ -45,7 +45,7 @@ func notices(root string, info *debug.BuildInfo) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// terms returns the names of the licence files in the root file system of a module.
+// terms returns the names of the licence files in a module's root folder.
 func terms(module fs.FS) ([]string, error) {
 	var found []string
 	err := fs.WalkDir(module, ".", func(path string, d fs.DirEntry, err error) error {
@@ -65,7 +65,7 @@ func terms(module fs.FS) ([]string, error) {
 	return found, err
 }
 
-// moduleDirs returns the source folder of each Go module by module path. The key "std" is the standard library.
+// moduleDirs maps the path of each Go module to its source folder. The key "std" is the standard library.
 func moduleDirs(root string) (map[string]string, error) {
 	goroot, err := output(goCommand(root, "env", "GOROOT"))
 	if err != nil {

@@ -117,7 +117,7 @@ func pack(kind interface {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // The explicit Close below reports errors; this one closes the file after an early return.
+	defer f.Close() // Only for early returns, because the Close call below reports errors.
 	if err := kind.Package(info, f); err != nil {
 		return err
 	}

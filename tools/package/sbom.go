@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The following types are the subset of the CycloneDX 1.5 format that we write.
+// The following types are the parts of the CycloneDX 1.5 format that writeSBOM needs.
 type (
 	bom struct {
 		Format       string       `json:"bomFormat"`
@@ -50,8 +50,8 @@ type (
 	}
 )
 
-// writeSBOM writes the bill of materials (SBOM) of a binary. It reads the module list from the build information in the
-// binary.
+// writeSBOM writes the software bill of materials (SBOM) of a binary. It reads the list of modules from the binary's
+// build information.
 func writeSBOM(p *program, b *binary, out string) error {
 	data, err := os.ReadFile(b.path)
 	if err != nil {

@@ -40,7 +40,7 @@ type KeyValueStore struct {
 	js      jetstream.JetStream
 
 	mu     sync.Mutex
-	stream jetstream.Stream // nil before first use
+	stream jetstream.Stream // stream of the bucket; nil before the first use
 }
 
 // Open returns a store. No server needs to be reachable yet. It returns an error if the options are invalid.

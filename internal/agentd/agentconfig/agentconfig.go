@@ -1,4 +1,4 @@
-// Package agentconfig converts agentd.yaml into the configurations of the packages that agentd consists of.
+// Package agentconfig converts the settings from agentd.yaml into the configuration structs of the agent's packages.
 package agentconfig
 
 import (
@@ -26,9 +26,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentConfigForFederation returns the configuration of package agent for one federation of the device (see
-// [settings.Agent.SettingsPerFederation]). The caller sets the fields that belong to the process: observer, logger,
-// randomness and boot epoch.
+// AgentConfigForFederation returns the agent configuration for one federation of the device (see
+// [settings.Agent.SettingsPerFederation]). The caller sets the fields that depend on the process: observer, logger,
+// random source and boot epoch.
 func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 	key, err := keys.ReadSigningKey(settings.ResolveSecretFile(a.Identity.KeyFile))
 	if err != nil {
@@ -102,7 +102,8 @@ func LocalTrainer(a *settings.Agent) training.LocalTrainer {
 	return training.LocalTrainer{UsesRobustMoments: a.Compute.MomentsMethod == settings.MomentsRobust}
 }
 
-// ExternalTrainersByName returns the configurations of the external trainers, by the name that tasks use for them.
+// ExternalTrainersByName returns the configuration of each external trainer, keyed by the name that a task uses to
+// select the trainer.
 func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {

@@ -35,24 +35,27 @@ type agentStatus struct {
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
-	ShownTexts     map[string]string  `json:"values,omitempty"` // texts that events show, by name
+	ShownTexts     map[string]string  `json:"values,omitempty"` // status texts recorded from events, by name
 
 	AnnouncedRound uint64 `json:"round"` // number of the round in the announcement that the agent follows
-	// phase in that announcement: gathering, open, idle or finished; empty without an announcement
+	// AnnouncedPhase is the phase in the current announcement: gathering, open, idle or finished. It is empty without
+	// an announcement.
 	AnnouncedPhase string     `json:"phase"`
 	Work           *roundWork `json:"work,omitempty"`
-	TaskFitness    string     `json:"fit"` // "fit" or a reason; empty before the first announcement
+	// "fit", or why the agent cannot do the task; "" before the first announcement
+	TaskFitness string `json:"fit"`
 	// MissingAnnouncement is the reason for a missing announcement. It is empty if an announcement has arrived or the
 	// agent is still waiting.
 	MissingAnnouncement announcement.MissingReason `json:"announcement_missing,omitempty"`
 	Rows                uint64                     `json:"rows"`
 	// number of rows that were skipped because a value is missing
-	RowsMissingValues int              `json:"rows_not_made"`
-	Inputs            []inputStatus    `json:"inputs,omitempty"`
-	TrainingWait      *trainingWait    `json:"waits,omitempty"`   // set while the device trains for another federation
-	LastTraining      *trainingSummary `json:"trained,omitempty"` // most recent local training
-	RoundsByResult    map[string]int   `json:"results"`           // number of rounds since the start, by result
-	UpdatesByFate     map[string]int   `json:"updates"`           // number of updates of finished rounds, by their fate
+	RowsMissingValues int           `json:"rows_not_made"`
+	Inputs            []inputStatus `json:"inputs,omitempty"`
+	TrainingWait      *trainingWait `json:"waits,omitempty"` // set while the device trains for another federation
+	// most recent local training; nil before the first one
+	LastTraining   *trainingSummary `json:"trained,omitempty"`
+	RoundsByResult map[string]int   `json:"results"` // number of rounds since the agent started, by result
+	UpdatesByFate  map[string]int   `json:"updates"` // number of updates of finished rounds, by their fate
 	// risk of the base model on the local data in the most recent rounds
 	RecentLosses   []float64             `json:"losses"`
 	RecentRefusals []status.Refusal      `json:"refusals"`
@@ -62,12 +65,12 @@ type agentStatus struct {
 	CertificateEndsAt time.Time `json:"certificate_expires,omitzero"` // expiry of the broker certificate
 }
 
-// inputStatus holds the counts of values of an input or of a CSV column.
+// inputStatus counts the received, used and unused values of one input or CSV column.
 type inputStatus struct {
-	Name           string     `json:"name"` // empty for payloads that cannot be read
+	Name           string     `json:"name"` // name of the input or column; "" for unreadable payloads
 	ReceivedValues uint64     `json:"came"`
 	UsedValues     uint64     `json:"used"`
-	NewestValueAt  *time.Time `json:"newest,omitempty"` // timestamp of the newest value
+	NewestValueAt  *time.Time `json:"newest,omitempty"` // timestamp of the newest value, or nil
 	// number of unused values and rows, by reason
 	UnusedByReason     map[data.UnusedReason]uint64 `json:"unused,omitempty"`
 	LastUnusedLocation string                       `json:"where,omitempty"` // location of the last unused value
@@ -75,8 +78,8 @@ type inputStatus struct {
 	LastUnusedProblem string `json:"problem,omitempty"`
 }
 
-// inputStatusesFromReport returns the status of the first [spec.MaxInputs] columns of a report. A file may have
-// thousands of columns.
+// inputStatusesFromReport returns the status of the first [spec.MaxInputs] columns of a report. The limit exists
+// because a CSV file may have thousands of columns.
 func inputStatusesFromReport(r data.QualityReport) []inputStatus {
 	var all []inputStatus
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
@@ -125,7 +128,7 @@ type trainingSummary struct {
 // StatusTracker keeps the status page of an agent up to date.
 type StatusTracker struct {
 	now     func() time.Time
-	mu      sync.Mutex // status is read from other goroutines
+	mu      sync.Mutex // guards current, which other goroutines read
 	current agentStatus
 	board   *status.ConditionBoard
 }
@@ -179,8 +182,8 @@ func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, prese
 		status.ShownValue[presence.MessagesRejected](v.board, presence.MessagesRejectedValue)
 }
 
-// Observe implements observe.Observer. It updates the parts of the page that combine several events or need the clock.
-// The board holds the conditions and the values shown by single events.
+// Observe implements observe.Observer and updates the parts of the status page that depend on the clock or on several
+// events. The condition board holds the conditions and values that single events show.
 func (v *StatusTracker) Observe(e observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -21,30 +21,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TaskWithOrigin is a task and its origin.
+// TaskWithOrigin is a task together with the place that it was read from.
 type TaskWithOrigin struct {
 	wire.Task
-	Origin string // file, running agent or broker
+	Origin string // where the task was found: file, running agent or broker
 	// RejectionAdvice explains why the coordinator ignores the running agent's messages, with a remedy. It is empty if
 	// the coordinator does not ignore them.
 	RejectionAdvice string
 }
 
-// Result is the result of a data check.
+// Result is the result of checking an agent's data against a task.
 type Result struct {
 	// nil if the task is unknown; then only the source is described
 	Task         *TaskSummary         `json:"task,omitempty"`
 	NoTaskReason string               `json:"no_task,omitempty"` // reason why the task is unknown
 	SourceSurvey *survey.SourceSurvey `json:"data"`
 	Rows         *RowSummary          `json:"rows,omitempty"` // nil without a task
-	// DeclineReason is the reason why the agent would not participate. Without a task it is the reason why the source
-	// cannot be read.
+	// DeclineReason is the reason why the agent would not participate in a round. If the task is unknown, it is the
+	// reason why the data source cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
 
 	linesAreReadings bool // the source has readings instead of CSV lines
 }
 
-// TaskSummary describes the task in a check result.
+// TaskSummary describes the task that the data were checked against.
 type TaskSummary struct {
 	Name     string   `json:"name"`
 	Origin   string   `json:"from"`
@@ -60,7 +60,8 @@ type RowSummary struct {
 	LastRowTime  time.Time `json:"last,omitzero"`
 	TrainingRows int       `json:"trained"`
 	HeldOutRows  int       `json:"held_out"`
-	// FirstHeldOutTime is the time of the first held-out row. A run in progress keeps its own boundary.
+	// FirstHeldOutTime is the time of the first held-out row. An agent that has already started a run keeps the
+	// boundary of that run.
 	FirstHeldOutTime  time.Time              `json:"boundary,omitzero"`
 	Columns           []survey.ColumnSummary `json:"columns"` // the features, then the target
 	UnusedValueCounts []UnusedValueCount     `json:"unused,omitempty"`
@@ -80,8 +81,8 @@ func (r *RowSummary) ConstantColumns() (names []string) {
 	return names
 }
 
-// UnusedValueCount is the number of values of a column or input that were unused for one reason, or of rows that were
-// skipped because the value is missing.
+// UnusedValueCount counts the values of one column or input that were not used for a given reason. For missing values
+// it counts the rows that were skipped.
 type UnusedValueCount struct {
 	Column             string            `json:"column"`
 	Reason             data.UnusedReason `json:"reason"`
@@ -134,9 +135,8 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	return r, nil
 }
 
-// spillFolder returns the folder for rows that do not fit into memory. It is the agent's state folder, since the
-// system's temporary folder may be in memory. It is "" (the system's folder) if the user cannot write to the state
-// folder.
+// spillFolder returns the folder for rows that do not fit into memory. It returns state, because the system's temporary
+// folder may itself be in memory, or "" (the temporary folder) if state is not writable.
 func spillFolder(state string) string {
 	f, err := os.CreateTemp(state, ".check-*")
 	if err != nil {
@@ -173,7 +173,7 @@ func unreadableReason(s *survey.SourceSurvey) string {
 	return ""
 }
 
-// summarizeRows makes the rows in the same way as the agent.
+// summarizeRows builds rows from s exactly as the agent does and returns a summary of them.
 func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary {
 	m, err := survey.DescribeRows(s, w)
 	r := &RowSummary{Columns: m.Columns}

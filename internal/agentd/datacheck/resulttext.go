@@ -122,7 +122,8 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 		}
 		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
 		switch u.Reason {
-		// these reasons are not faults of a single line
+		// For these reasons, which are not faults of a single line, the text also contains the location of the last
+		// unused value.
 		case grid.ReasonDuplicate, grid.ReasonStuck, grid.ReasonJump, grid.ReasonNoRoom:
 			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.LastUnusedLocation))
 		}
@@ -220,7 +221,7 @@ func trimLineEnds(b *strings.Builder) {
 	b.WriteString(strings.Join(lines, "\n"))
 }
 
-// histogramBars draws the counts in Unicode blocks. A zero count is a space.
+// histogramBars draws a histogram with one Unicode block character per count. A zero count is drawn as a space.
 func histogramBars(counts []int) string {
 	heights, most := []rune(" ▁▂▃▄▅▆▇█"), slices.Max(counts)
 	var s strings.Builder
@@ -246,7 +247,7 @@ func textValueHistogramBars(c survey.ColumnSummary) string {
 	return histogramBars(c.Histogram) + " "
 }
 
-// joinLimited joins the first most texts with commas.
+// joinLimited joins the first texts with commas. The parameter most is the maximum number of joined texts.
 func joinLimited(texts []string, most int) string {
 	all := make([]string, 0, most)
 	for _, text := range texts[:min(len(texts), most)] {

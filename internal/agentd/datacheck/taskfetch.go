@@ -43,7 +43,8 @@ type MissingTaskError struct {
 
 func (m *MissingTaskError) Error() string { return m.err.Error() }
 
-// newMissingTaskError returns the MissingTaskError for a reason.
+// newMissingTaskError returns a MissingTaskError for the given reason. others are federations with an announcement at
+// the same broker.
 func newMissingTaskError(federation string, reason announcement.MissingReason,
 	others ...wire.FederationName) *MissingTaskError {
 	event := announcement.AnnouncementMissing{Reason: reason, Federation: wire.FederationName(federation),
@@ -88,10 +89,10 @@ func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOri
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or run `agentd status`")
 }
 
-// FetchAnnouncedTask returns the announced task, from the running agent or else from the broker's retained message. The
-// broker is not asked while the agent runs: a broker that uses the user name as client id would close the agent's
-// session. Our Mosquitto configurations do so. If the device accepts no announcement, the error is a
-// [MissingTaskError].
+// FetchAnnouncedTask returns the announced task from the running agent or, if no agent runs, from the broker's retained
+// message, or a [MissingTaskError] if the device accepts no announcement. While the agent runs, the broker is not
+// asked, because a broker that uses the user name as client id, as our Mosquitto configurations do, would close the
+// agent's session.
 func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	if t, err := fetchRunningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
@@ -149,7 +150,7 @@ type taskFetch struct {
 	otherFederations    []wire.FederationName // federations whose announcements the broker retains
 	// federation whose announcement has an accepted key, or ""
 	sameKeyFederation wire.FederationName
-	puller            *transfer.BlobPuller // nil until the announcement arrives
+	puller            *transfer.BlobPuller // downloads the task; nil before the announcement
 	taskHash          string
 	taskBytes         []byte
 }

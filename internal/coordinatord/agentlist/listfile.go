@@ -148,8 +148,8 @@ func IDs(path string) ([]wire.AgentID, error) {
 	return ids, err
 }
 
-// Count returns the number of agents in the list. It reads the list only if the compiled file (see [OpenCompiledList])
-// was not made from it.
+// Count returns the number of agents in the list file at path. If the compiled list (see [OpenCompiledList]) is up to
+// date, the count is read from there.
 func Count(path, compiled string) (int, error) {
 	t, err := openListFile(path)
 	if err != nil {
@@ -190,6 +190,6 @@ func OpenCompiledList(path, compiled string, now time.Time) (*enrolled.List, err
 		return nil, err
 	}
 	all = nil
-	debug.FreeOSMemory() // compiling used 100 MB for a million agents
+	debug.FreeOSMemory() // compiling a list of a million agents used 100 MB
 	return enrolled.Open(store.LocalDisk, compiled, t.stamp)
 }

@@ -25,7 +25,7 @@ func defaultApplied() AppliedSettings {
 	return s.AppliedSettings()
 }
 
-// AppliedSettings returns the applied part of the configuration.
+// AppliedSettings returns the part of the configuration that can be changed while the federation runs.
 func (s *ConfigFile) AppliedSettings() AppliedSettings {
 	return AppliedSettings{s.Task, s.Round, s.Mesh, s.Rollout}
 }
@@ -60,7 +60,7 @@ func (a *AppliedSettings) Validate() error {
 	return c.Err()
 }
 
-// taskOnlySettings is a coordinator.yaml with validation of the task only.
+// taskOnlySettings is a ConfigFile whose Validate method validates only the task.
 type taskOnlySettings ConfigFile
 
 // Validate reports every problem of the task by key.
@@ -69,8 +69,8 @@ func (f *taskOnlySettings) Validate() error {
 	return a.Validate()
 }
 
-// EditAppliedText returns the applied part of a file with the given keys replaced. Values have the command-line syntax.
-// name is the file's name in errors.
+// EditAppliedText returns the applied settings from text as YAML, with the given values replaced. Values are in
+// command-line notation, and name is the file name for errors.
 func EditAppliedText(name string, text []byte, values map[string]string) ([]byte, error) {
 	f := taskOnlySettings(Default())
 	if err := config.Load(&f, config.Source{Path: name, Text: text, Overrides: values}); err != nil {

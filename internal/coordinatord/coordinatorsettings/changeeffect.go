@@ -9,7 +9,7 @@ import (
 // ChangeEffect describes how a changed key takes effect.
 type ChangeEffect string
 
-// The effects, from the smallest to the largest.
+// Effects of a changed setting, ordered from the least to the most disruptive.
 const (
 	// EffectNextRound means that the change takes effect in the next round. The run continues with its model.
 	EffectNextRound ChangeEffect = "goes on"
@@ -73,8 +73,8 @@ type Change struct {
 	Consequence string       `json:"note,omitempty"` // consequence for the state that the federation keeps
 }
 
-// DiffApplied returns the keys that differ, in the order of the file, and their largest effect. The effect is "" if no
-// key differs.
+// DiffApplied returns the settings that differ between before and after, in file order, and the most disruptive of
+// their effects. The effect is empty if nothing differs.
 func DiffApplied(before, after AppliedSettings) (all []Change, effect ChangeEffect) {
 	for _, c := range config.Changes(&before, &after) {
 		e := effects[effectKeyFor(c.Key)]
@@ -87,7 +87,8 @@ func DiffApplied(before, after AppliedSettings) (all []Change, effect ChangeEffe
 // IsAppliedKey reports whether a key of coordinator.yaml belongs to the applied settings.
 func IsAppliedKey(key string) bool { return effectKeyFor(key) != "" }
 
-// effectKeyFor returns the longest key in effects that is key or a section that contains it, or "".
+// effectKeyFor returns the longest entry of effects that matches key or a section that contains key. It returns "" if
+// no entry matches.
 func effectKeyFor(key string) string {
 	for {
 		if _, ok := effects[key]; ok {

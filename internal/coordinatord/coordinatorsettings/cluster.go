@@ -24,16 +24,17 @@ type Cluster struct {
 	StateCopies           int              `yaml:"copies"` // number of servers that store the state
 	Username              string           `yaml:"username"`
 	PasswordFile          string           `yaml:"password_file"`
-	// certificate authority file; empty for the system's roots
+	// CAFile is the file with the certificate authority of the NATS servers. If it is empty, the system's root
+	// certificates are used.
 	CAFile   string `yaml:"ca_file"`
-	CertFile string `yaml:"cert_file"` // client certificate file
+	CertFile string `yaml:"cert_file"` // client certificate for the NATS servers
 	KeyFile  string `yaml:"key_file"`
 }
 
 // IsEnabled reports whether the state is kept in NATS for replicas.
 func (x *Cluster) IsEnabled() bool { return len(x.NATSURLs) > 0 }
 
-// ReplicaName returns the name of this replica.
+// ReplicaName returns the configured name of this replica, or else the host name.
 func (x *Cluster) ReplicaName() (string, error) {
 	if x.ConfiguredReplicaName != "" {
 		return x.ConfiguredReplicaName, nil
@@ -77,7 +78,7 @@ func (x *Cluster) checkCertificateFiles() error {
 	return nil
 }
 
-// checkCluster reports every problem of x by key.
+// checkCluster validates the cluster section and reports each problem under the section's YAML keys.
 func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	const key = "cluster.nats"
 	if !x.IsEnabled() {

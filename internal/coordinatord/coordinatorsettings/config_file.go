@@ -28,7 +28,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ConfigFile is the coordinator's configuration file.
+// ConfigFile is the content of the coordinator's configuration file, coordinator.yaml.
 type ConfigFile struct {
 	Federation  string           `yaml:"federation"`
 	StateDir    string           `yaml:"state_dir"`
@@ -36,9 +36,9 @@ type ConfigFile struct {
 	Identity    IdentityFiles    `yaml:"identity"`
 	Task        settings.Task    `yaml:"task"`
 	Round       round.Config     `yaml:"round"`
-	Mesh        Mesh             `yaml:"mesh"`     // the agents that mix with each other, for round.algorithm feddec
+	Mesh        Mesh             `yaml:"mesh"`     // graph of mixing agents, if round.algorithm is feddec
 	HeldOutData *data.Config     `yaml:"held_out"` // data for scoring each model; optional
-	Rollout     rollout.Config   `yaml:"predict"`  // distribution of models for predictions
+	Rollout     rollout.Config   `yaml:"predict"`  // how new models are released for predictions
 	Policy      Policy           `yaml:"policy"`
 	Metrics     settings.Metrics `yaml:"metrics"`
 	API         API              `yaml:"api"`
@@ -54,12 +54,13 @@ type IdentityFiles struct {
 	AgentListFile string `yaml:"agents_file"`
 }
 
-// Policy limits the data that the coordinator accepts and keeps.
+// Policy limits the updates that the coordinator accepts and the models that it keeps.
 type Policy struct {
 	MaxUpdateNorm          float64       `yaml:"max_norm"`     // maximum norm of an update; 0 means no limit
 	MaxBufferedUpdateBytes spec.ByteSize `yaml:"max_buffered"` // maximum number of bytes of updates being received
 	KeptModelsPerRun       int           `yaml:"keep_models"`  // number of models on disk per run; 0 means all
-	KeptHourlyModels       int           `yaml:"keep_hourly"`  // number of hours whose newest model is also kept
+	// number of hours for which the last model is kept as well
+	KeptHourlyModels int `yaml:"keep_hourly"`
 	// number of earlier runs whose models are kept; 0 means all
 	KeptEarlierRuns int `yaml:"keep_runs"`
 }
@@ -72,11 +73,11 @@ type API struct {
 	KeyFile    string `yaml:"key_file"`
 }
 
-// Mesh configures the edges between agents that mix.
+// Mesh configures which agents exchange parameters with each other for mixing.
 type Mesh struct {
 	Edges      spec.EdgeSource     `yaml:"edges"`
 	EdgeRadius float64             `yaml:"radius"`
-	EdgeFile   string              `yaml:"file"` // file with an edge list of agent ids
+	EdgeFile   string              `yaml:"file"` // file that lists the edges as pairs of agent ids
 	Weights    spec.EdgeWeightRule `yaml:"weights"`
 }
 
@@ -205,8 +206,8 @@ func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 		w.NewRows.MinAgents)
 }
 
-// checkAPI validates the API section. Access over a network requires TLS, because a token read in transit could be used
-// for commands.
+// checkAPI validates the API section. TCP access over a network requires TLS, because an intercepted token would let an
+// attacker run commands.
 func checkAPI(c *settings.SettingsChecker, a *API) {
 	if a.Listen == "" {
 		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
@@ -225,8 +226,8 @@ func checkAPI(c *settings.SettingsChecker, a *API) {
 	c.AddError("api.cert_file", err)
 }
 
-// TLS returns the TLS configuration, or nil without a certificate. Each connection uses the certificate that is
-// currently in the files. If they cannot be read, it uses the first one.
+// TLS returns the TLS configuration of the API, or nil if no certificate is configured. Each new connection uses the
+// certificate now in the files, or the first one if the files cannot be read.
 func (a *API) TLS() (*tls.Config, error) {
 	if a.CertFile == "" || a.KeyFile == "" {
 		return nil, nil
@@ -257,8 +258,8 @@ func checkMesh(c *settings.SettingsChecker, m *Mesh) {
 // compiledAgentListPath returns the path of the compiled list of agents, which is used for look-ups.
 func (s *ConfigFile) compiledAgentListPath() string { return filepath.Join(s.StateDir, "agents") }
 
-// isAgentListNotYetCreated reports whether the first device to join will create the list. A list that existed and is
-// now missing is an error: otherwise the broker's access rules would be written without any device.
+// isAgentListNotYetCreated reports whether the list of agents does not exist yet because no device has joined. A list
+// that has been deleted later is an error, since the broker's access rules would then exclude every device.
 func (s *ConfigFile) isAgentListNotYetCreated() bool {
 	_, listed := os.Lstat(s.Identity.AgentListFile)
 	_, compiled := os.Lstat(s.compiledAgentListPath())
@@ -296,8 +297,8 @@ func (s *ConfigFile) CoordinatorPrivateKey() (ed25519.PrivateKey, error) {
 	return keys.ReadSigningKey(settings.ResolveSecretFile(s.Identity.KeyFile))
 }
 
-// CoordinatorConfig returns the configuration of package coordinator. The caller sets the list of agents and the parts
-// that belong to the process: observer and logger.
+// CoordinatorConfig converts the settings to the configuration of package coordinator. The caller sets the list of
+// agents, the observer and the logger.
 func (s *ConfigFile) CoordinatorConfig() (coordinator.Config, error) {
 	key, err := s.CoordinatorPrivateKey()
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package coordinatorsettings defines and validates coordinator.yaml, and converts it into the configurations of the
-// packages that the coordinator consists of.
+// Package coordinatorsettings defines and validates coordinator.yaml. It converts the settings to the configuration
+// structs of the coordinator's packages.
 package coordinatorsettings

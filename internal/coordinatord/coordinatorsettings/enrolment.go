@@ -23,7 +23,7 @@ import (
 type Enrolment struct {
 	Listen             string `yaml:"listen"`       // host:port; empty disables enrolment
 	JoinURL            string `yaml:"url"`          // https://host:port at which devices reach the listener
-	RootFile           string `yaml:"root_file"`    // root document file
+	RootFile           string `yaml:"root_file"`    // file with the root document of the federation
 	CAFile             string `yaml:"ca_file"`      // certificate of the authority that signs device certificates
 	CAKeyFile          string `yaml:"ca_key_file"`  // private key of the authority
 	DeviceTemplateFile string `yaml:"devices_file"` // agentd.yaml with the broker keys that all devices share
@@ -100,7 +100,8 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 	return cfg, nil
 }
 
-// explainMissingFile adds to a "not exist" error that `coordinator init` creates the file.
+// explainMissingFile adds to a "file does not exist" error that `coordinator init` creates the file. It returns other
+// errors unchanged.
 func explainMissingFile(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w; create it with `coordinator init`", err)

@@ -15,14 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// HistoryExport configures additional destinations of the history.
+// HistoryExport configures the services to which the coordinator exports its round history.
 type HistoryExport struct {
 	MLflow MLflow `yaml:"mlflow"`
 }
 
 // MLflow configures a tracking server to which each round is logged.
 type MLflow struct {
-	URL        string `yaml:"url"`        // URL of the server; empty disables logging
+	URL        string `yaml:"url"`        // URL of the MLflow server; empty disables the export
 	Experiment string `yaml:"experiment"` // name of the experiment; empty for the federation's name
 	TokenFile  string `yaml:"token_file"` // file with a bearer token
 }
@@ -54,7 +54,8 @@ func (m *MLflow) readToken() (string, error) {
 	return string(token), err
 }
 
-// MLflowTracking returns the configuration of package history for this server. version is the version of the program.
+// MLflowTracking returns the settings of the MLflow export for package history. version is the version of the
+// coordinator program.
 func (s *ConfigFile) MLflowTracking(version string) (*history.MLflowTracking, error) {
 	m := &s.History.MLflow
 	var c spec.ProblemList

@@ -5,7 +5,8 @@ import "github.com/fedmesh/fedmesh/internal/settings"
 // StateFolder returns the coordinator's state folder.
 func (s *ConfigFile) StateFolder() string { return s.StateDir }
 
-// FilesByKey returns the paths of the files that the coordinator reads, by key. A path may be empty.
+// FilesByKey returns the path of each file that the coordinator reads, by configuration key. A path is empty if its key
+// is not set.
 func (s *ConfigFile) FilesByKey() map[string]string {
 	files := s.Broker.FilesByKey("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,

@@ -18,14 +18,15 @@ import (
 // BenchmarkDevices in package coordinatord).
 type deviceEntry struct {
 	deviceHistory
-	protocolVersion         uint8 // protocol version of the device if it differs from ours; 0 if it is the same
-	rootDocumentVersion     wire.RootVersion
-	hasSaidHello            bool  // the device has sent a hello and has not left since
-	onlineWithoutHelloSince int64 // Unix time of the newest online presence without a hello since; 0 if there is none
+	protocolVersion     uint8 // protocol version of the device if it differs from ours; 0 if it is the same
+	rootDocumentVersion wire.RootVersion
+	hasSaidHello        bool // the device has sent a hello and has not left since
+	// Unix time of the newest online presence that no hello has followed; 0 if there is none
+	onlineWithoutHelloSince int64
 	leaveReason             round.LeaveReason
-	unfit                   *unfitAgent   // nil if the device has not reported that it cannot do the task
+	unfit                   *unfitAgent   // why the device cannot do the task; nil if it has reported no problem
 	largeUpdates            *largeUpdates // nil if the last update was not unusually large
-	lastSidelinedRound      wire.RoundID  // last round in which the device is not drawn; 0 if it may be drawn
+	lastSidelinedRound      wire.RoundID  // last round from which the device is excluded; 0 if none
 	sidelineReason          round.SidelineReason
 	rejectionReason         wire.MessageRejectionReason // reason of the last rejection; 0 if messages are accepted
 	rejectedAt              int64                       // Unix time of the last rejection
@@ -143,11 +144,11 @@ func (v *StatusTracker) recordAcceptedUpdate(f round.UpdateAccepted) {
 	delete(v.trainingDeviceByID, f.Agent)
 }
 
-// cloneProblemSeconds is the time in seconds after which a reported clone is no longer shown.
+// cloneProblemSeconds is the number of seconds for which the table shows that two devices use the same identity.
 const cloneProblemSeconds = 2 * 60 * 60
 
-// recordSignOfLife records that a device is alive. A retained presence is evidence only if it is online: the broker
-// replaces it when the connection is lost.
+// recordSignOfLife records that an accepted message shows a device to be alive. A retained presence message is evidence
+// only if its state is online, because the broker replaces it when the device's connection is lost.
 func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 	d := v.findOrAddDevice(f.Agent)
 	if p := f.Presence; p != nil {
@@ -161,7 +162,8 @@ func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 	}
 	d.lastSeenAt, d.protocolVersion, d.rootDocumentVersion = v.now().Unix(), 0, f.RootVersion
 	if d.rejectionReason != wire.RejectedClone ||
-		// a clone was reported, and one of the two devices is accepted
+		// A device with the same identity was reported, and messages of one of the two devices are still accepted, so
+		// the problem is kept for cloneProblemSeconds.
 		d.lastSeenAt-d.rejectedAt > cloneProblemSeconds {
 		d.rejectionReason = 0
 	}

@@ -25,8 +25,8 @@ type deviceHistory struct {
 	monthTrafficBytes uint64     // number of bytes reported for trafficMonth
 }
 
-// addReportedTraffic adds the traffic of a report. total is the number of bytes since the device's boot. The first
-// report of a device only sets the starting point, because its bytes may belong to an earlier month.
+// addReportedTraffic adds the traffic of a report to the current month; total is the number of bytes since the device's
+// boot. The first report of a device only sets the starting point, because its bytes may belong to an earlier month.
 func (k *deviceHistory) addReportedTraffic(now time.Time, boot wire.Epoch, total uint64) {
 	month, more := monthNumber(now), total
 	switch {
@@ -81,7 +81,8 @@ func (v *StatusTracker) EncodeDeviceHistoryIfChanged() ([]byte, bool) {
 	return b, true
 }
 
-// MarkDeviceHistoryUnsaved makes EncodeDeviceHistoryIfChanged return the history again after a failed write.
+// MarkDeviceHistoryUnsaved is called after a failed write. It makes the next call of EncodeDeviceHistoryIfChanged
+// return the history again.
 func (v *StatusTracker) MarkDeviceHistoryUnsaved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

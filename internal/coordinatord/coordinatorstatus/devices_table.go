@@ -46,7 +46,7 @@ type Device struct {
 	State           string     `json:"state"`
 	StateReason     string     `json:"why,omitempty"`
 	UnfitColumn     string     `json:"column,omitempty"` // column whose data makes the device unfit
-	UnfitLocation   string     `json:"where,omitempty"`  // file and line, or topic
+	UnfitLocation   string     `json:"where,omitempty"`  // place of the unusable value: file and line, or topic
 	LastSeen        *time.Time `json:"last_seen,omitempty"`
 	ProgramVersion  string     `json:"version,omitempty"` // version of the device's program
 	RootVersion     uint32     `json:"root,omitempty"`    // version of the device's root document
@@ -59,7 +59,8 @@ type Device struct {
 	ClippedUpdates uint32 `json:"clipped"` // number of accepted updates that were clipped since the coordinator started
 	// The fields below are nil if unknown.
 	SecondsPerLocalStep *float64 `json:"step_time,omitempty"` // duration of a local step in seconds
-	// bytes counted by the device's budget, or else by its reports
+	// MonthTrafficBytes is the number of bytes transferred this month, counted by the device's budget if it has one,
+	// and otherwise by its reports.
 	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"`
 	BatteryRatio      *float64 `json:"battery,omitempty"`     // battery charge from 0 to 1
 	Temperature       *float64 `json:"temperature,omitempty"` // temperature in °C
@@ -69,8 +70,8 @@ type Device struct {
 type Devices struct {
 	GeneratedAt          time.Time      `json:"at"`
 	ListedAgentsInEffect int            `json:"listed"` // number of agents in the list in effect
-	AgentsInListFile     int            `json:"named"`  // number of agents in the list file
-	CountByState         map[string]int `json:"states"` // number of devices by state, for all devices
+	AgentsInListFile     int            `json:"named"`  // number of agents in the list file, which may be newer
+	CountByState         map[string]int `json:"states"` // number of devices in each state, before any filter
 	Devices              []*Device      `json:"devices"`
 }
 
@@ -290,7 +291,7 @@ func (l *Devices) formatTable() string {
 	return b.String()
 }
 
-// orDash formats x in another unit, or returns "-" if x is nil.
+// orDash formats *x divided by unit, or returns "-" if x is nil.
 func orDash(format string, unit float64, x *float64) string {
 	if x == nil {
 		return "-"

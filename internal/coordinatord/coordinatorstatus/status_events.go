@@ -11,8 +11,8 @@ import (
 
 var _ observe.Observer = (*StatusTracker)(nil)
 
-// Observe implements observe.Observer. It updates the parts of the page and the table that combine several events. The
-// board holds the conditions and the values shown by single events.
+// Observe implements observe.Observer and updates the parts of the status page and of the table of devices that depend
+// on more than one event. The condition board holds the conditions and values that single events show.
 func (v *StatusTracker) Observe(event observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -134,10 +134,10 @@ func (v *StatusTracker) addRefusal(agent wire.AgentID, r wire.RoundID, what, rea
 		Round: uint64(r), Kind: what, Reason: reason})
 }
 
-// rejectedShownVersions is the number of versions for which a rejected model is shown.
+// rejectedShownVersions is the number of later model versions for which the status page still shows a rejected model.
 const rejectedShownVersions = 20
 
-// recordModelReady records a new model. It also resolves the condition of a rejected model after rejectedShownVersions
+// recordModelReady records a new model version. It also stops showing a rejected model after rejectedShownVersions
 // further versions, or in a new run.
 func (v *StatusTracker) recordModelReady(f aggregation.ModelReady) {
 	if v.rejectedModelReplacementVersion > 0 && (f.Version > v.rejectedModelReplacementVersion+rejectedShownVersions ||

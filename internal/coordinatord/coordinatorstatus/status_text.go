@@ -74,7 +74,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if r := c.Rollout; r != nil {
 		p.AddLine("predictions", "all agents use model %s", r.ReleasedModel)
 		if r.Candidate != "" {
-			began := "" // the start time is unknown after a restart
+			began := "" // the number of agents at the start is unknown after a restart
 			if r.CandidateAgents > 0 {
 				began = fmt.Sprintf(" (%d at the start)", r.CandidateAgents)
 			}
@@ -207,12 +207,12 @@ func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
 	return text
 }
 
-// States that replace invited and working on the page. An agent is late if it needs more than twice the median time. It
-// is missing or mixed after the round has ended.
+// Display states that replace "invited" and "at work". An agent is late after twice the median time of accepted
+// updates. After the round has ended, the agent is missing or mixed.
 const (
 	stateLate    = "late"
 	stateMissing = "missing"
-	stateMixed   = "mixed" // the agents mix and this one was not drawn to send
+	stateMixed   = "mixed" // the agent has mixed but was not drawn to send an update
 )
 
 // participantsByState lists the participants by their displayed state.
@@ -249,8 +249,8 @@ func (c *coordinatorStatus) participantsByState() map[string][]string {
 	return by
 }
 
-// lateAfterSeconds returns twice the median time until an update was accepted, in seconds. It is 0 before the first
-// update.
+// lateAfterSeconds returns twice the median time from the announcement to an accepted update, in seconds. It returns 0
+// if no update has been accepted yet.
 func (c *coordinatorStatus) lateAfterSeconds() float64 {
 	var all []float64
 	for _, a := range c.Participants {

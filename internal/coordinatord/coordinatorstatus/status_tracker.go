@@ -28,7 +28,7 @@ type coordinatorStatus struct {
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
-	ShownTexts     map[string]string  `json:"values,omitempty"` // texts that events show, by name
+	ShownTexts     map[string]string  `json:"values,omitempty"` // status texts recorded from events, by name
 
 	Task TaskVersionInEffect `json:"task"`
 
@@ -40,11 +40,11 @@ type coordinatorStatus struct {
 	RoundOpenedAt       time.Time     `json:"opened"`   // time at which the round was opened
 	RoundTimeoutSeconds float64       `json:"deadline"` // time limit of the round in seconds
 	Participants        []participant `json:"participants"`
-	// UploaderDraws is the number of draws that choose the agents that send an update. It is set only if agents mix:
-	// then all agents train.
+	// UploaderDraws is the number of draws that select which agents send an update. It is 0 unless agents mix, in which
+	// case all agents train but only the drawn agents send.
 	UploaderDraws int `json:"draws,omitempty"`
 
-	EligibleAgents int `json:"agents"`   // number of agents that may be drawn
+	EligibleAgents int `json:"agents"`   // number of agents that can be drawn for a round
 	EnrolledAgents int `json:"enrolled"` // number of agents in the list of keys
 	// EstimatedHelloAgents is the estimated number of agents that would answer if all were asked for a hello. It is 0
 	// unless agents answer at random.
@@ -58,22 +58,23 @@ type coordinatorStatus struct {
 	// LargeUpdates lists the agents whose recent updates were all unusually large.
 	LargeUpdates []largeUpdates `json:"large_updates,omitempty"`
 
-	Aggregations uint64 `json:"aggregations"` // number of aggregations in the newest model
+	Aggregations uint64 `json:"aggregations"` // number of aggregations that produced the newest model
 	// number of aggregations after which the run is finished
 	MaxAggregations   uint64   `json:"wanted,omitempty"`
-	AbandonedRounds   int      `json:"abandoned"` // number of abandoned rounds since the start
-	AcceptedUpdates   int      `json:"accepted"`  // number of accepted updates since the start
+	AbandonedRounds   int      `json:"abandoned"` // rounds abandoned since the coordinator started
+	AcceptedUpdates   int      `json:"accepted"`  // updates accepted since the coordinator started
 	AggregatedUpdates int      `json:"folded"`    // number of accepted updates in a model on disk
 	HeldOutRisk       *float64 `json:"held_out_risk,omitempty"`
 	HeldOutR2         *float64 `json:"held_out_r2,omitempty"`
 	HeldOutAccuracy   *float64 `json:"held_out_accuracy,omitempty"`
-	// last evaluation on agents' held-out rows
+	// LastAgentEvaluation is the last evaluation of the model on the agents' held-out rows. It is nil before the first
+	// evaluation.
 	LastAgentEvaluation *coordinator.ModelEvaluation `json:"evaluation,omitempty"`
 	// mean risk of the participants in the most recent rounds
 	Losses       []float64            `json:"losses"`
 	Mesh         *meshplan.Mesh       `json:"mesh,omitempty"`
 	Rollout      *round.RolloutStatus `json:"rollout,omitempty"`
-	StopProgress *round.StopProgress  `json:"stop,omitempty"`  // set if a rule ends the run
+	StopProgress *round.StopProgress  `json:"stop,omitempty"`  // nil if no stop rule is configured
 	RunEndReason string               `json:"ended,omitempty"` // reason why the run is finished
 	ScheduleWait *round.ScheduleWait  `json:"waits,omitempty"` // set while the next round waits for the schedule
 	Refusals     []status.Refusal     `json:"refusals"`
@@ -82,8 +83,8 @@ type coordinatorStatus struct {
 // TaskVersionInEffect is the version of the task that is in effect.
 type TaskVersionInEffect struct {
 	Version     uint64    `json:"version"`
-	AppliedAt   time.Time `json:"at"`             // time of application
-	NextVersion uint64    `json:"next,omitempty"` // version that takes effect after the current round
+	AppliedAt   time.Time `json:"at"`             // time when this version was applied
+	NextVersion uint64    `json:"next,omitempty"` // version that applies after this round; 0 if none
 }
 
 type participant struct {
@@ -91,7 +92,7 @@ type participant struct {
 	State          string  `json:"state"` // invited, at work, accepted or out
 	LocalSteps     uint32  `json:"local_steps,omitempty"`
 	SecondsToState float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	OutReason      string  `json:"why,omitempty"`   // reason for the state out
+	OutReason      string  `json:"why,omitempty"`   // reason why the participant is out
 }
 
 // The states of a participant.
@@ -114,7 +115,7 @@ type unfitAgent struct {
 	TotalValues      uint64 `json:"all,omitempty"`
 }
 
-// String describes an agent that cannot do the task.
+// String returns the agent's id and the reason why the agent cannot do the task.
 func (u unfitAgent) String() string { return u.Agent + " (" + u.unfitReasonText() + ")" }
 
 // unfitReasonText describes why the agent is unfit. Texts from the agent are quoted.
@@ -139,8 +140,8 @@ func (u unfitAgent) unfitReasonText() string {
 type largeUpdates struct {
 	Agent               string  `json:"agent"`
 	ConsecutiveRounds   int     `json:"folds"`   // number of consecutive rounds with large updates
-	RelativeUpdateNorm  float64 `json:"length"`  // norm of the last update
-	RelativeClippedNorm float64 `json:"counted"` // norm after clipping; 0 if the update was left out
+	RelativeUpdateNorm  float64 `json:"length"`  // norm of the last update / usual norm
+	RelativeClippedNorm float64 `json:"counted"` // norm after clipping / usual norm; 0 if left out
 }
 
 // String describes the large updates of the agent.
@@ -162,7 +163,7 @@ func (l largeUpdates) String() string {
 type sidelinedAgent struct {
 	Agent              string `json:"agent"`
 	Reason             string `json:"reason"`
-	LastSidelinedRound uint64 `json:"until"` // last round without the agent
+	LastSidelinedRound uint64 `json:"until"` // last round from which the agent is excluded
 }
 
 // StatusTracker keeps the status page of a coordinator and the table of its devices up to date from its events.
@@ -170,7 +171,7 @@ type StatusTracker struct {
 	now   func() time.Time
 	board *status.ConditionBoard
 
-	mu                      sync.Mutex // pages and lists are requested by other goroutines
+	mu                      sync.Mutex // guards the fields below, which other goroutines read
 	current                 coordinatorStatus
 	participantIndexByAgent map[wire.AgentID]int          // index in current.Participants
 	deviceByID              map[wire.AgentID]*deviceEntry // table of devices
@@ -209,7 +210,7 @@ func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *ro
 	v.current.Aggregations, v.current.HeldOutR2, v.current.HeldOutAccuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.MeanAgentRisks)
 	v.current.RunEndReason = ""
-	var removed observe.EventDescription // removed here, because their own events show them again
+	var removed observe.EventDescription // these values are removed here, because later events show them again
 	for _, name := range []string{meshplan.MeshValue, round.RolloutValue, round.RolloutOutcomeValue,
 		round.StopProgressValue, round.ScheduleWaitValue} {
 		removed.ShowStatusValue(name, nil)

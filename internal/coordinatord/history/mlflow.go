@@ -19,7 +19,8 @@ type MLflowTracking struct {
 	Experiment     string // name of the experiment, created if missing
 	Federation     string
 	ProgramVersion string // version of the coordinator program
-	// ReadAppliedTask returns the applied task and the number of its run. It is logged as the run's parameters.
+	// ReadAppliedTask returns the settings of the applied task and the number of its run. The settings become
+	// parameters of the MLflow run.
 	ReadAppliedTask func() (run wire.RunID, keys []config.Setting)
 	HTTP            *http.Client
 }
@@ -40,7 +41,7 @@ type metricPoint struct {
 	Step  int64   `json:"step"`
 }
 
-// metricPointPosition identifies a point of a metric by its time and step.
+// metricPointPosition identifies a value of a metric by its time (Unix milliseconds) and step.
 type metricPointPosition struct{ time, step int64 }
 
 type tagOrParam struct {
@@ -68,7 +69,8 @@ type trackedRun struct {
 	isFinishedOnServer bool  // the run is finished according to the server
 	isEndedInHistory   bool  // the run is finished according to the history
 	lastRoundAt        int64 // time of the newest round in Unix milliseconds
-	// bit set of the round's metrics that the server already has; nil if all following rounds are new
+	// loggedMetricBitsByPoint is a bit set per point of the metrics that the server already has. It is nil if the
+	// server has none of the following rounds.
 	loggedMetricBitsByPoint map[metricPointPosition]uint16
 	isServerQueried         bool // the metrics on the server have been queried
 }
@@ -105,7 +107,7 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
 			m.run.isEndedInHistory = true
 		}
-		return nil // the entry has no metrics of a model
+		return nil // an entry without metrics, such as an abandoned round
 	}
 	at := metricPointPosition{step: int64(e.Version)}
 	if !e.Time.IsZero() {
@@ -136,7 +138,8 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	return nil
 }
 
-// beginTrackedRun selects the run to be logged. The previous run is marked as ended.
+// beginTrackedRun makes the given run the current one, and creates it on the MLflow server if necessary. It marks the
+// previous run as ended.
 func (m *MLflowSink) beginTrackedRun(number wire.RunID, at metricPointPosition) (err error) {
 	if r := m.run; r != nil && r.number != number {
 		r.isEndedInHistory = true
@@ -173,13 +176,13 @@ func (m *MLflowSink) beginTrackedRun(number wire.RunID, at metricPointPosition) 
 	return err
 }
 
-// runTags returns the tags of the run. The first two identify it.
+// runTags returns the tags of the MLflow run. The first two tags, federation and run number, identify it.
 func (m *MLflowSink) runTags() []tagOrParam {
 	return []tagOrParam{{"fedmesh.federation", m.tracking.Federation},
 		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.ProgramVersion}}
 }
 
-// fetchLoggedMetrics returns the metrics of the run that the server already has.
+// fetchLoggedMetrics returns, as a bit set per point, the metrics of the run that the server already has.
 func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPosition]uint16, error) {
 	has := map[metricPointPosition]uint16{}
 	for i, x := range roundMetrics(&runs.HistoryEntry{}) {
@@ -198,8 +201,8 @@ func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPositi
 	return has, nil
 }
 
-// logRunParams logs the keys of the applied task if it belongs to the run. The server keeps the first value of each
-// key.
+// logRunParams sends the settings of the applied task as parameters if the task belongs to this run. MLflow keeps the
+// first value of each parameter.
 func (m *MLflowSink) logRunParams(found *serverRun) error {
 	number, keys := m.tracking.ReadAppliedTask()
 	if number != m.run.number {

@@ -126,7 +126,7 @@ func (s mlflowClient) updateRunStatus(id string, finished bool, at int64) error 
 	return s.post("runs/update", change, nil)
 }
 
-// logBatch sends one batch. The caller keeps to the limits.
+// logBatch sends metrics and parameters of a run in one request. The caller must observe the limits of a batch.
 func (s mlflowClient) logBatch(id string, points []metricPoint, params []tagOrParam) error {
 	return s.post("runs/log-batch", struct {
 		Run     string        `json:"run_id"`
@@ -135,7 +135,7 @@ func (s mlflowClient) logBatch(id string, points []metricPoint, params []tagOrPa
 	}{id, points, params}, nil)
 }
 
-// metricPositions returns an iterator over the positions of a metric's values.
+// metricPositions returns an iterator over the time and step of each stored value of a metric.
 func (s mlflowClient) metricPositions(id, key string) iter.Seq2[metricPointPosition, error] {
 	return func(yield func(metricPointPosition, error) bool) {
 		q := url.Values{"run_id": {id}, "metric_key": {key},
@@ -143,7 +143,7 @@ func (s mlflowClient) metricPositions(id, key string) iter.Seq2[metricPointPosit
 		for {
 			var got struct {
 				Metrics []struct {
-					Time json.Number `json:"timestamp"` // some servers send a string
+					Time json.Number `json:"timestamp"` // some servers encode the time as a string
 					Step json.Number `json:"step"`
 				} `json:"metrics"`
 				Next string `json:"next_page_token"`
@@ -182,7 +182,7 @@ func (s mlflowClient) post(path string, in, out any) error {
 // maxPointsPerPage is the maximum number of values per page. Servers with a file store ignore it.
 const maxPointsPerPage = "25000"
 
-// maxAnswerBytes is the maximum size of a response. A page has about 3 MB.
+// maxAnswerBytes is the maximum size of a response in bytes. A typical page of metric values has about 3 MB.
 const maxAnswerBytes = 64 << 20
 
 func (s mlflowClient) call(method, path string, body []byte, out any) error {

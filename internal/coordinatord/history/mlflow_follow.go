@@ -63,7 +63,7 @@ func (f *historyFollower) logNewLines() error {
 			return nil
 		case errors.As(err, &file):
 			return err
-		case err != nil: // a damaged line; `history export` reports it
+		case err != nil: // skip damaged lines, which `history export` reports
 		default:
 			if err := f.sink.WriteRound(&e); err != nil {
 				return err

@@ -27,13 +27,13 @@ func NewTensorBoardSink(dir string) Sink { return &tensorBoardSink{dir, map[wire
 
 func (s *tensorBoardSink) WriteRound(e *runs.HistoryEntry) error {
 	if !hasModelMetrics(e) {
-		return nil // the entry has no metrics of a model
+		return nil // an entry without metrics, such as an abandoned round
 	}
 	f, err := s.eventFile(e)
 	if err != nil {
 		return err
 	}
-	var values []byte // Summary.value = 1
+	var values []byte // encoded entries of the field Summary.value (number 1)
 	for _, m := range roundMetrics(e) {
 		if m.value == nil {
 			continue
@@ -49,7 +49,8 @@ func (s *tensorBoardSink) WriteRound(e *runs.HistoryEntry) error {
 	return err
 }
 
-// eventFile returns the event file of a run. It creates the file with its first record, which names the format.
+// eventFile returns the event file of a run. If the file does not exist yet, it creates the file and writes the first
+// record, which contains the format version.
 func (s *tensorBoardSink) eventFile(e *runs.HistoryEntry) (*os.File, error) {
 	if f := s.eventFileByRun[e.Run]; f != nil {
 		return f, nil

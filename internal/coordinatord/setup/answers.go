@@ -73,7 +73,7 @@ func (a *Answers) Validate() error {
 	return c.Err()
 }
 
-// mlpLossKind returns the loss of an mlp for the kind of target.
+// mlpLossKind returns the loss function of an mlp that suits the target: classes or a number.
 func (a *Answers) mlpLossKind() spec.LossKind {
 	if a.ClassCount > 0 {
 		return spec.LossSoftmax
@@ -100,7 +100,8 @@ var stepSizeByModel = map[spec.ModelKind]float64{
 }
 
 const (
-	hiddenUnits          = 16 // number of units of an mlp's hidden layer and of an autoencoder's layers around the code
+	// number of units of an mlp's hidden layer, and of an autoencoder's layers before and after the code layer
+	hiddenUnits          = 16
 	localStepsWithMixing = 20 // number of local steps per round if agents mix after each step
 	roundPause           = 2 * time.Second
 	// A run ends after stopPatience rounds without a lower risk, and after maxRounds at the latest.
@@ -108,7 +109,7 @@ const (
 	maxDrawnAgents          = 10 // all agents of a small federation participate; in a large one, a fifth of them
 )
 
-// coordinatorConfigValues returns the keys of coordinator.yaml that follow from the answers.
+// coordinatorConfigValues returns the values in coordinator.yaml that depend on the answers, by key.
 func (a *Answers) coordinatorConfigValues() map[string]any {
 	step := stepSizeByModel[a.Model]
 	drawn := min(a.DeviceCount, max(maxDrawnAgents, a.DeviceCount/5))
@@ -143,7 +144,8 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 	return keys
 }
 
-// agentConfigValues returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
+// agentConfigValues returns the values in agentd.yaml that depend on the answers, by key. The argument key is the
+// coordinator's public key.
 func (a *Answers) agentConfigValues(key string) map[string]any {
 	keys := map[string]any{"federation": a.FederationName, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
 		"id": "", "data.csv": ""} // set on each device; agentd does not start without them

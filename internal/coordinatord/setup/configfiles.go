@@ -24,7 +24,7 @@ type FederationFiles struct {
 	CoordinatorConfig string
 	CoordinatorKey    string
 	AgentList         string // list of the agents' public keys
-	AgentConfig       string // initial configuration of the devices
+	AgentConfig       string // template for the devices' agentd.yaml
 
 	// The fields below are empty unless the broker uses TLS.
 	RootKey      string // key that signs the root document
@@ -89,7 +89,7 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 		lead["state_dir"] = state
 		lead["identity.key_file"], lead["identity.agents_file"] = f.CoordinatorKey, f.AgentList
 		agent["state_dir"], agent["identity.key_file"] = "state", "agent.key"
-		agent["metrics.listen"] = "" // several devices may run on one machine
+		agent["metrics.listen"] = "" // disabled, because several devices may share a machine
 	}
 	if sample != nil {
 		for key, value := range map[string]string{"data.delimiter": sample.Delimiter,

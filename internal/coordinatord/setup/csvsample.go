@@ -17,7 +17,7 @@ import (
 
 // CSVSample describes the columns of a device's CSV file.
 type CSVSample struct {
-	data.Config             // names the time column, if the file has one with times in ascending order
+	data.Config             // CSV format, and the time column if there is one with times in ascending order
 	NumericColumns []string // columns of numbers except times, in the order of the file
 	OtherColumns   []string // remaining columns except the time column
 }
@@ -75,7 +75,7 @@ func (s *CSVSample) findTimeColumn() error {
 			candidates = append(candidates, name)
 		}
 	}
-	const most = 8 // maximum number of columns to examine
+	const most = 8 // maximum number of columns to try as the time column
 	for _, name := range candidates[:min(len(candidates), most)] {
 		section := s.Config
 		section.TimeColumn = name

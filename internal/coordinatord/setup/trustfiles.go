@@ -63,7 +63,7 @@ func (a *Answers) joinURL() string {
 	return (&url.URL{Scheme: "https", Host: net.JoinHostPort(a.brokerHost(), joinPort)}).String()
 }
 
-// enrolmentConfigValues returns the keys of coordinator.yaml for enrolment.
+// enrolmentConfigValues returns the values in coordinator.yaml that configure enrolment, by key.
 func (a *Answers) enrolmentConfigValues(dir, state string) map[string]any {
 	port := joinPort
 	if u, err := url.Parse(a.joinURL()); err == nil && u.Port() != "" {
@@ -139,8 +139,8 @@ func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.P
 		d.WriteFileDurably(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
 }
 
-// createRootDocument creates the root key and the root document. It only checks an existing document of this
-// federation.
+// createRootDocument creates the root key and the root document. If the document already exists, it only checks that
+// the document belongs to this federation.
 func (f *FederationFiles) createRootDocument(path string, a *Answers, authority *enrol.CertificateAuthority,
 	key ed25519.PrivateKey) error {
 	d, err := settings.ReadRootDocument(path, a.FederationName)

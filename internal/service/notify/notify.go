@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// Socket is the notification socket of systemd. A nil Socket discards all messages. It is used if systemd did not start
-// the process.
+// Socket is a connection to systemd's notification socket. A nil *Socket is valid and discards all messages, for
+// processes that were not started by systemd.
 type Socket struct{ conn net.Conn }
 
-// Open connects to the socket in $NOTIFY_SOCKET. It returns nil if name is empty.
+// Open connects to the notification socket with the given name, the value of $NOTIFY_SOCKET. If name is empty, it
+// returns nil.
 func Open(name string) (*Socket, error) {
 	if name == "" {
 		return nil, nil
@@ -37,7 +38,7 @@ func (s *Socket) Send(assignments ...string) error {
 	return err
 }
 
-// StatusAssignment returns the assignment of a status line for `systemctl status`.
+// StatusAssignment returns the assignment that sets the status line shown by `systemctl status`.
 func StatusAssignment(line string) string {
 	return "STATUS=" + strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }

@@ -51,8 +51,8 @@ func (b Broker) testWrite(t *testing.T) {
 	}
 }
 
-// testRead subscribes to every topic as every user, one by one and then to all at once. Each topic has a retained
-// message and receives another one.
+// testRead subscribes to every topic as every user, first to each topic separately and then to all topics at once. It
+// checks which retained and new messages are delivered.
 func (b Broker) testRead(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	publish := func(payload string, retained bool) {
@@ -94,7 +94,8 @@ func (b Broker) testRead(t *testing.T) {
 	}
 }
 
-// withOwn removes the user's own topic if the table has no such row, since nothing was published to it.
+// withOwn returns the expected topics without the user's own topic, unless Table contains that topic. No message was
+// published to a topic outside Table.
 func withOwn(expected []string, user string) []string {
 	if slices.ContainsFunc(Table, func(r TopicAccess) bool { return r.Topic == ownTopic(user) }) {
 		return expected
@@ -102,8 +103,8 @@ func withOwn(expected []string, user string) []string {
 	return slices.DeleteFunc(slices.Clone(expected), func(topic string) bool { return topic == ownTopic(user) })
 }
 
-// testWill checks wills: each user takes over its own connection that has a will. A broker publishes the will before it
-// answers the second CONNECT.
+// testWill checks which topics a user's will message may have. A second connection with the same client id ends the
+// first one, whereupon the broker publishes the will.
 func (b Broker) testWill(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", ObserverUser)

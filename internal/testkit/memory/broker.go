@@ -186,7 +186,7 @@ func (b *Broker) replay(c *Conn, filter string) {
 	}
 }
 
-// deliver sends a copy of the message to one subscriber, because a real network would also not share memory.
+// deliver sends a copy of the message to one subscriber, because clients on a real network do not share memory.
 func (b *Broker) deliver(c *Conn, m mqtt.Message, granted mqtt.QoS) {
 	if b.options.Drop != nil && b.options.Drop(m.Topic) {
 		return

@@ -166,7 +166,7 @@ func (s *trainerTest) testUpdateSize() {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
 	s.checkedOutcome(b, base, x, s.maxLocalSteps())
-	// In a block with neighbours the trainer must restart the step count after each outcome.
+	// With neighbours, a block has several outcomes, and the trainer must restart the step count after each one.
 	if s.problem.Task.Mixing.IntervalSteps > 0 {
 		s.takeLocalSteps(b, x, s.maxLocalSteps()+1, s.maxLocalSteps()+2)
 		s.checkedOutcome(b, x, x, 2)

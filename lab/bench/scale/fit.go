@@ -13,10 +13,10 @@ type Load struct {
 	Hellos     float64 // number of hello messages that the coordinator received
 	Updates    float64 // number of updates that the coordinator accepted
 	Up, Down   float64 // MB of updates sent to the coordinator (Up) and of models sent to participants (Down)
-	Recipients float64 // number of announcements delivered, over all agents
+	Recipients float64 // announcements delivered, summed over all agents
 }
 
-// Sample is a measurement of some rounds.
+// Sample is a measurement over a number of rounds: the load and the CPU time that it used.
 type Sample struct {
 	Agents, Drawn int
 	Model         int // size of the model in bytes
@@ -26,17 +26,18 @@ type Sample struct {
 	Seconds       float64 // elapsed time in seconds
 }
 
-// Units are the processor times of each unit of load, in s.
+// Units holds the CPU time in seconds that one unit of each kind of load costs.
 type Units struct {
 	Round, Hello, Update, MB, Recipient float64
 }
 
-// Cost returns the processor time of a load, in s.
+// Cost returns the CPU time of a load in seconds.
 func (u *Units) Cost(l *Load) float64 {
 	return u.Round*l.Rounds + u.Hello*l.Hellos + u.Update*l.Updates + u.MB*(l.Up+l.Down) + u.Recipient*l.Recipients
 }
 
-// ofCoordinator returns the part of a load that the coordinator handles. It publishes a model once for all agents.
+// ofCoordinator returns the load without Down and Recipients, because the coordinator publishes a model once for all
+// agents.
 func (l Load) ofCoordinator() Load {
 	l.Down, l.Recipients = 0, 0
 	return l
@@ -48,8 +49,8 @@ func (l Load) ofBroker() Load {
 	return l
 }
 
-// fit returns non-negative units with the least sum of squared relative errors. It repeatedly removes the most negative
-// unit and solves again.
+// fit returns the non-negative unit costs with the smallest sum of squared relative errors. It solves repeatedly and
+// each time excludes the most negative unit cost.
 func fit(loads []Load, took []float64) (Units, error) {
 	columns := func(l *Load) []float64 {
 		return []float64{l.Rounds, l.Hellos, l.Updates, l.Up + l.Down, l.Recipients}
@@ -93,7 +94,8 @@ func fit(loads []Load, took []float64) (Units, error) {
 	}
 }
 
-// leastSquares solves for the units of the columns in `in`. Each measurement is weighted by the reciprocal of its time.
+// leastSquares returns the unit costs of the columns with the indices `in`. It divides each measurement by its measured
+// time and so minimises relative errors.
 func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, in []int) ([]float64, error) {
 	a, b := mat.NewDense(len(loads), len(in), nil), mat.NewVecDense(len(loads), nil)
 	for i := range loads {
@@ -110,7 +112,7 @@ func leastSquares(loads []Load, took []float64, columns func(*Load) []float64, i
 	return x.RawVector().Data, nil
 }
 
-// Fit contains the measurements and the fitted units.
+// Fit contains the measurements and the unit costs that are fitted to them.
 type Fit struct {
 	Machine     string
 	Coordinator Units
@@ -137,14 +139,15 @@ type Connection struct {
 	Idle    float64 // CPU cores that the broker uses without any traffic
 }
 
-// Cost returns the processor time of a load within a duration in s.
+// Cost returns the broker's CPU time in seconds for a load, including the idle load of the cluster for the given
+// duration in seconds.
 func (c *Cluster) Cost(l Load, seconds float64) float64 {
 	l = l.ofBroker()
 	return c.Broker.Cost(&l) + c.Connection.Idle*seconds
 }
 
-// solve fits the units to the samples after subtracting the nodes' idle load. There is no unit per round: with one, the
-// unit of a recipient varied between 0 and 20 µs from run to run.
+// solve fits the unit costs of the cluster after it subtracts the idle load of the nodes. It fits no cost per round,
+// because with one, the fitted cost per recipient varied between 0 and 20 µs from run to run.
 func (c *Cluster) solve() (err error) {
 	var loads []Load
 	var took []float64
@@ -155,7 +158,7 @@ func (c *Cluster) solve() (err error) {
 	return err
 }
 
-// solve fits the units to the samples, for the coordinator and each broker.
+// solve fits the unit costs of the coordinator, of Mosquitto and of the NATS cluster.
 func (f *Fit) solve() (err error) {
 	var coordinators, brokers []Load
 	var ofCoordinator, ofBroker []float64
@@ -172,10 +175,10 @@ func (f *Fit) solve() (err error) {
 	return f.Cluster.solve()
 }
 
-// tolerance is the largest allowed relative error of the formula.
+// tolerance is the largest accepted relative error of a predicted CPU time.
 const tolerance = 0.3
 
-// errors returns the relative errors of the formula for the federations that were not used for the fit.
+// errors returns the relative errors of the predicted CPU times for the measurements that were not used for the fit.
 func (f *Fit) errors() (coordinator, broker, cluster float64) {
 	c, b := f.Held.Load.ofCoordinator(), f.Held.Load.ofBroker()
 	held := &f.Cluster.Held
@@ -183,7 +186,7 @@ func (f *Fit) errors() (coordinator, broker, cluster float64) {
 		f.Cluster.Cost(held.Load, held.Seconds)/held.Broker - 1
 }
 
-// check returns an error if an error of the formula exceeds the tolerance.
+// check returns an error if the relative error of a prediction exceeds the tolerance.
 func (f *Fit) check() error {
 	c, b, n := f.errors()
 	for _, off := range []float64{c, b, n} {

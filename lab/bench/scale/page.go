@@ -170,8 +170,8 @@ func (f *Fit) table() string {
 	return out.String()
 }
 
-// alone returns the largest number of participants that the coordinator can serve without aggregators in one round per
-// minute. The text lists this number for several model sizes.
+// alone returns a text that lists, for several model sizes, how many participants the coordinator can serve per round
+// without aggregators. It assumes one round per minute.
 func (f *Fit) alone() string {
 	var out strings.Builder
 	for _, mb := range []float64{0.01, 0.1, 1, 10} {
@@ -207,7 +207,7 @@ func (c *Cluster) measured() string {
 	return out.String()
 }
 
-// begin returns the first cells of a table row, which describe the measured federation.
+// begin returns the first cells of a table row: the agents, the participants and the sizes of the measured federation.
 func (s *Sample) begin() string {
 	return fmt.Sprintf("| %d | %d | %.0f kB | %.0f | %.0f |", s.Agents, s.Drawn, 1e3*s.Load.Up/s.Load.Updates,
 		s.Load.Rounds, s.Load.Hellos)

@@ -8,18 +8,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Classes describes data of two Gaussian classes: γ = ±1 with equal probability, and h = γ m_k + N(0, σ²I). The risk is
-// E ln(1 + exp(−γz)) + (ρ/2)‖w‖². For logistic regression z = hᵀw (lecture (15)), for the bilinear network z = w₁ᵀW₂h
-// (2nd-order (40)–(41)). Every local step draws fresh samples.
+// Classes describes data of two Gaussian classes γ = ±1 of equal probability with inputs h = γ·m_k + N(0, σ²I), where
+// every local step draws new samples. The risk is E ln(1 + exp(−γz)) + (ρ/2)‖w‖², with z = hᵀw for logistic regression
+// (lecture, eq. (15)) and z = w₁ᵀW₂h for the bilinear network (paper on second-order guarantees, eqs. (40)–(41)).
 type Classes struct {
 	Means    [][]float64 // mean m_k of each agent
 	Variance float64     // σ²
 	Ridge    float64     // ρ
-	Hidden   int         // units of w₁ in the bilinear network; 0 means logistic regression
+	Hidden   int         // hidden units of the bilinear network; 0: logistic regression
 }
 
-// SaddleMeans returns the class means of the experiment `saddle`: m_k[j] = (0.5 + k/(K−1))/√M + 0.3
-// cos(2π(k+1)(j+1)/K).
+// SaddleMeans returns the class means of the experiment `saddle`. Element j of agent k's mean is (0.5 + k/(K−1))/√M +
+// 0.3 cos(2π(k+1)(j+1)/K) for K agents and M inputs.
 func SaddleMeans(agents, inputs int) [][]float64 {
 	means := make([][]float64, agents)
 	for k := range means {
@@ -36,7 +36,7 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 	return means
 }
 
-// NewClasses returns an instance with one agent per mean and weights p_k in any scale; nil means equal weights.
+// NewClasses returns a problem with one agent per class mean. weights may have any scale, and nil means equal weights.
 func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
 	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.LossLogistic, Ridge: c.Ridge}
@@ -59,7 +59,7 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	}
 }
 
-// classStream draws fresh samples: first γ, then h coordinate by coordinate.
+// classStream draws a new sample for each call: first the class γ, then the coordinates of the input h.
 type classStream[T learner.Float] struct {
 	*normals
 	mean      []float64
@@ -78,8 +78,8 @@ func (s *classStream[T]) Sample(x []T) T {
 	return T(y)
 }
 
-// ridgeCurvature returns the ridge as Objective.Curvature if the risk is convex and its gradient without the ridge is
-// bounded. Otherwise it returns nil.
+// ridgeCurvature returns a function for Objective.Curvature that returns the ridge penalty. It returns nil unless the
+// risk is convex and its gradient without the ridge is bounded.
 func ridgeCurvature(model learner.Architecture) func(k int) float64 {
 	bounded := model.Risk == spec.LossLogistic || model.Risk == spec.LossSoftmax
 	if !bounded || len(model.HiddenUnits) > 0 || model.Ridge == 0 {

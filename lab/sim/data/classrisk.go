@@ -7,17 +7,20 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// aggregateClasses evaluates the aggregate risk J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network)
-// the margin γuᵀh is N(uᵀm_k, σ²‖u‖²) for both values of γ. Therefore one quadrature per agent gives the expectation.
+// aggregateClasses computes the aggregate risk J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network),
+// the margin γuᵀh is N(uᵀm_k, σ²‖u‖²) for both classes γ, so one numerical integration per agent gives the expected
+// loss.
 type aggregateClasses struct {
 	Classes
 	share func(k int) float64 // p_k
 }
 
-// quadraturePoints gives an error below 1e-10 while the standard deviation of the margin is below 2.
+// quadraturePoints is the number of integration points. It gives an error below 1e-10 while the standard deviation of
+// the margin is below 2.
 const quadraturePoints = 96
 
-// hermite returns quadrature points and weights for E f(z), z ~ N(0, 1).
+// hermite returns points and weights that approximate the expectation E f(z) for z ~ N(0, 1) by Gauss–Hermite
+// quadrature.
 func hermite() (at, weight []float64) {
 	at, weight = make([]float64, quadraturePoints), make([]float64, quadraturePoints)
 	quad.Hermite{}.FixedLocations(at, weight, math.Inf(-1), math.Inf(1))
@@ -27,7 +30,8 @@ func hermite() (at, weight []float64) {
 	return at, weight
 }
 
-// margin returns E ℓ(t) for ℓ(t) = ln(1 + exp(−t)). If grad is not nil, margin also stores the gradient by u there.
+// margin returns the expected loss E ln(1 + exp(−t)) over the margin t for the linear weights u. If grad is not nil,
+// margin stores the gradient with respect to u in grad.
 func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 	norm := 0.0
 	for _, v := range u {
@@ -40,7 +44,7 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 		for j, v := range u {
 			centre += v * m[j]
 		}
-		var value, slope, bend float64 // E ℓ, E ℓ′, E ℓ″
+		var value, slope, bend float64 // expected loss E ℓ, and its derivatives E ℓ′ and E ℓ″
 		for i, z := range at {
 			t := centre + deviation*z
 			e := math.Exp(-math.Abs(t))
@@ -54,7 +58,7 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 		}
 		p := a.share(k)
 		total += p * value
-		for j := range grad { // Stein: E z f(t) = deviation·E f′(t)
+		for j := range grad { // Stein's lemma: E z·f(t) = deviation·E f′(t)
 			grad[j] += p * (slope*m[j] + a.Variance*bend*u[j])
 		}
 	}
@@ -98,7 +102,8 @@ func (a *aggregateClasses) objective() Objective {
 	}
 }
 
-// unfold applies the chain rule through u = W₂ᵀw₁ to the gradient g.
+// unfold converts the gradient g with respect to u = W₂ᵀw₁ into the gradient with respect to the network's parameters
+// w.
 func (a *aggregateClasses) unfold(dst, w, g []float64) {
 	inputs := len(g)
 	for i := range a.Hidden {

@@ -17,15 +17,15 @@ import (
 // QuadraticFile is a file of quadratic risks F_k(w) = ½(w − b_k)ᵀA_k(w − b_k), small enough to verify by hand.
 type QuadraticFile struct {
 	Agents []AgentQuadratic `json:"agents"`
-	Start  []float64        `json:"start"` // w_0; nil means 0
+	Start  []float64        `json:"start"` // initial model w_0; nil means 0
 }
 
 // AgentQuadratic describes the risk of an agent and its settings.
 type AgentQuadratic struct {
-	A          [][]float64 `json:"A"` // symmetric and positive semidefinite
+	A          [][]float64 `json:"A"` // symmetric positive semidefinite matrix A_k
 	B          []float64   `json:"b"`
-	LocalSteps *int        `json:"local_steps"` // E_k; nil means 1
-	Weight     *float64    `json:"weight"`      // p_k in any scale; nil means 1
+	LocalSteps *int        `json:"local_steps"` // number of local steps; nil means 1
+	Weight     *float64    `json:"weight"`      // weight of the agent, in any scale; nil means 1
 }
 
 // ReadForms reads and validates a file of quadratic risks.
@@ -64,7 +64,7 @@ func ReadForms(path string) (*QuadraticFile, error) {
 	return &f, nil
 }
 
-// LocalSteps returns E_k of each agent, or nil if the file does not specify it.
+// LocalSteps returns the number of local steps of each agent, or nil if the file does not contain it.
 func (f *QuadraticFile) LocalSteps() []float64 {
 	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.LocalSteps == nil {
@@ -74,7 +74,7 @@ func (f *QuadraticFile) LocalSteps() []float64 {
 	})
 }
 
-// Weights returns p_k of each agent in any scale, or nil if the file does not specify it.
+// Weights returns the weight of each agent in any scale, or nil if the file does not contain weights.
 func (f *QuadraticFile) Weights() []float64 {
 	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.Weight == nil {
@@ -138,9 +138,9 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	return root, nil
 }
 
-// NewForms returns the problem of a file read by [ReadForms]. F_k is the squared risk of the d rows √d·R_k with targets
-// √d·R_k b_k, RᵀR = A. A local step over all rows has the gradient A_k(w − b_k), up to rounding. Any step size is
-// allowed, even one that diverges.
+// NewForms returns the problem of a file read by [ReadForms], with any step size, even one that diverges. F_k is the
+// squared risk of d rows √d·R_k with targets √d·R_k b_k, where RᵀR = A, so that the gradient over all rows is A_k(w −
+// b_k) up to rounding.
 func NewForms[T learner.Float](f *QuadraticFile, weights []float64) (*Problem[T], error) {
 	d := len(f.Agents[0].B)
 	held := make([]*learner.Samples[T], len(f.Agents))

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// HoldOut splits each agent's rows like an agent's `evaluation.held_out`. It holds out the last rows: the given share,
-// but at least one row. It returns an error if an agent has only one row.
+// HoldOut splits the rows of each agent like the agent's setting `evaluation.held_out`: it holds out the given share of
+// the rows, but at least one, from the end. It returns an error if an agent has only one row.
 func HoldOut[T learner.Float](held []*learner.Samples[T], share float64) (trained, out []*learner.Samples[T],
 	err error) {
 	for k, s := range held {

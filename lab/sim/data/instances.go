@@ -6,17 +6,18 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Regression describes the regression problem of feddec section 4: F_i(z) = (1/M)‖X_i z − Y_i‖². The elements of X_i
-// are N(0, Deviation²), Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i, i = 1 … n.
+// Regression describes the regression problem in section 4 of the FedDec paper. The risk of agent i is F_i(z) =
+// (1/M)‖X_i z − Y_i‖², where the elements of X_i are N(0, Deviation²), Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i
+// for i = 1 … n.
 type Regression struct {
 	Inputs    int     // d
 	Rows      int     // M
-	Deviation float64 // 0.25 in feddec
-	Base      float64 // 2 in feddec
+	Deviation float64 // standard deviation of X_i; 0.25 in the FedDec paper
+	Base      float64 // base of the factors c_i; 2 in the FedDec paper
 }
 
-// NewRegression returns an instance with n agents of equal weights. Rows are stored as √2·x, √2·y, so that the squared
-// risk ½(√2y − √2xᵀz)² equals F_i. The gradient of one row is 2x(xᵀz − y).
+// NewRegression returns an instance with agents of equal weight. Rows are stored as √2·x and √2·y, so that the squared
+// loss ½(√2y − √2xᵀz)² gives the risk F_i of the FedDec paper, and the gradient of one row is 2x(xᵀz − y).
 func NewRegression[T learner.Float](r Regression, agents int, seed uint64) (*Problem[T], error) {
 	return NewSquares(regressionRows[T](r, agents, seed), 0, nil)
 }
@@ -40,12 +41,12 @@ func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*l
 	return held
 }
 
-// Quadratics describes the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i), A = diag(Eigenvalues), of the experiment `bound`.
-// Their gradient is exact; any noise is added by the algorithm.
+// Quadratics describes the clients' risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) of the experiment `bound`, with the diagonal
+// matrix A = diag(Eigenvalues). The gradients are exact, and any noise is added by the algorithm.
 type Quadratics struct {
 	Eigenvalues []float64
 	Centres     [][]float64 // centre c_i of each client
-	Start       []float64   // x_0; nil means 0
+	Start       []float64   // initial model x_0; nil means 0
 }
 
 // BoundCentres returns the centres c_i[j] = 2 sin(1.3(i+1)(j+1)) of the experiment `bound`.
@@ -60,8 +61,8 @@ func BoundCentres(agents, inputs int) [][]float64 {
 	return centres
 }
 
-// NewQuadratics returns an instance of q. F_i is the squared risk of the d rows √(d·A_jj)·e_j with targets
-// √(d·A_jj)·c_i[j]. A local step over all rows has the gradient A(x − c_i).
+// NewQuadratics returns an instance of q. F_i is the squared risk of d rows √(d·A_jj)·e_j with targets
+// √(d·A_jj)·c_i[j], so that the gradient over all rows is A(x − c_i).
 func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T], error) {
 	d := len(q.Eigenvalues)
 	held := make([]*learner.Samples[T], len(q.Centres))
@@ -81,8 +82,8 @@ func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T
 	return p, nil
 }
 
-// Toy describes the classifier of notes 3.1: ŷ = wᵀx with the loss (ŷ − y)², for two Gaussian classes y = ±1 around
-// ±Mean. The agents store the rows.
+// Toy describes the classifier in section 3.1 of Renard's notes: a linear model with loss (ŷ − y)² for two Gaussian
+// classes y = ±1 around ±Mean. The rows are stored.
 type Toy struct {
 	Mean     []float64
 	Variance float64
@@ -90,8 +91,8 @@ type Toy struct {
 	Skew     float64 // share of y = +1 rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
 }
 
-// NewToy returns an instance with K agents. Rows are stored as √2·x, √2·y, as in [NewRegression]; this does not change
-// the sign of a score. The additional metric `accuracy` is computed over all agents' rows.
+// NewToy returns an instance whose rows are scaled by √2, as in [NewRegression], which does not change the sign of a
+// score. The additional metric `accuracy` is computed over the rows of all agents.
 func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) (*Problem[T], error) {
 	d := len(t.Mean)
 	held := make([]*learner.Samples[T], agents)
@@ -122,7 +123,7 @@ func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) 
 	return p, nil
 }
 
-// signAccuracy returns the share of rows whose target has the sign of hᵀw.
+// signAccuracy returns the share of rows in which the prediction hᵀw has the same sign as the target.
 func signAccuracy[T learner.Float](held []*learner.Samples[T], w []float64) float64 {
 	hits, rows := 0, 0
 	for _, s := range held {

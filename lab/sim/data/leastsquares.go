@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// NewSquares returns a problem of stored samples with the squared risk of a linear model without bias and ridge ρ. The
-// aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. NewSquares returns an error if an agent has no
-// rows or rows whose squares are not finite.
+// NewSquares returns a least-squares problem of stored rows with a linear model without bias and ridge ρ, whose
+// aggregate risk Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. It returns an error if an agent has no rows
+// or rows whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
 	p, err := NewHeld(learner.Architecture{Inputs: held[0].FeatureCount(), Outputs: 1, Risk: spec.LossSquared,
 		Ridge: ridge},
@@ -47,8 +47,8 @@ func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weig
 	return p, nil
 }
 
-// NewHeld returns a problem of stored samples with an unknown aggregate risk. It returns an error without agents or if
-// an agent has no rows.
+// NewHeld returns a problem of stored rows for any model, without properties of the aggregate risk. It returns an error
+// if there are no agents or an agent has no rows.
 func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Samples[T]) (*Problem[T], error) {
 	if len(held) == 0 {
 		return nil, errors.New("no agents")
@@ -64,7 +64,7 @@ func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Sample
 	}, nil
 }
 
-// hessian returns (1/n)Σ hhᵀ + ρI.
+// hessian returns the Hessian (1/n)Σ hhᵀ + ρI of the least-squares risk of s, where ρ is the ridge.
 func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDense {
 	n := s.FeatureCount()
 	h, x := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
@@ -81,9 +81,9 @@ func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDens
 	return h
 }
 
-// solveRows minimises the aggregate risk by a singular value decomposition of all rows, scaled by √(p_k/n_k). Normal
-// equations would lose precision, because targets differ by powers of two (feddec section 4). It returns the minimiser
-// with the smallest norm.
+// solveRows returns the minimiser of the aggregate risk with the smallest norm, by a singular value decomposition of
+// all rows, scaled by √(p_k/n_k). Normal equations would lose precision, because targets differ by powers of two
+// (FedDec paper, section 4).
 func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64,
 	minimum float64) {
 	n, rows := held[0].FeatureCount(), 0

@@ -8,14 +8,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Linear describes the model γ = hᵀw_k⁰ + v with h ~ N(0, R_k), v ~ N(0, σ_v,k²) and the risk ½E(γ − hᵀw)² (lecture
-// (82)–(83), ch5 (5.66)). R_k is diagonal. Every local step draws fresh samples.
+// Linear describes the model γ = hᵀw_k⁰ + v with regressors h ~ N(0, R_k), noise v ~ N(0, σ_v,k²) and the risk ½E(γ −
+// hᵀw)² (lecture, eqs. (82)–(83), and ch. 5, eq. (5.66)). R_k is diagonal, and every local step draws new samples.
 type Linear struct {
-	Inputs     int         // M
-	Regressors [][]float64 // diagonals of R_k: one row, or one per agent; one number, or one per coordinate
-	Noise      []float64   // σ_v², one for all agents or one per agent
-	Optima     [][]float64 // w_k⁰ of each agent; nil draws them from N(Centre, Spread·I)
-	Centre     []float64   // M numbers, or one for all coordinates
+	Inputs int // M
+	// regressor variances: one row for all agents or one per agent, each with one number for all coordinates or one per
+	// coordinate
+	Regressors [][]float64
+	Noise      []float64   // noise variance: one for all agents or one per agent
+	Optima     [][]float64 // optimum w_k⁰ of each agent; nil draws them from N(Centre, Spread·I)
+	Centre     []float64   // mean of drawn optima: one number, or one per coordinate
 	Spread     float64     // σ_w²
 }
 
@@ -27,10 +29,10 @@ const maxStoredOptima = 1 << 20
 type linear struct {
 	Linear
 	seed  uint64
-	table []float64 // the w_k⁰, row by row; nil if they are drawn when needed
+	table []float64 // stored optima, row by row; nil if drawn when needed
 }
 
-// optimum stores w_k⁰ in dst.
+// optimum stores the optimum w_k⁰ of agent k in dst.
 func (l *linear) optimum(dst []float64, k int) {
 	switch {
 	case l.Optima != nil:
@@ -94,7 +96,8 @@ func (l *linear) regressors(k int) []float64 {
 	return l.Regressors[k]
 }
 
-// NewLinear returns an instance with K agents of weights p_k in any scale; nil means equal weights.
+// NewLinear returns an instance for the given number of agents. weights may have any scale, and nil means equal
+// weights.
 func NewLinear[T learner.Float](given Linear, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
@@ -131,8 +134,8 @@ func largest(diagonal []float64) float64 {
 	return most
 }
 
-// aggregate returns J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)). Its minimiser is the mean of the w_k⁰ weighted by
-// p_k R_k.
+// aggregate returns the aggregate risk J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)). Its minimiser is the mean of
+// the agents' optima w_k⁰, weighted by p_k R_k.
 func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	n := l.Inputs
 	hessian, pulled, square := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -156,7 +159,8 @@ func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	return q
 }
 
-// shares returns a function that maps k to p_k, from weights in any scale or nil for equal weights.
+// shares returns a function that returns the normalised weight of agent k. weights may have any scale, and nil means
+// equal weights.
 func shares(weights []float64, agents int) func(k int) float64 {
 	if weights == nil {
 		return func(int) float64 { return 1 / float64(agents) }
@@ -168,13 +172,13 @@ func shares(weights []float64, agents int) func(k int) float64 {
 	return func(k int) float64 { return weights[k] / total }
 }
 
-// linearStream draws fresh samples: first h, coordinate by coordinate, then v.
+// linearStream draws a new sample for each call: first the coordinates of the regressor h, then the noise v.
 type linearStream[T learner.Float] struct {
 	*normals
 	set       bool
 	optimum   []float64
 	deviation []float64 // standard deviation of each regressor
-	noise     float64   // standard deviation of v
+	noise     float64   // standard deviation of the noise v
 }
 
 func (s *linearStream[T]) become(l *linear, k int) {
@@ -193,7 +197,8 @@ func (s *linearStream[T]) Sample(x []T) T {
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
 	for j := range x {
 		u := pcg.Uint64()
-		z, ok := quickNormal(u) // next, inlined: a call would cost half of the draw
+		// This is the method next, inlined because a call would take half of the time of a draw.
+		z, ok := quickNormal(u)
 		if !ok {
 			z = s.other(u)
 		}

@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 )
 
-// normals draws from N(0, 1) with the same bits as rand.NormFloat64, but without its interface calls. It implements the
-// two common cases of the ziggurat. In 99 % of the draws a strip accepts the number at once; otherwise a second number
-// often decides clearly. The remaining cases call NormFloat64.
+// normals generates exactly the numbers of rand.NormFloat64, but faster, without interface calls. It implements the two
+// common cases of the ziggurat algorithm, in which a strip accepts the number at once (99 %) or a second draw decides
+// clearly, and calls NormFloat64 in all other cases.
 type normals struct {
 	pcg           *rand.PCG
-	drawn         [2]uint64 // draws that NormFloat64 must read again
-	repeatedDraws int       // number of draws in drawn still to be read
+	drawn         [2]uint64 // saved random bits that NormFloat64 must read again
+	repeatedDraws int       // number of saved values in drawn that are still unread
 	slow          *rand.Rand
 }
 
@@ -21,7 +21,7 @@ func newNormals(pcg *rand.PCG) *normals {
 	return n
 }
 
-// next returns the next number.
+// next returns the next normally distributed number.
 func (n *normals) next() float64 {
 	u := n.pcg.Uint64()
 	if z, ok := quickNormal(u); ok {
@@ -30,7 +30,7 @@ func (n *normals) next() float64 {
 	return n.other(u)
 }
 
-// other returns the number for a first draw u that quickNormal does not accept.
+// other returns the number for the random bits u if quickNormal does not accept them.
 func (n *normals) other(u uint64) float64 {
 	for {
 		i := u >> 32 % uint64(len(strips))
@@ -53,7 +53,7 @@ func (n *normals) other(u uint64) float64 {
 	}
 }
 
-// repeated is a source that first returns the saved draws again.
+// repeated is a random source that returns the saved values of normals before new ones.
 type repeated normals
 
 // Uint64 implements rand.Source.
@@ -65,20 +65,21 @@ func (r *repeated) Uint64() uint64 {
 	return r.pcg.Uint64()
 }
 
-// strip is a strip of the ziggurat. It accepts j·width at once if |j| < least.
+// strip is a horizontal strip of the ziggurat algorithm. It accepts the number j·width immediately if |j| < least.
 type strip struct {
 	width float64
 	least uint32
 }
 
-// quickNormal returns the number for a 64-bit draw. It returns false if another draw is needed.
+// quickNormal returns the number for the random bits u. ok is false if the strip does not accept the number
+// immediately.
 func quickNormal(u uint64) (z float64, ok bool) {
 	j, s := int32(u), &strips[u>>32%uint64(len(strips))]
 	sign := j >> 31
 	return float64(j) * s.width, uint32((j^sign)-sign) < s.least
 }
 
-// strips holds the strips of NormFloat64, found by calling it.
+// strips contains the strips that NormFloat64 uses. They are determined by calls of NormFloat64.
 var strips = func() (all [128]strip) {
 	for i := range all {
 		s := &all[i]
@@ -110,25 +111,26 @@ var wedges = func() (all [len(strips)]wedge) {
 	return all
 }()
 
-// below reports whether the point at x, with the height given by a second draw, is below the curve. sure is false if
-// the point is so near the curve that rounding decides, because NormFloat64 compares in float32.
+// below reports whether the point at x, whose height the second draw determines, is below the curve exp(−x²/2). sure is
+// false if the point is so close to the curve that the float32 rounding in NormFloat64 decides.
 func (w *wedge) below(x float64, second uint64) (below, sure bool) {
 	const near = 1e-6
 	y := w.low + w.rise*(float64(second<<11>>11)/(1<<53))
 	s := w.half - x*x/2                                // the curve is low·exp(s), with 0 ≤ s < 0.8
-	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4))))   // lower bound: series without the terms from s⁵ on
-	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5)) // upper bound: these terms sum to less than e·s⁵/5!
+	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4))))   // lower bound: Taylor series up to s⁴
+	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5)) // upper bound: the rest of the series is below e·s⁵/5!
 	return y < least-near, y < least-near || y > most+near
 }
 
-// trialNormFloat64 returns NormFloat64's number for j in strip i, and whether it used only one draw.
+// trialNormFloat64 calls NormFloat64 with random bits that select strip i and the number j. It also reports whether
+// NormFloat64 used only these bits.
 func trialNormFloat64(i int, j uint32) (float64, bool) {
 	t := trial{uint64(i)<<32 | uint64(j), 0}
 	z := rand.New(&t).NormFloat64()
 	return z, t.draws == 1
 }
 
-// trial is a source that returns first, and then numbers that end the loop of NormFloat64.
+// trial is a random source that first returns the value first and then a constant that ends the loop of NormFloat64.
 type trial struct {
 	first uint64
 	draws int

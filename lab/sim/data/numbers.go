@@ -11,8 +11,7 @@ import (
 // Numbers is a list of numbers. In a file, a list of one number may be written as that number.
 type Numbers []float64
 
-// Parse sets n from the texts of a list or from one text. On error, bad is the index of the first text that is not a
-// finite number.
+// Parse sets n to the numbers in texts. On error, bad is the index of the first text that is not a finite number.
 func (n *Numbers) Parse(texts []string, _ bool) (bad int, err error) {
 	*n = make(Numbers, len(texts))
 	for i, text := range texts {
@@ -25,7 +24,7 @@ func (n *Numbers) Parse(texts []string, _ bool) (bad int, err error) {
 	return 0, nil
 }
 
-// String returns n in the form used in files.
+// String returns n in the syntax of configuration files.
 func (n Numbers) String() string {
 	texts := make([]string, len(n))
 	for i, v := range n {

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// newPooled is like [NewLinear], but draws a fixed number of samples (h, v) once. Every agent draws uniformly from
-// these rows, with γ = hᵀw_k⁰ + v. This is faster, because drawing random numbers costs ten times a local step, and a
-// million agents share the rows. All agents have the same R and σ_v². The aggregate risk of the rows is exact.
+// newPooled is like [NewLinear], but draws a fixed number of samples (h, v) once, from which every agent draws
+// uniformly with γ = hᵀw_k⁰ + v, because drawing random numbers costs ten times as much as a local step. All agents
+// have the same R and σ_v², and the aggregate risk of the rows is exact.
 func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
@@ -39,13 +39,13 @@ func newPooled[T learner.Float](given Linear, rows, agents int, weights []float6
 	return problem
 }
 
-// pool holds the rows that all agents share.
+// pool holds the regressors and the noise of the rows that all agents share.
 type pool[T learner.Float] struct {
 	*linear
 	x, v []T
 }
 
-// shared returns the samples of the agents if all agents are identical.
+// shared returns one set of samples for all agents. It requires that all agents have the same optimum.
 func (p *pool[T]) shared() *learner.Samples[T] {
 	optimum, y := make([]float64, p.Inputs), make([]T, len(p.v))
 	p.optimum(optimum, 0)
@@ -55,7 +55,7 @@ func (p *pool[T]) shared() *learner.Samples[T] {
 	return learner.NewSamples(p.Inputs, p.x, y)
 }
 
-// target returns γ = hᵀw⁰ + v.
+// target returns the target hᵀw⁰ + v of a sample with regressor h, optimum w⁰ and noise v.
 func target[T learner.Float](h []T, optimum []float64, v T) T {
 	sum := 0.0
 	for j, x := range h {
@@ -72,7 +72,7 @@ func (p *pool[T]) loader(pcg *rand.PCG) Loader[T] {
 	}
 }
 
-// poolStream draws an agent's samples from the pool.
+// poolStream draws the samples of one agent from the pool.
 type poolStream[T learner.Float] struct {
 	*pool[T]
 	at  []float64 // w_k⁰
@@ -86,8 +86,8 @@ func (s *poolStream[T]) Sample(x []T) T {
 	return target(x, s.at, s.v[i])
 }
 
-// aggregate returns J for the sample moments H = mean hhᵀ and b = mean vh: J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰)
-// + ½ mean v², hence w⁰ = Σp_k w_k⁰ + H⁻¹b.
+// aggregate returns the exact aggregate risk for the moments H = mean hhᵀ and b = mean vh of the pooled rows, where J_k
+// = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰) + ½ mean v². The minimiser is w⁰ = Σp_k w_k⁰ + H⁻¹b.
 func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 	n := p.Inputs
 	h, b, square := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), 0.0
@@ -117,7 +117,7 @@ func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 		}
 	}
 	if err := pull.SolveVec(h, b); err != nil {
-		// Validate requires ten rows per coordinate
+		// Cannot happen: Validate requires ten rows per coordinate.
 		panic(fmt.Sprintf("data: cannot invert the second moments of %d rows: %v", len(p.v), err))
 	}
 	q := &quadratic{full: h, minimum: (square + spread - mat.Dot(b, &pull)) / 2}

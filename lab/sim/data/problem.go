@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Local is the data of an agent: either stored samples or a stream of fresh samples. The other field is nil.
+// Local is the data of an agent. Exactly one of the fields is set: stored samples, or a stream of new samples.
 type Local[T learner.Float] struct {
 	Samples *learner.Samples[T]
 	Stream  learner.SampleStream[T]
@@ -16,7 +16,8 @@ type Local[T learner.Float] struct {
 // goroutine. It may be called for any agent any number of times, and returns the same data each time.
 type Loader[T learner.Float] func(k int) Local[T]
 
-// Metric is a number that a problem computes for a model. Of reads w, of length d, and must be safe for concurrent use.
+// Metric is a number that a problem computes for a model. Of computes it from the parameters w of length d and must be
+// safe for concurrent use.
 type Metric struct {
 	Name string
 	Of   func(w []float64) float64
@@ -30,36 +31,37 @@ type Problem[T learner.Float] struct {
 	// Loader returns a new loader for a goroutine. Streams draw from pcg, which may be nil if only stored samples are
 	// read.
 	Loader  func(pcg *rand.PCG) Loader[T]
-	Weights []float64 // p_k in any scale; normalised to sum 1 in J; nil means equal weights
+	Weights []float64 // weights p_k in any scale, normalised to sum 1 in J; nil means equal weights
 
-	Start     []float64 // w_0; nil means the model's own start, zero without hidden layers
+	// initial model w_0; nil means the default of the architecture, which is 0 without hidden layers
+	Start     []float64
 	Objective Objective
-	Classes   *Classes      // logistic and bilinear problems only
-	Linear    func() Linear // linear problems only; includes the drawn w_k⁰
+	Classes   *Classes      // nil unless the problem is logistic or bilinear
+	Linear    func() Linear // returns the problem with drawn optima; nil unless it is linear
 	Metrics   []Metric      // additional metrics
 	// HeldOut holds rows of each agent that are not used for training; nil means none.
 	HeldOut []*learner.Samples[T]
-	// Labels are the names of the agents. An agent has the same draws as a live agent with its name. nil means the
-	// agents' numbers.
+	// Labels contains the names of the agents. An agent makes the same random draws as a live agent with the same name.
+	// nil means that the agents are numbered.
 	Labels []string
 }
 
-// Objective describes the known properties of J. All fields are optional.
+// Objective contains the known properties of the aggregate risk J. All fields are optional.
 type Objective struct {
 	Risk     func(w []float64) float64 // J(w)
-	Excess   func(w []float64) float64 // J(w) − J(w⁰), without cancellation
+	Excess   func(w []float64) float64 // J(w) minus the minimum, computed without cancellation
 	Gradient func(dst, w []float64)    // ∇J(w)
 
 	Minimizer []float64        // w⁰
 	Hessian   func() []float64 // ∇²J of a quadratic J, d·d numbers; nil if unknown or not quadratic
-	Minimum   float64          // J(w⁰); meaningful with Excess
+	Minimum   float64          // minimum of J; valid only if Excess is set
 
-	StrongConvexity float64 // μ_sc = λ_min(∇²J); 0 means unknown
-	Steepest        float64 // λ_max(∇²J) of a quadratic J; 0 means unknown or not quadratic
-	Smoothness      float64 // L_s = max_k λ_max(∇²J_k); 0 means unknown
-	Isotropic       float64 // σ_h² if all agents draw fresh regressors from N(0, σ_h²I); otherwise 0
-	// Curvature returns λ_max(∇²J_k) of agent k. For logistic and softmax regression it returns only the ridge ρ,
-	// because the other curvature vanishes far away. Step sizes of at least 2/Curvature are known to diverge. nil means
-	// unknown.
+	StrongConvexity float64 // strong convexity μ_sc: the smallest eigenvalue of ∇²J; 0 means unknown
+	Steepest        float64 // largest eigenvalue of the Hessian of a quadratic J; 0 means unknown or not quadratic
+	Smoothness      float64 // smoothness L_s: the largest eigenvalue of all agents' Hessians ∇²J_k; 0 means unknown
+	Isotropic       float64 // variance σ_h² if all agents draw new regressors from N(0, σ_h²I); otherwise 0
+	// Curvature returns the largest eigenvalue of the Hessian ∇²J_k of agent k, or only the ridge ρ for logistic and
+	// softmax regression, whose other curvature vanishes far away. Step sizes of at least 2/Curvature are known to
+	// diverge, and nil means unknown.
 	Curvature func(k int) float64
 }

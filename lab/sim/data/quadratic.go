@@ -7,15 +7,16 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// quadratic is the function J(w) = J* + ½(w − w⁰)ᵀA(w − w⁰), with a diagonal or full matrix A.
+// quadratic is the function J(w) = J* + ½(w − w⁰)ᵀA(w − w⁰) with minimum J*, minimiser w⁰ and a diagonal or full matrix
+// A.
 type quadratic struct {
-	diagonal  []float64     // nil if A is not diagonal
-	full      *mat.SymDense // nil if A is diagonal
+	diagonal  []float64     // diagonal of A; nil if A is not diagonal
+	full      *mat.SymDense // matrix A; nil if A is diagonal
 	minimizer []float64
 	minimum   float64
 }
 
-// times computes A(w − w⁰). It calls take with each element and the matching element of w − w⁰.
+// times computes A(w − w⁰). It calls take with the index j, element j of the product, and element j of w − w⁰.
 func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
 	n := len(q.minimizer)
 	for j := range n {
@@ -43,7 +44,7 @@ func (q *quadratic) gradient(dst, w []float64) {
 	q.times(w, func(j int, slope, _ float64) { dst[j] = slope })
 }
 
-// hessian returns A, row by row.
+// hessian returns the matrix A in row-major order.
 func (q *quadratic) hessian() []float64 {
 	n := len(q.minimizer)
 	a := make([]float64, n*n)
@@ -59,7 +60,7 @@ func (q *quadratic) hessian() []float64 {
 	return a
 }
 
-// objective returns J with the constants that follow from A.
+// objective returns J as an Objective, with the constants that follow from the eigenvalues of A.
 func (q *quadratic) objective() Objective {
 	o := Objective{
 		Risk:   func(w []float64) float64 { return q.minimum + q.excess(w) },

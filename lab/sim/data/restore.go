@@ -23,9 +23,9 @@ type Restored[T learner.Float] struct {
 	Minimizer []float64
 	Hessian   []float64 // Hessian of a quadratic J, d·d numbers; requires Minimizer
 	Minimum   float64
-	Means     [][]float64 // class means m_k of Classes
+	Means     [][]float64 // class mean of each agent, for logistic and bilinear problems
 	Variance  float64
-	Linear    *Linear // linear problem with all its Optima
+	Linear    *Linear // linear problem with the optimum of each agent
 	Held      []*learner.Samples[T]
 }
 
@@ -63,7 +63,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 			return nil, errors.New("the Hessian is not finite")
 		}
 		q := &quadratic{full: mat.NewSymDense(len(r.Minimizer), r.Hessian), minimizer: r.Minimizer, minimum: r.Minimum}
-		known := p.Objective // computed from the agents' rows
+		known := p.Objective // properties computed from the agents' rows
 		p.Objective = q.objective()
 		p.Objective.Smoothness, p.Objective.Curvature = known.Smoothness, known.Curvature
 	case r.Means != nil:

@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// quadraticMost is the largest number of parameters for which least squares are solved. The eigenvalues of every agent
-// take cubic time.
+// quadraticMost is the largest number of parameters for which the properties of a least-squares problem are computed.
+// The computation takes cubic time for every agent.
 const quadraticMost = 200
 
-// NewRows returns a problem of stored samples for any model, with weights p_k in any scale; nil means equal weights.
-// For small least-squares problems it returns the same properties as [NewSquares]. For all others, only the risk and
-// its gradient over all rows are known.
+// NewRows returns a problem of stored rows for any model, with weights in any scale, where nil means equal weights. A
+// small least-squares problem has the same properties as in [NewSquares], and for all others only the risk and its
+// gradient over all rows are known.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
 	linear := model.LayerCount() == 1 && !model.HasBias && model.ParameterCount() <= quadraticMost
@@ -35,7 +35,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 	}
 	share := shares(weights, len(held))
 	each := func(w []float64, take func(k int, m *learner.Model[T], w []T)) {
-		m, err := learner.NewModel[T](model) // one model per call: calls may be concurrent
+		m, err := learner.NewModel[T](model) // Create a model per call, because calls may be concurrent.
 		if err != nil {
 			panic("data: " + err.Error()) // the simulator has validated the model
 		}
@@ -66,7 +66,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 	return p, nil
 }
 
-// scaled returns a copy of the rows multiplied by c.
+// scaled returns a copy of the rows in which features and targets are multiplied by c.
 func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.Samples[T] {
 	out := make([]*learner.Samples[T], len(held))
 	for k, s := range held {
@@ -83,8 +83,8 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// Scores returns the metric `accuracy`, or `r2` for a regression, on test samples. A model without a target has
-// neither.
+// Scores returns the metric `accuracy` for classification or `r2` for regression, evaluated on test. It returns nil for
+// a model without a target.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	if !model.HasTarget() {
 		return nil

@@ -14,7 +14,8 @@ func finalise(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Purposes of a generator. Each purpose has its own generator, so that an additional draw does not change others.
+// Each constant is a purpose of random numbers. Every purpose has a separate generator, so that additional draws for
+// one do not change another.
 const (
 	forOptima uint64 = iota + 1
 	forMeans

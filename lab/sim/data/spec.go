@@ -13,71 +13,81 @@ type Kind string
 // Kinds of problems.
 const (
 	KindLinear     Kind = "linear"     // Linear
-	KindLogistic   Kind = "logistic"   // Classes with a logistic regression
-	KindBilinear   Kind = "bilinear"   // Classes with the bilinear network
-	KindRegression Kind = "regression" // Regression of feddec
-	KindQuadratics Kind = "quadratics" // Quadratics of the notes' bound
-	KindToy        Kind = "toy"        // Toy, the classifier of the notes
-	KindBlobs      Kind = "blobs"      // table of Gaussian classes, distributed to the agents
-	KindCSV        Kind = "csv"        // table in a file, distributed to the agents
+	KindLogistic   Kind = "logistic"   // logistic regression on two Gaussian classes
+	KindBilinear   Kind = "bilinear"   // bilinear network on two Gaussian classes
+	KindRegression Kind = "regression" // regression problem of the FedDec paper
+	KindQuadratics Kind = "quadratics" // quadratic risks of the bound in Renard's notes
+	KindToy        Kind = "toy"        // linear classifier of Renard's notes
+	KindBlobs      Kind = "blobs"      // rows of Gaussian classes, distributed to the agents
+	KindCSV        Kind = "csv"        // rows of a CSV file, distributed to the agents
 )
 
-// Spec describes a problem in a configuration file. Keys that a kind does not use are ignored.
+// Spec describes a problem in a configuration file. A kind of problem ignores the keys that it does not use.
 type Spec struct {
 	Kind Kind `yaml:"kind" json:"kind"`
 	// Fresh draws a new instance for every run; otherwise all runs share one instance.
-	Fresh  bool    `yaml:"fresh" json:"fresh"`
-	Inputs int     `yaml:"inputs" json:"inputs"` // number of features: M, d
-	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number sets all elements; empty means the model's
+	Fresh  bool `yaml:"fresh" json:"fresh"`
+	Inputs int  `yaml:"inputs" json:"inputs"` // number of features
+	// initial model; one number sets all elements; empty means the model's default
+	Start Numbers `yaml:"start" json:"start"`
 
-	RegressorVar Numbers `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
-	// Regressors holds the diagonals of R_k for linear, one row per agent; empty means RegressorVar.
+	// linear: variance of the regressors, one number or one per coordinate
+	RegressorVar Numbers `yaml:"regressor_var" json:"regressor_var"`
+	// Regressors contains the regressor variances for the kind linear, one row per agent. If it is empty, RegressorVar
+	// applies to all agents.
 	Regressors [][]float64 `yaml:"regressors" json:"regressors"`
-	NoiseVar   Numbers     `yaml:"noise_var" json:"noise_var"` // linear: σ_v², one for all agents or one per agent
-	Optima     [][]float64 `yaml:"optima" json:"optima"`       // linear: w_k⁰, one row per agent; empty draws them
-	Centre     Numbers     `yaml:"centre" json:"centre"`       // linear: mean of the w_k⁰; toy: mean of class +1
-	Spread     float64     `yaml:"spread" json:"spread"`       // linear: σ_w²; toy: imbalance of the classes, 0 to 1
-	Pool       int         `yaml:"pool" json:"pool"`           // linear: shared rows; 0 means fresh samples
+	// linear: noise variance, one for all agents or one per agent
+	NoiseVar Numbers     `yaml:"noise_var" json:"noise_var"`
+	Optima   [][]float64 `yaml:"optima" json:"optima"` // linear: optimum of each agent; empty draws the optima
+	Centre   Numbers     `yaml:"centre" json:"centre"` // linear: mean of the optima; toy: mean of class +1
+	// linear: variance of the optima; toy: class imbalance, 0 to 1
+	Spread float64 `yaml:"spread" json:"spread"`
+	// linear: number of rows shared by all agents; 0 means new samples
+	Pool int `yaml:"pool" json:"pool"`
 
-	// Means holds m_k for logistic and bilinear, one row per agent; empty means the means of the experiment `saddle`.
-	Means    [][]float64 `yaml:"means" json:"means"`
-	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: variance of h
+	// Means contains the class means for the kinds logistic and bilinear, one row per agent. If it is empty, the means
+	// of the experiment `saddle` apply.
+	Means [][]float64 `yaml:"means" json:"means"`
+	// logistic, bilinear, toy, blobs: variance of the features
+	Variance float64 `yaml:"variance" json:"variance"`
 
 	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: rows per agent; blobs: total rows
-	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: standard deviation of the elements of X_i
-	Base      float64 `yaml:"base" json:"base"`           // regression: c_i = base^i
+	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: standard deviation of the features
+	Base      float64 `yaml:"base" json:"base"`           // regression: base of the factors c_i = base^i
 
-	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: eigenvalues of A
-	// Centres holds c_i for quadratics, one row per agent; empty means the centres of the experiment `bound`.
+	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: eigenvalues of the Hessian
+	// Centres contains the minimisers of the agents' risks for the kind quadratics, one row per agent. If it is empty,
+	// the centres of the experiment `bound` apply.
 	Centres [][]float64 `yaml:"centres" json:"centres"`
 
-	// Quadratics is the path of a file with general quadratics and the steps and weights of their agents. Its content
-	// is in [Forms].
+	// Quadratics is the path of a file with quadratic risks, local steps and weights of agents. Forms holds the decoded
+	// file.
 	Quadratics string         `yaml:"quadratics" json:"quadratics,omitempty"`
 	Forms      *QuadraticFile `yaml:"-" json:"-"`
 
-	File string `yaml:"file" json:"file"` // csv: plain or .gz; the first line names the columns
-	// HeldOut is the path of another CSV file with test rows for csv; empty means all agents' rows.
+	File string `yaml:"file" json:"file"` // csv: path of a plain or .gz file; its first line names the columns
+	// HeldOut is the path of a CSV file with rows for evaluation, for the kind csv. If it is empty, models are
+	// evaluated on the rows of all agents.
 	HeldOut string `yaml:"held_out" json:"held_out"`
-	// OwnHeldOut is the share of each agent's last rows that are held out to score its personal model; csv and blobs
-	// only.
+	// OwnHeldOut is the share of each agent's last rows that are held out to evaluate the agent's personal model. It
+	// applies only to the kinds csv and blobs.
 	OwnHeldOut float64  `yaml:"own_held_out" json:"own_held_out"`
-	Features   []string `yaml:"features" json:"features"` // csv: feature columns
-	Target     string   `yaml:"target" json:"target"`     // csv: target column
-	// Standardize scales the columns, and the target of a regression, by mean and standard deviation over all agents;
-	// csv and blobs only.
+	Features   []string `yaml:"features" json:"features"` // csv: names of the feature columns
+	Target     string   `yaml:"target" json:"target"`     // csv: name of the target column
+	// Standardize scales each feature, and the target of a regression, to mean 0 and variance 1 over all agents. It
+	// applies to the kinds csv and blobs.
 	Standardize bool `yaml:"standardize" json:"standardize"`
-	// Model is the model for a table. Kinds with their own model read only some keys: logistic the ridge, bilinear the
+	// Model is the model for the kinds csv and blobs. The kind logistic reads only the ridge, and bilinear reads the
 	// ridge and the number of hidden units (default 3).
 	Model spec.Model `yaml:"model" json:"model"`
 
 	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
-	Device    string    `yaml:"device" json:"device"`       // partition column: name of the agent column
-	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small values are uneven
+	Device    string    `yaml:"device" json:"device"`       // partition column: name of the column with agent names
+	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small values give uneven shares
 	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: number of pieces per agent
 }
 
-// DefaultSpec returns the homogeneous Lab #1 of the lecture.
+// DefaultSpec returns the problem of Lab #1 of the lecture, with homogeneous agents.
 func DefaultSpec() Spec {
 	return Spec{
 		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1,
@@ -94,7 +104,7 @@ func (s *Spec) Streams() bool {
 // Table reports whether the data are rows of a table that is distributed to the agents.
 func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 
-// architecture returns the model architecture for a table.
+// architecture returns the model for a table with the given number of features.
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
@@ -104,7 +114,7 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 	}
 }
 
-// bilinearUnits returns the number of units of w₁ in 2nd-order (40).
+// bilinearUnits returns the number of hidden units of the bilinear network.
 func (s *Spec) bilinearUnits() int {
 	if len(s.Model.HiddenUnits) == 0 {
 		return 3
@@ -112,9 +122,9 @@ func (s *Spec) bilinearUnits() int {
 	return s.Model.HiddenUnits[0]
 }
 
-// Build returns the instance for a seed and K agents of weights p_k in any scale; nil means equal weights. With byRows,
-// weights are proportional to the agents' rows. agents may be 0 if a table names the agents. The error is a
-// [*spec.FieldError] if it concerns a key.
+// Build returns the problem for a seed and a number of agents, which may be 0 if a table names the agents, or a
+// [*spec.FieldError] if a key is wrong. weights may have any scale and nil means equal weights, whereas byRows makes
+// weights proportional to the agents' rows.
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	if err := checkWeights(weights, agents); err != nil && agents > 0 {
 		return nil, err

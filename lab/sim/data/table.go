@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// table holds rows to be distributed to agents.
+// table holds the rows of a problem before they are distributed to agents.
 type table[T learner.Float] struct {
 	samples *learner.Samples[T]
-	devices []string // device of each row; nil without a device column
+	devices []string // agent name of each row; nil unless a column contains the names
 }
 
-// readTable reads a CSV file with the daemons' reader, and the device names if requested.
+// readTable reads a CSV file in the same way as an agent. With withDevices it also reads the column of agent names.
 func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *table[T], err error) {
 	t = &table[T]{}
 	t.samples, err = sources.ReadCSVFile[T](path, s.Features, s.Target)
@@ -37,7 +37,7 @@ func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *tabl
 	return t, err
 }
 
-// column returns the texts of one column of a file that is known to be well formed.
+// column returns all cells of one column of a CSV file that has already been validated.
 func column(r *csv.Reader, path, name string) ([]string, error) {
 	r.ReuseRecord = true
 	header, err := r.Read()
@@ -86,7 +86,7 @@ func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	return &table[T]{samples: learner.NewSamples(s.Inputs, x, y)}
 }
 
-// newTable returns the problem of a table.
+// newTable returns a problem whose rows come from one table, either random or read from a CSV file.
 func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	var t *table[T]
 	var err error
@@ -149,7 +149,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	return p, nil
 }
 
-// split distributes the rows to the agents. Agents named by a column are sorted by name.
+// split distributes the rows to the agents. If a column contains the agent names, the agents are sorted by name.
 func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *rand.Rand) ([]*learner.Samples[T],
 	[]string, error) {
 	var parts [][]int

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// validator collects the problems of the section `data`.
+// validator collects the errors in the configuration section `data`.
 type validator struct {
 	spec.ProblemList
 	agents int
@@ -18,7 +18,7 @@ func (v *validator) need(ok bool, key, format string, args ...any) {
 	v.Require(ok, "data."+key, format, args...)
 }
 
-// numbers requires a list with one of the given lengths and finite elements.
+// numbers reports an error unless list has one of the given lengths and all elements are finite.
 func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	v.need(slices.Contains(lengths, len(list)), key, "has %d numbers; want %s", len(list), or(lengths))
 	for _, x := range list {
@@ -26,7 +26,7 @@ func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	}
 }
 
-// positive requires finite numbers > 0 if strict, otherwise ≥ 0.
+// positive reports an error unless all numbers are finite and > 0 or, if strict is false, ≥ 0.
 func (v *validator) positive(key string, strict bool, list ...float64) {
 	for _, x := range list {
 		if strict {
@@ -37,7 +37,7 @@ func (v *validator) positive(key string, strict bool, list ...float64) {
 	}
 }
 
-// rows requires no rows, or one row per agent with one of the given lengths.
+// rows reports an error unless rows is empty or has one row per agent, each with one of the given lengths.
 func (v *validator) rows(key string, rows [][]float64, lengths ...int) {
 	v.need(len(rows) == 0 || len(rows) == v.agents, key, "has %d rows; want one for each of the %d agents", len(rows),
 		v.agents)
@@ -61,11 +61,11 @@ func or(lengths []int) string {
 	return text
 }
 
-// maxModel limits the number of inputs, units and rows, in case of a mistyped value.
+// maxModel is the maximum number of inputs, hidden units and rows. It catches mistyped values.
 const maxModel = 65536
 
-// Validate returns an error that joins a [*spec.FieldError] for every invalid value. agents is K, or 0 if the data
-// determine it.
+// Validate returns an error that joins a [*spec.FieldError] for every invalid value. agents is the number of agents, or
+// 0 if the data determine it.
 func (s *Spec) Validate(agents int) error {
 	v := &validator{agents: agents}
 	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)

@@ -21,7 +21,7 @@ const (
 // userPlaceholder is the filter level that represents the user's own name.
 const userPlaceholder = "%u"
 
-// rule grants access to the topics that match a filter. The filter begins after {prefix}/{federation}/.
+// rule grants access to the topics that match a filter. The filter omits the leading {prefix}/{federation}/.
 type rule struct {
 	access accessMode
 	filter string
@@ -39,7 +39,7 @@ var (
 		{readWrite, "p/" + userPlaceholder},
 		{write, "u/0/" + userPlaceholder + "/+/+"},
 	}
-	// mixingDeviceRules is used if neighbours mix through this broker.
+	// mixingDeviceRules lists the rules of a device if neighbours also exchange parameters through this broker.
 	mixingDeviceRules = slices.Concat(deviceRules, []rule{
 		{read, "x/+/+/+"},
 		{read, "b/+/+"},
@@ -100,8 +100,8 @@ func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 // deviceRetainedBytesQuota is sufficient for a presence message, beacons, and messages during a change of topics.
 const deviceRetainedBytesQuota = 256 << 10
 
-// RetainedBytesQuota returns the maximum size in bytes of a user's retained messages. It is small except for
-// coordinators.
+// RetainedBytesQuota returns the maximum total size in bytes of the messages that a user may retain. Only coordinators
+// have a large quota.
 func (t RuleTable) RetainedBytesQuota(name string) int {
 	if _, id, _ := strings.Cut(name, "-"); wire.AgentID(id) == wire.CoordinatorID {
 		return math.MaxInt
@@ -113,7 +113,8 @@ func (r rule) grantsAccess(toWrite bool) bool {
 	return r.access == readWrite || (r.access == write) == toWrite
 }
 
-// cutLeadingLevels removes the given levels from the beginning of a filter.
+// cutLeadingLevels removes the given topic levels from the beginning of a filter. It reports whether the filter began
+// with them.
 func cutLeadingLevels(filter, levels string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, levels)
 	if !ok {

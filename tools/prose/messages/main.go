@@ -85,7 +85,8 @@ func sentences(text string) string {
 	return strings.TrimSpace(joined.String())
 }
 
-// constantText returns the value of an interpreted string literal, or of a sum that begins with such literals.
+// constantText returns the value of an interpreted string literal, or of a sum that contains such a literal. In the
+// result of a sum, "…" replaces the operands that are not constant.
 func constantText(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -94,9 +95,15 @@ func constantText(e ast.Expr) (string, bool) {
 			return text, err == nil
 		}
 	case *ast.BinaryExpr:
-		left, ok := constantText(e.X)
-		right, _ := constantText(e.Y)
-		return left + right, ok
+		left, leftIsText := constantText(e.X)
+		right, rightIsText := constantText(e.Y)
+		if !leftIsText {
+			left = "…"
+		}
+		if !rightIsText {
+			right = "…"
+		}
+		return left + right, e.Op == token.ADD && (leftIsText || rightIsText)
 	}
-	return "", false
+	return "…", false
 }
