@@ -2,20 +2,12 @@ package archtest
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/constant"
-	"go/importer"
-	"go/parser"
-	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,58 +52,17 @@ func TestLogMessages(t *testing.T) {
 // logCalls returns the log calls of the packages of this module that a program links, sorted and without duplicates.
 func logCalls(t *testing.T, program string) []string {
 	t.Helper()
-	type listed struct {
-		ImportPath, Dir, Export string
-		GoFiles                 []string
-	}
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", program)
-	cmd.Dir = root
-	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list -export %s: %v", program, err)
-	}
-	exports := map[string]string{}
-	var packages []listed
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p listed
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-		if strings.HasPrefix(p.ImportPath, module+"/") {
-			packages = append(packages, p)
-		}
-	}
-	fset := token.NewFileSet()
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
-	})}
 	var calls []string
-	for _, p := range packages {
-		var files []*ast.File
-		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, file)
-		}
-		calls = append(calls, logCallsIn(t, config, fset, p.ImportPath, files)...)
+	for _, p := range typeCheck(t, program) {
+		calls = append(calls, logCallsIn(p)...)
 	}
 	slices.Sort(calls)
 	return slices.Compact(calls)
 }
 
-// logCallsIn returns the log calls in the files of one package.
-func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path string, files []*ast.File) []string {
-	t.Helper()
-	info := types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
-	if _, err := config.Check(path, fset, files, &info); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+// logCallsIn returns the log calls of one package.
+func logCallsIn(p checkedPackage) []string {
+	info := p.info
 	// function returns the name of the called function of log/slog, or "".
 	function := func(call *ast.CallExpr) string {
 		name := call.Fun
@@ -133,7 +84,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		f, ok := info.Uses[selector.Sel].(*types.Func)
 		return ok && f.Pkg() != nil && f.Pkg().Path() == module+"/observe"
 	}
-	text := func(e ast.Expr) string { return constantText(&info, e) }
+	text := func(e ast.Expr) string { return constantText(info, e) }
 	// keysOf returns the attribute names in the arguments of a log call. A name is every other argument, or the first
 	// argument of a function such as slog.String.
 	keysOf := func(args []ast.Expr) []string {
@@ -170,7 +121,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		return names
 	}
 	var calls []string
-	for _, file := range files {
+	for _, file := range p.files {
 		var within *ast.FuncDecl
 		keys := func(args []ast.Expr, spread bool) string {
 			if !spread {
@@ -190,7 +141,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 			args, spread := call.Args, call.Ellipsis.IsValid()
 			line := ""
 			if describes(call) {
-				line = fmt.Sprintf("%-5s %s | %s", levelText(&info, args[0]), text(args[1]), keys(args[2:], spread))
+				line = fmt.Sprintf("%-5s %s | %s", levelText(info, args[0]), text(args[1]), keys(args[2:], spread))
 			}
 			switch name := function(call); name {
 			case "Debug", "Info", "Warn", "Error":
@@ -199,7 +150,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 				level := strings.ToUpper(strings.TrimSuffix(name, "Context"))
 				line = fmt.Sprintf("%-5s %s | %s", level, text(args[1]), keys(args[2:], spread))
 			case "Log", "LogAttrs":
-				line = fmt.Sprintf("%-5s %s | %s", levelText(&info, args[1]), text(args[2]), keys(args[3:], spread))
+				line = fmt.Sprintf("%-5s %s | %s", levelText(info, args[1]), text(args[2]), keys(args[3:], spread))
 			case "With":
 				line = "with  | " + keys(args, spread)
 			}

@@ -1,0 +1,120 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/types"
+	"reflect"
+	"regexp"
+	"testing"
+)
+
+// TestSettingsAreApplied checks that each key of agentd.yaml and coordinator.yaml has an effect: the program reads its
+// field in a function other than a check or a default.
+func TestSettingsAreApplied(t *testing.T) {
+	for program, settings := range map[string]struct{ path, name string }{
+		"agentd":      {module + "/internal/settings", "Agent"},
+		"coordinator": {module + "/internal/coordinatord/coordinatorsettings", "ConfigFile"},
+	} {
+		t.Run(program, func(t *testing.T) {
+			packages := typeCheck(t, "./cmd/"+program)
+			readFields := map[string]bool{}
+			var keys []settingsKey
+			for _, p := range packages {
+				for _, file := range p.files {
+					addReadFields(p.info, file, readFields)
+				}
+				if p.types.Path() == settings.path {
+					keys = settingsKeys(p.types.Scope().Lookup(settings.name).Type(), "")
+				}
+			}
+			if len(keys) < 50 {
+				t.Fatalf("found only %d keys", len(keys))
+			}
+			for _, k := range keys {
+				if !readFields[k.field] {
+					t.Errorf("%s: no function uses %s, except checks and defaults", k.key, k.field)
+				}
+			}
+		})
+	}
+}
+
+// settingsKey is a key of a configuration file that contains a value and no further keys.
+type settingsKey struct{ key, field string }
+
+// settingsKeys returns the keys that are decoded into a type of settings. path is the key of the type, or "".
+func settingsKeys(t types.Type, path string) []settingsKey {
+	for {
+		if elem, ok := t.Underlying().(interface{ Elem() types.Type }); ok {
+			t = elem.Elem()
+			continue
+		}
+		break
+	}
+	named, _ := types.Unalias(t).(*types.Named)
+	fields, ok := t.Underlying().(*types.Struct)
+	if !ok || named == nil {
+		return nil
+	}
+	var keys []settingsKey
+	for i := range fields.NumFields() {
+		tag, tagged := reflect.StructTag(fields.Tag(i)).Lookup("yaml")
+		if !tagged || tag == "-" {
+			continue
+		}
+		key := path
+		if tag != ",inline" {
+			key += "." + tag
+		}
+		if nested := settingsKeys(fields.Field(i).Type(), key); nested != nil {
+			keys = append(keys, nested...)
+		} else {
+			keys = append(keys, settingsKey{key[1:], fieldName(named, fields.Field(i))})
+		}
+	}
+	return keys
+}
+
+// fieldName identifies a field, since the type checker makes an object for it in each importing package.
+func fieldName(t *types.Named, field *types.Var) string {
+	return t.Obj().Pkg().Path() + "." + t.Obj().Name() + "." + field.Name()
+}
+
+// withoutEffect matches the names of functions that only check settings, fill in defaults or read the file.
+var withoutEffect = regexp.MustCompile(`^(check|Check|validate|Validate|Default|Unmarshal)`)
+
+// addReadFields adds the names of the fields that functions of a file select. A conversion of a struct to another type
+// reads all its fields.
+func addReadFields(info *types.Info, file *ast.File, readFields map[string]bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if f, ok := n.(*ast.FuncDecl); ok && withoutEffect.MatchString(f.Name.Name) {
+			return false
+		}
+		if call, ok := n.(*ast.CallExpr); ok && info.Types[call.Fun].IsType() {
+			t := info.Types[call.Args[0]].Type
+			if named, ok := types.Unalias(t).(*types.Named); ok {
+				if fields, ok := t.Underlying().(*types.Struct); ok {
+					for field := range fields.Fields() {
+						readFields[fieldName(named, field)] = true
+					}
+				}
+			}
+		}
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok || info.Selections[selector] == nil || info.Selections[selector].Kind() != types.FieldVal {
+			return true
+		}
+		t := info.Selections[selector].Recv()
+		for _, i := range info.Selections[selector].Index() {
+			if p, ok := t.Underlying().(*types.Pointer); ok {
+				t = p.Elem()
+			}
+			field := t.Underlying().(*types.Struct).Field(i)
+			if named, ok := types.Unalias(t).(*types.Named); ok {
+				readFields[fieldName(named, field)] = true
+			}
+			t = field.Type()
+		}
+		return true
+	})
+}
