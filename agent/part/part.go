@@ -81,8 +81,11 @@ type EarliestDeadline struct {
 	IsSet bool // false if no deadline was added
 }
 
-// Add adds a deadline if ok is true.
+// Add adds a deadline if ok is true. A zero time is due immediately.
 func (e *EarliestDeadline) Add(at time.Time, ok bool) {
+	if ok && at.IsZero() {
+		at = time.Unix(0, 0) // The event loop waits without a limit if its deadline is zero.
+	}
 	if ok && (!e.IsSet || at.Before(e.At)) {
 		e.At, e.IsSet = at, true
 	}

@@ -3,6 +3,7 @@ package part
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
 type starter struct{ started func() }
@@ -26,5 +27,19 @@ func TestImplementing(t *testing.T) {
 	}
 	if n := len(slices.Collect(PartsImplementing[BeforeWaitHook](parts))); n != 1 {
 		t.Errorf("%d parts are called before a wait, want 1", n)
+	}
+}
+
+// TestZeroDeadline checks that a part whose zero deadline is due immediately does not hide the deadlines of other parts.
+func TestZeroDeadline(t *testing.T) {
+	var next EarliestDeadline
+	next.Add(time.Unix(60, 0), true)
+	next.Add(time.Time{}, false)
+	if want := time.Unix(60, 0); !next.IsSet || !next.At.Equal(want) {
+		t.Errorf("deadline %v, want %v", next.At, want)
+	}
+	next.Add(time.Time{}, true)
+	if next.At.IsZero() || next.At.After(time.Unix(0, 0)) {
+		t.Errorf("deadline %v, want one in the past that is not zero", next.At)
 	}
 }
