@@ -9,7 +9,7 @@ type OptionName string
 const (
 	OptionAlgorithm OptionName = "algorithm"
 	OptionSampling  OptionName = "sampling"
-	// weighting of agents; in an experiment "samples" if weights differ
+	// weighting of agents; in an experiment "samples" if weights differ.
 	OptionAgentWeights    OptionName = "weights"
 	OptionWeightPlacement OptionName = "weighting"
 	OptionExchange        OptionName = "exchange"
@@ -20,7 +20,7 @@ const (
 	OptionProximal        OptionName = "proximal"
 	OptionCodec           OptionName = "codec" // codec of updates
 	OptionModelKind       OptionName = "model.kind"
-	// method for personal layers; "none" if no layers are personal
+	// method for personal layers; "none" if no layers are personal.
 	OptionPersonal OptionName = "personal.method"
 	OptionFinetune OptionName = "finetune.steps"
 )

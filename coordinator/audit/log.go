@@ -35,7 +35,7 @@ const (
 	Refused EventKind = "refused" // the previous command or an update was rejected; Subject is the reason
 	Joined  EventKind = "joined"  // a device enrolled with a token
 	Renewed EventKind = "renewed" // a device renewed its key, its certificate or both
-	// any device may enrol until the time in Subject; enrolment is closed if Subject is empty
+	// any device may enrol until the time in Subject; enrolment is closed if Subject is empty.
 	Opened    EventKind = "opened"
 	Reloaded  EventKind = "reloaded"  // the list of agents was reloaded after a signal
 	LeftOut   EventKind = "left out"  // an agent's update was left out of a model

@@ -8,7 +8,7 @@ import (
 // Versioned files of the state folder. If a file's format changes, raise its version: the next program then reports the
 // old file instead of misreading it. TestFormats of package coordinator checks each file.
 var (
-	// MaxBytes suffices for about 10 million edges
+	// MaxBytes suffices for about 10 million edges.
 	Journal = &store.StateFile{Name: "run", Version: 3, MaxBytes: 1 << 30, Slots: 2,
 		LossConsequence: "the coordinator stops until an operator chooses how the run continues"}
 	Model = &store.StateFile{Name: "model", Version: 1, MaxBytes: 16 * wire.MaxBlobBytes, Slots: 2,

@@ -31,7 +31,7 @@ func (f *csvReadingFeed) DescribeReadingPlace(_ string, line int64) string {
 }
 
 // Rewind implements rows.ReadingFeed.
-// resetting lastStamps makes Changed return true
+// resetting lastStamps makes Changed return true.
 func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil }
 
 // Read implements rows.ReadingFeed.

@@ -13,9 +13,9 @@ type StraggleUnit string
 // Units of work that an agent can skip.
 const (
 	// a local step; the other steps are scaled by 1/δ_k, with the response probability δ_k (paper on second-order
-	// guarantees, eq. (9))
+	// guarantees, eq. (9)).
 	StraggleStep StraggleUnit = "step"
-	// a whole round; the server averages the received updates without the factor 1/δ_k
+	// a whole round; the server averages the received updates without the factor 1/δ_k.
 	StraggleRound StraggleUnit = "round"
 )
 

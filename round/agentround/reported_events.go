@@ -49,7 +49,7 @@ type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	// a replay, or the broker has lost newer state
+	// a replay, or the broker has lost newer state.
 	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"
 	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // different content, but the same position
 )

@@ -100,7 +100,7 @@ var stepSizeByModel = map[spec.ModelKind]float64{
 }
 
 const (
-	// number of units of an mlp's hidden layer, and of an autoencoder's layers before and after the code layer
+	// number of units of an mlp's hidden layer, and of an autoencoder's layers before and after the code layer.
 	hiddenUnits          = 16
 	localStepsWithMixing = 20 // number of local steps per round if agents mix after each step
 	roundPause           = 2 * time.Second
