@@ -30,7 +30,7 @@ func TestImplementing(t *testing.T) {
 	}
 }
 
-// TestZeroDeadline checks that a part whose zero deadline is due immediately does not hide the deadlines of other parts.
+// TestZeroDeadline checks that a zero deadline, which is due immediately, does not hide the deadlines of other parts.
 func TestZeroDeadline(t *testing.T) {
 	var next EarliestDeadline
 	next.Add(time.Unix(60, 0), true)

@@ -59,7 +59,7 @@ func (l life) refusals(t *testing.T) {
 	l.configure(l.program, text)
 
 	l.Must("chmod", "600", l.config)
-	l.wantFailure(1, "may not read "+l.config, l.service("install")...)
+	l.wantFailure(1, "no read permission for "+l.config, l.service("install")...)
 	l.Must("chmod", "644", l.config)
 
 	l.Shell("install -D -m 755 -t /root/bin " + DropDir + "/" + l.program)
@@ -239,7 +239,7 @@ func TestRounds(t *testing.T) {
 		return strings.Contains(m.property("coordinator", "StatusText"), "run finished (rounds) with model version 3")
 	})
 	m.Await("the agent has heard of it",
-		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
+		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 ended: accepted") })
 	// A new device does not require a restart of the coordinator.
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
