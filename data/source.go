@@ -132,6 +132,7 @@ type Config struct {
 	// of the task; a CSV column that is not listed has the same name in the file as in the task. For MQTT an entry
 	// contains the topic, followed by the path.
 	ColumnByInput map[string]string `yaml:"columns"`
+	TopicSettings []TopicSettings   `yaml:"topics"` // settings of MQTT topics
 	// TimeColumn is the column or path of the time. If it is empty, rows have no time, and readings have the time of
 	// their arrival.
 	TimeColumn string `yaml:"time"`
@@ -153,6 +154,22 @@ type Config struct {
 	// RowFileFolder is the folder for files of rows that do not fit into memory; empty means the system's folder for
 	// temporary files.
 	RowFileFolder string `yaml:"-"`
+}
+
+// TopicSettings contains the settings of the topics that match a filter.
+type TopicSettings struct {
+	Topic  string `yaml:"topic"`  // topic or topic filter
+	Format string `yaml:"format"` // format of the payloads; empty means that the topic and the column show it
+	// TimePath, TimeFormat and TimeZone replace the settings of the source if one of them is set.
+	TimePath       string `yaml:"time"`
+	TimeFormat     string `yaml:"time_format"`
+	TimeZone       string `yaml:"time_zone"`
+	TimeIsOptional bool   `yaml:"time_optional"` // whether a payload without a time has the time of its arrival
+	// Availability is the topic with messages such as online and offline. {1} is the level that matches the first
+	// wildcard of Topic.
+	Availability string `yaml:"availability"`
+	// RequestsBirths allows the source to publish requests for missing births of Sparkplug nodes.
+	RequestsBirths bool `yaml:"rebirth"`
 }
 
 // UnquotedYAMLText is a text in the configuration. Unlike a string, it requires no quotes in YAML if it looks like a

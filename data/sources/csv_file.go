@@ -20,6 +20,7 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 	problems.Require(c.CSVPath != "", section+".csv", "is empty; want a CSV file with named columns")
 	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.LineFormat == "", section+".source",
 		"is csv, but lines, command and format are not valid for csv: remove them")
+	rejectTopicKeys(c, problems, section)
 	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.DecimalSeparator))
 	problems.Require(c.SkipRows >= 0, section+".skip_rows", "is %d, want 0 or more", c.SkipRows)
 	if mayMatchManyFiles(c.CSVPath) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/payload"
 	"github.com/fedmesh/fedmesh/data/rows"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -93,7 +94,8 @@ func TestLinesOfJSON(t *testing.T) {
 		"{\"v\":1,\"note\":\"a\x01b\"}", "\x1e{\"v\":1}", `{"v":1,"w":-nan(ind)}`} {
 		log := newSourceStats(time.Now, nil)
 		var got []data.Reading
-		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", jsonPath{"v"}}}, stats: log,
+		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{input: "v",
+			Column: payload.Column{Path: payload.MemberPath("v")}}}, stats: log,
 			addReading: func(r data.Reading) { got = append(got, r) }}}
 		l.parseLine([]byte(line), payloadMeta{place: "line 1", receivedAt: arrival})
 		if len(got) != 1 || got[0].Value != 1 {

@@ -19,40 +19,6 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FuzzPath checks that the path written for any names and indices finds the value again, and that parsing and writing a
-// path is stable.
-func FuzzPath(f *testing.F) {
-	for _, text := range []string{"fields.temperature", "sensors.0.value", `PM2\.5 (µg/m³)`, `a\\.b`, "a..b", `a\`, ".", "",
-		"\x00.\xff", "01.-1.1e1"} {
-		f.Add(text)
-	}
-	written := func(p jsonPath) string {
-		var names []string
-		for _, name := range p {
-			names = append(names, strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(name))
-		}
-		return strings.Join(names, ".")
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := parseJSONPath(text); err == nil {
-			again, err := parseJSONPath(written(p))
-			if err != nil || !slices.Equal(again, p) {
-				t.Fatalf("%q is %q, written %q: %q, %v", text, p, written(p), again, err)
-			}
-		}
-		if text == "" || strings.ToValidUTF8(text, "") != text {
-			return
-		}
-		p, err := parseJSONPath(written(jsonPath{text, text}))
-		if err != nil || !slices.Equal(p, jsonPath{text, text}) {
-			t.Fatalf("%q twice is %q: %v", text, p, err)
-		}
-		if v, there := p.valueIn(map[string]any{text: map[string]any{text: 1}}); !there || v != 1 {
-			t.Fatalf("%q leads to %v", p, v)
-		}
-	})
-}
-
 // FuzzTimes checks that any text is either rejected or parsed as a time that a reading can have.
 func FuzzTimes(f *testing.F) {
 	f.Add("", "", "2026-03-01T12:30:00+01:00")
@@ -101,7 +67,7 @@ func FuzzTopics(f *testing.F) {
 		heard := 0
 		topicSubscriptions(all).forEachMatchingSubscription(topic, func(s *topicSubscription) {
 			heard += len(s.columns)
-			s.parsePayload([]byte(payload), payloadMeta{topic, topicHash(topic), arrival})
+			s.parsePayload([]byte(payload), payloadMeta{topic, topicHash(topic), arrival, false})
 		})
 		var e readingBatchEncoder
 		for _, r := range got {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/payload"
 	"github.com/fedmesh/fedmesh/data/rows"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -43,6 +44,7 @@ func checkLinesConfig(c *data.Config, problems *spec.ProblemList, section string
 		`set either lines (a named pipe, or "-" for standard input) or command`)
 	spec.RequireOneOf(problems, section+".format", lineFormat(c), "csv", "json")
 	rejectFileOnlyKeys(c, problems, section)
+	rejectTopicKeys(c, problems, section)
 	_, err := parsePayloadColumns(c)
 	problems.AddError(section+".columns", err)
 }
@@ -51,17 +53,17 @@ func lineFormat(c *data.Config) string { return cmp.Or(c.LineFormat, "json") }
 
 func parsePayloadColumns(c *data.Config) (all []payloadColumn, err error) {
 	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
-		p, err := jsonPath{c.ColumnByInput[input]}, error(nil)
+		p, err := payload.MemberPath(c.ColumnByInput[input]), error(nil)
 		if lineFormat(c) == "json" {
-			p, err = parseJSONPath(c.ColumnByInput[input])
+			p, err = payload.ParsePath(c.ColumnByInput[input])
 		}
-		if err == nil && (len(p) == 0 || p[0] == "") {
+		if err == nil && c.ColumnByInput[input] == "" {
 			err = errors.New("the field name is empty")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", input, err)
 		}
-		all = append(all, payloadColumn{input, p})
+		all = append(all, payloadColumn{input: input, Column: payload.Column{Path: p}})
 	}
 	return all, nil
 }
@@ -76,7 +78,7 @@ func openLines(c *data.Config) (data.Source, error) {
 		return nil, err
 	}
 	if lineFormat(c) == "csv" && c.TimeColumn != "" {
-		of.path = jsonPath{c.TimeColumn}
+		of.path = payload.MemberPath(c.TimeColumn)
 	}
 	l := &lineSource{inputPath: c.LinesPath, command: c.Command, linesAreCSV: lineFormat(c) == "csv",
 		minRestartDelay: minRestartDelay,
@@ -339,11 +341,13 @@ const minWiderLines = 3
 
 // isHeaderRecord reports whether a record contains the name of an input and, if configured, the name of the time.
 func (l *lineSource) isHeaderRecord(record []string) bool {
-	has := func(p jsonPath) bool {
-		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
+	has := func(p payload.Path) bool {
+		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool {
+			return strings.TrimSpace(f) == p.FirstName()
+		})
 	}
 	return (len(l.timeField.path) == 0 || has(l.timeField.path)) && slices.ContainsFunc(l.columns,
-		func(c payloadColumn) bool { return has(c.path) }) || slices.Equal(record, l.header)
+		func(c payloadColumn) bool { return has(c.Path) }) || slices.Equal(record, l.header)
 }
 
 // rejectWiderLines rejects the stored lines for which no added column was confirmed.
@@ -363,23 +367,23 @@ func (l *lineSource) rejectForFieldCount(line csvLine) {
 
 // parseJSONLine parses a line that contains a JSON object.
 func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
-	v, err := parseJSON(line)
+	v, err := payload.ParseJSON(line)
 	if err != nil {
 		l.rejectPayload(grid.ReasonMalformed, err.Error(), from.place)
 		return
 	}
 	from.sourceHash = l.readingSourceHash(v)
-	l.addParsedPayload(v, from)
+	l.addTree(v, from)
 }
 
 // parseCSVRecord converts a line of CSV to an object with one member per column, and records its readings.
 func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
-		object[name] = parseNumberOrText(record[i])
+		object[name] = payload.NumberOrText(record[i])
 	}
 	from.sourceHash = l.readingSourceHash(object)
-	l.addParsedPayload(object, from)
+	l.addTree(object, from)
 }
 
 // readingSourceHash returns a hash of the members that are neither the time nor an input. A radio receiver, for
@@ -388,8 +392,8 @@ func (l *lineSource) readingSourceHash(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		of := func(c payloadColumn) bool { return c.path[0] == name }
-		if slices.ContainsFunc(l.columns, of) || len(l.timeField.path) > 0 && l.timeField.path[0] == name ||
+		of := func(c payloadColumn) bool { return c.Path.FirstName() == name }
+		if slices.ContainsFunc(l.columns, of) || len(l.timeField.path) > 0 && l.timeField.path.FirstName() == name ||
 			len(l.columns) == 0 {
 			continue
 		}

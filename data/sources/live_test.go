@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/payload"
 	"github.com/fedmesh/fedmesh/data/rows"
 	"github.com/fedmesh/fedmesh/data/survey"
 	"github.com/fedmesh/fedmesh/spec"
@@ -51,17 +52,18 @@ func newLiveHarness(t *testing.T, c data.Config, w data.RowQuery, columns map[st
 	t.Helper()
 	l := &liveHarness{t: t, config: c, want: w, manualSource: &manualSource{}, env: envAt(t.TempDir())}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
-		p, err := parseJSONPath(columns[input])
+		p, err := payload.ParsePath(columns[input])
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.columns = append(l.columns, payloadColumn{input, p})
+		l.columns = append(l.columns, payloadColumn{input: input, Column: payload.Column{Path: p}})
 	}
 	of, err := payloadTimeFieldFromConfig(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.timeField = of
+	l.decoder = payload.NewDecoder(payload.FormatJSON, payload.Options{Clock: of.field()})
 	began := time.Now()
 	l.env.Now = func() time.Time { return harnessStart.Add(time.Since(began)).Add(time.Duration(l.ahead.Load())) }
 	l.start()
@@ -88,7 +90,7 @@ func (l *liveHarness) restart() {
 
 // deliver delivers a payload from a topic.
 func (l *liveHarness) deliver(topic, text string) {
-	l.parsePayload([]byte(text), payloadMeta{topic, topicHash(topic), l.env.Now()})
+	l.parsePayload([]byte(text), payloadMeta{topic, topicHash(topic), l.env.Now(), false})
 }
 
 // compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.

@@ -27,11 +27,11 @@ func TestSubscriptions(t *testing.T) {
 	var got []string
 	for _, s := range all {
 		for _, c := range s.columns {
-			got = append(got, fmt.Sprint(s.topicFilter, " ", c.input, c.path, s.timeField.path))
+			got = append(got, fmt.Sprintf("%s %s[%s] [%s]", s.topicFilter, c.input, c.Path, s.timeField.path))
 		}
 	}
-	if want := []string{"site/air a[x a] [t]", "site/air b[x b] [t]", "site/c c[] []", "site/c d[] []",
-		"halls/+/e e[v] [t]"}; err != nil || !slices.Equal(got, want) || len(all) != 4 {
+	if want := []string{"site/air a[x.a] [t]", "site/air b[x.b] [t]", "site/c c[] []", "site/c d[] []",
+		"halls/+/e e[v] [t]"}; err != nil || !slices.Equal(got, want) || len(all) != 3 {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 	for _, tt := range []struct {
@@ -267,13 +267,13 @@ func TestMQTTWithMosquitto(t *testing.T) {
 func TestTopicsWithSpaces(t *testing.T) {
 	for text, want := range map[string]string{
 		`"smartthings/Grey Water Meter/temperature"`:         `smartthings/Grey Water Meter/temperature []`,
-		`"smartthings/Grey Water Meter/temperature" value.t`: `smartthings/Grey Water Meter/temperature [value t]`,
+		`"smartthings/Grey Water Meter/temperature" value.t`: `smartthings/Grey Water Meter/temperature [value.t]`,
 		`"a\"b/+/c d" v`: `a"b/+/c d [v]`,
 		`site/air v`:     `site/air [v]`,
 	} {
 		all, err := parseTopicSubscriptions(&data.Config{Source: data.SourceMQTT,
 			ColumnByInput: map[string]string{"x": text}})
-		if err != nil || fmt.Sprint(all[0].topicFilter, " ", all[0].columns[0].path) != want {
+		if err != nil || fmt.Sprintf("%s [%s]", all[0].topicFilter, all[0].columns[0].Path) != want {
 			t.Errorf("%s: %+v, %v; want %s", text, all, err, want)
 		}
 	}
@@ -293,7 +293,7 @@ func TestTopicsWithSpaces(t *testing.T) {
 	problems = spec.ProblemList{}
 	CheckConfigAgainstFile(&c, &problems, "data")
 	if all, err := parseTopicSubscriptions(&c); problems.Err() != nil || err != nil ||
-		all[0].topicFilter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
+		all[0].topicFilter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].Path) > 0 {
 		t.Errorf("%v, %v, %+v", problems.Err(), err, all)
 	}
 }

@@ -1,7 +1,7 @@
 package sources
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,94 +12,70 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/payload"
 	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
-
-// jsonPath is the path of a value in JSON. It consists of member names and element indices, counted from 0. The empty
-// path is the whole value.
-type jsonPath []string
-
-// parseJSONPath parses a path whose names and indices are separated by dots, such as sensors.0.value. A backslash
-// escapes a dot or a backslash in a name. The syntax is a subset of GJSON, which telegraf also uses.
-func parseJSONPath(text string) (jsonPath, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var p jsonPath
-	var name strings.Builder
-	escaped := false
-	for _, c := range text {
-		switch {
-		case escaped && c != '.' && c != '\\':
-			return nil, fmt.Errorf(`path %s: a backslash is only allowed before a dot or a backslash`,
-				data.QuoteForMessage(text))
-		case !escaped && c == '\\':
-			escaped = true
-			continue
-		case !escaped && c == '.':
-			p = append(p, name.String())
-			name.Reset()
-		default:
-			name.WriteRune(c)
-		}
-		escaped = false
-	}
-	if escaped {
-		return nil, fmt.Errorf("path %s: must not end with a backslash", data.QuoteForMessage(text))
-	}
-	p = append(p, name.String())
-	for _, name := range p {
-		if name == "" {
-			return nil, fmt.Errorf("path %s: contains an empty name", data.QuoteForMessage(text))
-		}
-	}
-	return p, nil
-}
-
-// dottedText returns the path as text in the syntax of parseJSONPath.
-func (p jsonPath) dottedText() string {
-	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
-	names := make([]string, len(p))
-	for i, name := range p {
-		names[i] = escape.Replace(name)
-	}
-	return strings.Join(names, ".")
-}
-
-// valueIn returns the value at the path, and false if it does not exist.
-func (p jsonPath) valueIn(v any) (any, bool) {
-	for _, name := range p {
-		found := false
-		switch of := v.(type) {
-		case map[string]any:
-			v, found = of[name]
-		case []any:
-			i, err := strconv.ParseUint(name, 10, 31)
-			if found = err == nil && i < uint64(len(of)); found {
-				v = of[i]
-			}
-		}
-		if !found {
-			return nil, false
-		}
-	}
-	return v, true
-}
 
 // payloadColumn defines the position of an input's value in a payload.
 type payloadColumn struct {
 	input string
-	path  jsonPath
+	payload.Column
+	deviceFilter string // for MQTT, the filter that the Topic of a reading must match
+	// nameLevels contains the level of the topic that replaces {1}, {2}, … in the name of the input.
+	nameLevels []int
+}
+
+// inputFor returns the name of the input for a topic.
+func (c *payloadColumn) inputFor(topic string) string {
+	if len(c.nameLevels) == 0 {
+		return c.input
+	}
+	levels, name := strings.Split(topic, "/"), c.input
+	for i, level := range c.nameLevels {
+		if level < len(levels) {
+			name = strings.ReplaceAll(name, fmt.Sprintf("{%d}", i+1), inputNameFromLevel(levels[level]))
+		}
+	}
+	return name[:min(len(name), maxTextBytes)]
+}
+
+// inputNameFromLevel returns a level of a topic with each character that is not allowed in the name of an input
+// replaced by an underscore.
+func inputNameFromLevel(level string) string {
+	return strings.Map(func(r rune) rune {
+		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r) {
+			return r
+		}
+		return '_'
+	}, level)
 }
 
 // payloadTimeField defines the position and the format of the time in a payload.
 type payloadTimeField struct {
-	path jsonPath // empty means the time of arrival
+	path       payload.Path // empty means the time of arrival
+	isOptional bool
 	timeFormat
+}
+
+// field returns the definition for package payload.
+func (f payloadTimeField) field() payload.TimeField {
+	return payload.TimeField{Path: f.path, IsOptional: f.isOptional, Parse: func(text string) (int64, error) {
+		at, err := f.parseTime(text)
+		if err != nil {
+			shown := data.QuoteForMessage(text)
+			if text == "null" {
+				shown = text
+			}
+			err = fmt.Errorf("%s is not a time %s%s", shown, f.exampleTime(), f.formatAdvice(text))
+		}
+		return at, err
+	}}
 }
 
 // payloadParser converts payloads to readings.
 type payloadParser struct {
+	decoder    payload.Decoder
 	columns    []payloadColumn // empty means that each member of a JSON object is an input with its name
 	timeField  payloadTimeField
 	addReading func(data.Reading)
@@ -111,89 +87,133 @@ type payloadMeta struct {
 	place      string    // topic or line number, for error messages
 	sourceHash uint64    // Source value of the readings
 	receivedAt time.Time // time of arrival
+	isRetained bool      // whether the broker had stored the message
 }
 
-// parsePayload parses a payload and records its readings. It ignores a byte order mark, and white space and NUL bytes
-// at both ends. Programs in C often send a final NUL byte.
-func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
-	text = trimPayload(text)
-	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
-		p.addValue(p.columns[0].input, parsePlainPayload(text), from.receivedAt.UnixNano(), from)
-		return
-	}
-	v, err := parseJSON(text)
+// parsePayload decodes a payload and records its readings. It returns the content.
+func (p *payloadParser) parsePayload(text []byte, from payloadMeta) payload.Content {
+	c, err := p.decoder.Decode(payload.Message{Topic: from.place, Payload: text, ReceivedAt: from.receivedAt,
+		IsRetained: from.isRetained})
 	if err != nil {
-		p.rejectPayload(grid.ReasonMalformed, err.Error(), from.place)
-		return
+		p.rejectContent(err, from)
+		return c
 	}
-	p.addParsedPayload(v, from)
+	p.addContent(&c, from)
+	return c
 }
 
-// trimPayload removes a byte order mark, and white space and NUL bytes at both ends.
-func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
-
-// addParsedPayload records the readings of a parsed payload.
-func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
-	at := from.receivedAt.UnixNano()
-	if len(p.timeField.path) > 0 {
-		written, found := p.timeField.path.valueIn(v)
-		text := strings.TrimSpace(jsonValueText(written))
-		var err error
-		if at, err = p.timeField.parseTime(text); !found {
-			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("no time found at the path %s",
-				data.QuoteForMessage(p.timeField.path.dottedText())),
-				from.place)
-			return
-		} else if err != nil {
-			shown := data.QuoteForMessage(text)
-			if written == nil {
-				shown = "null"
-			}
-			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.timeField.exampleTime(),
-				p.timeField.formatAdvice(text)), from.place)
-			return
-		}
+// rejectContent counts a payload that cannot be decoded, or whose time is wrong.
+func (p *payloadParser) rejectContent(err error, from payloadMeta) {
+	why := grid.ReasonMalformed
+	if wrongTime := (*payload.TimeError)(nil); errors.As(err, &wrongTime) {
+		why = grid.ReasonBadTime
 	}
+	p.rejectPayload(why, err.Error(), from.place)
+}
+
+// addTree records the readings of a decoded tree.
+func (p *payloadParser) addTree(tree any, from payloadMeta) {
+	c, err := payload.TreeContent(tree, p.timeField.field())
+	if err != nil {
+		p.rejectContent(err, from)
+		return
+	}
+	p.addContent(&c, from)
+}
+
+// addContent records the readings of a content.
+func (p *payloadParser) addContent(c *payload.Content, from payloadMeta) {
 	if len(p.columns) == 0 {
-		p.addObjectMembers(v, at, from)
+		for _, r := range c.Members() {
+			if len(r.Name) <= maxTextBytes && p.stats.mayCountInput(r.Name) {
+				p.addValue(r.Name, r, from)
+			}
+		}
 		return
 	}
-	for _, c := range p.columns {
-		value, _ := c.path.valueIn(v)
-		p.addValue(c.input, value, at, from)
+	for i := range p.columns {
+		p.addColumn(&p.columns[i], c, from)
 	}
 }
 
-// addObjectMembers records each member of an object as an input. It skips the time, and members that contain objects or
-// lists.
-func (p *payloadParser) addObjectMembers(v any, at int64, from payloadMeta) {
-	object, _ := v.(map[string]any)
-	for name, value := range object {
-		switch value.(type) {
-		case map[string]any, []any, nil:
+// addColumn records the readings of a column. If a content has none, the value is missing. A list may contain only the
+// values that have changed, so that a name that it does not contain is not missing if the list has other names.
+func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from payloadMeta) {
+	found := false
+	for _, r := range c.Select(&of.Column) {
+		topic := cmp.Or(r.Topic, from.place)
+		if r.Topic != "" && !mqtt.FilterMatchesTopic(of.deviceFilter, r.Topic) {
 			continue
 		}
-		if len(p.timeField.path) == 1 && p.timeField.path[0] == name || len(name) > maxTextBytes ||
-			!p.stats.mayCountInput(name) {
+		found = true
+		source := from
+		if r.Topic != "" {
+			source.sourceHash = topicHash(r.Topic)
+		}
+		input := of.inputFor(topic)
+		if input != of.input && !p.stats.mayCountInput(input) {
 			continue
 		}
-		p.addValue(name, value, at, from)
+		p.stats.setDeviceOffline(input, topic, r.Availability == payload.Offline)
+		switch r.Availability {
+		case payload.Offline:
+			r.Value, source.isRetained = offlineText, false
+		case payload.Online:
+			continue
+		}
+		p.addValue(input, r, source)
 	}
+	if found {
+		return
+	}
+	input := of.inputFor(from.place)
+	if input != of.input && !p.stats.mayCountInput(input) {
+		return
+	}
+	names := c.Names()
+	if len(names) == 0 {
+		if c.IsTree() {
+			p.stats.countUnusedValue(input, grid.ReasonMissing, "the value is absent, null or empty", from.place)
+		}
+		return
+	}
+	if c.NodeProblem != nil { // a message of Sparkplug concerns one device and only changed metrics
+		return
+	}
+	const most = 5
+	shown := strings.Join(names[:min(len(names), most)], ", ")
+	p.stats.countUnusedValue(input, grid.ReasonMissing,
+		"no value with this name and these conditions; the payload has "+
+			"the names "+data.UTF8Text(shown), from.place)
 }
+
+// offlineText is the recorded value of a device that is offline. It is one of the standard texts of missing values.
+const offlineText = "unavailable"
 
 // rejectPayload counts a payload that cannot be used.
 func (p *payloadParser) rejectPayload(why data.UnusedReason, problem, where string) {
-	for _, c := range p.columns {
-		p.stats.countUnusedValue(c.input, why, problem, where)
+	for i := range p.columns {
+		p.stats.countUnusedValue(p.columns[i].inputFor(where), why, problem, where)
 	}
 	if len(p.columns) == 0 {
 		p.stats.countUnusedValue("", why, problem, where)
 	}
 }
 
-// addValue records a value, or counts the reason for rejecting it. A text such as NA is recorded although it means a
-// missing value, because the task may have a class with this name.
-func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
+// addValue records the value of a reading, or counts the reason for rejecting it. A text such as NA is recorded
+// although it means a missing value, because the task may have a class with this name.
+func (p *payloadParser) addValue(input string, of payload.Reading, from payloadMeta) {
+	at := from.receivedAt.Add(-of.Age).UnixNano()
+	switch {
+	case of.TimeErr != nil:
+		p.stats.countUnusedValue(input, grid.ReasonBadTime, of.TimeErr.Error(), from.place)
+		return
+	case of.HasTime:
+		at = of.Time
+	case from.isRetained: // the age of the value is unknown
+		return
+	}
+	value := of.Value
 	r, why := data.Reading{Input: input, Time: at, Source: from.sourceHash}, data.UnusedReason("")
 	switch v := value.(type) {
 	case json.Number:
@@ -225,7 +245,7 @@ func (p *payloadParser) addValue(input string, value any, at int64, from payload
 	case why == grid.ReasonMissing:
 		says = "the value is absent, null or empty"
 	case why != "":
-		says = data.DescribeCellProblem(jsonValueText(value), why)
+		says = data.DescribeCellProblem(payload.ValueText(value), why)
 	case at < rows.MinReadingTime:
 		why, says = grid.ReasonBadTime, fmt.Sprintf("%s is before the year 2000%s", rows.FormatTime(at),
 			p.timeField.unitAdvice(at))
@@ -238,24 +258,4 @@ func (p *payloadParser) addValue(input string, value any, at int64, from payload
 	}
 	p.stats.countUsedReading(r)
 	p.addReading(r)
-}
-
-// parsePlainPayload returns the value of a payload that is not a JSON object: a number or a text, possibly in quotes.
-func parsePlainPayload(text []byte) any {
-	text = bytes.TrimSpace(text)
-	if len(text) > 0 && (text[0] == '"' || text[0] == '{' || text[0] == '[') {
-		if v, err := parseJSON(text); err == nil {
-			return v
-		}
-	}
-	return parseNumberOrText(string(text))
-}
-
-// parseNumberOrText returns a json.Number if text is a number, otherwise the trimmed text.
-func parseNumberOrText(text string) any {
-	text = strings.TrimSpace(text)
-	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {
-		return json.Number(text)
-	}
-	return text
 }

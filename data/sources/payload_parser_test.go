@@ -11,23 +11,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/payload"
 	"github.com/fedmesh/fedmesh/data/rows"
 )
-
-func TestPath(t *testing.T) {
-	for text, want := range map[string][]string{"": nil, "a": {"a"}, "a.0.b c": {"a", "0", "b c"},
-		`a\.b\\.c`: {`a.b\`, "c"}, "PM2\\.5 (µg/m³)": {"PM2.5 (µg/m³)"}} {
-		if p, err := parseJSONPath(text); err != nil || !slices.Equal(p, want) {
-			t.Errorf("%q: %q, %v; want %q", text, p, err, want)
-		}
-	}
-	for text, want := range map[string]string{"a..b": "contains an empty name", ".": "empty name", "a.": "empty name",
-		`a\`: "must not end with a backslash", `a\b`: "before a dot or a backslash"} {
-		if p, err := parseJSONPath(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %q, %v; want %s", text, p, err, want)
-		}
-	}
-}
 
 // arrival is the time at which the payloads of tests arrive.
 var arrival = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -41,16 +27,20 @@ type taken struct {
 func take(t testing.TB, columns map[string]string, at payloadTimeField, text string, arrived time.Time) (got taken) {
 	t.Helper()
 	log := newSourceStats(time.Now, slog.New(slog.DiscardHandler))
-	p := payloadParser{timeField: at, stats: log, addReading: func(r data.Reading) {
+	decoder := payload.NewDecoder(payload.FormatJSON, payload.Options{Clock: at.field()})
+	if len(columns) == 1 && slices.Contains(slices.Collect(maps.Values(columns)), "") {
+		decoder = payload.NewDecoder(payload.FormatPlain, payload.Options{})
+	}
+	p := payloadParser{decoder: decoder, timeField: at, stats: log, addReading: func(r data.Reading) {
 		got.readings = append(got.readings,
 			r)
 	}}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
-		of, err := parseJSONPath(columns[input])
+		of, err := payload.ParsePath(columns[input])
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.columns = append(p.columns, payloadColumn{input, of})
+		p.columns = append(p.columns, payloadColumn{input: input, Column: payload.Column{Path: of}})
 	}
 	p.parsePayload([]byte(text), payloadMeta{place: "here", receivedAt: arrived})
 	slices.SortFunc(got.readings, func(a, b data.Reading) int { return strings.Compare(a.Input, b.Input) })
@@ -70,7 +60,7 @@ func take(t testing.TB, columns map[string]string, at payloadTimeField, text str
 
 func TestPayloads(t *testing.T) {
 	plain, two := map[string]string{"a": ""}, map[string]string{"a": "x.v", "b": "s.1"}
-	stamped := payloadTimeField{path: jsonPath{"t"}}
+	stamped := payloadTimeField{path: payload.MemberPath("t")}
 	at := arrival.UnixNano()
 	number := func(input string, v float64) data.Reading {
 		return data.Reading{Input: input, Time: at, Value: v}
@@ -91,16 +81,21 @@ func TestPayloads(t *testing.T) {
 		{"a text in quotes", plain, payloadTimeField{}, `"NNE"`, []data.Reading{text("a", "NNE")}, nil},
 		{"a truth value", plain, payloadTimeField{}, "true", []data.Reading{text("a", "true")}, nil},
 		{"nothing", plain, payloadTimeField{}, " ", nil, map[string]data.UnusedReason{"a": grid.ReasonMissing}},
-		{"JSON where a value is wanted", plain, payloadTimeField{}, `{"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonNotANumber}},
+		{"JSON where a value is wanted", plain, payloadTimeField{}, `{"v":1}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonNotANumber}},
 		{"too large", plain, payloadTimeField{}, "1e999", nil, map[string]data.UnusedReason{"a": grid.ReasonNotFinite}},
 		{"infinite", plain, payloadTimeField{}, "-Inf", nil, map[string]data.UnusedReason{"a": grid.ReasonNotFinite}},
 		{"a word for no value", plain, payloadTimeField{}, "NaN", []data.Reading{{Input: "a",
 			Time: arrival.UnixNano(), Text: "NaN", Value: math.NaN()}}, nil},
-		{"JSON", two, payloadTimeField{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []data.Reading{number("a", 1.5), text("b", "N")}, nil},
-		{"numbers in texts", two, payloadTimeField{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []data.Reading{text("a", "1.5")},
+		{"JSON", two, payloadTimeField{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []data.Reading{number("a", 1.5), text("b",
+			"N")}, nil},
+		{"numbers in texts", two, payloadTimeField{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []data.Reading{text("a",
+			"1.5")},
 			map[string]data.UnusedReason{"b": grid.ReasonNotFinite}},
-		{"missing, and null", two, payloadTimeField{}, `{"s":[1,null]}`, nil, map[string]data.UnusedReason{"a": grid.ReasonMissing, "b": grid.ReasonMissing}},
-		{"an object, and a long text", two, payloadTimeField{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) + `"]}`, nil,
+		{"missing, and null", two, payloadTimeField{}, `{"s":[1,null]}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonMissing, "b": grid.ReasonMissing}},
+		{"an object, and a long text", two, payloadTimeField{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) +
+			`"]}`, nil,
 			map[string]data.UnusedReason{"a": grid.ReasonNotANumber, "b": grid.ReasonNotANumber}},
 		{"an index that is none", two, payloadTimeField{}, `{"x":[],"s":[1]}`, nil,
 			map[string]data.UnusedReason{"a": grid.ReasonMissing, "b": grid.ReasonMissing}},
@@ -113,9 +108,12 @@ func TestPayloads(t *testing.T) {
 		{"the payload's time in seconds", plain2, stamped, `{"t":1772366400.5,"v":1}`,
 			[]data.Reading{{Input: "a", Time: arrival.UnixNano() + 5e8, Value: 1}}, nil},
 		{"no time", plain2, stamped, `{"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
-		{"a time that is none", plain2, stamped, `{"t":"noon","v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
-		{"a clock of 1970", plain2, stamped, `{"t":86400,"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
-		{"the future", plain2, stamped, `{"t":"2026-03-01T12:05:01Z","v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonFutureTime}},
+		{"a time that is none", plain2, stamped, `{"t":"noon","v":1}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
+		{"a clock of 1970", plain2, stamped, `{"t":86400,"v":1}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
+		{"the future", plain2, stamped, `{"t":"2026-03-01T12:05:01Z","v":1}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonFutureTime}},
 		{"nearly the future", plain2, stamped, `{"t":"2026-03-01T12:05:00Z","v":1}`,
 			[]data.Reading{{Input: "a", Time: arrival.Add(5 * time.Minute).UnixNano(), Value: 1}}, nil},
 		{"members", nil, stamped, `{"t":1772366400,"b":2,"a":"N","c":null,"d":{},"e":[1]}`,
@@ -136,10 +134,12 @@ var plain2 = map[string]string{"a": "v"}
 // TestPayloadsOfADeviceOf1970 checks that a device whose clock is not set accepts only payloads with a time.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
-	if got := take(t, plain2, payloadTimeField{path: jsonPath{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
+	if got := take(t, plain2, payloadTimeField{path: payload.MemberPath("t")}, `{"t":1772366400,"v":1}`,
+		early); len(got.readings) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := take(t, plain2, payloadTimeField{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.ReasonBadTime {
+	if got := take(t, plain2, payloadTimeField{}, `{"v":1}`, early); len(got.readings) != 0 ||
+		got.unused["a"] != grid.ReasonBadTime {
 		t.Errorf("%+v", got)
 	}
 }
@@ -172,6 +172,40 @@ func TestTimeFormats(t *testing.T) {
 	}
 }
 
+// TestOneBadMember checks that an invalid JSON value or a control character in a string does not affect the other
+// inputs of the payload.
+func TestOneBadMember(t *testing.T) {
+	columns := map[string]string{"temp": "t", "hum": "h"}
+	hum := data.Reading{Input: "hum", Time: arrival.UnixNano(), Value: 50}
+	temp := func(text string, v float64) []data.Reading {
+		return []data.Reading{hum, {Input: "temp", Time: arrival.UnixNano(), Text: text, Value: v}}
+	}
+	for text, tt := range map[string]struct {
+		readings []data.Reading
+		unused   map[string]data.UnusedReason
+	}{
+		`{"t":-nan(ind),"h":50}`: {[]data.Reading{hum},
+			map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
+		`{"t":1.#QNAN,"h":50}`: {[]data.Reading{hum},
+			map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
+		`{"t":-1.#INF,"h":50}`: {[]data.Reading{hum},
+			map[string]data.UnusedReason{"temp": grid.ReasonNotFinite}},
+		`{"t":"1.#IND","h":50}`: {temp("1.#IND", math.NaN()), nil},
+		`{"t":0x1F,"h":50}`:     {temp("0x1F", math.NaN()), nil},
+		`{"t":021.5,"h":50}`:    {temp("021.5", 21.5), nil},
+		`{"t":{"v":1},"h":50}`: {[]data.Reading{hum},
+			map[string]data.UnusedReason{"temp": grid.ReasonNotANumber}},
+		"{\"t\":20,\"h\":50,\"n\":\"a\x01b\"}":  {temp("", 20), nil},
+		"\ufeff{\"t\":20,\"h\":50}":             {temp("", 20), nil},
+		`{"t":20,"h":50,"path":"C:\data\2026"}`: {temp("", 20), nil},
+	} {
+		got := take(t, columns, payloadTimeField{}, text, arrival)
+		if !same(got.readings, tt.readings) || !maps.Equal(got.unused, tt.unused) {
+			t.Errorf("%q: %+v, %v; want %+v, %v", text, got.readings, got.unused, tt.readings, tt.unused)
+		}
+	}
+}
+
 // FuzzPayload checks that for any payload each input gets exactly one storable reading or one reason.
 func FuzzPayload(f *testing.F) {
 	f.Add("x.v", "t", `{"x":{"v":1},"t":5}`)
@@ -179,10 +213,10 @@ func FuzzPayload(f *testing.F) {
 	f.Add("0", "1", `[1,"2026-03-01T11:30:00Z"]`)
 	f.Add(`a\.b`, "", `{"a.b":{"a.b":"\u0000"}}`)
 	f.Fuzz(func(t *testing.T, of, at, text string) {
-		p, err := parseJSONPath(of)
+		p, err := payload.ParsePath(of)
 		var c payloadTimeField
 		if err == nil {
-			c.path, err = parseJSONPath(at)
+			c.path, err = payload.ParsePath(at)
 		}
 		if err != nil {
 			return
@@ -210,4 +244,6 @@ func FuzzPayload(f *testing.F) {
 
 // plainTwice reports whether several inputs have no path. They have separate subscriptions, so no payload contains
 // both.
-func plainTwice(p jsonPath, columns map[string]string) bool { return len(p) == 0 && len(columns) > 1 }
+func plainTwice(p payload.Path, columns map[string]string) bool {
+	return len(p) == 0 && len(columns) > 1
+}

@@ -47,6 +47,8 @@ type inputStats struct {
 	inputOrigin      string    // origin of the readings for messages, such as a topic
 	lastReadingAt    time.Time // time of the last reading, used or not; zero before the first one
 	recentWrongShare grid.RecentWrongShare
+	offlineSince     time.Time // time at which the device of the input went offline; zero if it is online
+	offlineTopic     string    // topic of the device that is offline
 }
 
 func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
@@ -87,6 +89,18 @@ func (l *sourceStats) ensureInputStats(name string) *inputStats {
 		l.statsByInput[name] = e
 	}
 	return e
+}
+
+// setDeviceOffline stores whether the device of an input is offline. topic is the topic of the device.
+func (l *sourceStats) setDeviceOffline(input, topic string, isOffline bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch e := l.ensureInputStats(input); {
+	case !isOffline:
+		e.offlineSince = time.Time{}
+	case e.offlineSince.IsZero():
+		e.offlineSince, e.offlineTopic = l.now(), topic
+	}
 }
 
 // countUsedReading counts a recorded reading.
@@ -202,6 +216,10 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 	for _, name := range wanted {
 		e := l.statsByInput[name]
 		switch {
+		case e != nil && !e.offlineSince.IsZero():
+			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
+				Text: fmt.Sprintf("input %q: the device has been offline since %s, according to topic %s", name,
+					e.offlineSince.UTC().Format(time.RFC3339), data.QuoteForMessage(e.offlineTopic))})
 		case now.Sub(l.startedAt) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
 		case e == nil:
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,

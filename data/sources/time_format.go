@@ -238,6 +238,12 @@ func parseUnixTime(text string, unit time.Duration) (int64, error) {
 		}
 		return n * int64(unit), nil
 	}
+	// The fraction is parsed on its own, because a float64 would round a time with a fraction to 0.1 µs.
+	whole, fraction, _ := strings.Cut(text, ".")
+	if n, err := strconv.ParseUint(whole, 10, 63); err == nil && n < uint64(math.MaxInt64/unit) && isDigits(fraction) {
+		part, err := strconv.ParseFloat("0."+fraction, 64)
+		return int64(n)*int64(unit) + int64(math.Round(part*float64(unit))), err
+	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err == nil && !(n >= 0 && n < float64(math.MaxInt64/unit)) {
 		err = strconv.ErrRange
@@ -245,8 +251,8 @@ func parseUnixTime(text string, unit time.Duration) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	whole, part := math.Modf(n)
-	return int64(whole)*int64(unit) + int64(math.Round(part*float64(unit))), nil
+	units, part := math.Modf(n)
+	return int64(units)*int64(unit) + int64(math.Round(part*float64(unit))), nil
 }
 
 // exampleTime describes the format with an example, for error messages.

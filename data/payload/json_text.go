@@ -1,4 +1,4 @@
-package sources
+package payload
 
 import (
 	"bytes"
@@ -18,9 +18,9 @@ import (
 // Many programs write texts that are almost JSON: NaN or None instead of null, numbers such as 0x1F, or control
 // characters in strings. The functions in this file parse such texts and lose at most the value of one member.
 
-// parseJSON parses one JSON value. Numbers are returned as json.Number with their text unchanged. If the text is not
+// ParseJSON parses one JSON value. Numbers are returned as json.Number with their text unchanged. If the text is not
 // valid JSON, it is repaired as [repairedJSON] describes. An error shows the text around the position of the fault.
-func parseJSON(text []byte) (any, error) {
+func ParseJSON(text []byte) (any, error) {
 	text = trimPayload(text)
 	v, _, err := parseStrictJSON(text)
 	if err == nil {
@@ -80,18 +80,6 @@ func quoteTextAround(text []byte, offset int) string {
 		quoted += "…"
 	}
 	return quoted
-}
-
-// jsonValueText returns a JSON value as text: a string without its quotes, and null for nil.
-func jsonValueText(v any) string {
-	if text, ok := v.(string); ok {
-		return text
-	}
-	text, err := json.Marshal(v)
-	if err != nil { // cannot happen for values from parseJSON
-		return fmt.Sprint(v)
-	}
-	return string(text)
 }
 
 // repairedJSON is a text that was changed into valid JSON, if possible:

@@ -1,16 +1,11 @@
-package sources
+package payload
 
 import (
 	"encoding/json"
-	"maps"
-	"math"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/fedmesh/fedmesh/data"
-	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // TestParseNearlyJSON checks texts that are not valid JSON. At most the value of one member may be lost.
@@ -30,7 +25,7 @@ func TestParseNearlyJSON(t *testing.T) {
 			"[50.5 , %]", "\ufeff\x00{\"h\":50.5,\"v\":%}\x00\r\n", "\x00\ufeff{\"a\":[{},%],\"v\":%,\"h\":50.5}",
 			"\x1e{\"v\":%,\"h\":50.5}"} {
 			whole := strings.ReplaceAll(layout, "%", text)
-			got, err := parseJSON([]byte(whole))
+			got, err := ParseJSON([]byte(whole))
 			if err != nil {
 				t.Errorf("%q: %v", whole, err)
 				continue
@@ -72,39 +67,9 @@ func TestJSONErrors(t *testing.T) {
 		"{\xff":           "`{ÿ`",
 		"]":               "`]`",
 	} {
-		v, err := parseJSON([]byte(text))
+		v, err := ParseJSON([]byte(text))
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%q is %v, %v; want %s", text, v, err, want)
-		}
-	}
-}
-
-// TestOneBadMember checks that an invalid JSON value or a control character in a string does not affect the other
-// inputs of the payload.
-func TestOneBadMember(t *testing.T) {
-	columns := map[string]string{"temp": "t", "hum": "h"}
-	hum := data.Reading{Input: "hum", Time: arrival.UnixNano(), Value: 50}
-	temp := func(text string, v float64) []data.Reading {
-		return []data.Reading{hum, {Input: "temp", Time: arrival.UnixNano(), Text: text, Value: v}}
-	}
-	for text, tt := range map[string]struct {
-		readings []data.Reading
-		unused   map[string]data.UnusedReason
-	}{
-		`{"t":-nan(ind),"h":50}`:                {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
-		`{"t":1.#QNAN,"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
-		`{"t":-1.#INF,"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonNotFinite}},
-		`{"t":"1.#IND","h":50}`:                 {temp("1.#IND", math.NaN()), nil},
-		`{"t":0x1F,"h":50}`:                     {temp("0x1F", math.NaN()), nil},
-		`{"t":021.5,"h":50}`:                    {temp("021.5", 21.5), nil},
-		`{"t":{"v":1},"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonNotANumber}},
-		"{\"t\":20,\"h\":50,\"n\":\"a\x01b\"}":  {temp("", 20), nil},
-		"\ufeff{\"t\":20,\"h\":50}":             {temp("", 20), nil},
-		`{"t":20,"h":50,"path":"C:\data\2026"}`: {temp("", 20), nil},
-	} {
-		got := take(t, columns, payloadTimeField{}, text, arrival)
-		if !same(got.readings, tt.readings) || !maps.Equal(got.unused, tt.unused) {
-			t.Errorf("%q: %+v, %v; want %+v, %v", text, got.readings, got.unused, tt.readings, tt.unused)
 		}
 	}
 }
@@ -117,7 +82,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseJSON([]byte(text))
+		got, err := ParseJSON([]byte(text))
 		if err != nil && (!utf8.ValidString(err.Error()) || len(err.Error()) > 1000) {
 			t.Errorf("%q: %q", text, err)
 		}

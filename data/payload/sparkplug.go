@@ -1,0 +1,291 @@
+package payload
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// Topics of Sparkplug B are spBv1.0/GROUP/TYPE/NODE and spBv1.0/GROUP/TYPE/NODE/DEVICE. An edge node first publishes a
+// birth message of itself (NBIRTH) and of each device (DBIRTH), which define a number (alias) for each metric. Data
+// messages (NDATA, DDATA) contain only metrics that have changed, possibly with the alias instead of the name. All
+// messages of a node are numbered modulo 256. A death message (NDEATH, DDEATH) makes all values invalid.
+
+const (
+	sparkplugNamespace = "spBv1.0"
+	// sparkplugTypeLevel is the level of a topic that contains the type of the message.
+	sparkplugTypeLevel = 2
+	// maxSparkplugNodes is the maximum number of edge nodes of a subscription.
+	maxSparkplugNodes = 1024
+	// maxSparkplugMetrics is the maximum number of metrics with aliases of an edge node and its devices.
+	maxSparkplugMetrics = 65_536
+	// maxSparkplugDevices is the maximum number of devices of an edge node.
+	maxSparkplugDevices = 4096
+	// minRebirthInterval is the minimum time between two birth requests to the same edge node.
+	minRebirthInterval = time.Minute
+	// rebirthMetric is the metric of a command that makes an edge node publish its births.
+	rebirthMetric = "Node Control/Rebirth"
+	// bdSeqMetric is the metric that connects the death message of a node with its birth.
+	bdSeqMetric = "bdSeq"
+)
+
+// sparkplugDecoder decodes Sparkplug B. It keeps the state of each edge node.
+type sparkplugDecoder struct {
+	requestsBirths bool
+	nodes          map[string]*sparkplugNode // by GROUP/NODE
+}
+
+// sparkplugNode is the state of an edge node.
+type sparkplugNode struct {
+	isBorn        bool // whether the birth of the current session has been received
+	lastSeq       uint64
+	hasSeq        bool
+	birthSession  string // bdSeq of the birth
+	metricByAlias map[uint64]sparkplugMetricDefinition
+	devices       map[string]bool // known devices
+	problem       string          // reason why a birth is missing
+	requestedAt   time.Time       // time of the last birth request
+}
+
+// sparkplugMetricDefinition is the definition of a metric in a birth.
+type sparkplugMetricDefinition struct {
+	device, name string
+	dataType     uint64
+}
+
+// sparkplugTopic is a parsed topic.
+type sparkplugTopic struct{ group, messageType, node, device string }
+
+func newSparkplugDecoder(o Options) *sparkplugDecoder {
+	return &sparkplugDecoder{requestsBirths: o.RequestsBirths, nodes: map[string]*sparkplugNode{}}
+}
+
+// sparkplugSubscription returns the filter for all messages of the edge nodes that a topic filter selects.
+func sparkplugSubscription(filter string) (string, error) {
+	levels := strings.Split(filter, "/")
+	if levels[0] == sparkplugNamespace && len(levels) <= 4 && levels[len(levels)-1] == "#" {
+		return filter, nil
+	}
+	if levels[0] != sparkplugNamespace || len(levels) != 4 && len(levels) != 5 {
+		return "", fmt.Errorf("topic %s is not a Sparkplug topic; want spBv1.0/GROUP/+/NODE or "+
+			"spBv1.0/GROUP/+/NODE/DEVICE, in double quotes if a name contains spaces", data.QuoteForMessage(filter))
+	}
+	levels[sparkplugTypeLevel] = "+"
+	return strings.Join(levels[:4], "/") + "/#", nil
+}
+
+// sparkplugDeviceTopic returns a topic or a filter with the type of the message replaced by DATA, which is the same for
+// all messages of a device or a node.
+func sparkplugDeviceTopic(topic string) string {
+	levels := strings.Split(topic, "/")
+	if len(levels) > sparkplugTypeLevel && levels[sparkplugTypeLevel] != "#" {
+		levels[sparkplugTypeLevel] = "DATA"
+	}
+	return strings.Join(levels, "/")
+}
+
+// parseSparkplugTopic parses the topic of a message.
+func parseSparkplugTopic(topic string) (t sparkplugTopic, err error) {
+	levels := strings.Split(topic, "/")
+	if levels[0] != sparkplugNamespace || len(levels) < 4 || len(levels) > 5 {
+		return t, fmt.Errorf("topic %s is not a Sparkplug topic such as spBv1.0/GROUP/DDATA/NODE/DEVICE",
+			data.QuoteForMessage(topic))
+	}
+	t = sparkplugTopic{group: levels[1], messageType: levels[sparkplugTypeLevel], node: levels[3]}
+	if len(levels) == 5 {
+		t.device = levels[4]
+	}
+	return t, nil
+}
+
+// deviceTopic returns the topic of the readings of a device, or of the node if device is empty.
+func (t sparkplugTopic) deviceTopic(device string) string {
+	topic := sparkplugNamespace + "/" + t.group + "/DATA/" + t.node
+	if device != "" {
+		topic += "/" + device
+	}
+	return topic
+}
+
+// Decode implements Decoder. Retained messages are ignored, because Sparkplug does not allow them. STATE messages and
+// commands contain no readings.
+func (d *sparkplugDecoder) Decode(m Message) (Content, error) {
+	if m.IsRetained || strings.HasPrefix(m.Topic, sparkplugNamespace+"/STATE/") {
+		return Content{}, nil
+	}
+	t, err := parseSparkplugTopic(m.Topic)
+	if err != nil || t.messageType == "NCMD" || t.messageType == "DCMD" {
+		return Content{}, err
+	}
+	if text := trimPayload(m.Payload); bytes.HasPrefix(text, []byte("{")) {
+		return Content{},
+			errors.New("the payload is JSON, but Sparkplug B is encoded with Protobuf: set format: " +
+				"json for its topic in data.topics, and select the value with a path, such as " +
+				"metrics[name=Temperature].value")
+	}
+	p, err := decodeSparkplugPayload(m.Payload)
+	if err != nil {
+		return Content{}, fmt.Errorf("the Sparkplug payload of %d bytes is invalid: %w", len(m.Payload), err)
+	}
+	n := d.nodes[t.group+"/"+t.node]
+	if n == nil {
+		if len(d.nodes) == maxSparkplugNodes {
+			return Content{}, fmt.Errorf("more than %d Sparkplug edge nodes: use narrower topics in data.columns",
+				maxSparkplugNodes)
+		}
+		n = &sparkplugNode{metricByAlias: map[uint64]sparkplugMetricDefinition{}, devices: map[string]bool{}}
+		d.nodes[t.group+"/"+t.node] = n
+	}
+	c, err := n.handle(t, p)
+	if err != nil {
+		return Content{}, err
+	}
+	c.NodeProblem = d.problemOf(n, t, m.ReceivedAt)
+	return c, nil
+}
+
+// handle updates the state of the node and returns the readings of a message.
+func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, error) {
+	isOfDevice := strings.HasPrefix(t.messageType, "D")
+	if isOfDevice != (t.device != "") {
+		return Content{}, fmt.Errorf("a topic of type %s has the wrong number of levels",
+			data.QuoteForMessage(t.messageType))
+	}
+	switch t.messageType {
+	case "NBIRTH":
+		*n = sparkplugNode{isBorn: true, metricByAlias: map[uint64]sparkplugMetricDefinition{},
+			devices: map[string]bool{}, requestedAt: n.requestedAt}
+		n.birthSession = p.birthSession()
+		n.lastSeq, n.hasSeq = p.seq, true
+		return n.define(t, p)
+	case "NDEATH":
+		if session := p.birthSession(); n.birthSession != "" && session != "" && session != n.birthSession {
+			return Content{}, nil // the will of an earlier session
+		}
+		return n.die(t), nil
+	case "DBIRTH", "DDATA", "NDATA", "DDEATH":
+	default:
+		return Content{}, fmt.Errorf("unknown Sparkplug message type %s", data.QuoteForMessage(t.messageType))
+	}
+	n.checkSeq(p)
+	if _, known := n.devices[t.device]; t.device != "" && !known {
+		if len(n.devices) == maxSparkplugDevices {
+			return Content{}, fmt.Errorf("the edge node has more than %d devices", maxSparkplugDevices)
+		}
+		n.devices[t.device] = true
+	}
+	switch t.messageType {
+	case "DBIRTH":
+		return n.define(t, p)
+	case "DDEATH":
+		return Content{readings: []Reading{offlineReading(t.deviceTopic(t.device))}}, nil
+	}
+	return n.read(t, p), nil
+}
+
+// checkSeq compares the number of a message with the previous one.
+func (n *sparkplugNode) checkSeq(p sparkplugPayload) {
+	const modulus = 256
+	switch want := (n.lastSeq + 1) % modulus; {
+	case !n.isBorn:
+		if n.problem == "" {
+			n.problem = "no birth message has been received"
+		}
+	case n.hasSeq && p.hasSeq && p.seq != want && p.seq != n.lastSeq:
+		n.problem = fmt.Sprintf("message %d was received after message %d: messages were lost", p.seq, n.lastSeq)
+	}
+	if p.hasSeq {
+		n.lastSeq, n.hasSeq = p.seq, true
+	}
+}
+
+// define stores the definitions of a birth and returns its readings.
+func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) (Content, error) {
+	for _, m := range p.metrics {
+		if !m.hasAlias || m.name == "" {
+			continue
+		}
+		if _, known := n.metricByAlias[m.alias]; !known && len(n.metricByAlias) == maxSparkplugMetrics {
+			return Content{}, fmt.Errorf("the edge node defines more than %d metrics", maxSparkplugMetrics)
+		}
+		n.metricByAlias[m.alias] = sparkplugMetricDefinition{t.device, m.name, m.dataType}
+	}
+	if t.device == "" {
+		n.problem = ""
+	}
+	return n.read(t, p), nil
+}
+
+// read returns the readings of the metrics. A metric with an unknown alias makes the birth of the node required.
+func (n *sparkplugNode) read(t sparkplugTopic, p sparkplugPayload) (c Content) {
+	topic := t.deviceTopic(t.device)
+	for _, m := range p.metrics {
+		if m.hasAlias {
+			of, found := n.metricByAlias[m.alias]
+			switch {
+			case m.name == "" && (!found || of.device != t.device):
+				n.problem = fmt.Sprintf("metric alias %d is unknown", m.alias)
+				continue
+			case m.name == "":
+				m.name = of.name
+			}
+			if m.dataType == 0 && found {
+				m.dataType = of.dataType
+			}
+		}
+		if m.name == "" || m.name == bdSeqMetric || strings.HasPrefix(m.name, "Node Control/") ||
+			strings.HasPrefix(m.name, "Device Control/") {
+			continue
+		}
+		r := Reading{Name: m.name, Topic: topic, Value: m.value()}
+		at := m.timestamp
+		if at == 0 {
+			at = p.timestamp
+		}
+		if r.HasTime = at > 0 && at < 1<<63/1_000_000; r.HasTime {
+			r.Time = int64(at) * int64(time.Millisecond)
+		}
+		c.readings = append(c.readings, r)
+	}
+	return c
+}
+
+// die returns the readings that mark the node and its devices as unavailable, and forgets the definitions.
+func (n *sparkplugNode) die(t sparkplugTopic) (c Content) {
+	c.readings = append(c.readings, offlineReading(t.deviceTopic("")))
+	for device := range n.devices {
+		c.readings = append(c.readings, offlineReading(t.deviceTopic(device)))
+	}
+	slices.SortFunc(c.readings, func(a, b Reading) int { return strings.Compare(a.Topic, b.Topic) })
+	n.isBorn, n.hasSeq, n.problem = false, false, ""
+	clear(n.metricByAlias)
+	return c
+}
+
+// offlineReading returns the reading that marks a device as unavailable.
+func offlineReading(topic string) Reading { return Reading{Topic: topic, Availability: Offline} }
+
+// problemOf returns the problem of a node and, if allowed, the command that requests its births.
+func (d *sparkplugDecoder) problemOf(n *sparkplugNode, t sparkplugTopic, now time.Time) *NodeProblem {
+	p := &NodeProblem{Node: t.group + "/" + t.node}
+	if n.problem == "" {
+		return p
+	}
+	p.Problem = fmt.Sprintf("Sparkplug node %q: %s", p.Node, n.problem)
+	if !d.requestsBirths {
+		p.Problem += "; set rebirth: true for its topic in data.topics, so that agentd requests the births, " +
+			"or restart the node"
+		return p
+	}
+	if n.requestedAt.IsZero() || now.Sub(n.requestedAt) >= minRebirthInterval || now.Before(n.requestedAt) {
+		n.requestedAt = now
+		p.CommandTopic = sparkplugNamespace + "/" + t.group + "/NCMD/" + t.node
+		p.Command = encodeRebirthCommand(now)
+	}
+	return p
+}

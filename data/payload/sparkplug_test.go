@@ -1,0 +1,168 @@
+package payload
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sparkplugStep is a message of a Sparkplug session with the expected readings and problem.
+type sparkplugStep struct {
+	topic   string
+	payload []byte
+	want    string // readings of all columns, as in readingsText
+	problem string // part of the problem of the node; "" means none
+	command bool   // whether the births are requested
+}
+
+// runSparkplugSession decodes messages in order, one second apart.
+func runSparkplugSession(t *testing.T, d Decoder, steps []sparkplugStep) {
+	t.Helper()
+	for i, s := range steps {
+		c, err := d.Decode(Message{Topic: s.topic, Payload: s.payload, ReceivedAt: arrivalTime.Add(time.Duration(i) *
+			time.Second)})
+		if err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if got := readingsText(c.readings); got != s.want {
+			t.Errorf("step %d: readings %q, want %q", i, got, s.want)
+		}
+		p := c.NodeProblem
+		if p == nil {
+			p = &NodeProblem{}
+		}
+		if !strings.Contains(p.Problem, s.problem) || (p.Problem == "") != (s.problem == "") ||
+			(p.CommandTopic != "") != s.command {
+			t.Errorf("step %d: %+v, want problem %q and command %t", i, p, s.problem, s.command)
+		}
+	}
+}
+
+func aliased(name string, alias, number uint64) sparkplugMetric {
+	return sparkplugMetric{name: name, alias: alias, hasAlias: true, dataType: 1, valueSlot: sparkplugInt,
+		number: number}
+}
+
+// unnamed returns a metric of a data message, which has only an alias and a value.
+func unnamed(alias, number uint64) sparkplugMetric {
+	return sparkplugMetric{alias: alias, hasAlias: true, valueSlot: sparkplugInt, number: number}
+}
+
+func bdSeq(n uint64) sparkplugMetric {
+	return sparkplugMetric{name: bdSeqMetric, dataType: 4, valueSlot: sparkplugLong, number: n}
+}
+
+// TestSparkplugSession checks births, aliases, lost messages, birth requests and deaths.
+func TestSparkplugSession(t *testing.T) {
+	const nb, nd, ndeath = "spBv1.0/g/NBIRTH/n", "spBv1.0/g/NDATA/n", "spBv1.0/g/NDEATH/n"
+	const db, dd, ddeath = "spBv1.0/g/DBIRTH/n/d", "spBv1.0/g/DDATA/n/d", "spBv1.0/g/DDEATH/n/d"
+	msg := func(seq uint64, metrics ...sparkplugMetric) []byte {
+		return encodeSparkplug(seq, 1772366400000, metrics...)
+	}
+	const none = 256 // a death of a node has no number
+	session := []sparkplugStep{
+		// without a birth, a name is known and an alias is not
+		{topic: nd, payload: msg(4, aliased("x", 1, 7), unnamed(2, 8)), want: "x=7@12:00:00",
+			problem: "alias 2 is unknown",
+			command: true},
+		{topic: nd, payload: msg(5, unnamed(2, 8)), problem: "alias 2 is unknown"}, // requested a second ago
+		{topic: nb, payload: msg(0, bdSeq(3), aliased("Node Control/Rebirth", 9, 0), aliased("x", 1, 7)),
+			want: "x=7@12:00:00"},
+		{topic: db, payload: msg(1, aliased("y", 2, 0xffffffff)), want: "y=-1@12:00:00"},
+		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2@12:00:00"}, // the type of the birth
+		{topic: nd, payload: msg(3, sparkplugMetric{alias: 1, hasAlias: true, isNull: true}), want: "x=null@12:00:00"},
+		{topic: nd, payload: msg(3, unnamed(1, 8)), want: "x=8@12:00:00"}, // delivered twice
+		{topic: "spBv1.0/g/NCMD/n", payload: msg(none, unnamed(1, 8))},
+		{topic: dd, payload: msg(6, unnamed(2, 1)), want: "y=1@12:00:00",
+			problem: "message 6 was received after message 3: messages were lost"},
+		{topic: nb, payload: msg(0, bdSeq(4), aliased("x", 5, 1)), want: "x=1@12:00:00"},
+		{topic: ndeath, payload: msg(none, bdSeq(3))}, // the will of the previous session
+		{topic: db, payload: msg(1, aliased("y", 6, 1)), want: "y=1@12:00:00"},
+		{topic: ddeath, payload: msg(2), want: "spBv1.0/g/DATA/n/d offline"},
+		{topic: ndeath, payload: msg(none, bdSeq(4)), want: "spBv1.0/g/DATA/n offline spBv1.0/g/DATA/n/d offline"},
+		{topic: dd, payload: msg(3, aliased("y", 6, 1)), want: "y=1@12:00:00",
+			problem: "no birth message has been received"},
+	}
+	runSparkplugSession(t, NewDecoder(FormatSparkplug, Options{RequestsBirths: true}), session)
+	for i := range session {
+		session[i].command = false
+	}
+	d := NewDecoder(FormatSparkplug, Options{})
+	runSparkplugSession(t, d, session)
+	c, err := d.Decode(Message{Topic: nd, Payload: msg(9, unnamed(77, 1)), ReceivedAt: arrivalTime})
+	if want := `Sparkplug node "g/n": metric alias 77 is unknown; set rebirth: true for its topic in data.topics`; err != nil ||
+		!strings.HasPrefix(c.NodeProblem.Problem, want) {
+		t.Errorf("%+v, %v; want %s", c.NodeProblem, err, want)
+	}
+	if c, err := d.Decode(Message{Topic: nb, Payload: msg(0), IsRetained: true}); err != nil || c.NodeProblem != nil {
+		t.Errorf("a retained birth: %+v, %v", c, err)
+	}
+}
+
+// TestSparkplugSequence checks that the number of messages is counted modulo 256.
+func TestSparkplugSequence(t *testing.T) {
+	d := NewDecoder(FormatSparkplug, Options{})
+	for seq := range uint64(600) {
+		topic := "spBv1.0/g/NDATA/n"
+		if seq == 0 {
+			topic = "spBv1.0/g/NBIRTH/n"
+		}
+		c, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(seq%256, 1)})
+		if err != nil || c.NodeProblem.Problem != "" {
+			t.Fatalf("message %d: %+v, %v", seq, c.NodeProblem, err)
+		}
+	}
+}
+
+// TestRebirthCommand checks the command that requests births, and that it is repeated after a minute.
+func TestRebirthCommand(t *testing.T) {
+	d := NewDecoder(FormatSparkplug, Options{RequestsBirths: true})
+	var sentAt []int
+	for second := range 150 {
+		c, err := d.Decode(Message{Topic: "spBv1.0/g/DDATA/n/d", Payload: encodeSparkplug(256, 1, unnamed(1, 1)),
+			ReceivedAt: arrivalTime.Add(time.Duration(second) * time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := c.NodeProblem; p.CommandTopic != "" {
+			sentAt = append(sentAt, second)
+			command, err := decodeSparkplugPayload(p.Command)
+			if err != nil || p.CommandTopic != "spBv1.0/g/NCMD/n" || len(command.metrics) != 1 {
+				t.Fatalf("%+v, %+v, %v", p, command, err)
+			}
+			if m := command.metrics[0]; m.name != rebirthMetric || m.value() != true || m.dataType != 11 ||
+				command.timestamp != uint64(arrivalTime.UnixMilli())+uint64(second)*1000 {
+				t.Errorf("command %+v", command)
+			}
+		}
+	}
+	if fmt.Sprint(sentAt) != "[0 60 120]" {
+		t.Errorf("births requested at %v", sentAt)
+	}
+}
+
+// TestSparkplugLimits checks that the numbers of nodes and of metrics are limited.
+func TestSparkplugLimits(t *testing.T) {
+	d := newSparkplugDecoder(Options{})
+	for i := range maxSparkplugNodes + 1 {
+		_, err := d.Decode(Message{Topic: fmt.Sprintf("spBv1.0/g/NDATA/n%d", i), Payload: encodeSparkplug(0, 1)})
+		if (err != nil) != (i == maxSparkplugNodes) {
+			t.Fatalf("node %d: %v", i, err)
+		}
+	}
+	d = newSparkplugDecoder(Options{})
+	for i := range maxSparkplugDevices + 1 {
+		_, err := d.Decode(Message{Topic: fmt.Sprintf("spBv1.0/g/DDATA/n/d%d", i), Payload: encodeSparkplug(0, 1)})
+		if (err != nil) != (i == maxSparkplugDevices) {
+			t.Fatalf("device %d: %v", i, err)
+		}
+	}
+	n := sparkplugNode{metricByAlias: map[uint64]sparkplugMetricDefinition{}}
+	for i := range uint64(maxSparkplugMetrics + 1) {
+		_, err := n.define(sparkplugTopic{}, sparkplugPayload{metrics: []sparkplugMetric{aliased("m", i, 0)}})
+		if (err != nil) != (i == maxSparkplugMetrics) {
+			t.Fatalf("metric %d: %v", i, err)
+		}
+	}
+}

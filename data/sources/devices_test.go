@@ -1,0 +1,225 @@
+package sources
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// deviceMessage is a message of a real device with the configuration that reads it.
+type deviceMessage struct {
+	file, topic string
+	columns     map[string]string
+	topics      []data.TopicSettings
+	time        string // data.time
+	want        []string
+}
+
+const (
+	thingsTopic = "v3/app1@tenant1/devices/dev1/up"
+	chirpTopic  = "application/17c8/device/0101010101010101/event/up"
+	spDevice    = "spBv1.0/Sparkplug B Devices/DDATA/Raspberry Pi/Pibrella"
+	spNode      = "spBv1.0/Sparkplug B Devices/NDATA/Raspberry Pi"
+)
+
+// deviceMessages contains each file of testdata/devices. Each element of want is a reading, INPUT=VALUE@TIME, where
+// TIME is empty for the time of arrival, or a rejection, INPUT: REASON: PROBLEM.
+var deviceMessages = []deviceMessage{
+	{file: "01-zigbee2mqtt.json", topic: "zigbee2mqtt/Living Room",
+		columns: map[string]string{"temp_{1}": "zigbee2mqtt/+ temperature"},
+		want:    []string{"temp_Living_Room=27.34@"}},
+	{file: "02-tasmota-energy.json", topic: "tele/pow1/SENSOR", columns: map[string]string{
+		"power": "tele/pow1/SENSOR ENERGY.Power", "factor": "tele/pow1/SENSOR ENERGY.Factor"},
+		topics: []data.TopicSettings{{Topic: "tele/+/SENSOR", TimePath: "Time", TimeFormat: "2006-01-02T15:04:05",
+			TimeZone: "Europe/Berlin"}},
+		want: []string{"factor=0.99@2018-02-15T16:37:10Z", "power=2635@2018-02-15T16:37:10Z"}},
+	{file: "02b-tasmota-ds18x20.json", topic: "tele/x/SENSOR",
+		columns: map[string]string{"t": "tele/x/SENSOR [Id=0000059352D4].Temperature"}, want: []string{"t=1.2@"}},
+	{file: "03-shelly-notifystatus.json", topic: "shelly1/events/rpc",
+		columns: map[string]string{"power": "shelly1/events/rpc params.switch:0.apower",
+			"voltage": "shelly1/events/rpc params.switch:0.voltage"}, time: "params.ts",
+		want: []string{"power=11.5@2026-09-09T09:14:52.88Z", "voltage: missing: the value is absent, null or empty"}},
+	{file: "03b-shelly-status-switch.json", topic: "shelly1/status/switch:0",
+		columns: map[string]string{"power": "shelly1/status/switch:0 apower"}, time: "params.ts",
+		topics: []data.TopicSettings{{Topic: "shelly1/status/#", TimeIsOptional: true}},
+		want:   []string{"power=11.5@"}},
+	{file: "03c-shelly-ht-temperature.json", topic: "shellyht-livingroom/status/temperature:0",
+		columns: map[string]string{"t": "shellyht-livingroom/status/temperature:0 tC"}, want: []string{"t=20.1@"}},
+	{file: "04-esphome-state.txt", topic: "node/sensor/id/state",
+		columns: map[string]string{"t": "node/sensor/id/state"}, want: []string{"t=21.3@"}},
+	{file: "04b-esphome-availability.txt", topic: "node/status",
+		columns: map[string]string{"t": "node/sensor/id/state"},
+		topics:  []data.TopicSettings{{Topic: "node/sensor/id/state", Availability: "node/status"}},
+		want:    []string{"t=unavailable@"}},
+	{file: "05-sparkplug-ndata.json", topic: spNode,
+		columns: map[string]string{"v": `"spBv1.0/+/NDATA/+" metrics[name=Supply Voltage].value`},
+		topics: []data.TopicSettings{{Topic: "spBv1.0/+/NDATA/+", Format: "json", TimePath: "metrics.*.timestamp",
+			TimeFormat: "unix_ms"}},
+		want: []string{"v=12.3@2017-02-03T17:55:02.122Z"}},
+	{file: "05-sparkplug-ndata.json", topic: spNode,
+		columns: map[string]string{"v": "spBv1.0/+/NDATA/+ Supply Voltage"},
+		want:    []string{"v: malformed: the payload is JSON, but Sparkplug B is encoded with Protobuf: set "}},
+	{file: "05b-sparkplug-ddata.json", topic: spDevice,
+		columns: map[string]string{"c": `"spBv1.0/+/DDATA/+/+" metrics[name=Inputs/C].value`},
+		topics: []data.TopicSettings{{Topic: "spBv1.0/#", Format: "json", TimePath: "timestamp",
+			TimeFormat: "unix_ms"}},
+		want: []string{"c=true@2017-02-03T17:55:02.122Z"}},
+	{file: "05c-sparkplug-ndata.bin", topic: spNode,
+		columns: map[string]string{"v": `"spBv1.0/Sparkplug B Devices/+/Raspberry Pi" Supply Voltage`},
+		want:    []string{"v=12.3@2017-02-03T17:55:02.122Z"}},
+	{file: "05d-sparkplug-ddata.bin", topic: spDevice,
+		columns: map[string]string{"a": `"spBv1.0/Sparkplug B Devices/+/Raspberry Pi/Pibrella" Inputs/A`,
+			"c_{2}_{3}": "spBv1.0/+/+/+/+ Inputs/C"},
+		want: []string{"a: the topics overlap"}},
+	{file: "05d-sparkplug-ddata.bin", topic: spDevice,
+		columns: map[string]string{"a": "spBv1.0/+/DDATA/+/+ Inputs/A", "c_{2}_{3}": "spBv1.0/+/+/+/+ Inputs/C"},
+		want:    []string{"a=true@2017-02-03T17:55:02.122Z", "c_Raspberry_Pi_Pibrella=true@2017-02-03T17:55:02.122Z"}},
+	{file: "06-ttn-uplink.json", topic: thingsTopic,
+		columns: map[string]string{"t": thingsTopic + " uplink_message.decoded_payload.temperature",
+			"rssi": thingsTopic + " uplink_message.rx_metadata[gateway_ids.gateway_id=gtw1].rssi"}, time: "received_at",
+		want: []string{"rssi=-35@2020-02-12T15:15:46.014773143Z", "t=1@2020-02-12T15:15:46.014773143Z"}},
+	{file: "07-chirpstack-up.json", topic: chirpTopic, time: "time",
+		columns: map[string]string{"rssi": chirpTopic + " rxInfo.0.rssi", "t": chirpTopic + " object.temperature"},
+		want:    []string{"rssi=-36@2022-07-18T09:34:15.775023242Z", "t: missing: the value is absent, null or empty"}},
+	{file: "08-opcua-pubsub.json", topic: "plant/opcua",
+		columns: map[string]string{"step": "plant/opcua StepUp[writer=1000]", "other": "plant/opcua StepUp[writer=2]"},
+		topics:  []data.TopicSettings{{Topic: "plant/opcua", Format: "opcua"}},
+		want: []string{"other: missing: no value with this name and these conditions; the payload has the names A",
+			"step=23305@2022-03-18T12:55:21.3313539Z"}},
+	{file: "08-opcua-pubsub.json", topic: "plant/opcua",
+		columns: map[string]string{"step": "plant/opcua Messages[DataSetWriterName=1000].Payload.StepUp.Value"},
+		time:    "Messages.*.Payload.*.SourceTimestamp", want: []string{"step=23305@2022-03-18T12:55:21.3313539Z"}},
+	{file: "08b-azure-iot-operations.json", topic: "azure-iot-operations/data/thermostat",
+		columns: map[string]string{"t": "azure-iot-operations/data/thermostat temperature.Value",
+			"tag": `"azure-iot-operations/data/thermostat" Tag 10.Value`}, time: "*.SourceTimestamp",
+		want: []string{"t=4558@2024-07-29T15:02:17.1858435Z", "tag=4558@2024-07-29T15:02:17.1858869Z"}},
+	{file: "08b-azure-iot-operations.json", topic: "azure-iot-operations/data/thermostat",
+		columns: map[string]string{"t": "azure-iot-operations/data/thermostat Tag 10"},
+		topics:  []data.TopicSettings{{Topic: "azure-iot-operations/#", Format: "opcua"}},
+		want:    []string{"t=4558@2024-07-29T15:02:17.1858869Z"}},
+	{file: "09-senml-rfc8428.json", topic: "site/senml",
+		columns: map[string]string{"rh": "site/senml urn:dev:ow:10e2073a01080063:[unit=%RH]",
+			"lat": "site/senml [unit=lat]"},
+		topics: []data.TopicSettings{{Topic: "site/senml", Format: "senml"}},
+		want: []string{"lat=60.07965@2011-10-31T13:24:24Z", "lat=60.07965@2011-10-31T13:25:24Z",
+			"lat=60.07966@2011-10-31T13:26:24Z", "lat=60.07967@2011-10-31T13:27:24Z",
+			"rh=20.3@2011-10-31T13:25:24Z", "rh=20.7@2011-10-31T13:26:24Z", "rh=20@2011-10-31T13:24:24Z",
+			"rh=21.2@2011-10-31T13:27:24Z"}},
+	{file: "09b-senml-named.json", topic: "site/senml",
+		columns: map[string]string{"a": "site/senml urn:dev:ow:10e2073a01080063:current"},
+		topics:  []data.TopicSettings{{Topic: "site/senml", Format: "senml"}}, want: []string{"a=1.2@"}},
+	{file: "09b-senml-named.json", topic: "site/json", columns: map[string]string{"a": "site/json [n=current].v"},
+		want: []string{"a=1.2@"}},
+	{file: "10-thin-edge-with-time.json", topic: "te/device/main///m/env_sensor", time: "time",
+		columns: map[string]string{"t": "te/device/main///m/env_sensor temperature"},
+		want:    []string{"t=25.3@2020-10-15T05:30:47Z"}},
+	{file: "10b-thin-edge-without-time.json", topic: "te/device/main///m/env_sensor", time: "time",
+		columns: map[string]string{"t": "te/device/main///m/env_sensor temperature"},
+		topics:  []data.TopicSettings{{Topic: "te/#", TimeIsOptional: true}}, want: []string{"t=21.3@"}},
+	{file: "10b-thin-edge-without-time.json", topic: "te/device/main///m/env_sensor", time: "time",
+		columns: map[string]string{"t": "te/device/main///m/env_sensor temperature"},
+		want:    []string{`t: bad_time: no time found at the path "time"`}},
+	{file: "10c-thin-edge-multi.json", topic: "te/device/main///m/env_sensor", time: "time",
+		columns: map[string]string{"l2": "te/device/main///m/env_sensor current.L2"},
+		want:    []string{"l2=1.3@2020-10-15T05:30:47Z"}},
+	{file: "11-edgex-event.json", topic: "edgex/events/device/a/b/c/d",
+		columns: map[string]string{"n": "edgex/events/# event.readings[resourceName=CanineCount].value"},
+		topics: []data.TopicSettings{{Topic: "edgex/events/#", TimePath: "event.readings.*.origin",
+			TimeFormat: "unix_ns"}}, want: []string{"n=3@2020-10-08T14:41:29.6655652Z"}},
+	{file: "12-telegraf-influx-line.txt", topic: "telegraf/host/modbus",
+		columns: map[string]string{"p": "telegraf/host/modbus pressure[name=boiler]",
+			"t": "telegraf/host/modbus temperature[measurement=modbus]"},
+		topics: []data.TopicSettings{{Topic: "telegraf/#", Format: "influx"}},
+		want:   []string{"p=1.87@2026-03-01T12:00:00Z", "t=64.5@2026-03-01T12:00:00Z"}},
+	{file: "12-telegraf-influx-line.txt", topic: "telegraf/host/modbus",
+		columns: map[string]string{"p": "telegraf/host/modbus pressure"}, want: []string{
+			"p: malformed: invalid character 'm' looking for beginning of value: `modbus,host=gate`…; the payload " +
+				"looks like the format influx: set format: influx for its topic in data.topics"}},
+	{file: "13-homeassistant-unavailable.txt", topic: "homeassistant/sensor/x/state",
+		columns: map[string]string{"t": "homeassistant/sensor/x/state"}, want: []string{"t=unavailable@"}},
+	{file: "14-homeassistant-discovery-config.json", topic: "homeassistant/sensor/x/config",
+		columns: map[string]string{"t": "homeassistant/sensor/x/config value"},
+		want:    []string{"t: missing: the value is absent, null or empty"}},
+}
+
+// TestDevices checks the readings of messages of real devices, or the reason for rejecting them.
+func TestDevices(t *testing.T) {
+	const folder = "testdata/devices"
+	var tested []string
+	for _, tt := range deviceMessages {
+		tested = append(tested, tt.file)
+		text, err := os.ReadFile(filepath.Join(folder, tt.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readDeviceMessage(t, tt, text); !equalPrefixes(got, tt.want) {
+			t.Errorf("%s\n got %q\nwant %q", tt.file, got, tt.want)
+		}
+	}
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() != "SOURCE.md" && !slices.Contains(tested, f.Name()) {
+			t.Errorf("%s is not tested", f.Name())
+		}
+	}
+}
+
+// deviceArrival is the time at which the messages arrive.
+var deviceArrival = time.Date(2026, 9, 10, 12, 0, 0, 0, time.UTC)
+
+// readDeviceMessage returns the readings and the rejections of a message, in the form of deviceMessage.want.
+func readDeviceMessage(t *testing.T, m deviceMessage, text []byte) (got []string) {
+	t.Helper()
+	c := data.Config{Source: data.SourceMQTT, ColumnByInput: m.columns, TopicSettings: m.topics, TimeColumn: m.time}
+	var problems spec.ProblemList
+	CheckConfig(&c, &problems, "data")
+	CheckConfigAgainstFile(&c, &problems, "data")
+	all, err := parseTopicSubscriptions(&c)
+	if err != nil && strings.Contains(err.Error(), "overlap") {
+		return []string{"a: the topics overlap"}
+	}
+	if problems.Err() != nil || err != nil {
+		t.Fatalf("%s: %v, %v", m.file, problems.Err(), err)
+	}
+	stats := newSourceStats(func() time.Time { return deviceArrival }, slog.New(slog.DiscardHandler))
+	for i := range all {
+		all[i].stats = stats
+		all[i].addReading = func(r data.Reading) {
+			value, at := fmt.Sprint(r.Value), ""
+			if r.Text != "" {
+				value = r.Text
+			}
+			if r.Time != deviceArrival.UnixNano() {
+				at = time.Unix(0, r.Time).UTC().Format(time.RFC3339Nano)
+			}
+			got = append(got, r.Input+"="+value+"@"+at)
+		}
+	}
+	topicSubscriptions(all).forEachMatchingSubscription(m.topic, func(s *topicSubscription) {
+		s.parsePayload(text, payloadMeta{m.topic, topicHash(m.topic), deviceArrival, false})
+	})
+	for _, c := range stats.columnReports() {
+		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+			got = append(got, fmt.Sprintf("%s: %s: %s", c.Name, why, c.LastUnusedProblem))
+		}
+	}
+	slices.Sort(got)
+	return got
+}
+
+// equalPrefixes reports whether each text of got begins with the text of want at the same index.
+func equalPrefixes(got, want []string) bool {
+	return slices.EqualFunc(got, want, strings.HasPrefix)
+}
