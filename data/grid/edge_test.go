@@ -343,3 +343,41 @@ func TestSumHasNoLogarithm(t *testing.T) {
 		}
 	}
 }
+
+// TestOfflineDevice checks that the previous value of an input is not repeated while its device is offline, in order of
+// time. Other missing values do not end the repetition.
+func TestOfflineDevice(t *testing.T) {
+	missing := func(at int64, text string) grid.Reading {
+		return grid.Reading{Input: "temp", Time: at, Text: text, Value: math.NaN()}
+	}
+	c := hourly(func(c *grid.RowBuilderConfig) {
+		c.Recipe.Grid.Lateness = 3 * time.Hour
+		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y"})
+		c.ExpandedFeatures, c.Target = []string{"temp"}, "y"
+		c.MissingFill = grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: 24 * time.Hour}
+	})
+	for text, want := range map[string][]float32{"NA": {1, 1, 1, 1, 1, 2}, "unavailable": {1, 1, 1, 2},
+		" Offline": {1, 1, 1, 2}} {
+		var readings []grid.Reading
+		for h := range int64(10) {
+			readings = append(readings, grid.Reading{Input: "y", Time: (10 + h) * hour, Value: float64(h)})
+		}
+		// at 13:00 the device is offline, from 15:00 on it is online; the readings do not arrive in order
+		readings = slices.Insert(readings, 0, temp(10*hour, 1))
+		readings = slices.Insert(readings, 3, missing(12*hour+minute, text))
+		readings = slices.Insert(readings, 4, temp(12*hour, 1), missing(12*hour+minute, text), temp(15*hour, 2))
+		rows, g := run(t, c, readings)
+		if !slices.Equal(rows.X[:len(want)], want) {
+			t.Errorf("%q: %v, want %v first", text, rows.X, want)
+		}
+		counts, _, _ := g.ReadingCounts()
+		if n := counts[0]; n.Unused[grid.ReasonMissing] == 0 || n.Used != 3 {
+			t.Errorf("%q: %+v", text, n)
+		}
+	}
+	offline := missing(10*hour, "offline")
+	rows, _ := run(t, c, []grid.Reading{offline, {Input: "y", Time: 10 * hour}, {Input: "y", Time: 20 * hour}})
+	if len(rows.X) != 0 {
+		t.Errorf("a device that was never online: %v", rows.X)
+	}
+}

@@ -40,6 +40,7 @@ type inputState struct {
 	plausibility       plausibilityCheck // plausibility check since the start or the last silence
 	openPointAggregate pointAggregate    // aggregate of the open point
 	hasReading         bool              // whether a reading was used since the start or the last silence
+	isOffline          bool              // whether the device is offline since the last used reading
 	lastPointValue     float64           // value of the point lastValuedPoint
 	lastValuedPoint    int64
 	sumOfPointValues   float64 // sum over all points with a value
@@ -200,7 +201,7 @@ func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured floa
 	switch {
 	case isPresent(v):
 		in.storePointValue(v, k)
-	case m.Policy == FillLast && in.hasReading && isPresent(in.lastPointValue) &&
+	case m.Policy == FillLast && in.hasReading && !in.isOffline && isPresent(in.lastPointValue) &&
 		time.Duration(k-in.lastValuedPoint) <= m.MaxLastValueAge/time.Duration(step):
 		v = in.lastPointValue
 	case m.Policy == FillMean && len(in.Classes) > 0 && in.valuedPointCount > 0:

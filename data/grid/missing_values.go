@@ -30,12 +30,24 @@ func NewMissingValues(more []string) MissingValues {
 	return a
 }
 
+// Texts that a device sends when it goes offline. The previous value of its inputs is then no longer valid.
+const (
+	textUnavailable = "unavailable"
+	textOffline     = "offline"
+)
+
+// meansOffline reports whether text means that the device of an input is offline.
+func meansOffline(text string) bool {
+	text = strings.TrimSpace(text)
+	return strings.EqualFold(text, textUnavailable) || strings.EqualFold(text, textOffline)
+}
+
 // HasText reports whether text means a missing value.
 func (a *MissingValues) HasText(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	switch text {
 	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "null", "nil", "none", "undef",
-		"undefined", "unavailable", "unknown":
+		"undefined", "unknown", textUnavailable, textOffline:
 		return true
 	}
 	if IsNaNText(text) || slices.Contains(a.extraTexts, text) {

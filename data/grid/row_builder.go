@@ -164,6 +164,9 @@ func (g *RowBuilder) AddReading(r Reading) {
 	}
 	v, reason := in.acceptedValue(r)
 	wait := int64(in.LabelLateness)
+	if reason == ReasonMissing && wait == 0 && meansOffline(r.Text) {
+		v, reason = absentValue, "" // it is rejected in order of time, in aggregateReading
+	}
 	switch {
 	case reason != "":
 	case r.Time < 0 || r.Time > maxReadingTime:
@@ -216,6 +219,14 @@ func (g *RowBuilder) aggregateReading(w queuedReading) {
 	}
 	g.lastReleasedByInput[i] = w
 	k := g.gridPointAt(w.time)
+	if !isPresent(w.value) {
+		if g.hasFirstPoint {
+			g.closePointsBefore(k)
+		}
+		in.isOffline = true
+		in.readingCounts.countRejected(ReasonMissing, g.unpackQueuedReading(w))
+		return
+	}
 	if !g.hasFirstPoint {
 		g.hasFirstPoint = true
 		g.startAtPoint(k)
@@ -226,7 +237,7 @@ func (g *RowBuilder) aggregateReading(w queuedReading) {
 		in.readingCounts.countRejected(why, g.unpackQueuedReading(w))
 		return
 	}
-	in.hasReading = true
+	in.hasReading, in.isOffline = true, false
 	in.readingCounts.countUsed()
 	in.openPointAggregate.addValue(w.value)
 }

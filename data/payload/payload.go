@@ -72,6 +72,8 @@ type Content struct {
 	clock    *TimeField // position of the time in a tree
 	treeTime Reading    // time that applies to all values of a tree, unless the path of the time has a wildcard
 	readings []Reading  // content of a list
+	// BirthTopic is the Topic of a device if the content contains all values of the device.
+	BirthTopic string
 	// NodeProblem is set by formats with a state for each sender, such as Sparkplug B.
 	NodeProblem *NodeProblem
 }

@@ -218,7 +218,9 @@ func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) (Content, e
 	if t.device == "" {
 		n.problem = ""
 	}
-	return n.read(t, p), nil
+	c := n.read(t, p)
+	c.BirthTopic = t.deviceTopic(t.device)
+	return c, nil
 }
 
 // read returns the readings of the metrics. A metric with an unknown alias makes the birth of the node required.

@@ -93,7 +93,7 @@ var deviceMessages = []deviceMessage{
 	{file: "08-opcua-pubsub.json", topic: "plant/opcua",
 		columns: map[string]string{"step": "plant/opcua StepUp[writer=1000]", "other": "plant/opcua StepUp[writer=2]"},
 		topics:  []data.TopicSettings{{Topic: "plant/opcua", Format: "opcua"}},
-		want: []string{"other: missing: no value with this name and these conditions; the payload has the names A",
+		want: []string{"other: missing: no value with this name and these conditions; the payload has the names \"A",
 			"step=23305@2022-03-18T12:55:21.3313539Z"}},
 	{file: "08-opcua-pubsub.json", topic: "plant/opcua",
 		columns: map[string]string{"step": "plant/opcua Messages[DataSetWriterName=1000].Payload.StepUp.Value"},

@@ -100,9 +100,6 @@ func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, conn mqt
 	case mqtt.MessageReceived:
 		from := payloadMeta{e.Topic, topicHash(e.Topic), r.env.Now(), e.Retained}
 		all.forEachMatchingSubscription(e.Topic, func(s *topicSubscription) {
-			if e.Retained && !s.hasTimes {
-				return
-			}
 			c := s.parsePayload(e.Payload, from)
 			if p := c.NodeProblem; p != nil {
 				r.handleNodeProblem(conn, p)

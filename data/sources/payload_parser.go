@@ -177,14 +177,16 @@ func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from pa
 		}
 		return
 	}
-	if c.NodeProblem != nil { // a message of Sparkplug concerns one device and only changed metrics
-		return
+	if c.NodeProblem != nil && (c.BirthTopic == "" || !mqtt.FilterMatchesTopic(of.deviceFilter, c.BirthTopic)) {
+		return // a message of Sparkplug concerns one device and, unless it is a birth, only changed metrics
 	}
 	const most = 5
-	shown := strings.Join(names[:min(len(names), most)], ", ")
+	for i, name := range names[:min(len(names), most)] {
+		names[i] = data.QuoteForMessage(name)
+	}
 	p.stats.countUnusedValue(input, grid.ReasonMissing,
 		"no value with this name and these conditions; the payload has "+
-			"the names "+data.UTF8Text(shown), from.place)
+			"the names "+strings.Join(names[:min(len(names), most)], ", "), from.place)
 }
 
 // offlineText is the recorded value of a device that is offline. It is one of the standard texts of missing values.
@@ -210,7 +212,9 @@ func (p *payloadParser) addValue(input string, of payload.Reading, from payloadM
 		return
 	case of.HasTime:
 		at = of.Time
-	case from.isRetained: // the age of the value is unknown
+	case from.isRetained:
+		p.stats.countUnusedValue(input, grid.ReasonLate, "a retained message without a time: the age of the value is "+
+			"unknown", from.place)
 		return
 	}
 	value := of.Value

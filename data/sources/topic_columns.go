@@ -21,7 +21,6 @@ type topicSubscription struct {
 	topicFilter    string
 	format         string
 	isAvailability bool // whether the messages report the availability of a device
-	hasTimes       bool // whether a payload can contain the time of its values
 	payloadParser
 }
 
@@ -166,7 +165,6 @@ func newTopicSubscription(c *data.Config, of data.TopicSettings, filter, text st
 	if of.TimeIsOptional && len(s.timeField.path) == 0 {
 		return s, fmt.Errorf("time_optional in topics requires the path of a time: set time, or remove time_optional")
 	}
-	s.hasTimes = len(s.timeField.path) > 0 || !payload.HasTimePath(s.format) && s.format != payload.FormatPlain
 	s.decoder = payload.NewDecoder(s.format, payload.Options{Clock: s.timeField.field(),
 		RequestsBirths: of.RequestsBirths})
 	s.topicFilter, err = payload.SubscriptionFilter(s.format, filter)
@@ -186,7 +184,7 @@ func availabilitySubscription(of data.TopicSettings, filter string) (s topicSubs
 		err = fmt.Errorf("topic %s in availability: the entry %s of topics has too few wildcards",
 			data.QuoteForMessage(text), data.QuoteForMessage(of.Topic))
 	}
-	s = topicSubscription{topicFilter: text, isAvailability: true, hasTimes: true}
+	s = topicSubscription{topicFilter: text, isAvailability: true}
 	s.decoder = payload.NewAvailabilityDecoder()
 	return s, err
 }
