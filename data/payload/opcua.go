@@ -59,7 +59,7 @@ func (c *Content) addOPCUANetworkMessage(message map[string]any) error {
 		for _, one := range messages {
 			object, isObject := one.(map[string]any)
 			if !isObject {
-				return errors.New("Messages contains a value that is not an object")
+				return errors.New("the list Messages contains a value that is not an object")
 			}
 			c.addOPCUADataSet(object, labels)
 		}
@@ -71,7 +71,7 @@ func (c *Content) addOPCUANetworkMessage(message map[string]any) error {
 			c.addOPCUADataSet(message, labels)
 		} // other types contain no data, such as ua-metadata
 	default:
-		return errors.New("Messages is neither a list nor an object")
+		return errors.New("the member Messages is neither a list nor an object")
 	}
 	return nil
 }
