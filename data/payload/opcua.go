@@ -66,10 +66,7 @@ func (c *Content) addOPCUANetworkMessage(message map[string]any) error {
 	case map[string]any:
 		c.addOPCUADataSet(messages, labels)
 	case nil:
-		if kind, _ := message["MessageType"].(string); kind == "" || strings.HasPrefix(kind, "ua-data") ||
-			strings.HasSuffix(kind, "frame") {
-			c.addOPCUADataSet(message, labels)
-		} // other types contain no data, such as ua-metadata
+		c.addOPCUADataSet(message, labels) // other messages contain no payload, such as ua-metadata
 	default:
 		return errors.New("the member Messages is neither a list nor an object")
 	}

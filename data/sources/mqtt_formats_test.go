@@ -110,7 +110,8 @@ func TestSparkplugNode(t *testing.T) {
 	for _, rebirth := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{
-				"v": `"spBv1.0/my plant/+/edge/pump" Supply Voltage`, "n": `"spBv1.0/my plant/+/edge" Load`},
+				"v": `"spBv1.0/my plant/+/edge/pump" Supply Voltage`, "n": `"spBv1.0/my plant/+/edge" Load`,
+				"w": `"spBv1.0/my plant/+/edge/pump" Voltage`},
 				TopicSettings: []data.TopicSettings{{Topic: "spBv1.0/#", RequestsBirths: rebirth}}})
 			defer h.close()
 			h.gateway.Subscribe(mqtt.AtMostOnce, "spBv1.0/my plant/NCMD/edge")
@@ -150,7 +151,14 @@ func TestSparkplugNode(t *testing.T) {
 			send("NDEATH", "", 6, "", 9, 0)
 			wantTroubles(t, h.source, []string{"v", "n"}, `silent: input "v": the device has been offline`,
 				`silent: input "n": the device has been offline`)
-			want := "n=50 v=230 v=231 v=unavailable v=232 n=unavailable v=unavailable"
+			for _, c := range h.source.recorder.stats.columnReports() {
+				if missing, want := c.LastUnusedValue(grid.ReasonMissing).Problem,
+					`the payload has the names "Supply Voltage"`; c.Name ==
+					"w" && (c.Unused[grid.ReasonMissing] != 2 || !strings.HasSuffix(missing, want)) {
+					t.Errorf("a name that no birth of the device contains: %+v, want %s", c, want)
+				}
+			}
+			want := "n=50 v=230 v=231 v=unavailable w=unavailable v=232 n=unavailable v=unavailable w=unavailable"
 			if got := h.readings(); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
