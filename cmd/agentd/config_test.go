@@ -57,6 +57,52 @@ func TestConfigCheckOpensData(t *testing.T) {
 	}
 }
 
+// TestConfigsOnPages checks that the MQTT configurations on the pages about data are valid.
+func TestConfigsOnPages(t *testing.T) {
+	dir := t.TempDir()
+	put := putIn(t, dir)
+	key := filepath.Join(dir, "agent.key")
+	code, public, problems := clitest.Run(rootCommand(), "key", "new", key)
+	if code != 0 {
+		t.Fatal(problems)
+	}
+	for _, page := range []string{"DATA.md", "howto/read-sensors-over-mqtt.md"} {
+		text, err := os.ReadFile(filepath.Join("../../docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked := 0
+		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+			block, _, _ = strings.Cut(block, "```")
+			if !strings.Contains(block, "data:\n") || strings.Contains(block, "task:") {
+				continue
+			}
+			if !strings.Contains(block, "federation:") {
+				block = "federation: hall\nid: a\nbroker: {url: \"tcp://broker.example:1883\"}\n" + block
+			}
+			if !strings.Contains(block, "source:") { // a part of a section
+				block = strings.Replace(block, "data:\n", "data:\n  source: mqtt\n", 1)
+			}
+			if !strings.Contains(block, "columns:") {
+				block = strings.Replace(block, "source: mqtt\n", "source: mqtt\n  columns: {p: tele/a/SENSOR v}\n", 1)
+			}
+			if !strings.Contains(block, "readings:") {
+				block += "readings: {broker: {url: \"tcp://gateway.example:1883\"}}\n"
+			}
+			checked++
+			file := put("page.yaml", fmt.Sprintf("%sidentity: {key_file: %s, coordinator_key: %q}\n", block, key,
+				strings.TrimSpace(public)))
+			code, out, problems := clitest.Run(rootCommand(), "config", "check", "--config", file)
+			if code != 0 || out != file+" is valid\n" || problems != "" {
+				t.Errorf("%s: exit status %d, %s%s\n%s", page, code, out, problems, block)
+			}
+		}
+		if checked == 0 {
+			t.Errorf("%s has no configuration", page)
+		}
+	}
+}
+
 // putIn returns a function that writes a file to dir and returns its path.
 func putIn(t *testing.T, dir string) func(name, text string) string {
 	return func(name, text string) string {

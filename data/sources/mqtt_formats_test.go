@@ -166,6 +166,24 @@ func TestSparkplugNode(t *testing.T) {
 	}
 }
 
+// TestManySparkplugNodes checks that the number of reported nodes is limited, and that a birth ends a report.
+func TestManySparkplugNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{"v": "spBv1.0/# Load"}})
+		defer h.close()
+		for i := range 2 * maxNodeTroubles {
+			h.send(fmt.Sprintf("spBv1.0/g/NDATA/n%d", i), string(sparkplugMessage(0, time.Now(), "", 1, 1)))
+		}
+		if n := len(h.source.recorder.stats.currentTroubles(nil)); n != maxNodeTroubles {
+			t.Errorf("%d troubles, want %d", n, maxNodeTroubles)
+		}
+		h.send("spBv1.0/g/NBIRTH/n0", string(sparkplugMessage(0, time.Now(), "Load", 1, 1)))
+		if n := len(h.source.recorder.stats.currentTroubles(nil)); n != maxNodeTroubles-1 {
+			t.Errorf("%d troubles after a birth, want %d", n, maxNodeTroubles-1)
+		}
+	})
+}
+
 // TestTopicLevels checks columns with one input for each device, and messages about the availability of devices.
 func TestTopicLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -129,5 +129,5 @@ func (r *readingRecorder) handleNodeProblem(conn mqtt.Conn, p *payload.NodeProbl
 			err = fmt.Errorf("%w; the births cannot be requested: %w", err, sent)
 		}
 	}
-	r.stats.setTrouble(data.TroubleUnusedValues, p.Node, err)
+	r.stats.setNodeTrouble(p.Node, err)
 }

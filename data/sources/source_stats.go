@@ -160,6 +160,26 @@ func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 	}
 }
 
+// maxNodeTroubles is the maximum number of Sparkplug nodes whose problems are reported.
+const maxNodeTroubles = 16
+
+// setNodeTrouble sets the trouble of a Sparkplug node, or clears it if err is nil. Above maxNodeTroubles, it ignores
+// the troubles of further nodes.
+func (l *sourceStats) setNodeTrouble(node string, err error) {
+	l.mu.Lock()
+	_, isReported := l.textByTroubleKey[string(data.TroubleUnusedValues)+" "+node]
+	count := 0
+	for key := range l.textByTroubleKey {
+		if strings.HasPrefix(key, string(data.TroubleUnusedValues)+" ") {
+			count++
+		}
+	}
+	l.mu.Unlock()
+	if err == nil || isReported || count < maxNodeTroubles {
+		l.setTrouble(data.TroubleUnusedValues, node, err)
+	}
+}
+
 // setInitialTrouble sets a trouble at the start without logging it.
 func (l *sourceStats) setInitialTrouble(kind data.TroubleKind, text string) {
 	l.mu.Lock()
