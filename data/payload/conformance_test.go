@@ -488,3 +488,24 @@ func FuzzSenML(f *testing.F)     { fuzzFormat(f, FormatSenML) }
 func FuzzInflux(f *testing.F)    { fuzzFormat(f, FormatInflux) }
 func FuzzOPCUA(f *testing.F)     { fuzzFormat(f, FormatOPCUA) }
 func FuzzSparkplug(f *testing.F) { fuzzFormat(f, FormatSparkplug) }
+
+// BenchmarkFormats decodes the example of each format and selects one column.
+func BenchmarkFormats(b *testing.B) {
+	for _, name := range Formats() {
+		e := examples[name]
+		column, err := ParseColumn(name, e.column)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			d := NewDecoder(name, testOptions)
+			m := Message{Topic: e.topic, Payload: []byte(e.payload), ReceivedAt: arrivalTime}
+			for b.Loop() {
+				c, err := d.Decode(m)
+				if err != nil || len(c.Select(&column)) == 0 {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
