@@ -237,6 +237,7 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 
 func (x *ringSurvey) finishSurvey() *survey.SourceSurvey {
 	for _, c := range x.inputs {
+		x.AddSentinelFault(c)
 		s := c.Summary()
 		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.LineCount == 0 {
 			continue

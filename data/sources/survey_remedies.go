@@ -30,6 +30,9 @@ const (
 func (s *csvSurvey) addRemedies() {
 	s.checkEarlyTimes()
 	s.checkThousandsSeparators()
+	for _, c := range s.columns {
+		s.AddSentinelFault(c)
+	}
 	for _, f := range s.Faults {
 		if f.Remedy == "" {
 			f.Remedy = s.remedyForFault(f)

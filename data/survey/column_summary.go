@@ -36,16 +36,18 @@ const (
 
 // runningStats computes statistics of a stream of numbers.
 type runningStats struct {
-	Count                              uint64
-	low, high, mean, squaredDeviations float64
-	sample                             ReservoirSample[float64]
+	Count                   uint64
+	lowest, highest         extremeValue
+	mean, squaredDeviations float64
+	sample                  ReservoirSample[float64]
 }
 
 func (m *runningStats) AddValue(v float64) {
 	if m.Count++; m.Count == 1 {
-		m.low, m.high = v, v
+		m.lowest.sign, m.highest.sign = -1, 1
 	}
-	m.low, m.high = min(m.low, v), max(m.high, v)
+	m.lowest.addValue(v)
+	m.highest.addValue(v)
 	d := v - m.mean
 	m.mean += d / float64(m.Count)
 	m.squaredDeviations += d * (v - m.mean)
@@ -57,14 +59,15 @@ func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	if m.Count == 0 {
 		return
 	}
-	s.Min, s.Mean, s.Max = m.low, clampToFinite(m.mean), m.high
+	low, high := m.lowest.value, m.highest.value
+	s.Min, s.Mean, s.Max = low, clampToFinite(m.mean), high
 	s.Sigma = clampToFinite(math.Sqrt(m.squaredDeviations / float64(m.Count)))
 	s.Histogram = make([]int, cellsOfHistogram)
-	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // divided first, so that the difference does not overflow
+	width := high/cellsOfHistogram - low/cellsOfHistogram // divided first, so that the difference does not overflow
 	for _, v := range m.sample.All {
 		cell := 0
 		if width > 0 {
-			cell = int(min((v-m.low)/width, cellsOfHistogram-1))
+			cell = int(min((v-low)/width, cellsOfHistogram-1))
 		}
 		s.Histogram[cell]++
 	}
