@@ -83,7 +83,7 @@ func TestSparkplugSession(t *testing.T) {
 		{topic: ndeath, payload: msg(none, bdSeq(4)), want: "spBv1.0/g/DATA/n offline spBv1.0/g/DATA/n/d offline"},
 		{topic: dd, payload: msg(3, aliased("y", 6, 1)), want: "y=1@12:00:00",
 			problem: "no birth message has been received"},
-		{topic: dd, payload: msg(4, unnamed(6, 1)), problem: "metric alias 6 is unknown"}, // the death ended the aliases
+		{topic: dd, payload: msg(4, unnamed(6, 1)), problem: "metric alias 6 is unknown"}, // ended by the death
 	}
 	runSparkplugSession(t, NewDecoder(FormatSparkplug, Options{RequestsBirths: true}), session)
 	for i := range session {

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// ReasonSentinel means that a number probably stands for a missing value, such as -127 or 65535. The values are still
+// ReasonSentinel means that a number probably means a missing value, such as -127 or 65535. The values are still
 // used.
 const ReasonSentinel data.UnusedReason = "sentinel"
 

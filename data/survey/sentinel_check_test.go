@@ -16,12 +16,12 @@ func TestSentinels(t *testing.T) {
 		values []float64
 		want   string // problem and remedy; "" means no fault
 	}{
-		{"a failed probe", slices.Concat(outdoor, repeat(-127, 3)), "3 × -127 is far outside the other values, which are " +
-			"mostly from -9.5 to 31; if it means a missing value, set data.missing_values: [-127]"},
+		{"a failed probe", slices.Concat(outdoor, repeat(-127, 3)), "3 × -127 is far outside the other values, which " +
+			"are mostly from -9.5 to 31; if it means a missing value, set data.missing_values: [-127]"},
 		{"twice only", slices.Concat(outdoor, repeat(-127, 2)), ""},
 		{"once each", slices.Concat(outdoor, []float64{-127, -126, -125}), ""},
-		{"an overflow", slices.Concat(repeat(65535, 4), outdoor), "4 × 65535 is far outside the other values, which are " +
-			"mostly from 3 to 35; if it means a missing value, set data.missing_values: [65535]"},
+		{"an overflow", slices.Concat(repeat(65535, 4), outdoor), "4 × 65535 is far outside the other values, which " +
+			"are mostly from 3 to 35; if it means a missing value, set data.missing_values: [65535]"},
 		{"near the others", slices.Concat(outdoor, repeat(80, 3)), ""},
 		{"mostly one value", slices.Concat(repeat(-999, 20), outdoor), ""},
 		{"a machine that is off", slices.Concat(repeat(0, 4), []float64{2000, 2010, 2020, 2030, 2040, 2050}), ""},
