@@ -177,6 +177,7 @@ func TestFormats(t *testing.T) {
 			t.Fatalf("format %s has no example", name)
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			t.Run("example", func(t *testing.T) {
 				c, err := decode(t, name, e.topic, []byte(e.payload))
 				if err != nil {

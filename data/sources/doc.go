@@ -3,8 +3,9 @@
 //
 // # From a reading to a row
 //
-//  1. An intake receives a message or a line (mqtt_source.go, line_source.go). payload_parser.go parses it into
-//     readings, which the recorder writes to a ring on disk (reading_recorder.go).
+//  1. An intake receives a message or a line (mqtt_source.go, line_source.go). Package payload decodes it,
+//     payload_parser.go assigns its values to inputs, and the recorder writes these readings to a ring on disk
+//     (reading_recorder.go).
 //  2. A snapshot of the rows (data.QueriedRows) makes gridRowMaker read its feed (rows/grid_row_maker.go):
 //     ringReadingFeed reads the ring, csvReadingFeed the new lines of the files (csv_reading_feed.go,
 //     file_follower.go). No rows are made when a message arrives.
