@@ -184,6 +184,34 @@ func TestManySparkplugNodes(t *testing.T) {
 	})
 }
 
+// TestRenamedField checks that an input is reported if its messages no longer contain its value, and that the report
+// ends with the next value.
+func TestRenamedField(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{"t": "site/air temperature",
+			"p": "telegraf/a pressure"}, TopicSettings: []data.TopicSettings{{Topic: "telegraf/a", Format: "influx"}}})
+		defer h.close()
+		publish := func(json, line string) {
+			for range 2 * silentAfter / time.Minute {
+				h.send("site/air", json)
+				h.send("telegraf/a", line)
+				pass(time.Minute)
+			}
+		}
+		publish(`{"temperature":20}`, "air pressure=1")
+		wantTroubles(t, h.source, []string{"t", "p"})
+		publish(`{"temp":20}`, "air press=1,hum=2")
+		wantTroubles(t, h.source, []string{"t", "p"},
+			`silent: input "t": no readings received from topic site/air since `+
+			`2000-01-01T00:19:00Z; last missing value: site/air: the value is absent, null or empty`,
+			`silent: input "p": no readings received from topic telegraf/a since 2000-01-01T00:19:00Z; last missing value: `+
+				`telegraf/a: no value with this name and these conditions; the payload has the names "press", "hum"`)
+		h.send("site/air", `{"temperature":20}`)
+		h.send("telegraf/a", "air pressure=1")
+		wantTroubles(t, h.source, []string{"t", "p"})
+	})
+}
+
 // TestTopicLevels checks columns with one input for each device, and messages about the availability of devices.
 func TestTopicLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

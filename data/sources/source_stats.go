@@ -45,7 +45,7 @@ type sourceStats struct {
 type inputStats struct {
 	data.ColumnReport
 	inputOrigin      string    // origin of the readings for messages, such as a topic
-	lastReadingAt    time.Time // time of the last reading, used or not; zero before the first one
+	lastReadingAt    time.Time // time of the last reading that is not missing, used or not; zero before the first one
 	recentWrongShare grid.RecentWrongShare
 	offlineSince     time.Time // time at which the device of the input went offline; zero if it is online
 	offlineTopic     string    // topic of the device that is offline
@@ -124,7 +124,9 @@ func (l *sourceStats) countUnusedValue(input string, why data.UnusedReason, prob
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.ensureInputStats(input)
-	e.lastReadingAt = l.now()
+	if why != grid.ReasonMissing { // an input whose values are all missing is reported as silent
+		e.lastReadingAt = l.now()
+	}
 	e.ReceivedValues++
 	l.unusedValueCount++
 	e.Unused[why]++
@@ -244,16 +246,16 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 		case e == nil:
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
 				Text: fmt.Sprintf("the data source has no input %q", name)})
-		case e.lastReadingAt.IsZero():
-			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
-				Text: fmt.Sprintf("input %q: no readings received%s since the start",
-					name,
-					e.inputOrigin)})
 		default:
-			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
-				Text: fmt.Sprintf("input %q: no readings received%s since %s", name,
-					e.inputOrigin,
-					e.lastReadingAt.UTC().Format(time.RFC3339))})
+			since, missing := "the start", ""
+			if !e.lastReadingAt.IsZero() {
+				since = e.lastReadingAt.UTC().Format(time.RFC3339)
+			}
+			if last := e.LastUnusedValue(grid.ReasonMissing); last.Problem != "" {
+				missing = fmt.Sprintf("; last missing value: %s", last)
+			}
+			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent, Text: fmt.Sprintf(
+				"input %q: no readings received%s since %s%s", name, e.inputOrigin, since, missing)})
 		}
 	}
 	return all
