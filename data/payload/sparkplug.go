@@ -22,10 +22,12 @@ const (
 	sparkplugTypeLevel = 2
 	// maxSparkplugNodes is the maximum number of edge nodes of a subscription.
 	maxSparkplugNodes = 1024
-	// maxSparkplugMetrics is the maximum number of metrics with aliases of an edge node and its devices.
+	// maxSparkplugMetrics is the maximum number of metrics with aliases of a subscription.
 	maxSparkplugMetrics = 65_536
-	// maxSparkplugDevices is the maximum number of devices of an edge node.
-	maxSparkplugDevices = 4096
+	// maxSparkplugDevices is the maximum number of devices of a subscription.
+	maxSparkplugDevices = 16_384
+	// maxSparkplugName is the maximum length of a topic and of the name of a metric with an alias, in bytes.
+	maxSparkplugName = 1024
 	// minRebirthInterval is the minimum time between two birth requests to the same edge node.
 	minRebirthInterval = time.Minute
 	// rebirthMetric is the metric of a command that makes an edge node publish its births.
@@ -92,7 +94,7 @@ func sparkplugDeviceTopic(topic string) string {
 // parseSparkplugTopic parses the topic of a message.
 func parseSparkplugTopic(topic string) (t sparkplugTopic, err error) {
 	levels := strings.Split(topic, "/")
-	if levels[0] != sparkplugNamespace || len(levels) < 4 || len(levels) > 5 {
+	if levels[0] != sparkplugNamespace || len(levels) < 4 || len(levels) > 5 || len(topic) > maxSparkplugName {
 		return t, fmt.Errorf("topic %s is not a Sparkplug topic such as spBv1.0/GROUP/DDATA/NODE/DEVICE",
 			data.QuoteForMessage(topic))
 	}
@@ -141,12 +143,52 @@ func (d *sparkplugDecoder) Decode(m Message) (Content, error) {
 		n = &sparkplugNode{metricByAlias: map[uint64]sparkplugMetricDefinition{}, devices: map[string]bool{}}
 		d.nodes[t.group+"/"+t.node] = n
 	}
+	if err := d.checkRoom(n, t, p); err != nil {
+		return Content{}, err
+	}
 	c, err := n.handle(t, p)
 	if err != nil {
 		return Content{}, err
 	}
 	c.NodeProblem = d.problemOf(n, t, m.ReceivedAt)
 	return c, nil
+}
+
+// checkRoom returns an error if the limits do not permit the metrics or the device of a message.
+func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p sparkplugPayload) error {
+	isBirth, isNewDevice := strings.HasSuffix(t.messageType, "BIRTH"), t.device != "" && !n.devices[t.device]
+	if !isBirth && !isNewDevice {
+		return nil
+	}
+	metrics, devices := 0, 0
+	for _, other := range d.nodes {
+		devices += len(other.devices)
+		if other != n || t.messageType != "NBIRTH" { // a birth of the node replaces its metrics
+			metrics += len(other.metricByAlias)
+		}
+	}
+	if isNewDevice && devices >= maxSparkplugDevices {
+		return fmt.Errorf("more than %d Sparkplug devices: use narrower topics in data.columns", maxSparkplugDevices)
+	}
+	if !isBirth {
+		return nil
+	}
+	for _, m := range p.metrics {
+		if !m.hasAlias {
+			continue
+		}
+		if _, known := n.metricByAlias[m.alias]; !known {
+			metrics++
+		}
+		if len(m.name) > maxSparkplugName {
+			return fmt.Errorf("the name of a metric has %d bytes; want at most %d", len(m.name), maxSparkplugName)
+		}
+	}
+	if metrics > maxSparkplugMetrics {
+		return fmt.Errorf("more than %d Sparkplug metrics with aliases: use narrower topics in data.columns",
+			maxSparkplugMetrics)
+	}
+	return nil
 }
 
 // handle updates the state of the node and returns the readings of a message.
@@ -162,7 +204,7 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, e
 			devices: map[string]bool{}, requestedAt: n.requestedAt}
 		n.birthSession = p.birthSession()
 		n.lastSeq, n.hasSeq = p.seq, true
-		return n.define(t, p)
+		return n.define(t, p), nil
 	case "NDEATH":
 		if session := p.birthSession(); n.birthSession != "" && session != "" && session != n.birthSession {
 			return Content{}, nil // the will of an earlier session
@@ -173,15 +215,12 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, e
 		return Content{}, fmt.Errorf("unknown Sparkplug message type %s", data.QuoteForMessage(t.messageType))
 	}
 	n.checkSeq(p)
-	if _, known := n.devices[t.device]; t.device != "" && !known {
-		if len(n.devices) == maxSparkplugDevices {
-			return Content{}, fmt.Errorf("the edge node has more than %d devices", maxSparkplugDevices)
-		}
+	if t.device != "" {
 		n.devices[t.device] = true
 	}
 	switch t.messageType {
 	case "DBIRTH":
-		return n.define(t, p)
+		return n.define(t, p), nil
 	case "DDEATH":
 		return Content{readings: []Reading{offlineReading(t.deviceTopic(t.device))}}, nil
 	}
@@ -205,13 +244,10 @@ func (n *sparkplugNode) checkSeq(p sparkplugPayload) {
 }
 
 // define stores the definitions of a birth and returns its readings.
-func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) (Content, error) {
+func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) Content {
 	for _, m := range p.metrics {
 		if !m.hasAlias || m.name == "" {
 			continue
-		}
-		if _, known := n.metricByAlias[m.alias]; !known && len(n.metricByAlias) == maxSparkplugMetrics {
-			return Content{}, fmt.Errorf("the edge node defines more than %d metrics", maxSparkplugMetrics)
 		}
 		n.metricByAlias[m.alias] = sparkplugMetricDefinition{t.device, m.name, m.dataType}
 	}
@@ -220,7 +256,7 @@ func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) (Content, e
 	}
 	c := n.read(t, p)
 	c.BirthTopic = t.deviceTopic(t.device)
-	return c, nil
+	return c
 }
 
 // read returns the readings of the metrics. A metric with an unknown alias makes the birth of the node required.

@@ -154,16 +154,34 @@ func TestSparkplugLimits(t *testing.T) {
 	}
 	d = newSparkplugDecoder(Options{})
 	for i := range maxSparkplugDevices + 1 {
-		_, err := d.Decode(Message{Topic: fmt.Sprintf("spBv1.0/g/DDATA/n/d%d", i), Payload: encodeSparkplug(0, 1)})
+		topic := fmt.Sprintf("spBv1.0/g/DDATA/n%d/d%d", i%8, i)
+		_, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(0, 1)})
 		if (err != nil) != (i == maxSparkplugDevices) {
 			t.Fatalf("device %d: %v", i, err)
 		}
 	}
-	n := sparkplugNode{metricByAlias: map[uint64]sparkplugMetricDefinition{}}
-	for i := range uint64(maxSparkplugMetrics + 1) {
-		_, err := n.define(sparkplugTopic{}, sparkplugPayload{metrics: []sparkplugMetric{aliased("m", i, 0)}})
-		if (err != nil) != (i == maxSparkplugMetrics) {
-			t.Fatalf("metric %d: %v", i, err)
+	// 8 nodes may define all metrics, and again after they were born again; a further metric is rejected
+	d = newSparkplugDecoder(Options{})
+	const perNode = maxSparkplugMetrics / 8
+	for i := range uint64(16) {
+		var metrics []sparkplugMetric
+		for alias := range uint64(perNode) {
+			metrics = append(metrics, aliased("m", alias, 0))
+		}
+		topic := fmt.Sprintf("spBv1.0/g/NBIRTH/n%d", i%8)
+		if _, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(0, 1, metrics...)}); err != nil {
+			t.Fatalf("birth %d: %v", i, err)
+		}
+	}
+	for _, tt := range []struct{ topic, name, want string }{
+		{"spBv1.0/g/DBIRTH/n0/d", "m", "more than 65536 Sparkplug metrics with aliases"},
+		{"spBv1.0/g/NBIRTH/n1", strings.Repeat("m", maxSparkplugName+1),
+			"the name of a metric has 1025 bytes; want at most"},
+		{"spBv1.0/g/NBIRTH/" + strings.Repeat("n", maxSparkplugName), "m", "is not a Sparkplug topic"},
+	} {
+		_, err := d.Decode(Message{Topic: tt.topic, Payload: encodeSparkplug(1, 1, aliased(tt.name, perNode, 0))})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.40s: %v, want %s", tt.topic, err, tt.want)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func TestRenamedField(t *testing.T) {
 		publish(`{"temp":20}`, "air press=1,hum=2")
 		wantTroubles(t, h.source, []string{"t", "p"},
 			`silent: input "t": no readings received from topic site/air since `+
-			`2000-01-01T00:19:00Z; last missing value: site/air: the value is absent, null or empty`,
+				`2000-01-01T00:19:00Z; last missing value: site/air: the value is absent, null or empty`,
 			`silent: input "p": no readings received from topic telegraf/a since 2000-01-01T00:19:00Z; last missing value: `+
 				`telegraf/a: no value with this name and these conditions; the payload has the names "press", "hum"`)
 		h.send("site/air", `{"temperature":20}`)
