@@ -271,10 +271,10 @@ func (c *Content) Members() (all []Reading) {
 // IsTree reports whether the content is a tree.
 func (c *Content) IsTree() bool { return c.isTree }
 
-// Names returns the names of the readings of a list, without duplicates. It returns nil for a tree.
-func (c *Content) Names() (all []string) {
+// FirstNames returns up to most names of the readings of a list, without duplicates. It returns nil for a tree.
+func (c *Content) FirstNames(most int) (all []string) {
 	for _, r := range c.readings {
-		if r.Name != "" && !slices.Contains(all, r.Name) {
+		if len(all) < most && r.Name != "" && !slices.Contains(all, r.Name) {
 			all = append(all, r.Name)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +23,9 @@ const (
 	senMLVersion = 10
 	// senMLAbsoluteTime is the number of seconds from which a time is absolute. An earlier time is relative to now.
 	senMLAbsoluteTime = 1 << 28
+	// maxSenMLName is the maximum length of the name of a reading, in bytes. It limits the memory for a long base name
+	// with many short records.
+	maxSenMLName = 1024
 )
 
 // senMLLabelByNumber contains the labels of JSON by the numbers that CBOR uses instead (RFC 8428, table 4).
@@ -65,7 +70,7 @@ func (senMLDecoder) Decode(m Message) (Content, error) {
 		if isCBOR {
 			of = renameSenMLLabels(of)
 		}
-		r, found, err := base.readRecord(of, m)
+		r, found, err := base.readRecord(of)
 		if err != nil {
 			return Content{}, fmt.Errorf("SenML record %d: %w", i, err)
 		}
@@ -89,10 +94,11 @@ func renameSenMLLabels(record map[string]any) map[string]any {
 }
 
 // readRecord updates the base values and returns the reading of a record. found is false if the record has no value.
-func (b *senMLBase) readRecord(record map[string]any, m Message) (r Reading, found bool, err error) {
+func (b *senMLBase) readRecord(record map[string]any) (r Reading, found bool, err error) {
 	var name, unit string
 	var at, number senMLNumber
-	for key, v := range record {
+	for _, key := range slices.Sorted(maps.Keys(record)) {
+		v := record[key]
 		switch key {
 		case "bn", "bu", "n", "u":
 			text, isText := v.(string)
@@ -126,6 +132,9 @@ func (b *senMLBase) readRecord(record map[string]any, m Message) (r Reading, fou
 					data.QuoteForMessage(key))
 			}
 		}
+	}
+	if len(b.name)+len(name) > maxSenMLName {
+		return Reading{}, false, fmt.Errorf("the name has %d bytes; want at most %d", len(b.name)+len(name), maxSenMLName)
 	}
 	r = Reading{Name: b.name + name, Unit: unit}
 	if unit == "" {

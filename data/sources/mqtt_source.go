@@ -13,8 +13,8 @@ import (
 )
 
 // An MQTT source subscribes to topics of a broker of the site. Its messages are readings. A retained message without
-// its own time is ignored, because its age is unknown. The source publishes nothing, unless the configuration allows it
-// to request the births of Sparkplug nodes.
+// its own time is rejected, because its age is unknown. The source only publishes requests for the births of Sparkplug
+// nodes, if the configuration allows them.
 
 // TopicFilters returns the topic filters to which the source of a validated section subscribes.
 func TopicFilters(c *data.Config) []string {

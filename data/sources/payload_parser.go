@@ -170,23 +170,20 @@ func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from pa
 	if input != of.input && !p.stats.mayCountInput(input) {
 		return
 	}
-	names := c.Names()
-	if len(names) == 0 {
-		if c.IsTree() {
-			p.stats.countUnusedValue(input, grid.ReasonMissing, "the value is absent, null or empty", from.place)
-		}
-		return
-	}
-	if c.NodeProblem != nil && (c.BirthTopic == "" || !mqtt.FilterMatchesTopic(of.deviceFilter, c.BirthTopic)) {
-		return // a message of Sparkplug concerns one device and, unless it is a birth, only changed metrics
-	}
 	const most = 5
-	for i, name := range names[:min(len(names), most)] {
-		names[i] = data.QuoteForMessage(name)
+	names := c.FirstNames(most)
+	switch {
+	case c.IsTree():
+		p.stats.countUnusedValue(input, grid.ReasonMissing, "the value is absent, null or empty", from.place)
+	case c.NodeProblem != nil && (c.BirthTopic == "" || !mqtt.FilterMatchesTopic(of.deviceFilter, c.BirthTopic)):
+		// a message of Sparkplug concerns one device and, unless it is a birth, only changed metrics
+	case len(names) > 0:
+		for i, name := range names {
+			names[i] = data.QuoteForMessage(name)
+		}
+		p.stats.countUnusedValue(input, grid.ReasonMissing, "no value with this name and these conditions; the payload "+
+			"has the names "+strings.Join(names, ", "), from.place)
 	}
-	p.stats.countUnusedValue(input, grid.ReasonMissing,
-		"no value with this name and these conditions; the payload has "+
-			"the names "+strings.Join(names[:min(len(names), most)], ", "), from.place)
 }
 
 // offlineText is the recorded value of a device that is offline. It is one of the standard texts of missing values.
