@@ -134,7 +134,8 @@ func (b *senMLBase) readRecord(record map[string]any) (r Reading, found bool, er
 		}
 	}
 	if len(b.name)+len(name) > maxSenMLName {
-		return Reading{}, false, fmt.Errorf("the name has %d bytes; want at most %d", len(b.name)+len(name), maxSenMLName)
+		return Reading{}, false, fmt.Errorf("the name has %d bytes; want at most %d", len(b.name)+len(name),
+			maxSenMLName)
 	}
 	r = Reading{Name: b.name + name, Unit: unit}
 	if unit == "" {

@@ -181,8 +181,9 @@ func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from pa
 		for i, name := range names {
 			names[i] = data.QuoteForMessage(name)
 		}
-		p.stats.countUnusedValue(input, grid.ReasonMissing, "no value with this name and these conditions; the payload "+
-			"has the names "+strings.Join(names, ", "), from.place)
+		p.stats.countUnusedValue(input, grid.ReasonMissing,
+			"no value with this name and these conditions; the payload "+
+				"has the names "+strings.Join(names, ", "), from.place)
 	}
 }
 
