@@ -160,10 +160,11 @@ func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p spark
 	if !isBirth && !isNewDevice {
 		return nil
 	}
+	replacesMetrics := t.messageType == "NBIRTH"
 	metrics, devices := 0, 0
 	for _, other := range d.nodes {
 		devices += len(other.devices)
-		if other != n || t.messageType != "NBIRTH" { // a birth of the node replaces its metrics
+		if other != n || !replacesMetrics {
 			metrics += len(other.metricByAlias)
 		}
 	}
@@ -177,7 +178,7 @@ func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p spark
 		if !m.hasAlias {
 			continue
 		}
-		if _, known := n.metricByAlias[m.alias]; !known {
+		if _, known := n.metricByAlias[m.alias]; !known || replacesMetrics {
 			metrics++
 		}
 		if len(m.name) > maxSparkplugName {

@@ -166,12 +166,20 @@ func TestSparkplugLimits(t *testing.T) {
 	for i := range uint64(16) {
 		var metrics []sparkplugMetric
 		for alias := range uint64(perNode) {
-			metrics = append(metrics, aliased("m", alias, 0))
+			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // other aliases in the second birth
 		}
 		topic := fmt.Sprintf("spBv1.0/g/NBIRTH/n%d", i%8)
 		if _, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(0, 1, metrics...)}); err != nil {
 			t.Fatalf("birth %d: %v", i, err)
 		}
+	}
+	tooMany := make([]sparkplugMetric, perNode+1)
+	for i := range tooMany {
+		tooMany[i] = aliased("m", 8*perNode+uint64(i), 0)
+	}
+	_, err := d.Decode(Message{Topic: "spBv1.0/g/NBIRTH/n0", Payload: encodeSparkplug(0, 1, tooMany...)})
+	if err == nil || !strings.Contains(err.Error(), "more than 65536 Sparkplug metrics with aliases") {
+		t.Errorf("a birth with more metrics than before: %v", err)
 	}
 	for _, tt := range []struct{ topic, name, want string }{
 		{"spBv1.0/g/DBIRTH/n0/d", "m", "more than 65536 Sparkplug metrics with aliases"},
