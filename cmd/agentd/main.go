@@ -21,7 +21,7 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Train on the device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
-		trainerCommand(),
+		trainerCommand(), discoverCommand(),
 		doctorCommand(), keyCommand(),
 		cli.ConfigCommand(program, loadSettings, checkDataFileHeader), cli.ServiceCommand(systemd.Agent(),
 			loadSettings))

@@ -149,10 +149,15 @@ func (p Path) String() string {
 			b.WriteString(nameEscaper.Replace(s.name))
 		}
 		for _, c := range s.conditions {
-			b.WriteString("[" + c.key.String() + "=" + valueEscaper.Replace(c.value) + "]")
+			b.WriteString(conditionText(c))
 		}
 	}
 	return b.String()
+}
+
+// conditionText returns a condition as text that parseCondition accepts.
+func conditionText(c condition) string {
+	return "[" + c.key.String() + "=" + valueEscaper.Replace(c.value) + "]"
 }
 
 var (

@@ -1,0 +1,88 @@
+package discover
+
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// announcedValue describes a value that a device has announced to Home Assistant.
+type announcedValue struct{ device, name, unit string }
+
+// announcementFilters match the topics of MQTT discovery of Home Assistant.
+var announcementFilters = []string{"homeassistant/+/+/config", "homeassistant/+/+/+/config"}
+
+func isAnnouncement(topic string) bool {
+	for _, filter := range announcementFilters {
+		if mqtt.FilterMatchesTopic(filter, topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// entity contains the fields of a discovery message of Home Assistant, with the abbreviations of its documentation.
+type entity struct {
+	Base      string          `json:"~"`
+	Name      json.RawMessage `json:"name"` // may be null
+	State     string          `json:"state_topic"`
+	StateAbbr string          `json:"stat_t"`
+	Template  string          `json:"value_template"`
+	TmplAbbr  string          `json:"val_tpl"`
+	Unit      string          `json:"unit_of_measurement"`
+	UnitAbbr  string          `json:"unit_of_meas"`
+	Device    struct {
+		Name string `json:"name"`
+	} `json:"device"`
+	DeviceAbbr struct {
+		Name string `json:"name"`
+	} `json:"dev"`
+}
+
+// templatePath matches a template that selects one member, such as {{ value_json.ENERGY.Power }}.
+var templatePath = regexp.MustCompile(`^\s*\{\{\s*value_json((?:\.\w+|\[['"][^'"\]]+['"]\])+)`)
+
+// addAnnouncement stores the names and the unit of an announced value.
+func (s *Survey) addAnnouncement(text []byte) {
+	var e entity
+	if json.Unmarshal(text, &e) != nil || len(s.announced) == MaxSeries {
+		return
+	}
+	topic := cmp.Or(e.State, e.StateAbbr)
+	switch {
+	case strings.HasPrefix(topic, "~"):
+		topic = e.Base + topic[1:]
+	case strings.HasSuffix(topic, "~"):
+		topic = topic[:len(topic)-1] + e.Base
+	}
+	column := ""
+	if template := cmp.Or(e.Template, e.TmplAbbr); template != "" && !strings.Contains(template, "{{ value }}") {
+		m := templatePath.FindStringSubmatch(template)
+		if m == nil {
+			return
+		}
+		column = templateColumn(m[1])
+	}
+	if topic == "" {
+		return
+	}
+	var name string
+	_ = json.Unmarshal(e.Name, &name) // a name that is null or no text is left out
+	s.announced[seriesKey{topic, column}] = announcedValue{cmp.Or(e.Device.Name, e.DeviceAbbr.Name), name,
+		cmp.Or(e.Unit, e.UnitAbbr)}
+}
+
+// templateColumn returns the path of a member in a template, such as .ENERGY['Power'], as a column.
+func templateColumn(member string) string {
+	var b strings.Builder
+	for _, part := range regexp.MustCompile(`\.\w+|\[['"][^'"\]]+['"]\]`).FindAllString(member, -1) {
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(strings.Trim(part, `.[]'"`))
+	}
+	return b.String()
+}

@@ -1,0 +1,259 @@
+// Package discover finds the values that devices publish at an MQTT broker.
+//
+// A [Survey] receives the messages of the broker. It recognises the system that published a message by the topic and
+// the payload, decodes the payload with package payload, and summarises each number as a [Series]. It knows no clock
+// and no connection. [Survey.Series] returns the summary, and [Propose] turns it into sections of configuration files.
+//
+// A survey needs bounded memory for any number of topics. It stores numbers only, never texts of payloads, so that it
+// cannot show a secret.
+package discover
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/payload"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Limits of a survey.
+const (
+	MaxTopics      = 10_000 // number of topics
+	MaxSeries      = 20_000 // number of series
+	maxPayload     = 64 << 10
+	sparklineCount = 32 // number of values that a series stores
+)
+
+// Series summarises one value of a device.
+type Series struct {
+	System   string // name of the system, such as Tasmota
+	Device   string // name of the device in its system
+	Quantity string // name of the value
+	Unit     string // unit, if the device or Home Assistant states one
+
+	// Topic and Column form the column of the value in data.columns. Format is the format of the payloads, or "" if it
+	// needs no configuration.
+	Topic, Column, Format string
+
+	Count     int // number of messages with a number
+	Missing   int // number of messages whose value is missing or not a number
+	IsBoolean bool
+	Min, Max  float64
+	Last      float64
+	FirstAt   time.Time // arrival of the first message that was not retained; zero if none was
+	LastAt    time.Time // arrival of the last message that was not retained
+	Live      int       // number of messages that were not retained
+	Recent    []float64 // last values, at most 32, from oldest to newest
+
+	settings topicSettings
+}
+
+// minFrozenCount is the smallest number of equal values that count as frozen.
+const minFrozenCount = 5
+
+// IsFrozen reports whether at least five live messages contain the same number.
+func (s *Series) IsFrozen() bool { return s.Live >= minFrozenCount && s.Min == s.Max && !s.IsBoolean }
+
+// Interval returns the mean time between two live messages, or 0 if there are fewer than two.
+func (s *Series) Interval() time.Duration {
+	if s.Live < 2 {
+		return 0
+	}
+	return s.LastAt.Sub(s.FirstAt) / time.Duration(s.Live-1)
+}
+
+// Survey summarises the messages of a broker. It is not safe for concurrent use.
+type Survey struct {
+	topics     map[string]*topicState
+	series     map[seriesKey]*Series
+	decoders   map[string]payload.Decoder // decoder by format
+	announced  map[seriesKey]announcedValue
+	rejections map[string]int // number of undecodable messages by system
+	// Messages is the number of messages. Skipped is the number of messages that exceeded a limit of the survey.
+	Messages, Skipped int
+}
+
+// topicState is what the survey knows about a topic.
+type topicState struct{ system *system }
+
+type seriesKey struct{ topic, column string }
+
+// New returns an empty survey.
+func New() *Survey {
+	return &Survey{topics: map[string]*topicState{}, series: map[seriesKey]*Series{},
+		decoders: map[string]payload.Decoder{}, announced: map[seriesKey]announcedValue{},
+		rejections: map[string]int{}}
+}
+
+// Add adds a message to the survey.
+func (s *Survey) Add(m payload.Message) {
+	s.Messages++
+	if len(m.Payload) > maxPayload {
+		s.Skipped++
+		return
+	}
+	if isIgnored(m.Topic) {
+		return
+	}
+	if isAnnouncement(m.Topic) {
+		s.addAnnouncement(m.Payload)
+		return
+	}
+	topic := s.topics[m.Topic]
+	if topic == nil {
+		if len(s.topics) == MaxTopics {
+			s.Skipped++
+			return
+		}
+		topic = &topicState{recognise(m)}
+		s.topics[m.Topic] = topic
+	}
+	if topic.system == nil {
+		return
+	}
+	content, err := s.decoder(topic.system.format).Decode(m)
+	if err != nil {
+		s.rejections[topic.system.name]++
+		return
+	}
+	levels := strings.Split(m.Topic, "/")
+	for _, v := range content.Values() {
+		s.addValue(m, topic.system, levels, v)
+	}
+}
+
+func (s *Survey) decoder(format string) payload.Decoder {
+	if s.decoders[format] == nil {
+		s.decoders[format] = payload.NewDecoder(format, payload.Options{})
+	}
+	return s.decoders[format]
+}
+
+// addValue adds one value of a message.
+func (s *Survey) addValue(m payload.Message, of *system, levels []string, v payload.Value) {
+	quantity, used := of.quantity(levels, v)
+	if !used || mayBeSecret.MatchString(v.Column) {
+		return
+	}
+	number, isBoolean, state := numberOf(v.Reading.Value)
+	key := seriesKey{of.columnTopic(m.Topic, v.Reading.Topic), v.Column}
+	series := s.series[key]
+	switch {
+	case series == nil && state != isNumber: // a text, or a value that has always been missing
+		return
+	case series == nil && len(s.series) == MaxSeries:
+		s.Skipped++
+		return
+	case series == nil:
+		series = &Series{System: of.name, Device: of.device(levels), Quantity: quantity, Topic: key.topic,
+			Column: key.column, Format: of.configuredFormat, Min: math.Inf(1), Max: math.Inf(-1),
+			settings: of.settings}
+		s.series[key] = series
+	}
+	series.Unit = cmp.Or(v.Reading.Unit, series.Unit)
+	if state != isNumber {
+		series.Missing++
+		return
+	}
+	series.add(number, isBoolean, m)
+}
+
+// add adds a number of a message.
+func (s *Series) add(number float64, isBoolean bool, m payload.Message) {
+	s.Count++
+	s.IsBoolean = isBoolean
+	s.Min, s.Max, s.Last = min(s.Min, number), max(s.Max, number), number
+	if len(s.Recent) == sparklineCount {
+		copy(s.Recent, s.Recent[1:])
+		s.Recent = s.Recent[:sparklineCount-1]
+	}
+	s.Recent = append(s.Recent, number)
+	if m.IsRetained {
+		return
+	}
+	s.Live++
+	if s.FirstAt.IsZero() {
+		s.FirstAt = m.ReceivedAt
+	}
+	s.LastAt = m.ReceivedAt
+}
+
+// valueState states whether a value is a number.
+type valueState int
+
+const (
+	isNumber valueState = iota
+	isMissing
+	isText
+)
+
+// numberOf returns a value as a number: true is 1, and a text that contains only a number is this number.
+func numberOf(value any) (number float64, isBoolean bool, state valueState) {
+	var text string
+	switch v := value.(type) {
+	case nil:
+		return 0, false, isMissing
+	case bool:
+		if v {
+			number = 1
+		}
+		return number, true, isNumber
+	case json.Number:
+		text = string(v)
+	case string:
+		text = v
+	default:
+		return 0, false, isText
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(number) || math.IsInf(number, 0) {
+		return 0, false, isText
+	}
+	return number, false, isNumber
+}
+
+// mayBeSecret matches columns whose numbers may be secret, such as a PIN or a position.
+var mayBeSecret = regexp.MustCompile(
+	`(?i)pass|secret|token|credential|psk|api_?key|\bpin\b|pin_?code|ssid|latitude|longitude|\bgps|cookie|auth`)
+
+// Series returns all series, ordered by system, device and quantity.
+func (s *Survey) Series() []*Series {
+	all := make([]*Series, 0, len(s.series))
+	for key, series := range s.series {
+		if a, ok := s.announced[key]; ok {
+			series.Unit = cmp.Or(series.Unit, a.unit)
+			series.Device, series.Quantity = cmp.Or(a.device, series.Device), cmp.Or(a.name, series.Quantity)
+		}
+		all = append(all, series)
+	}
+	slices.SortFunc(all, func(a, b *Series) int {
+		return cmp.Or(cmp.Compare(a.System, b.System), cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Quantity, b.Quantity), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Column, b.Column))
+	})
+	return all
+}
+
+// Rejections returns the number of messages of each system that could not be decoded.
+func (s *Survey) Rejections() map[string]int { return s.rejections }
+
+// Topics returns the number of topics.
+func (s *Survey) Topics() int { return len(s.topics) }
+
+// ignoredFilters match topics that contain no readings.
+var ignoredFilters = []string{
+	"fl/v1/#", "cmnd/#", "stat/#", "tele/+/LWT", "tele/+/STATE", "tele/+/INFO1", "tele/+/INFO2", "tele/+/INFO3",
+	"zigbee2mqtt/bridge/#", "+/bridge/#", "tasmota/discovery/#", "spBv1.0/STATE/#", "spBv1.0/+/NCMD/#",
+	"spBv1.0/+/DCMD/#",
+}
+
+func isIgnored(topic string) bool {
+	return strings.HasPrefix(topic, "$") || slices.ContainsFunc(ignoredFilters, func(filter string) bool {
+		return mqtt.FilterMatchesTopic(filter, topic)
+	})
+}
