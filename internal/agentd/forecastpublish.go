@@ -2,73 +2,76 @@ package agentd
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/internal/agentd/announce"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
-// forecastJSON is the published form of a forecast.
-type forecastJSON struct {
-	RowTime        *time.Time `json:"time,omitempty"`            // time of the row
-	TargetTime     *time.Time `json:"for,omitempty"`             // time that the prediction is for
-	HorizonSeconds *float64   `json:"horizon_seconds,omitempty"` // TargetTime minus RowTime, in seconds
-	Device         string     `json:"device"`
-	TargetName     string     `json:"target,omitempty"`
-	TargetUnit     string     `json:"unit,omitempty"` // unit of the target
-	ModelVersion   string     `json:"model"`          // RUN/VERSION
-	Prediction     float64    `json:"prediction"`
-	Probabilities  []float64  `json:"probabilities,omitempty"`
-	Residual       *float64   `json:"residual,omitempty"`
-	AnomalyScore   float64    `json:"score,omitempty"`
-	IsAnomaly      bool       `json:"anomaly,omitempty"`
-}
-
-// encodeForecast returns a forecast of a device as JSON.
-func encodeForecast(device string, f predict.Forecast) ([]byte, error) {
-	text := forecastJSON{Device: device, TargetName: f.Target.TargetColumn, TargetUnit: f.Target.Unit,
-		ModelVersion:  f.ModelName,
-		Prediction:    f.Value,
-		Probabilities: f.ClassProbabilities, Residual: f.Residual, AnomalyScore: f.AnomalyScore, IsAnomaly: f.IsAnomaly}
-	if at, horizon := f.TargetTime(), f.Target.Horizon.Seconds(); !at.IsZero() {
-		text.RowTime, text.TargetTime, text.HorizonSeconds = &f.RowTime, &at, &horizon
+// startPublishingForecasts makes the agent publish its forecasts over a separate connection and announce them, if that
+// is configured. health passes the agent's problems on and may be nil. The function end closes the connection; cause is
+// the error with which the agent ended.
+func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent,
+	board *status.ConditionBoard) (health observe.Observer, end func(cause error) error, err error) {
+	if cfg.Predict == nil || s.Predict.ForecastTopic == "" {
+		if topics := announce.RemainingTopics(cfg.StateDir); len(topics) > 0 {
+			cfg.Logger.Warn("announcements remain on the site's broker: to delete them, publish forecasts with "+
+				"predict.announce: json once", "topics", topics)
+		}
+		return nil, func(error) error { return nil }, nil
 	}
-	return json.Marshal(text)
-}
-
-// startPublishingForecasts makes the agent publish its forecasts over a separate connection. The function end closes
-// that connection.
-func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
+	log := cfg.Logger.With("connection", "forecasts")
+	p := announce.NewPublisher(announce.New(s.Predict.AnnouncedSystem, announce.Device{
+		Federation: string(cfg.Federation), ID: s.ID, Version: daemon.Version(), PID: os.Getpid(),
+		Topic: s.Predict.ForecastTopic, Prefix: s.Predict.AnnouncePrefix,
+	}), cfg.StateDir, time.Now, log)
 	site := s.Predict.SiteBroker()
-	conn, err := daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
-		cfg.Logger.With("connection", "forecasts"),
-		func(mqtt.ObservedMessage, mqtt.TopicKind) {},
-		func(m *mqtt.Options) { m.CertificateCheckTime = cfg.Identity.Clock.Now })
+	conn, err := daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict", log,
+		func(x mqtt.ObservedMessage, _ mqtt.TopicKind) { p.ObserveTraffic(x) },
+		func(m *mqtt.Options) { m.CertificateCheckTime, m.Will = cfg.Identity.Clock.Now, p.Will })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	p.Start(conn)
 	done := make(chan struct{})
-	go func() { // drain the events; the session itself logs link changes
+	go func() {
 		defer close(done)
-		for range conn.Events() {
-			continue
+		for e := range conn.Events() {
+			p.HandleEvent(e)
 		}
 	}()
-	topic := s.Predict.ForecastTopic
-	cfg.Predict.PublishForecast = func(f predict.Forecast) error {
-		payload, err := encodeForecast(s.ID, f)
-		if err != nil {
-			return err
-		}
-		return conn.Publish(mqtt.Message{Topic: topic, Payload: payload})
+	cfg.Predict.PublishForecast = p.PublishForecast
+	if s.Predict.AnnouncedSystem != settings.AnnounceJSON {
+		health = healthObserver{p, board}
 	}
-	return func() error {
+	return health, func(cause error) error {
+		p.Stop(errors.As(cause, new(*identity.RevokedError)))
 		err := conn.Close()
 		<-done
+		p.Close()
 		return err
 	}, nil
+}
+
+// healthObserver passes the agent's problems to a publisher of announcements.
+type healthObserver struct {
+	publisher *announce.Publisher
+	board     *status.ConditionBoard
+}
+
+// Observe implements observe.Observer. It must be called after the board has received the event.
+func (h healthObserver) Observe(observe.Event) {
+	var health announce.Health
+	for _, c := range h.board.Conditions() {
+		health.Problems = append(health.Problems, c.Problem)
+	}
+	h.publisher.SetHealth(health)
 }

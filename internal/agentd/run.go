@@ -209,16 +209,17 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 			func(f observe.Event) { cfg.Observer.Observe(f) })
 		cfg.Training.Trainer, cfg.TaskData.Source = t, t
 	}
+	if o.Board == nil {
+		o.Board = status.NewBoard(time.Now, nil)
+	}
 	if cfg.Predict != nil {
 		configureModelLockAndHook(&cfg, s)
-		if s.Predict.ForecastTopic != "" {
-			end, err := startPublishingForecasts(ctx, &cfg, s)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, end()) }()
-		}
 	}
+	health, endForecasts, err := startPublishingForecasts(ctx, &cfg, s, o.Board)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endForecasts(err)) }()
 	cfg.SelfTestTimeout = daemon.SelfTestTimeout(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.FillRandom = daemon.RandomBytes
@@ -231,13 +232,10 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	}
 	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics)
 	var present atomic.Pointer[agent.Agent]
-	if o.Board == nil {
-		o.Board = status.NewBoard(time.Now, nil)
-	}
 	view := agentstatus.New(daemon.Version(), cmp.Or(s.LocalFederationName, s.Federation), s.ID, time.Now, o.Board)
 	api.ServeSocket(ctx, cfg.StateDir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
 	cfg.Observer = observe.Observers{&daemon.EventDispatcher{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
-		Board: o.Board}, view, o.Observer}
+		Board: o.Board}, view, health, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(state.NewStartCounterLost(lost))
 	}

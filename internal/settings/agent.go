@@ -128,9 +128,23 @@ type Prediction struct {
 	ForecastTopic    string        `yaml:"publish"`
 	ForecastBroker   BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // interval between two checks for new rows
+	// AnnouncedSystem is the system in which the forecasts appear, one of AnnounceSystems.
+	AnnouncedSystem string `yaml:"announce"`
+	// AnnouncePrefix replaces the first levels of the system's topics. Empty means the default of the system.
+	AnnouncePrefix string `yaml:"announce_prefix"`
 	// UsualResidualShare is the share of the device's residuals (prediction errors) that is considered normal.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
+
+// The systems in which forecasts appear.
+const (
+	AnnounceJSON          = "json" // no system: only JSON messages on the topic predict.publish
+	AnnounceHomeAssistant = "homeassistant"
+	AnnounceThinEdge      = "thin-edge"
+)
+
+// AnnounceSystems lists the values of predict.announce.
+var AnnounceSystems = []string{AnnounceJSON, AnnounceHomeAssistant, AnnounceThinEdge}
 
 // SiteBroker returns the broker settings for publishing forecasts, with defaults filled in.
 func (p *Prediction) SiteBroker() Broker {
@@ -169,9 +183,26 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		of.CheckBroker(&site, federation)
 		c.AddSectionErrors("predict", of.Err())
 	}
+	c.checkAnnouncement(p)
 	c.Require(p.ModelHookTimeout > 0 && p.ModelHookTimeout <= 10*time.Minute, "predict.hook_time",
 		"must be above 0s and at most 10m, but is %s",
 		p.ModelHookTimeout)
+}
+
+func (c *SettingsChecker) checkAnnouncement(p *Prediction) {
+	c.Require(slices.Contains(AnnounceSystems, p.AnnouncedSystem), "predict.announce", "must be one of %s, but is %q",
+		strings.Join(AnnounceSystems, ", "), p.AnnouncedSystem)
+	isAnnounced := p.AnnouncedSystem != AnnounceJSON
+	c.Require(p.ForecastTopic != "" || !isAnnounced, "predict.announce",
+		"is set, but no forecasts are published: set predict.publish")
+	if p.AnnouncePrefix == "" {
+		return
+	}
+	c.Require(isAnnounced, "predict.announce_prefix", "is set, but predict.announce is %s: remove one of them",
+		AnnounceJSON)
+	c.Require(!strings.ContainsAny(p.AnnouncePrefix, "+#"), "predict.announce_prefix",
+		"must not contain + and #, but is %q", p.AnnouncePrefix)
+	c.AddError("predict.announce_prefix", mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, p.AnnouncePrefix))
 }
 
 // Compute configures the computation on the device.
@@ -283,7 +314,7 @@ func DefaultAgent() Agent {
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 			Predict: Prediction{MinModelRefreshInterval: time.Minute, MaxRiskIncrease: 0.05,
 				ModelHookTimeout: 10 * time.Second,
-				ForecastInterval: time.Minute, UsualResidualShare: 0.99},
+				ForecastInterval: time.Minute, AnnouncedSystem: AnnounceJSON, UsualResidualShare: 0.99},
 		},
 		StateDir: "/var/lib/agentd", Device: DeviceWorkRules{ProcSysRoot: "/"},
 		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
