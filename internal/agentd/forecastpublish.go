@@ -23,8 +23,8 @@ func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *setting
 	board *status.ConditionBoard) (health observe.Observer, end func(cause error) error, err error) {
 	if cfg.Predict == nil || s.Predict.ForecastTopic == "" {
 		if topics := announce.RemainingTopics(cfg.StateDir); len(topics) > 0 {
-			cfg.Logger.Warn("announcements remain on the site's broker: to delete them, publish forecasts with "+
-				"predict.announce: json once", "topics", topics)
+			cfg.Logger.Warn("announcements remain on the site's broker", "topics", topics, "remedy",
+				"publish forecasts once with predict.announce: json, then remove predict.publish again")
 		}
 		return nil, func(error) error { return nil }, nil
 	}
@@ -32,6 +32,7 @@ func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *setting
 	p := announce.NewPublisher(announce.New(s.Predict.AnnouncedSystem, announce.Device{
 		Federation: string(cfg.Federation), ID: s.ID, Version: daemon.Version(), PID: os.Getpid(),
 		Topic: s.Predict.ForecastTopic, Prefix: s.Predict.AnnouncePrefix,
+		Now: cfg.Now,
 	}), cfg.StateDir, time.Now, log)
 	site := s.Predict.SiteBroker()
 	conn, err := daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict", log,

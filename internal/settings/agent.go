@@ -141,10 +141,11 @@ const (
 	AnnounceJSON          = "json" // no system: only JSON messages on the topic predict.publish
 	AnnounceHomeAssistant = "homeassistant"
 	AnnounceThinEdge      = "thin-edge"
+	AnnounceSparkplug     = "sparkplug"
 )
 
 // AnnounceSystems lists the values of predict.announce.
-var AnnounceSystems = []string{AnnounceJSON, AnnounceHomeAssistant, AnnounceThinEdge}
+var AnnounceSystems = []string{AnnounceJSON, AnnounceHomeAssistant, AnnounceThinEdge, AnnounceSparkplug}
 
 // SiteBroker returns the broker settings for publishing forecasts, with defaults filled in.
 func (p *Prediction) SiteBroker() Broker {
@@ -202,6 +203,8 @@ func (c *SettingsChecker) checkAnnouncement(p *Prediction) {
 		AnnounceJSON)
 	c.Require(!strings.ContainsAny(p.AnnouncePrefix, "+#"), "predict.announce_prefix",
 		"must not contain + and #, but is %q", p.AnnouncePrefix)
+	c.Require(p.AnnouncedSystem != AnnounceSparkplug || !strings.Contains(p.AnnouncePrefix, "/"),
+		"predict.announce_prefix", "must not contain / in a Sparkplug group, but is %q", p.AnnouncePrefix)
 	c.AddError("predict.announce_prefix", mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, p.AnnouncePrefix))
 }
 

@@ -77,6 +77,16 @@ func agentFileProblems(t *testing.T) []problem {
 
 // agentProblems are mistakes whose error is constant.
 var agentProblems = []problem{
+	{" -> predict: {announce: grafana}",
+		`:10:21: predict.announce: must be one of json, homeassistant, thin-edge, sparkplug, but is "grafana"`},
+	{" -> predict: {announce: homeassistant}",
+		`:10:21: predict.announce: is set, but no forecasts are published: set predict.publish`},
+	{" -> predict: {announce_prefix: ha}",
+		`:10:28: predict.announce_prefix: is set, but predict.announce is json: remove one of them`},
+	{" -> predict: {keep: 1, publish: a, broker: {url: \"tcp://b:1\"}, announce: homeassistant, announce_prefix: a/+}",
+		`:10:102: predict.announce_prefix: must not contain + and #, but is "a/+"`},
+	{" -> predict: {keep: 1, publish: a, broker: {url: \"tcp://b:1\"}, announce: sparkplug, announce_prefix: a/b}",
+		`:10:98: predict.announce_prefix: must not contain / in a Sparkplug group, but is "a/b"`},
 	{"federation: air -> federation: Air", `:1:13: federation: federation "Air"`},
 	{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator" is reserved for the coordinator`},
 	{"id: roof-1\n -> ", `: id: agent id "": is empty`},

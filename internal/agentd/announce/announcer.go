@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -20,10 +21,10 @@ type Announcer interface {
 	// Will returns the message that reports the device as offline. The broker publishes it if the next connection is
 	// lost, and the agent publishes it before it disconnects. An empty topic means no will.
 	Will() mqtt.Message
-	// Birth returns the messages that announce the device, and the messages that announce its forecasts. target is nil
-	// before the first forecast.
+	// Birth returns the messages that announce the device, and the messages that announce its forecasts, including
+	// retained messages with the last forecast. target is nil before the first forecast.
 	Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message)
-	// Forecast returns the messages that show a forecast.
+	// Forecast returns the messages that show a forecast. The first one is the plain JSON.
 	Forecast(f predict.Forecast) ([]mqtt.Message, error)
 	// RequestFilters returns the topics of requests to announce the device again.
 	RequestFilters() []string
@@ -39,6 +40,7 @@ var announcers = map[string]struct {
 	settings.AnnounceJSON:          {newPlainJSON, ""},
 	settings.AnnounceHomeAssistant: {newHomeAssistant, "homeassistant"},
 	settings.AnnounceThinEdge:      {newThinEdge, "te"},
+	settings.AnnounceSparkplug:     {newSparkplug, ""},
 }
 
 // New returns the announcer of a system for a device. system is one of settings.AnnounceSystems.
@@ -55,6 +57,7 @@ type Device struct {
 	PID            int    // process id of agentd
 	Topic          string // topic of the forecasts as plain JSON (predict.publish)
 	Prefix         string // first levels of the system's topics (predict.announce_prefix); empty for the default
+	Now            func() time.Time
 }
 
 // uniqueID returns an identifier of the device that is the same in every start and with every model. The name of a

@@ -101,14 +101,14 @@ func (h *homeAssistant) Birth(health Health, target *modelfile.PredictionTarget)
 		h.availability("online"),
 	}
 	if target != nil {
-		forecasts = []mqtt.Message{h.targetDiscovery(target)}
+		forecasts = []mqtt.Message{h.targetDiscovery(target), h.stateMessage()}
 	}
 	return device, forecasts
 }
 
 // targetDiscovery returns the discovery message for the entities of a target.
 func (h *homeAssistant) targetDiscovery(target *modelfile.PredictionTarget) mqtt.Message {
-	topic := h.device.Topic + "/state"
+	topic := h.stateMessage().Topic
 	forecast := h.entity("sensor", target.TargetColumn, "Forecast", "forecast", topic)
 	// A forecast has no state class: Home Assistant's "measurement" excludes predictions.
 	forecast.Unit, forecast.DeviceClass = homeAssistantUnit(target.Unit), homeAssistantClass(target)
@@ -162,7 +162,11 @@ func (h *homeAssistant) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 		anomaly := onOff(f.IsAnomaly)
 		h.state.Residual, h.state.Anomaly, h.state.Score = f.Residual, &anomaly, f.AnomalyScore
 	}
-	return append(all, retainedJSON(h.device.Topic+"/state", h.state)), nil
+	return append(all, h.stateMessage()), nil
+}
+
+func (h *homeAssistant) stateMessage() mqtt.Message {
+	return retainedJSON(h.device.Topic+"/state", h.state)
 }
 
 // RequestFilters implements Announcer. Home Assistant publishes on this topic when it starts.

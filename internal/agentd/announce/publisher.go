@@ -34,7 +34,6 @@ type Publisher struct {
 	topics        topicRecord
 	health        Health
 	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first one
-	shown         []mqtt.Message              // retained messages of the last forecast
 	isBirthDue    bool                        // true if announcements could not be queued
 	nextRequestAt time.Time                   // time from which a request is accepted
 
@@ -48,7 +47,7 @@ func NewPublisher(a Announcer, dir string, now func() time.Time, log *slog.Logge
 	p := &Publisher{announcer: a, now: now, log: log}
 	p.topics.dir = dir
 	if err := p.topics.load(); err != nil {
-		log.Warn("announcements of earlier settings cannot be deleted", "err", err)
+		log.Warn("cannot read the topics of announcements", "err", err)
 	}
 	device, _ := a.Birth(Health{}, nil)
 	p.saveTopics(p.topics.setDevice(retainedTopics(device)))
@@ -69,7 +68,7 @@ func (p *Publisher) Start(c Connection) {
 	defer p.mu.Unlock()
 	p.conn = c
 	if filters := p.announcer.RequestFilters(); len(filters) > 0 {
-		c.Subscribe(mqtt.AtMostOnce, filters...)
+		c.Subscribe(mqtt.AtLeastOnce, filters...)
 	}
 }
 
@@ -112,18 +111,20 @@ func (p *Publisher) PublishForecast(f predict.Forecast) error {
 	}
 	// If the first message does not fit in the outbox, the caller retries with the same forecast.
 	if err := p.conn.Publish(messages[0]); err != nil {
+		p.isBirthDue = true // the other messages, which may be numbered, are missing
 		return err
 	}
-	p.shown = slices.DeleteFunc(slices.Clone(messages), func(m mqtt.Message) bool { return !m.Retained })
 	if p.target == nil || *p.target != f.Target {
 		p.target = &f.Target
 		p.isBirthDue = true
 	}
 	if p.isBirthDue {
 		p.publishBirth()
+		messages, _ = p.announcer.Forecast(f) // encoded again, because the birth restarts sequence numbers
 	}
 	for _, m := range messages[1:] {
 		if err := p.conn.Publish(m); errors.Is(err, mqtt.ErrOutboxFull) {
+			p.isBirthDue = true
 			return errors.New("part of a forecast is lost: " + err.Error())
 		} else if err != nil {
 			return err
@@ -168,7 +169,6 @@ func (p *Publisher) publishBirth() {
 	p.isBirthDue = false
 	p.forgetDeleted()
 	device, forecasts := p.announcer.Birth(p.health, p.target)
-	forecasts = append(forecasts, p.shown...)
 	changed := p.topics.setDevice(retainedTopics(device))
 	if p.target != nil {
 		changed = p.topics.setForecasts(retainedTopics(forecasts)) || changed
@@ -222,7 +222,7 @@ func (p *Publisher) saveTopics(changed bool) {
 		return
 	}
 	if err := p.topics.save(); err != nil {
-		p.log.Error("cannot save the topics of announcements; they are not deleted after a restart", "err", err)
+		p.log.Error("cannot save the topics of announcements", "err", err)
 	}
 }
 

@@ -32,6 +32,7 @@ type thinEdgeService struct {
 type thinEdgeHealth struct {
 	PID    int    `json:"pid"`
 	Status string `json:"status"` // up or down
+	Time   string `json:"time,omitempty"`
 }
 
 // thinEdgeUnits contains the units of measurements by name.
@@ -47,19 +48,21 @@ type thinEdgeMeasurement struct {
 	Score    *float64   `json:"score,omitempty"`
 }
 
-func (t *thinEdge) health(status string) mqtt.Message {
-	return retainedJSON(t.service+"/status/health", thinEdgeHealth{t.device.PID, status})
+func (t *thinEdge) health(h thinEdgeHealth) mqtt.Message {
+	return retainedJSON(t.service+"/status/health", h)
 }
 
 // Will implements Announcer.
-func (t *thinEdge) Will() mqtt.Message { return t.health("down") }
+func (t *thinEdge) Will() mqtt.Message {
+	return t.health(thinEdgeHealth{PID: t.device.PID, Status: "down"})
+}
 
 // Birth implements Announcer. A service is up or down. Problems of a running agent are not part of its status.
 func (t *thinEdge) Birth(_ Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
 	device = []mqtt.Message{
 		retainedJSON(t.service, thinEdgeService{"service", "device/main//", t.device.Federation + " " + t.device.ID,
 			"fedmesh"}),
-		t.health("up"),
+		t.health(thinEdgeHealth{t.device.PID, "up", t.device.Now().UTC().Format(time.RFC3339)}),
 	}
 	if target != nil {
 		units := thinEdgeUnits{map[string]string{}}

@@ -17,9 +17,9 @@ func TestThinEdge(t *testing.T) {
 	publish(t, p, f)
 	const service = "te/device/main/service/fedmesh_air-hall-1"
 	wanted := map[string]string{
-		service: `{"@type":"service","@parent":"device/main//","name":"air hall-1","type":"fedmesh"}`,
-		// the reference also has a time, which thin-edge.io does not require
-		service + "/status/health": `{"pid":42,"status":"up"}`,
+		service: `{"@type":"service","@parent":"device/main//","name":"air hall-1",` +
+			`"type":"fedmesh"}`,
+		service + "/status/health": `{"pid":42,"status":"up","time":"2027-01-15T08:00:00Z"}`,
 		service + "/m/pm25/meta":   `{"units":{"forecast":"°C","residual":"°C"}}`,
 	}
 	if !maps.Equal(s.retained, wanted) {
