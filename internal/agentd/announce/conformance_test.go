@@ -177,6 +177,16 @@ func testTargetChange(t *testing.T, system string) {
 		if len(want.retained) > 0 && len(s.deletions()) == 0 {
 			t.Error("nothing was deleted")
 		}
+		back := newSite(t)
+		publish(t, back.start(t.TempDir(), system), forecast(indoor, 0))
+		s.sent = nil
+		publish(t, p, forecast(indoor, 0))
+		for _, topic := range s.deletions() {
+			if s.retained[topic] != "" || !maps.Equal(s.retained, back.retained) {
+				t.Errorf("restart %v, with the first target again: %s is deleted; %v, want %v", restarts, topic,
+					s.retained, back.retained)
+			}
+		}
 	}
 }
 
@@ -297,9 +307,19 @@ func testOutboxFull(t *testing.T, system string) {
 	s.room = 1000
 	publish(t, p, forecast(indoor, 0))
 	want := newSite(t)
-	publish(t, want.start(t.TempDir(), system), forecast(indoor, 0))
+	other := want.start(t.TempDir(), system)
+	publish(t, other, forecast(indoor, 0))
 	if !maps.Equal(s.retained, want.retained) {
 		t.Errorf("%v, want %v", s.retained, want.retained)
+	}
+	ill := announce.Health{Problems: []string{"the disk is full"}}
+	other.SetHealth(ill)
+	s.room = 0
+	p.SetHealth(ill)
+	s.room = 1000
+	publish(t, p, forecast(indoor, 0))
+	if !maps.Equal(s.retained, want.retained) {
+		t.Errorf("%v, want the health %v", s.retained, want.retained)
 	}
 }
 

@@ -103,12 +103,20 @@ func (s *homeAssistantSchema) problems(m mqtt.Message) (all []string) {
 // TestHomeAssistantSchema checks the discovery messages against the schema of Home Assistant.
 func TestHomeAssistantSchema(t *testing.T) {
 	s := readHomeAssistantSchema(t)
-	for _, target := range []modelfile.PredictionTarget{
+	targets := []modelfile.PredictionTarget{
 		{}, {TargetColumn: "temperature in 1h", Unit: "°C", Horizon: time.Hour},
 		{TargetColumn: "pm25 in 6h", Unit: "µg/m³"},
 		{TargetColumn: "pm10", Unit: "log1p(μg/m³)"}, {TargetColumn: "Ä/+# \x00\xff", Unit: "bananas"},
 		{TargetColumn: "humidity", Unit: "%"}, {TargetColumn: "health", Unit: "K"},
-	} {
+	}
+	for _, units := range s.SensorUnits {
+		for _, unit := range units {
+			for _, name := range []string{"t", "wind", "humidity", "co2", "pm25", "pm10"} {
+				targets = append(targets, modelfile.PredictionTarget{TargetColumn: name, Unit: unit})
+			}
+		}
+	}
+	for _, target := range targets {
 		device := hall
 		device.ID = "Hall.1"
 		device1, forecasts := announce.New(settings.AnnounceHomeAssistant, device).Birth(announce.Health{}, &target)
