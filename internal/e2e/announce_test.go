@@ -26,7 +26,7 @@ func TestAnnouncements(t *testing.T) {
 	display := mqtttest.Dial(t, mqtt.Options{URL: site, ClientID: "display"})
 	display.Subscribe(mqtt.AtLeastOnce, "homeassistant/#", "site/#", "te/#", "spBv1.0/#")
 	predict := []string{"--set", "predict.keep=1", "--set", "predict.refresh=0s", "--set", "predict.every=1s", "--set",
-		"predict.publish=site/one", "--set", "predict.broker.url=" + site}
+		"predict.publish=site/forecast", "--set", "predict.broker.url=" + site}
 	announcing := func(system string) []string {
 		return slices.Concat(predict, []string{"--set", "predict.announce=" + system})
 	}
@@ -37,24 +37,24 @@ func TestAnnouncements(t *testing.T) {
 	one.Await(t, "version=2 task=plane pinned=false")
 	wantDiscovery(t, awaitMessage(t, display, discovery+"forecast_y/config", `"forecast"`))
 	var state struct{ Forecast, Residual *float64 }
-	if err := json.Unmarshal(awaitMessage(t, display, "site/one/state", `"model"`), &state); err != nil {
+	if err := json.Unmarshal(awaitMessage(t, display, "site/forecast/one/state", `"model"`), &state); err != nil {
 		t.Fatal(err)
 	}
 	if state.Forecast == nil || state.Residual == nil {
 		t.Errorf("the state is %+v", state)
 	}
 	put(t, f.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(61), plane(60)))
-	awaitMessage(t, display, "site/one/state", `"model"`)
+	awaitMessage(t, display, "site/forecast/one/state", `"model"`)
 	mqtttest.Publish(t, display, mqtt.Message{Topic: "homeassistant/status", Payload: []byte("online")})
 	awaitMessage(t, display, discovery+"health/config", `"device"`)
-	awaitMessage(t, display, "site/one/availability", "online")
+	awaitMessage(t, display, "site/forecast/one/availability", "online")
 	one.Kill()
-	awaitMessage(t, display, "site/one/availability", "offline")
+	awaitMessage(t, display, "site/forecast/one/availability", "offline")
 
 	one = f.Daemon(t, "agentd", "one", announcing("homeassistant")...)
-	awaitMessage(t, display, "site/one/availability", "online")
+	awaitMessage(t, display, "site/forecast/one/availability", "online")
 	one.Stop(t, syscall.SIGTERM, 0)
-	awaitMessage(t, display, "site/one/availability", "offline")
+	awaitMessage(t, display, "site/forecast/one/availability", "offline")
 	if kept := retained(t, site); kept[discovery+"forecast_y/config"] == nil {
 		t.Error("the forecast disappears when agentd stops")
 	}
@@ -117,7 +117,7 @@ func wantDiscovery(t *testing.T, payload []byte) {
 			t.Errorf("%s is %+v", name, c)
 		}
 	}
-	if got.AvailabilityTopic != "site/one/availability" {
+	if got.AvailabilityTopic != "site/forecast/one/availability" {
 		t.Errorf("the availability topic is %s", got.AvailabilityTopic)
 	}
 }

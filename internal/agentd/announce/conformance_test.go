@@ -98,6 +98,7 @@ func TestConformance(t *testing.T) {
 	for _, system := range settings.AnnounceSystems {
 		t.Run(system, func(t *testing.T) {
 			t.Run("Presence", func(t *testing.T) { testPresence(t, system) })
+			t.Run("TwoDevices", func(t *testing.T) { testTwoDevices(t, system) })
 			t.Run("Stable", func(t *testing.T) { testStable(t, system) })
 			t.Run("TargetChange", func(t *testing.T) { testTargetChange(t, system) })
 			t.Run("SystemChange", func(t *testing.T) { testSystemChange(t, system) })
@@ -138,6 +139,31 @@ func testPresence(t *testing.T, system string) {
 	p.HandleEvent(mqtt.LinkUp{})
 	if got := s.retained[will.Topic]; got != online {
 		t.Errorf("after reconnecting, %s is %q, want %q", will.Topic, got, online)
+	}
+}
+
+// testTwoDevices checks that devices with the same topic for plain JSON have no other topic in common.
+func testTwoDevices(t *testing.T, system string) {
+	topics := map[string]string{} // device by topic
+	for _, device := range []announce.Device{{Federation: "air", ID: "hall"}, {Federation: "air", ID: "hall.x"},
+		{Federation: "air", ID: "hall_x"}, {Federation: "air_hall", ID: "x"}} {
+		device.Topic, device.Now = hall.Topic, hall.Now
+		a, f := announce.New(system, device), forecast("x", 0)
+		messages, err := a.Forecast(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		birth, forecasts := a.Birth(announce.Health{}, &f.Target)
+		mine := map[string]bool{}
+		for _, m := range slices.Concat(messages[1:], birth, forecasts, []mqtt.Message{a.Will()}) {
+			mine[m.Topic] = m.Topic != ""
+		}
+		for topic, is := range mine {
+			if other := topics[topic]; is && other != "" {
+				t.Errorf("%s and %s both publish on %s", other, device.ID, topic)
+			}
+			topics[topic] = device.ID
+		}
 	}
 }
 

@@ -81,8 +81,13 @@ func onOff(on bool) string {
 	return "OFF"
 }
 
+// topic returns a topic of the device. Several devices may publish their plain JSON on the same topic.
+func (h *homeAssistant) topic(name string) string {
+	return h.device.Topic + "/" + h.device.ID + "/" + name
+}
+
 func (h *homeAssistant) availability(payload string) mqtt.Message {
-	return mqtt.Message{Topic: h.device.Topic + "/availability", Payload: []byte(payload), QoS: mqtt.AtLeastOnce,
+	return mqtt.Message{Topic: h.topic("availability"), Payload: []byte(payload), QoS: mqtt.AtLeastOnce,
 		Retained: true}
 }
 
@@ -91,7 +96,7 @@ func (h *homeAssistant) Will() mqtt.Message { return h.availability("offline") }
 
 // Birth implements Announcer.
 func (h *homeAssistant) Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
-	topic := h.device.Topic + "/health"
+	topic := h.topic("health")
 	entity := h.entity("binary_sensor", "", "Health", "problem", topic)
 	entity.DeviceClass, entity.Category = "problem", "diagnostic"
 	device = []mqtt.Message{
@@ -166,7 +171,7 @@ func (h *homeAssistant) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 }
 
 func (h *homeAssistant) stateMessage() mqtt.Message {
-	return retainedJSON(h.device.Topic+"/state", h.state)
+	return retainedJSON(h.topic("state"), h.state)
 }
 
 // RequestFilters implements Announcer. Home Assistant publishes on this topic when it starts.

@@ -192,7 +192,7 @@ func TestHomeAssistantClasses(t *testing.T) {
 func TestHomeAssistantState(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t.TempDir(), settings.AnnounceHomeAssistant)
-	const state, health = "site/hall/forecast/state", "site/hall/forecast/health"
+	const state, health = "site/hall/forecast/hall-1/state", "site/hall/forecast/hall-1/health"
 	first := forecast(indoor, 0)
 	first.Residual = nil
 	publish(t, p, first)
