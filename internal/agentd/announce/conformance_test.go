@@ -201,7 +201,7 @@ func testTargetChange(t *testing.T, system string) {
 			t.Errorf("restart %v: %v, want %v", restarts, s.retained, want.retained)
 		}
 		if len(want.retained) > 0 && len(s.deletions()) == 0 {
-			t.Error("nothing was deleted")
+			t.Error("the announcements of the previous target were not deleted")
 		}
 		back := newSite(t)
 		publish(t, back.start(t.TempDir(), system), forecast(indoor, 0))

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// plainJSON publishes forecasts as JSON on one topic. It announces nothing.
+// plainJSON publishes forecasts as JSON on one topic. It does not announce the device.
 type plainJSON struct{ device *Device }
 
 func newPlainJSON(d *Device) Announcer { return &plainJSON{d} }

@@ -21,8 +21,8 @@ type Connection interface {
 	Subscribe(qos mqtt.QoS, filters ...string)
 }
 
-// Publisher publishes forecasts and announcements on the site's broker. It deletes announcements that no longer
-// apply: those of a previous target, and those of previous settings. It is safe for concurrent use.
+// Publisher publishes forecasts and announcements on the site's broker. It deletes the announcements of a
+// previous target or of previous settings. It is safe for concurrent use.
 type Publisher struct {
 	announcer Announcer
 	now       func() time.Time
