@@ -287,7 +287,7 @@ func (a *Agent) reportRefusedFilters() {
 
 func (a *Agent) publish(m mqtt.Message) {
 	if err := a.core.Conn.Publish(m); err != nil && a.core.IsConnected {
-		a.cfg.Logger.Debug("message not sent; important messages are sent again", "topic", m.Topic, "err", err)
+		a.cfg.Logger.Debug("MQTT message not sent; important messages are retried", "topic", m.Topic, "err", err)
 	}
 }
 

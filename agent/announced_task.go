@@ -39,6 +39,6 @@ func (a *Agent) EncodedAnnouncedTask(ctx context.Context) ([]byte, error) {
 		}
 		return l.CompiledTask.Task.AppendEncoding(nil), nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the agent does not respond: %w", ctx.Err())
+		return nil, fmt.Errorf("the agent's event loop does not respond: %w", ctx.Err())
 	}
 }

@@ -61,7 +61,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
 	if of == nil || of.CompiledTask == nil {
-		a.deliverModelToParts(ref.Hash, nil, errors.New("the announced task has changed"))
+		a.deliverModelToParts(ref.Hash, nil, errors.New("the announced task has changed since the model was requested"))
 		return
 	}
 	want := of.CompiledTask.UpdateSchema(wire.KindTraining).ElementCount()
@@ -71,11 +71,12 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
 		})
 		if err == nil && len(w) != want {
-			err = errors.New("the model size does not match the task")
+			err = errors.New("the size of the fetched model does not match the task")
 		}
 		return func() {
 			if err != nil {
-				a.cfg.Logger.Warn("fetched model is unusable", "hash", ref.Hash.TopicLevel(), "err", err)
+				a.cfg.Logger.Warn("cannot use the fetched base model; ignoring it",
+					"hash", ref.Hash.TopicLevel(), "err", err)
 			}
 			// false if the model is not, or no longer, the base model of this round
 			if ref.Hash == a.roundBaseModel.hash {
@@ -146,7 +147,7 @@ func trainerAsProgram[P any](c *Config) (P, error) {
 
 var (
 	modelVersion = observe.OptionalGauge("model_version",
-		"Version of the last fetched base model, which is its number of aggregations.")
+		"Version of the last fetched base model (number of aggregations so far).")
 	modelBytes   = observe.OptionalGauge("model_bytes", "Size of the last fetched base model.")
 	modelFetches = observe.Counter("model_fetches_total", "Base models fetched.")
 )

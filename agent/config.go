@@ -99,12 +99,12 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.ID.ValidateNonCoordinator(), c.Identity.Validate(),
 		c.TaskData.Validate())
 	need(c.StateDir != "", "the state folder is not set")
-	need(c.BootEpoch > 0, "the boot epoch is 0, want 1 or more")
-	need(c.MaxBlobBytes > 0, "the maximum blob size is 0, want at least 1 byte")
+	need(c.BootEpoch > 0, "the boot epoch is 0, but must be at least 1")
+	need(c.MaxBlobBytes > 0, "the maximum size of a model or task is 0, but must be at least 1 byte")
 	errs = append(errs, c.Predict.Validate())
 	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "the traffic budget requires a "+
-		"monthly limit and a meter")
-	need(c.SelfTestTimeout >= 0, "the self-test timeout is %v, want 0 or more", c.SelfTestTimeout)
+		"monthly limit and a traffic meter")
+	need(c.SelfTestTimeout >= 0, "the self-test timeout is %v, but must not be negative", c.SelfTestTimeout)
 	errs = append(errs, c.Presence.Validate())
 	if c.Mesh != nil {
 		errs = append(errs, c.Mesh.Validate())

@@ -22,7 +22,7 @@ func TestConfig(t *testing.T) {
 		{func(c *agent.Config) { c.TaskData.Source = nil }, "the data source is not set"},
 		{func(c *agent.Config) { c.StateDir = "" }, "the state folder is not set"},
 		{func(c *agent.Config) { c.BootEpoch = 0 }, "boot epoch"},
-		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "maximum blob size"},
+		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "maximum size of a model or task"},
 		{func(c *agent.Config) { c.Rand = nil }, "random source"},
 	} {
 		s := newScene(t)

@@ -352,7 +352,7 @@ func (r readings) Snapshot() (data.RowSnapshot, error) {
 		n -= 2
 	}
 	if n < 1 {
-		return data.RowSnapshot{}, errors.New("no rows can be made yet")
+		return data.RowSnapshot{}, errors.New("no rows can be built yet")
 	}
 	var x, y []float32
 	var times []int64

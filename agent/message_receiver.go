@@ -56,7 +56,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return host.NewMessageDropError(part.DropUnwanted, "unexpected %s on the announcement topic", e.Type)
+		return host.NewMessageDropError(part.DropUnwanted, "unexpected %s message on the announcement topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -89,8 +89,9 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	}
 	if a.core.ObeyedPosition.SupersedesSenderOf(e.Header) {
 		return host.NewMessageDropError(part.DropOlderEpoch,
-			"%s has root version %d and epoch %d, but the agent follows root version %d and epoch %d: an older "+
-				"coordinator is still running, or its messages are being replayed", e.Type, e.Root, e.Epoch,
+			"%s message has root version %d and epoch %d, but the agent has already accepted root version %d and "+
+				"epoch %d: an older coordinator is still running, or its messages are being replayed",
+			e.Type, e.Root, e.Epoch,
 			a.core.ObeyedPosition.Root,
 			a.core.ObeyedPosition.Epoch)
 	}
@@ -100,8 +101,8 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 			return err
 		}
 	case e.Type.MustBeSealed():
-		return host.NewMessageDropError(part.DropUnsealFailed, "received an unencrypted %s: the coordinator must "+
-			"encrypt it",
+		return host.NewMessageDropError(part.DropUnsealFailed, "received an unencrypted %s message: the coordinator "+
+			"must encrypt messages of this type",
 			e.Type)
 	}
 	switch e.Type {
@@ -115,7 +116,7 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 			return p.ReceiveDirectMessage(&e)
 		}
 	}
-	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s from the coordinator", e.Type)
+	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s message from the coordinator", e.Type)
 }
 
 // requestHelloForUpdateFate sends an extra hello to find out whether the coordinator accepted an update. It does this
@@ -140,7 +141,8 @@ func (a *Agent) receiveInvitation(e *wire.Envelope) error {
 	}
 	a.announcements.RequestLostAnnouncement(m.Announcement)
 	if m.Agent != a.cfg.ID {
-		return host.NewMessageDropError(part.DropMisaddressed, "invitation for a different agent, %s", m.Agent)
+		return host.NewMessageDropError(part.DropMisaddressed, "received an invitation for a different agent, %s",
+			m.Agent)
 	}
 	a.recordAcceptanceByCoordinator()
 	a.mesh.AdoptAttestation(m.KeyAttestation)

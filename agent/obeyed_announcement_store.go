@@ -68,7 +68,7 @@ func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d
 func loadAnnouncementPosition(s *state.FileSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
 	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {
-			return fmt.Errorf("invalid length of %d bytes, want %d", len(b), 33+len(d))
+			return fmt.Errorf("the content of the file has %d bytes instead of %d", len(b), 33+len(d))
 		}
 		o = wire.AnnouncementPosition{
 			Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),

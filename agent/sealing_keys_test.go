@@ -187,7 +187,8 @@ func TestUnsealedMessages(t *testing.T) {
 // TestAnnouncementWithoutKey checks that the agent drops an announcement without a valid key. Before the first key it
 // sends no message that must be sealed. Later it continues to use the last valid key.
 func TestAnnouncementWithoutKey(t *testing.T) {
-	for why, key := range map[string]wire.X25519PublicKey{"has no key": {}, "low order": {1}} {
+	for why, key := range map[string]wire.X25519PublicKey{
+		"the announcement does not contain the key that encrypts messages to the coordinator": {}, "low order": {1}} {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)

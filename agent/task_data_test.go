@@ -116,7 +116,8 @@ func TestHelloOfMisfit(t *testing.T) {
 		}
 		l.write("a,y\n1,2\n")
 		wait(time.Minute)
-		if h := last(); h.DataProblem.Column != "b" || h.DataProblem.Reason != `missing; the columns are "a", "y"` {
+		if h := last(); h.DataProblem.Column != "b" || h.DataProblem.Reason != `this column is missing; the file has `+
+			`the columns "a", "y"` {
 			t.Errorf("a column that is gone: %+v", h.DataProblem)
 		}
 		if err := os.Remove(l.path); err != nil {
@@ -171,8 +172,9 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		l.plays(7)
 		l.plays(8)
-		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was truncated from 57 to 25 bytes after 9 " +
-			"lines had been read; its rows are read again")
+		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: the file was truncated from 57 to 25 bytes after " +
+			"9 " +
+			"lines had been read; all rows of the file are read again")
 
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
@@ -201,6 +203,6 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n")
 		l.plays(13)
 		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: a different file has this name; " +
-			"its rows are read again")
+			"all rows of the file are read again")
 	})
 }

@@ -63,7 +63,7 @@ func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, fi
 
 func checkEncodedLength(got, want, elements int) error {
 	if got != want {
-		return fmt.Errorf("encoded vector has %d bytes, want %d for %d elements", got, want, elements)
+		return fmt.Errorf("encoded vector has %d bytes, but %d bytes are required for %d elements", got, want, elements)
 	}
 	return nil
 }

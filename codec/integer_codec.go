@@ -74,7 +74,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]
 		if x := float32(s * most); x-x != 0 || s < 0 {
-			return fmt.Errorf("the scale of the elements starting at %d is %v, want a finite number of at least 0: %w",
+			return fmt.Errorf("the scale of the elements starting at %d is %v, but must be finite and not negative: %w",
 				at,
 				s, wire.ErrNotFinite)
 		}

@@ -66,7 +66,8 @@ func (c topKCodec[T]) Decode(dst []T, p []byte) error {
 		i, x := binary.LittleEndian.Uint32(p), math.Float32frombits(binary.LittleEndian.Uint32(p[4:]))
 		switch {
 		case i < next || int64(i) >= int64(len(dst)):
-			return fmt.Errorf("element index %d in a vector of %d elements is invalid, want ascending indices from %d",
+			return fmt.Errorf("element index %d in a vector of %d elements is invalid: indices must be ascending "+
+				"from %d",
 				i, len(dst), next)
 		case x-x != 0:
 			return notFiniteError(int(i), x)

@@ -133,19 +133,19 @@ func (c *Config) validate() error {
 	need(c.Rand != nil && c.FillRandom != nil, "the random sources must be set")
 	need(c.SelfTestTimeout >= 0, "the self-test timeout is %v, want 0 or more", c.SelfTestTimeout)
 	need(c.Round.Algorithm != spec.FedDec || c.MakeEdges != nil && c.Task.Mixing.IntervalSteps > 0,
-		"the algorithm feddec requires edges and a task with mixing")
+		"the algorithm feddec requires a graph of neighbours (mesh.edges) and a task with mixing")
 	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.IntervalSteps == 0,
 		"a task with mixing requires the algorithm feddec")
 	var pairs spec.ProblemList
 	c.Round.CheckConsistency(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
 	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.HasEndlessBlocks,
-		"restandardisation requires standardised columns and mixing blocks that are not endless")
+		"restandardisation requires task.standardize: true and, with mixing, a task.mixing.server_every other than 0")
 	own := c.Task.Personal.UsesDitto || len(c.Task.Personal.PersonalTensors) > 0
 	need(len(c.RestandardizeVersions) == 0 || !own,
 		"restandardisation is not supported with personal models, because they keep the old standardisation")
 	need(c.HeldOutSource == nil || len(c.Task.Personal.PersonalTensors) == 0,
-		"held-out data at the coordinator cannot be used with personal tensors")
+		"the coordinator cannot evaluate on held-out data if agents keep some tensors of the model to themselves")
 	need(!c.Round.Rollout.IsEnabled() || !own && c.Task.FinetuneSteps == 0,
 		"rollout is not supported with personal models or fine-tuning")
 	need(c.FeatureClipDeviations >= 0, "clip is %v, want 0 or more", c.FeatureClipDeviations)

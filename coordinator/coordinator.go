@@ -343,7 +343,8 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.CoordinatorToAgent(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
 	if err != nil && c.linkMonitor.isUsable {
-		c.cfg.Logger.Debug("message not sent; important messages are sent again", "agent", agent, "type", t, "err", err)
+		c.cfg.Logger.Debug("cannot send a message to an agent; important messages are sent again later", "agent", agent,
+			"type", t, "err", err)
 	}
 }
 

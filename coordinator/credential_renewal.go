@@ -34,7 +34,7 @@ func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope
 		switch {
 		case err == nil && !vouched:
 			err = host.NewMessageDropError(devices.DropSignature,
-				"the key in a %s is not listed, and the request is not signed with the listed key",
+				"the key in a %s is not in the list of agents, and the request is not signed with the listed key",
 				e.Type)
 		case err != nil:
 			err = host.NewMessageDropError(devices.DropSignature, "%w", err)

@@ -319,7 +319,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.cfg.Task.Training.BatchSize++
 		var state *runs.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
-			!strings.Contains(err.Error(), "restore the file, or the configuration of the run") {
+			!strings.Contains(err.Error(), "restore the file, or the configuration with which the run began") {
 			t.Errorf("with another configuration: %v", err)
 		}
 		f.cfg = good
@@ -356,7 +356,7 @@ func TestNoOlderModel(t *testing.T) {
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
 		var state *runs.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
-			!strings.Contains(err.Error(), "no other model of that run is intact") ||
+			!strings.Contains(err.Error(), "the run has no other intact model") ||
 			strings.Contains(state.Remedy, "--from") {
 			t.Errorf("without a sound model: %v", err)
 		}

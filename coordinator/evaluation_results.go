@@ -28,7 +28,7 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 		line := runs.HistoryEntry{Time: e.EndedAt, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation,
 			Version:    e.Version,
 			Evaluation: &r}
-		c.folderWriter.enqueueWrite("append to the history",
+		c.folderWriter.enqueueWrite("append the evaluation to the run's history",
 			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
 	}
 }
@@ -42,7 +42,7 @@ func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hell
 	}
 	m.Evaluation = wire.Evaluation{}
 	return host.NewMessageDropError(devices.DropMalformed,
-		"the evaluation from %s does not match the task's kind of model and is ignored",
+		"the evaluation from %s has metrics for a different kind of model than the task's and is ignored",
 		agent)
 }
 
@@ -70,7 +70,8 @@ var (
 	evaluatedClassF1 = observe.OptionalGauge("evaluation_class_f1_ratio",
 		"F1 score of the last evaluated model by class, for at most 64 classes.", "class")
 	evaluatedResiduals = observe.OptionalGauge("evaluation_residual_size",
-		"Magnitude that this share of the residuals does not exceed, in the target's unit, at most 19 % too large.",
+		"Quantile of the absolute residuals of the last evaluated model, in the target's unit, rounded up by at most "+
+			"19 %.",
 		"share")
 )
 
@@ -102,9 +103,10 @@ func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	r := &e.Result
 	switch {
 	case e.TooFewAgents:
-		d.Log(observe.Warn, "too few agents evaluated the model", "version", e.Version,
+		d.Log(observe.Warn, "not enough agents evaluated the model", "version", e.Version,
 			"agents", e.RespondingAgents, "present", e.PresentAgents)
-		d.RaiseCondition(condition, fmt.Sprintf("too few agents evaluated model %d: %d of %d present agents",
+		d.RaiseCondition(condition, fmt.Sprintf("not enough agents evaluated model %d: only %d of %d present agents "+
+			"sent results",
 			e.Version,
 			e.RespondingAgents, e.PresentAgents), "lower round.evaluation.min_agents")
 		return

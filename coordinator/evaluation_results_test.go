@@ -185,7 +185,7 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		s.say(f.topics.AgentToCoordinator("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
-				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "does not match the task's kind")
+				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "has metrics for a different kind of model")
 			})
 		})
 		f.until(time.Hour, "counted", func() bool {

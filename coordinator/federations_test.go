@@ -192,7 +192,8 @@ func TestTurnTooLate(t *testing.T) {
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)
 		if len(told) < 2 || told[0].HolderFederation != "large" || told[1].Waited != 9*time.Minute ||
 			len(failed) == 0 ||
-			failed[0].Err.Error() != "the device is training for another federation: stopped before the first local "+
+			failed[0].Err.Error() != "the device is training for another federation: training was stopped before the "+
+				"first local "+
 				"step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}

@@ -97,8 +97,8 @@ func TestUnfitAgents(t *testing.T) {
 		}{
 			"a3": {table(strings.Replace(string(good), "wet", "dry", 1)), wire.DeclineBadData, `"wet"`},
 			"a4": {table(strings.Replace(string(good), ",", ",much,", 4)), wire.DeclineBadData, ""},
-			"a5": {rowsOf(5, 4), wire.DeclineTooFewRows, "the data has 4 rows, fewer than the required minimum of 5"},
-			"a6": {rowsOf(6, 8), wire.DeclineTooFewRows, "the data has 8 rows, fewer than the required minimum of 9"},
+			"a5": {rowsOf(5, 4), wire.DeclineTooFewRows, "the data has 4 rows, but at least 5 are required"},
+			"a6": {rowsOf(6, 8), wire.DeclineTooFewRows, "the data has 8 rows, but at least 9 are required"},
 		}
 		f.agents[6].cfg.TaskData.MinRows = 9
 		for _, a := range f.agents {

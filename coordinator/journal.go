@@ -19,7 +19,7 @@ func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 	c.loadRolloutFiles(&r.Rollout)
 	c.stateFolder.PublishedBlobs = c.publisher.PlanListing(c.nonInlineBlobsOfPlan(&r.Plan))
 	write := func() error {
-		return c.folderWriter.writeBeforeContinuing("save the state of the round",
+		return c.folderWriter.writeBeforeContinuing("save the state of the round in the journal",
 			func() error { return c.stateFolder.SaveJournalRecord(r) })
 	}
 	if c.cfg.FolderReplicator == nil {

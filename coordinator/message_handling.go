@@ -25,7 +25,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case c.duplicateGuard.AwaitsRetainedAnnouncement():
 		if !c.duplicateGuard.HoldMessage(m) {
 			err = host.NewMessageDropError(devices.DropOverflow,
-				"the limit of %d held bytes is reached while waiting for the retained announcement",
+				"message dropped: more than %d bytes of messages were received before the retained announcement",
 				duplicate.MaxHeldBytes)
 		}
 	case c.retainedCleanup.HandleMessage(c.ownerLoop.Now(), m, kind, agent, transferID):
@@ -74,7 +74,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
 		return host.NewMessageDropError(devices.DropForeign,
-			"unexpected %s from %s in federation %s on the topic of %s", e.Type,
+			"unexpected %s: sent by %s in federation %s, but received on the topic of %s", e.Type,
 			e.Sender,
 			e.Federation,
 			agent)
@@ -106,7 +106,8 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 		case errors.Is(err, wire.ErrSignature):
 			c.messageChecker.RejectMessage(agent, &e, m, wire.RejectedOtherKey)
 			c.reportDroppedMessage(kind, agent,
-				host.NewMessageDropError(devices.DropSignature, "%w: the agent's key may differ from the listed key",
+				host.NewMessageDropError(devices.DropSignature, "%w: the agent's key may differ from its key in the "+
+					"list of agents",
 					err))
 		case err != nil:
 			// The agent uses an outdated key, because it has missed the current announcement. It could not decrypt an
@@ -180,7 +181,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			Update:         m,
 			SignedManifest: e.Bytes(), BlobSealer: e.SealKey.BlobSealer(m.PayloadManifest.Hash)}})
 	default:
-		return host.NewMessageDropError(devices.DropForeign, "unexpected %s on this topic", e.Type)
+		return host.NewMessageDropError(devices.DropForeign, "unexpected message type %s on this topic", e.Type)
 	}
 	return nil
 }
@@ -203,7 +204,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 		// The agent may have missed the current announcement. A replayed hello has no other effect.
 		c.sendPresentAnnouncementDigest(agent)
 		return host.NewMessageDropError(devices.DropOutdated,
-			"hello for an outdated announcement of round %d", e.Round)
+			"received a hello in reply to the outdated announcement of round %d", e.Round)
 	}
 	c.reportDroppedMessage(kind, agent, c.stripMismatchedEvaluation(agent, &m))
 	c.publisher.ResendParts(now, m.MissingParts)

@@ -33,7 +33,8 @@ var (
 
 var (
 	coordinatorEpoch = observe.OptionalGauge("epoch",
-		"Epoch of this coordinator, which each restore or takeover increases. Absent until the broker answers.")
+		"Epoch of this coordinator, which increases with each restore or takeover. Absent until the broker has "+
+			"replied.")
 	aggregationRule = observe.GaugeByLabel("aggregation_rule",
 		"Aggregation rule of the run: 1 for the configured rule, 0 for all others.",
 		"rule", rule.Names())

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
-var ErrStoppedBetweenRounds = errors.New("stopped between two rounds")
+var ErrStoppedBetweenRounds = errors.New("the coordinator stopped between two rounds, as requested")
 
 // SetOperatorCommand continues, pauses or stops the run. If now is true, an open round is abandoned; otherwise it
 // continues to its end. SetOperatorCommand returns an error if the owner goroutine does not respond before ctx ends.
@@ -67,7 +67,7 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 		err = c.stateFolder.WriteBackup(w, slots)
 	}
 	if err != nil {
-		return fmt.Errorf("backup of %s: %w", c.stateFolder.Dir, err)
+		return fmt.Errorf("cannot back up the state folder %s: %w", c.stateFolder.Dir, err)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 	case store.IsDamage(err):
 		path := d.FilePath(runs.Control.Name)
 		return c, false, &runs.StateError{Path: path, Problem: err.Error(), Err: err,
-			Remedy: fmt.Sprintf("remove %s.a and .b; then %s", path, runs.Control.LossConsequence)}
+			Remedy: fmt.Sprintf("remove the files %s.a and .b; after that, %s", path, runs.Control.LossConsequence)}
 	case err != nil:
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}

@@ -49,12 +49,14 @@ func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) b
 	switch {
 	case err != nil:
 		c.cfg.Logger.Error(
-			"cannot read the request for restandardisation; repeat `coordinator restandardize`", "err", err)
+			"cannot read the stored request to recompute the column means and scales; run `coordinator "+
+				"restandardize` again", "err", err)
 	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
 		// ignored: it was executed already, or another run has begun since
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error(
-			"restandardisation is requested, but task.standardize is false: set it to true, or remove the file",
+			"recomputation of the column means and scales is requested, but task.standardize is false: set it to "+
+				"true, or remove the request file",
 			"file", c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
 	default:
 		return true

@@ -208,7 +208,8 @@ func TestStandardizeAtDamage(t *testing.T) {
 					}
 				}
 				if !c.ends {
-					if err := begin(t, f); err == nil || !strings.Contains(err.Error(), "of the run is lost") {
+					if err := begin(t, f); err == nil || !strings.Contains(err.Error(), "of the run is missing or "+
+						"damaged") {
 						t.Errorf("error %v", err)
 					}
 					return

@@ -34,7 +34,7 @@ func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 			return err
 		}
 		if lost != nil {
-			c.cfg.Logger.Error("a rolled-out model is no longer available; a newer model will replace it",
+			c.cfg.Logger.Error("cannot read a model that was rolled out for predictions; a newer model will replace it",
 				"model", m.String(), "err", lost)
 			*m = rollout.Model{}
 			continue
@@ -70,10 +70,10 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	}
 	p := c.aggregator.Task()
 	if !of.IsComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
-		return publish.Blob{}, errors.New("its columns or its target do not match the task"), nil
+		return publish.Blob{}, errors.New("the model's columns or target do not match the task"), nil
 	}
 	if b = publish.NewBlob(file, wire.Digest{}); b.Ref.Hash != m.File.Hash {
-		return publish.Blob{}, errors.New("the file has changed since its release"), nil
+		return publish.Blob{}, errors.New("the model file has changed since its release"), nil
 	}
 	return b, nil, nil
 }

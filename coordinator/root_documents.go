@@ -28,7 +28,7 @@ func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope,
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
 		return e, host.NewMessageDropError(devices.DropForeign,
-			"unexpected %s from %s in federation %s on the announcement topic", e.Type, e.Sender, e.Federation)
+			"unexpected %s on the announcement topic: sent by %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	trusted := []ed25519.PublicKey{c.cfg.Key.Public().(ed25519.PublicKey)}
 	if n := len(c.cfg.RootDocuments); n > 0 {
@@ -65,7 +65,8 @@ func (c *Coordinator) publishRootDocuments() {
 			continue
 		}
 		if err := c.conn.Publish(publish.RetainedMessage(c.cfg.Topics.RootDocument(d.Version), d.Bytes())); err != nil {
-			c.cfg.Logger.Debug("root document not sent; it will be sent after the next connect", "version", d.Version,
+			c.cfg.Logger.Debug("cannot send a root document; retrying after the next connection to the broker",
+				"version", d.Version,
 				"err", err)
 		}
 	}
@@ -76,8 +77,8 @@ func (c *Config) checkRootDocuments() error {
 	for i := range c.RootDocuments {
 		if d := &c.RootDocuments[i]; d.Federation != c.Federation || i > 0 &&
 			d.Version != c.RootDocuments[i-1].Version+1 {
-			return fmt.Errorf("unexpected root document with version %d of federation %s: "+
-				"want consecutive versions of this federation", d.Version,
+			return fmt.Errorf("unexpected root document with version %d of federation %s: the documents must have "+
+				"consecutive versions and belong to this federation", d.Version,
 				d.Federation)
 		}
 	}

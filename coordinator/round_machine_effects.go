@@ -19,7 +19,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.SaveJournalRecord:
 		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:
-		c.folderWriter.enqueueWrite("append to the history",
+		c.folderWriter.enqueueWrite("append the round to the run's history",
 			func() error { return c.stateFolder.AppendRoundToHistory(e) })
 	case round.PublishAnnouncement:
 		return c.publishAnnouncement(e)
@@ -80,7 +80,7 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.uploads.SpoolOfRound(e.Round) == nil {
 		r := c.roundMachine.JournalRecord()
-		if c.folderWriter.writeBeforeContinuing("open the round's spool", func() error {
+		if c.folderWriter.writeBeforeContinuing("open the folder for the round's updates", func() error {
 			_, err := c.uploads.OpenSpool(&r)
 			return err
 		}) != nil {
@@ -121,7 +121,9 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 	for _, d := range drawn {
 		key, err := c.keyring.SelectionKey(d.Agent)
 		if err != nil {
-			c.cfg.Logger.Debug("agent omitted from the announcement", "agent", d.Agent, "err", err)
+			c.cfg.Logger.Debug("agent omitted from the announcement because no encryption key can be derived for the "+
+				"agent", "agent", d.Agent,
+				"err", err)
 			continue
 		}
 		selected = append(selected, wire.SelectedAgent{Key: key, StepSizeWeight: d.StepWeight})

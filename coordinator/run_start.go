@@ -44,7 +44,7 @@ func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun boo
 	default:
 		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
 			return record, newRun, c.stateFolder.NewOperatorDecisionError(runs.Journal.Name,
-				"the journal is missing, but the folder contains models of a run", nil)
+				"the journal of the run is missing, but the state folder contains models of a run", nil)
 		}
 		c.stateFolder.RunStartedFresh = true
 		record, err = c.planNewRun(round.JournalRecord{}, "")
@@ -65,7 +65,8 @@ func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bo
 			return true, err
 		}
 	}
-	c.cfg.Logger.Info("continuing the run that started from this model; to start another run, add --new-run to --from",
+	c.cfg.Logger.Info("continuing the run that started from this model; to start a new run from it, add "+
+		"--new-run to --from",
 		"model", is.Model, "run", record.Run)
 	return false, nil
 }
@@ -100,7 +101,8 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 		if err != nil {
 			return record, err
 		}
-		c.cfg.Logger.Error("cannot read the journal of the previous run; its models are kept", "err", damage,
+		c.cfg.Logger.Error("cannot read the journal of the previous run; the models of that run are kept", "err",
+			damage,
 			"moved_to", aside)
 		record = round.JournalRecord{}
 	}
@@ -138,13 +140,13 @@ func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalReco
 // open.
 func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
-		return r, fmt.Errorf("cannot switch to another task in phase %s", r.Phase)
+		return r, fmt.Errorf("cannot switch to another task while the round is in phase %s", r.Phase)
 	}
 	r, err := c.aggregator.AdoptConfiguredTask(r)
 	if err != nil {
 		return r, err
 	}
-	c.cfg.Logger.Info("switched to another task", "version", c.cfg.TaskVersion, "run", r.Run, "model",
+	c.cfg.Logger.Info("switched to the newly configured task", "version", c.cfg.TaskVersion, "run", r.Run, "model",
 		r.Plan.BaseModelVersion)
 	return r, c.saveFirstRecord(r)
 }

@@ -51,8 +51,8 @@ func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task,
 	stored, err := m.folder.ReadModelFile(path)
 	return m.resolveStartModel(runs.RunOrigin{Model: path}, stored, err,
 		runs.StateError{Path: "task.model.initial: " + path,
-			Remedy: "specify a safetensors file that fits the task, for example from `coordinator model export`, " +
-				"or remove the key"})
+			Remedy: "specify a safetensors file that fits the task, for example from `coordinator model export`, or " +
+				"remove task.model.initial"})
 }
 
 // resolveStartModel converts a stored model to the results of readNamedModel. err is the error of reading the model. If
@@ -112,11 +112,11 @@ func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float
 	}
 	switch has := len(m.Standardization.Mean) > 0; {
 	case has && !standardize:
-		return none, errors.New("the model expects standardised columns (its file has mean and scale), but " +
+		return none, errors.New("the model expects standardised columns (its file contains means and scales), but " +
 			"task.standardize is false: set it to true")
 	case !has && standardize:
-		return none, errors.New("the model's file has no mean and scale of the columns, but task.standardize is " +
-			"true: set it to false, or add both to the file's metadata")
+		return none, errors.New("task.standardize is true, but the model file contains no column means and scales: " +
+			"set task.standardize to false, or add both to the file's metadata")
 	case !has:
 		return none, nil
 	}

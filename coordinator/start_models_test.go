@@ -217,7 +217,7 @@ func TestFromRefused(t *testing.T) {
 						KernelSteps: 1, PoolSteps: 3, FiltersPerLayer: []uint32{1}}
 			}},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
-			{"raw model, standardised task", bare, "has no mean and scale", func() {}},
+			{"raw model, standardised task", bare, "contains no column means and scales", func() {}},
 		} {
 			f.cfg = good
 			f.cfg.StartModel = tt.from

@@ -203,7 +203,7 @@ func TestDiskFullInTransfer(t *testing.T) {
 		file   string
 		says   string
 	}{
-		{"agent", 0, "model.part", "cannot store a received part of a blob"},
+		{"agent", 0, "model.part", "cannot store a received part of a model or task"},
 		{"coordinator", 1, "spool/1", "cannot store a received part of an update"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

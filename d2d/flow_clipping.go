@@ -14,7 +14,7 @@ import (
 // It panics if the lengths differ.
 func ParameterDistance[T wire.Float](a, b []T) float64 {
 	if len(a) != len(b) {
-		panic(fmt.Sprintf("d2d: ParameterDistance: vectors have %d and %d elements", len(a), len(b)))
+		panic(fmt.Sprintf("d2d: ParameterDistance: the vectors have different lengths, %d and %d", len(a), len(b)))
 	}
 	sum := 0.0
 	for k, x := range a {

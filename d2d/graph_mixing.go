@@ -57,8 +57,8 @@ func (l *Adjacency) NodeCount() int { return len(l.entryOffsets) - 1 }
 func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
 	n := links.NodeCount()
 	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edgeCount {
-		panic(fmt.Sprintf("d2d: MixAllNodes: %d input rows, %d output rows and %d weights for a graph of %d nodes "+
-			"and %d edges",
+		panic(fmt.Sprintf("d2d: MixAllNodes: %d input rows, %d output rows and %d weights do not match a graph of %d "+
+			"nodes and %d edges",
 			len(x), len(dst), len(weights), n, links.edgeCount))
 	}
 	for i := range dst {
@@ -69,8 +69,8 @@ func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []f
 // MixNode computes row i of [MixAllNodes]. Different rows may be computed concurrently.
 func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
 	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
-		panic(fmt.Sprintf("d2d: MixNode: row %d has %d elements, the output has %d, row 0 has "+
-			"%d", i, len(x[i]), len(dst),
+		panic(fmt.Sprintf("d2d: MixNode: lengths differ: row %d has %d elements, the output has %d, row 0 has %d",
+			i, len(x[i]), len(dst),
 			len(x[0])))
 	}
 	copy(dst, x[i])

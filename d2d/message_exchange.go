@@ -107,7 +107,7 @@ func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*mes
 		if cfg.Keys != nil {
 			var err error
 			if p.sharedSecret, err = deriveSharedSecret(cfg.Keys.DevicePrivateKey, n.PublicKey); err != nil {
-				return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
+				return nil, fmt.Errorf("invalid key of neighbour %q: %w", n.ID, err)
 			}
 			if p.senderProofKeys, err = newProofKeys(p.sharedSecret, e.headerTemplate, n.ID); err != nil {
 				return nil, err

@@ -98,7 +98,7 @@ func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInst
 	}
 	key, err := s.aead.Open(nil, sealNonce(wire.PeerGreeting, 0, 0), wrapped, nil)
 	if err != nil {
-		return nil, errors.New("cannot decrypt the key in the greeting")
+		return nil, errors.New("cannot decrypt the key in a neighbour's greeting message")
 	}
 	return newSenderSealer(key)
 }

@@ -84,7 +84,7 @@ func (SaveBlock) effect()      {}
 func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeConfig[T], x []T) (*MixingBlock[T],
 	error) {
 	if cfg.StepsPerMixing == 0 {
-		panic("d2d: NewMixingBlock: StepsPerMixing is 0")
+		panic("d2d: NewMixingBlock: StepsPerMixing is 0, but must be positive")
 	}
 	e, err := newMessageExchange(mixing, x)
 	if err != nil {

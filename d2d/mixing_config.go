@@ -68,7 +68,7 @@ func (c MixingConfig[T]) Validate() error {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for i, n := range c.Neighbors {
 		if i > 0 && c.Neighbors[i-1].ID >= n.ID {
-			fail("neighbour %q after %q: must be in ascending order", n.ID, c.Neighbors[i-1].ID)
+			fail("neighbour %q is listed after %q: neighbours must be in ascending order", n.ID, c.Neighbors[i-1].ID)
 		}
 		if math.IsNaN(n.MixingWeight) || math.IsInf(n.MixingWeight, 0) {
 			fail("weight of the edge to %q is %v: must be finite", n.ID, n.MixingWeight)
@@ -85,7 +85,7 @@ func (c MixingConfig[T]) Validate() error {
 			"negative", c.SnapshotTimeout, c.DrainTimeout, c.JoinTimeout)
 	}
 	if c.JoinTimeout > 0 && c.BlockSteps > 0 {
-		fail("JoinTimeout is set but BlockSteps is %d: must be 0", c.BlockSteps)
+		fail("JoinTimeout is set and requires BlockSteps to be 0, but BlockSteps is %d", c.BlockSteps)
 	}
 	if c.RepeatInterval <= 0 && len(c.Neighbors) > 0 {
 		fail("RepeatInterval is %v: must be positive", c.RepeatInterval)

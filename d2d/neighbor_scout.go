@@ -101,8 +101,9 @@ func (BeaconRejected) effect()     {}
 func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	if cfg.Boot == 0 || cfg.MaxNeighbors < 1 || cfg.MaxNeighbors > wire.MaxNeighbors || cfg.Rand == nil ||
 		cfg.SignBeacon == nil || cfg.CheckBeaconProof == nil {
-		panic(fmt.Sprintf("d2d: NewNeighborScout: Boot is %d, want at least 1; MaxNeighbors is %d, want 1 to %d; "+
-			"Rand, SignBeacon and CheckBeaconProof must be set", cfg.Boot, cfg.MaxNeighbors, wire.MaxNeighbors))
+		panic(fmt.Sprintf("d2d: NewNeighborScout: Boot is %d, but must be at least 1; MaxNeighbors is %d, but must "+
+			"be between 1 and %d; Rand, SignBeacon and CheckBeaconProof must be set",
+			cfg.Boot, cfg.MaxNeighbors, wire.MaxNeighbors))
 	}
 	return &NeighborScout{cfg: cfg, otherAgentByID: map[wire.AgentID]*otherAgent{}}
 }
@@ -165,7 +166,7 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 		return err
 	}
 	if head.Sender != ev.TopicOwner {
-		return fmt.Errorf("beacon from %q on the topic of %q", head.Sender, ev.TopicOwner)
+		return fmt.Errorf("discovery beacon from agent %q arrived on the topic of agent %q", head.Sender, ev.TopicOwner)
 	}
 	if err := s.cfg.CheckBeaconProof(ev.TopicOwner, proof); err != nil {
 		return err
@@ -216,7 +217,7 @@ func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*other
 		maps.DeleteFunc(s.otherAgentByID, func(_ wire.AgentID, o *otherAgent) bool { return !o.isAlive(now) })
 	}
 	if len(s.otherAgentByID) == wire.MaxPeerEchoes {
-		return nil, fmt.Errorf("cell has more than %d other agents: split the cell", wire.MaxPeerEchoes)
+		return nil, fmt.Errorf("the discovery cell has more than %d other agents: split the cell", wire.MaxPeerEchoes)
 	}
 	o = &otherAgent{}
 	s.otherAgentByID[id] = o

@@ -13,8 +13,8 @@ import (
 // It panics if the lengths differ.
 func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	if len(own) != len(dst) || len(neighbour) != len(dst) {
-		panic(fmt.Sprintf("d2d: AddParameterFlow: vectors have %d and %d elements, the destination has "+
-			"%d", len(own), len(neighbour), len(dst)))
+		panic(fmt.Sprintf("d2d: AddParameterFlow: lengths differ: the vectors have %d and %d elements, the "+
+			"destination has %d", len(own), len(neighbour), len(dst)))
 	}
 	for k, x := range own {
 		dst[k] += T(weight * (neighbour[k] - x))

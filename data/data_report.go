@@ -227,7 +227,7 @@ type troubleKindInfo struct {
 
 var troubleKindInfos = []troubleKindInfo{
 	{TroubleSilent, false, "check the sensor and its topic, and the names in data.columns"},
-	{TroubleBroker, false, "start the site's broker, or correct readings.broker"},
+	{TroubleBroker, false, "start the site's MQTT broker, or correct readings.broker"},
 	{TroubleCommand, false, "start the command, or correct data.command"},
 	{TroubleStorage, false, "free space on the disk of state_dir"},
 	{TroubleUnusedValues, true, "list the values with `agentd data check`"},

@@ -49,7 +49,7 @@ func DescribeCellProblem(text string, why UnusedReason) string {
 	case why == grid.ReasonUnknownClass:
 		return QuoteForMessage(text) + " is not one of the classes"
 	case text == "":
-		return "empty, but a number is required"
+		return "the value is empty, but a number is required"
 	case why == grid.ReasonMissing:
 		return QuoteForMessage(text) + " is a missing value, but a number is required"
 	case why == grid.ReasonNotFinite && strings.ContainsAny(text, "0123456789"):

@@ -44,7 +44,7 @@ func (e BrokerLinkChanged) Describe(d *observe.EventDescription) {
 }
 
 var refusedSubscriptions = observe.Gauge("broker_subscriptions_refused",
-	"Number of subscriptions that the broker currently refuses. Each is retried within a minute.")
+	"Number of subscriptions that the broker currently refuses. Each subscription is retried within a minute.")
 
 // RefusedSubscriptionsChanged reports a change in the list of subscriptions that the broker refuses. The program
 // retries refused subscriptions.
@@ -63,13 +63,14 @@ func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 			"topics", slices.Concat(e.Filters, e.NeighborBrokerFilters))
 	}
 	if len(e.Filters) > 0 {
-		d.RaiseNotReadyCondition("subscriptions", "the broker refuses "+observe.JoinNames(e.Filters),
+		d.RaiseNotReadyCondition("subscriptions", "the broker refuses subscriptions to "+observe.JoinNames(e.Filters),
 			mqtt.RefusalRemedy)
 	} else {
 		d.ResolveCondition("subscriptions")
 	}
 	if len(e.NeighborBrokerFilters) > 0 {
-		d.RaiseCondition("neighbour subscriptions", "the broker of the neighbours refuses "+
+		d.RaiseCondition("neighbour subscriptions", "the MQTT broker for device-to-device traffic refuses "+
+			"subscriptions to "+
 			observe.JoinNames(e.NeighborBrokerFilters), mqtt.RefusalRemedy)
 	} else {
 		d.ResolveCondition("neighbour subscriptions")
@@ -77,8 +78,8 @@ func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 }
 
 var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
-	"Result of the test with the largest messages: 1 for the result, 0 for the others. Denied: access rules; "+
-		"swallowed: dropped silently; disconnected: connection closed.",
+	"Result of the self-test that sends the largest messages through the broker: 1 for the current result, 0 for the "+
+		"others. Denied: blocked by access rules; swallowed: dropped silently; disconnected: connection closed.",
 	"result", observe.NamesAsStrings(mqtt.SelfTestResults()))
 
 // BrokerSelfTestEnded reports the result of a self-test of the broker, in which the program sends itself messages of
@@ -155,4 +156,4 @@ func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 
 // ClonesSeen counts how often an agent or the coordinator has detected two devices with the same identity.
 var ClonesSeen = observe.Counter("clones_seen_total",
-	"Detections of two devices with one identity. The log names them.")
+	"Number of times that two devices with the same identity were detected. The log names these devices.")

@@ -14,7 +14,7 @@ type HeldOutScoreMetrics struct{ risk, r2, accuracy, samples *observe.Metric }
 // texts.
 func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	return HeldOutScoreMetrics{
-		risk: observe.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
+		risk: observe.OptionalGauge("held_out_risk", "Risk (mean loss) of "+model+" on the held-out data."),
 		r2: observe.OptionalGauge("held_out_r2",
 			"Coefficient of determination of "+model+" on the held-out data. Only for regression."),
 		accuracy: observe.OptionalGauge("held_out_accuracy_ratio",

@@ -64,7 +64,7 @@ func (a Architecture) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("architecture: "+format, args...)) }
 	width := func(field string, n int) {
 		if n < 1 || n > maxWidth {
-			bad("%s is %d, want 1 to %d", field, n, maxWidth)
+			bad("%s is %d, but must be between 1 and %d", field, n, maxWidth)
 		}
 	}
 	width("inputs", a.Inputs)
@@ -72,7 +72,7 @@ func (a Architecture) Validate() error {
 		bad("kind: %w", err)
 	}
 	if len(a.HiddenUnits) > maxHiddenLayers {
-		bad("hidden has %d layers, want 0 to %d", len(a.HiddenUnits), maxHiddenLayers)
+		bad("hidden has %d layers, but at most %d are allowed", len(a.HiddenUnits), maxHiddenLayers)
 	}
 	for i, n := range a.HiddenUnits {
 		width(fmt.Sprintf("hidden[%d]", i), n)
@@ -96,7 +96,8 @@ func (a Architecture) Validate() error {
 	}
 	if isHuber := a.Risk == spec.LossHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
 		a.HuberDelta != a.HuberDelta {
-		bad("the delta of the huber risk is %v, but must be finite and positive with the huber risk and 0 with others",
+		bad("the delta of the huber risk is %v, but must be finite and positive with the huber risk and 0 with other "+
+			"risks",
 			a.HuberDelta)
 	}
 	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {

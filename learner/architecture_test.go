@@ -28,12 +28,12 @@ func TestValidateArchitecture(t *testing.T) {
 	}{
 		{func(*Architecture) {}, ""},
 		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{4095} }, ""},
-		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0, want 1 to 65536"},
-		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537, want 1 to 65536"},
+		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0, but must be between 1 and 65536"},
+		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537, but must be between 1 and 65536"},
 		{func(a *Architecture) { a.HiddenUnits = []int{4, -1} },
-			"architecture: hidden[1] is -1, want 1 to 65536"},
+			"architecture: hidden[1] is -1, but must be between 1 and 65536"},
 		{func(a *Architecture) { a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} },
-			"architecture: hidden has 9 layers, want 0 to 8"},
+			"architecture: hidden has 9 layers, but at most 8 are allowed"},
 		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2, but the squared risk requires 1"},
 		{func(a *Architecture) { a.Risk = spec.LossSoftmax },
 			"architecture: outputs is 1, but the softmax risk requires one output per class and at least 2"},
@@ -53,7 +53,8 @@ func TestValidateArchitecture(t *testing.T) {
 		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{65536} },
 			"architecture: 4295032832 parameters exceed the limit of 268435456"},
 		{func(a *Architecture) { a.Inputs = 0; a.Ridge = -1 },
-			"architecture: inputs is 0, want 1 to 65536\narchitecture: ridge is -1, but must be finite and not " +
+			"architecture: inputs is 0, but must be between 1 and 65536\narchitecture: ridge is -1, but must be " +
+				"finite and not " +
 				"negative"},
 	} {
 		a := good

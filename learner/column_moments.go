@@ -73,11 +73,11 @@ func (m *ColumnMoments) Vector() []float64 {
 func ColumnMomentsFromVector(v []float64) (*ColumnMoments, error) {
 	columns := (len(v) - 1) / 2
 	if columns < 2 || len(v) != 1+2*columns {
-		return nil, fmt.Errorf("moments: vector has length %d, want 1+2m for m ≥ 2 columns", len(v))
+		return nil, fmt.Errorf("moments: vector has length %d, but must have length 1+2m for m ≥ 2 columns", len(v))
 	}
 	for i, x := range v {
 		if !isFinite(x) {
-			return nil, fmt.Errorf("moments: element %d is %v, want a finite number", i, x)
+			return nil, fmt.Errorf("moments: element %d is %v, but must be a finite number", i, x)
 		}
 	}
 	m := newColumnMoments(columns - 1)
@@ -85,11 +85,12 @@ func ColumnMomentsFromVector(v []float64) (*ColumnMoments, error) {
 	copy(m.Mean, v[1:])
 	copy(m.SquaredDeviations, v[1+columns:])
 	if m.RowCount < 1 {
-		return nil, fmt.Errorf("moments: %v rows, want at least 1", m.RowCount)
+		return nil, fmt.Errorf("moments: the number of rows is %v, but must be at least 1", m.RowCount)
 	}
 	for j, q := range m.SquaredDeviations {
 		if q < 0 {
-			return nil, fmt.Errorf("moments: column %d has the sum of squared deviations %v, want at least 0", j,
+			return nil, fmt.Errorf("moments: column %d has the sum of squared deviations %v, but must not be negative",
+				j,
 				q)
 		}
 	}

@@ -39,15 +39,15 @@ func TestMomentsRefuseWhatNoDataHas(t *testing.T) {
 		want string
 	}{
 		{[]float64{2, 5, 9, 17, 45}, ""},
-		{nil, "moments: vector has length 0, want 1+2m for m ≥ 2 columns"},
-		{[]float64{2, 5, 17}, "moments: vector has length 3, want 1+2m for m ≥ 2 columns"},
-		{[]float64{2, 5, 9, 17}, "moments: vector has length 4, want 1+2m for m ≥ 2 columns"},
-		{[]float64{2, 5, 9, 17, 45, 1}, "moments: vector has length 6, want 1+2m for m ≥ 2 columns"},
-		{[]float64{0, 0, 0, 0, 0}, "moments: 0 rows, want at least 1"},
-		{[]float64{2, 5, math.NaN(), 17, 45}, "moments: element 2 is NaN, want a finite number"},
-		{[]float64{2, 5, 9, math.Inf(1), 45}, "moments: element 3 is +Inf, want a finite number"},
+		{nil, "moments: vector has length 0, but must have length 1+2m for m ≥ 2 columns"},
+		{[]float64{2, 5, 17}, "moments: vector has length 3, but must have length 1+2m for m ≥ 2 columns"},
+		{[]float64{2, 5, 9, 17}, "moments: vector has length 4, but must have length 1+2m for m ≥ 2 columns"},
+		{[]float64{2, 5, 9, 17, 45, 1}, "moments: vector has length 6, but must have length 1+2m for m ≥ 2 columns"},
+		{[]float64{0, 0, 0, 0, 0}, "moments: the number of rows is 0, but must be at least 1"},
+		{[]float64{2, 5, math.NaN(), 17, 45}, "moments: element 2 is NaN, but must be a finite number"},
+		{[]float64{2, 5, 9, math.Inf(1), 45}, "moments: element 3 is +Inf, but must be a finite number"},
 		{[]float64{2, 0, 9, -1, 45},
-			"moments: column 0 has the sum of squared deviations -1, want at least 0"},
+			"moments: column 0 has the sum of squared deviations -1, but must not be negative"},
 	} {
 		m, err := ColumnMomentsFromVector(test.v)
 		got := ""
@@ -115,9 +115,9 @@ func TestStandardizationRefuses(t *testing.T) {
 	}{
 		{Standardization{good, good, 6}, ""},
 		{Standardization{good, good[:1], 6},
-			"standardization: 2 means and 1 scales, want one of each per feature and for the target"},
+			"standardization: got 2 means and 1 scales, but need one of each per feature and for the target"},
 		{Standardization{[]float64{0, math.NaN()}, good, 6},
-			"standardization: mean of column 1 is NaN, want a finite number"},
+			"standardization: mean of column 1 is NaN, but must be a finite number"},
 		{Standardization{good, []float64{0, 1}, 6},
 			"standardization: scale of column 0 is 0, but must be positive and finite"},
 		{Standardization{good, good, -1}, "standardization: clip is -1, but must be finite and not negative"},

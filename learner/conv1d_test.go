@@ -272,35 +272,44 @@ func TestConv1DWants(t *testing.T) {
 		Activation:  spec.ActivationTanh,
 		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{4, 4}, PoolSteps: 2}}
 	for want, edit := range map[string]func(a *Architecture, v *spec.Convolution){
-		"":                              func(*Architecture, *spec.Convolution) {},
-		"architecture.filters: is []":   func(_ *Architecture, v *spec.Convolution) { v.FiltersPerLayer = nil },
-		"architecture.channels: is 0":   func(_ *Architecture, v *spec.Convolution) { v.InputChannels = 0 },
-		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.KernelSteps = -1 },
-		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.PoolSteps = 65537 },
-		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.FiltersPerLayer = []int{1, 0} },
-		"filters: has 2 layers and hidden has 7": func(a *Architecture, _ *spec.Convolution) {
+		"": func(*Architecture, *spec.Convolution) {},
+		"architecture.filters: invalid value []": func(_ *Architecture, v *spec.Convolution) {
+			v.FiltersPerLayer = nil
+		},
+		"architecture.channels: invalid value 0": func(_ *Architecture, v *spec.Convolution) { v.InputChannels = 0 },
+		"architecture.kernel: invalid value -1":  func(_ *Architecture, v *spec.Convolution) { v.KernelSteps = -1 },
+		"architecture.pool: invalid value 65537": func(_ *Architecture, v *spec.Convolution) { v.PoolSteps = 65537 },
+		"architecture.filters[1]: invalid value 0": func(_ *Architecture, v *spec.Convolution) {
+			v.FiltersPerLayer = []int{1, 0}
+		},
+		"filters: the model has 2 filter layers and 7 hidden layers": func(a *Architecture, _ *spec.Convolution) {
 			a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1}
 		},
-		"channels: is 3, but 20 features cannot be divided": func(_ *Architecture, v *spec.Convolution) {
+		"channels: invalid number of channels 3: 20 features cannot be " +
+			"divided": func(_ *Architecture, v *spec.Convolution) {
 			v.InputChannels = 3
 		},
-		"kernel: is 11, which exceeds the 10 steps of a channel (20 features in 2 channels)": func(_ *Architecture,
+		"kernel: the kernel size 11 exceeds the 10 steps of a channel (20 features in 2 " +
+			"channels)": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps = 11
 		},
-		"kernel: is 5, which exceeds the 3 output steps of filters[0]": func(_ *Architecture, v *spec.Convolution) {
+		"kernel: the kernel size 5 exceeds the 3 output steps of " +
+			"filters[0]": func(_ *Architecture, v *spec.Convolution) {
 			v.KernelSteps = 5
 		},
-		"pool: is 4, but a kernel of 1 leaves only 2 of the 2 output steps of filters[0]": func(_ *Architecture,
+		"pool: the pool size is 4, but a kernel of 1 leaves only 2 of the 2 output steps of " +
+			"filters[0]": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps, v.PoolSteps = 1, 4
 		},
-		"filters[0]: is 16384 with 10 steps per filter, in total 163840 units; want at most " +
-			"65536": func(_ *Architecture,
+		"filters[0]: 16384 filters with 10 steps per filter have 163840 units in total, but at most " +
+			"65536 are allowed": func(_ *Architecture,
 			v *spec.Convolution) {
 			v.KernelSteps, v.PoolSteps, v.FiltersPerLayer = 1, 1, []int{16384}
 		},
-		"architecture.kernel: is 3, but only the kind conv1d supports this key": func(a *Architecture,
+		"architecture.kernel: this key is set to 3, but only the model kind conv1d supports this " +
+			"key": func(a *Architecture,
 			v *spec.Convolution) {
 			a.Kind, *v = spec.ModelMLP, spec.Convolution{KernelSteps: 3}
 		},

@@ -15,8 +15,8 @@ func (a Architecture) validateExternal() error {
 		n := int64(1)
 		for _, s := range t.Shape {
 			if n *= int64(s); s < 1 || n > maxParams {
-				return fmt.Errorf("architecture: tensor %q has the shape %v, want at most %d elements and no empty "+
-					"axis", t.Name, t.Shape, maxParams)
+				return fmt.Errorf("architecture: tensor %q has the shape %v, but must have at most %d elements and "+
+					"no empty axis", t.Name, t.Shape, maxParams)
 			}
 		}
 		if total += n; t.Name == "" || seen[t.Name] {
@@ -25,7 +25,8 @@ func (a Architecture) validateExternal() error {
 		seen[t.Name] = true
 	}
 	if len(a.ExternalTensors) == 0 || total > maxParams {
-		errs = append(errs, fmt.Errorf("architecture: %d tensors have %d parameters, want 1 to %d parameters",
+		errs = append(errs, fmt.Errorf("architecture: %d tensors have %d parameters, but must have between 1 and %d "+
+			"parameters",
 			len(a.ExternalTensors), total, maxParams))
 	}
 	return errors.Join(errs...)

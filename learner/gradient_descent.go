@@ -20,7 +20,8 @@ type DivergenceError struct {
 }
 
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size or check the scale of the data", e.Step,
+	return fmt.Sprintf("training diverged at local step %d: %s; use a smaller step size or check the scale of the "+
+		"data", e.Step,
 		e.Problem)
 }
 
@@ -50,7 +51,8 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 		draw := d.Draws.Next(m)
 		if draw.GradientScale != 0 {
 			if risk := m.takeStep(w, draw, mu, &d.Correction); !isFinite(risk) {
-				return taken, &DivergenceError{Step: taken + 1, Problem: fmt.Sprintf("the risk is %v", risk)}
+				return taken, &DivergenceError{Step: taken + 1, Problem: fmt.Sprintf("the risk (mean loss) is %v",
+					risk)}
 			}
 		}
 		taken++
@@ -81,7 +83,7 @@ func (d *Descent[T]) GradientAt(grad, w []T) {
 func (d *Descent[T]) validate(steps int, weight float64) error {
 	switch {
 	case steps < 1:
-		return fmt.Errorf("%d local steps, want at least 1", steps)
+		return fmt.Errorf("the number of local steps is %d, but must be at least 1", steps)
 	case !(weight >= 0) || !isFinite(weight):
 		return fmt.Errorf("agent weight is %v, but must be finite and not negative", weight)
 	}

@@ -173,14 +173,16 @@ func TestDivergence(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	check(err, 3, "diverged at local step 3: the risk is +Inf; use a smaller step size or check the scale of the data")
+	check(err, 3, "training diverged at local step 3: the risk (mean loss) is +Inf; use a smaller step size or check "+
+		"the scale of the data")
 
 	// A saturated margin hides an infinite parameter from the risk; the check at the end of the run detects it.
 	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
 	big := &StepSampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
 	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{ConstantStepSize: 1e30}}
 	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
-	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size or check the scale of the "+
+	check(err, 4, "training diverged at local step 4: parameter 0 is +Inf; use a smaller step size or check the "+
+		"scale of the "+
 		"data")
 	if taken != 4 {
 		t.Errorf("took %d steps", taken)
@@ -188,7 +190,8 @@ func TestDivergence(t *testing.T) {
 
 	w := []float64{math.NaN(), 0}
 	taken, err = line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1}).Run(w, 4, 1, 0, nil)
-	check(err, 1, "diverged at local step 1: the risk is NaN; use a smaller step size or check the scale of the data")
+	check(err, 1, "training diverged at local step 1: the risk (mean loss) is NaN; use a smaller step size or check "+
+		"the scale of the data")
 	if taken != 0 || w[1] != 0 {
 		t.Errorf("took %d steps from NaN, w = %v", taken, w)
 	}
@@ -200,7 +203,7 @@ func TestRunRefuses(t *testing.T) {
 		weight float64
 		want   string
 	}{
-		{0, 1, "0 local steps, want at least 1"},
+		{0, 1, "the number of local steps is 0, but must be at least 1"},
 		{1, -1, "agent weight is -1, but must be finite and not negative"},
 		{1, math.Inf(1), "agent weight is +Inf, but must be finite and not negative"},
 	} {

@@ -52,7 +52,7 @@ func (r StepCountReason) String() string {
 func (s StepCountPolicy) Validate() error {
 	var errs []error
 	if s.MinSteps < 1 {
-		errs = append(errs, fmt.Errorf("local steps: the minimum is %d, want at least 1", s.MinSteps))
+		errs = append(errs, fmt.Errorf("local steps: the minimum is %d, but must be at least 1", s.MinSteps))
 	}
 	if s.MaxSteps < s.MinSteps {
 		errs = append(errs, fmt.Errorf("local steps: the maximum of %d is less than the minimum of %d", s.MaxSteps,

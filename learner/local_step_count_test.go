@@ -39,7 +39,7 @@ func TestSizingValidate(t *testing.T) {
 		want string
 	}{
 		{StepCountPolicy{1, 1, 1}, ""},
-		{StepCountPolicy{0, 1, 1}, "local steps: the minimum is 0, want at least 1"},
+		{StepCountPolicy{0, 1, 1}, "local steps: the minimum is 0, but must be at least 1"},
 		{StepCountPolicy{3, 2, 1}, "local steps: the maximum of 2 is less than the minimum of 3"},
 		{StepCountPolicy{1, 2, 0}, "local steps: the time budget is 0s, but must be positive"},
 	} {

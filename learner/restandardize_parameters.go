@@ -33,7 +33,7 @@ func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) erro
 	for i, x := range w {
 		if x-x != 0 {
 			copy(w, before)
-			return fmt.Errorf("parameter %d would become %v", i, x)
+			return fmt.Errorf("with the new standardization, parameter %d would become %v", i, x)
 		}
 	}
 	if moved && !m.arch.HasBias {

@@ -54,12 +54,14 @@ func (st Standardization) Validate() error {
 	var errs []error
 	if len(st.Mean) < 2 || len(st.Mean) != len(st.Scale) {
 		errs = append(errs,
-			fmt.Errorf("standardization: %d means and %d scales, want one of each per feature and for the target",
+			fmt.Errorf("standardization: got %d means and %d scales, but need one of each per feature and for the "+
+				"target",
 				len(st.Mean), len(st.Scale)))
 	}
 	for j, v := range st.Mean {
 		if !isFinite(v) {
-			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v, want a finite number", j, v))
+			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v, but must be a finite number",
+				j, v))
 		}
 	}
 	for j, v := range st.Scale {

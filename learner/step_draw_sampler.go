@@ -26,10 +26,12 @@ const maxBatch = 65536
 func (c GradientConfig) Validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > maxBatch {
-		errs = append(errs, fmt.Errorf("batch size is %d, want 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
+		errs = append(errs, fmt.Errorf("batch size is %d, but must be between 1 and %d, or 0 for all rows",
+			c.BatchSize, maxBatch))
 	}
 	if !(c.LocalStepProbability >= 0 && c.LocalStepProbability <= 1) {
-		errs = append(errs, fmt.Errorf("step probability is %v, want above 0 and at most 1, or 0 for always",
+		errs = append(errs, fmt.Errorf("step probability is %v, but must be above 0 and at most 1, or 0 to take "+
+			"every step",
 			c.LocalStepProbability))
 	}
 	var noise spec.ProblemList
@@ -71,7 +73,7 @@ func (s *StepSampler[T]) Validate(m *Model[T]) error {
 	case s.Data != nil && s.Data.FeatureCount() != m.arch.Inputs:
 		return fmt.Errorf("samples have %d features, but the model has %d inputs", s.Data.FeatureCount(), m.arch.Inputs)
 	case s.BatchSize == 0 && s.Stream != nil:
-		return fmt.Errorf("batch size is 0, want 1 to %d with a stream", maxBatch)
+		return fmt.Errorf("batch size is 0, but must be between 1 and %d with a stream", maxBatch)
 	}
 	return s.GradientConfig.Validate()
 }

@@ -35,7 +35,8 @@ func Decode(file []byte) (*Model, error) {
 		return nil, err
 	}
 	if names := meta["personal"]; names != "" {
-		return nil, fmt.Errorf("the personal tensors %s are not in the file: use a model file of a device",
+		return nil, fmt.Errorf("the personal tensors %s are not in the file: use the model file of a device that has "+
+			"these tensors",
 			names)
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
@@ -70,7 +71,7 @@ func (m *Model) decodeMetadata(meta map[string]string) error {
 	if text := meta["run"]; text != "" {
 		run, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return fmt.Errorf("metadata: run is %q, want a number", text)
+			return fmt.Errorf("metadata: run is %q, but must be a number", text)
 		}
 		m.Run = wire.RunID(run)
 	}
@@ -144,14 +145,15 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 		t, ok := by[want.Name]
 		if !ok || t.DType != "F32" || !slices.Equal(t.Shape, want.Shape) {
 			if !ok {
-				return fmt.Errorf("tensor %s is missing, want F32 %v", want.Name, want.Shape)
+				return fmt.Errorf("tensor %s is missing; expected type F32 and shape %v", want.Name, want.Shape)
 			}
-			return fmt.Errorf("tensor %s is %s %v, want F32 %v", want.Name, t.DType, t.Shape, want.Shape)
+			return fmt.Errorf("tensor %s has type %s and shape %v; expected type F32 and shape %v",
+				want.Name, t.DType, t.Shape, want.Shape)
 		}
 		m.ParameterBytes = append(m.ParameterBytes, t.Data...)
 	}
 	if len(by) != len(layout) {
-		return fmt.Errorf("the file has %d tensors, want %d", len(by), len(layout))
+		return fmt.Errorf("the file has %d tensors instead of %d", len(by), len(layout))
 	}
 	m.Architecture = a
 	return nil
@@ -177,7 +179,7 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 			break
 		}
 		if len(t.Shape) != 2 {
-			return a, fmt.Errorf("tensor %s has shape %v, want two dimensions", t.Name, t.Shape)
+			return a, fmt.Errorf("tensor %s has shape %v, but must have two dimensions", t.Name, t.Shape)
 		}
 		if i > first {
 			a.HiddenUnits = append(a.HiddenUnits, a.Outputs)
@@ -199,7 +201,7 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 // filter layer.
 func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
 	if c.PoolSteps, err = strconv.Atoi(pool); err != nil {
-		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
+		return c, fmt.Errorf("metadata: pool is %q, but must be a number", pool)
 	}
 	for {
 		t := by[weightTensorName(len(c.FiltersPerLayer))]

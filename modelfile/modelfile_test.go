@@ -250,10 +250,10 @@ func TestDamage(t *testing.T) {
 		"another pool of a conv1d": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["pool"] = "1"
 			return all
-		}, "tensor layer1.weight is F32 [3 8], want F32 [3 20]"},
+		}, "tensor layer1.weight has type F32 and shape [3 8]; expected type F32 and shape [3 20]"},
 		"a conv1d without filters": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			return slices.DeleteFunc(all, func(t store.Tensor) bool { return strings.HasPrefix(t.Name, "layer0") })
-		}, "filters: is []"},
+		}, "filters: invalid value []"},
 		"no risk": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			delete(meta, "risk")
 			return all
@@ -265,7 +265,7 @@ func TestDamage(t *testing.T) {
 		"a column less": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["features"] = `["a","b"]`
 			return all
-		}, "want F32 [1 2]"},
+		}, "expected type F32 and shape [1 2]"},
 	} {
 		of := "linear"
 		if strings.Contains(name, "conv1d") {

@@ -80,7 +80,7 @@ func (r SelfTestReport) Problem() string {
 func (r SelfTestReport) Remedy() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("%s; they must contain `topic readwrite %s` for this user", AccessRulesRemedy, r.Topic)
+		return fmt.Sprintf("%s; the rules must contain `topic readwrite %s` for this user", AccessRulesRemedy, r.Topic)
 	case SelfTestSwallowed:
 		return "configure the broker to accept messages of 131072 bytes (Mosquitto: remove message_size_limit and " +
 			"set max_packet_size 131072)"

@@ -207,7 +207,7 @@ func TestR11RefusedMessage(t *testing.T) {
 				}
 				line(t, lines) // the "connected" line
 				if l := line(t, lines); !strings.Contains(l, "lost the connection to the broker at ") ||
-					!strings.Contains(l, "unconfirmed: message of 61440 bytes to too/large") {
+					!strings.Contains(l, "not confirmed by the broker: message of 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)
 				}
 				if qos == mqtt.AtLeastOnce {

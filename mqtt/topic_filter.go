@@ -72,11 +72,11 @@ func checkMQTTString(s string) error {
 	case s == "":
 		return errors.New("is empty")
 	case len(s) > maxMQTTStringBytes:
-		return fmt.Errorf("has %d bytes, which exceeds the limit of %d", len(s), maxMQTTStringBytes)
+		return fmt.Errorf("the text has %d bytes, which exceeds the limit of %d", len(s), maxMQTTStringBytes)
 	case !utf8.ValidString(s):
-		return errors.New("is not valid UTF-8")
+		return errors.New("the text is not valid UTF-8")
 	case strings.ContainsRune(s, 0):
-		return errors.New("contains a NUL character")
+		return errors.New("the text contains a NUL character")
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 	}
 	rest, ok := strings.CutPrefix(topic, t.federationTopicPrefix)
 	if !ok || t.federationTopicPrefix == "" {
-		return unknown(fmt.Errorf("does not belong to federation %s", t.Federation))
+		return unknown(fmt.Errorf("the topic does not belong to federation %s", t.Federation))
 	}
 	switch levels := strings.Split(rest, "/"); {
 	case rest == "round":
@@ -236,24 +236,24 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 		agent, err = t.parseClientID(levels[1])
 	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootDocumentLevel:
 		if n, err := strconv.ParseUint(levels[2], 10, 32); err != nil || strconv.FormatUint(n, 10) != levels[2] {
-			return unknown(errors.New("has an invalid root document version"))
+			return unknown(errors.New("the topic has an invalid root document version"))
 		}
 		return KindRoot, "", "", levels[2], nil
 	case levels[0] == "m" && len(levels) == 3:
 		if !isHexHash(levels[1]) || !isPartName(levels[2]) {
-			return unknown(errors.New("has an invalid blob hash or part"))
+			return unknown(errors.New("the topic has an invalid blob hash or part"))
 		}
 		return KindBlob, "", levels[1], levels[2], nil
 	case levels[0] == "u" && len(levels) == 5 && levels[1] == "0":
 		if !isTopicLevelName(levels[3], maxTransferNameBytes) || !isPartName(levels[4]) {
-			return unknown(errors.New("has an invalid transfer or part"))
+			return unknown(errors.New("the topic has an invalid transfer or part"))
 		}
 		kind, id, part = KindUpdate, levels[3], levels[4]
 		agent, err = t.parseClientID(levels[2])
 	case levels[0] == "x" && len(levels) == 4:
 		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] ||
 			!isPartName(levels[3]) || levels[3] == ManifestPartName {
-			return unknown(errors.New("has an invalid round or part"))
+			return unknown(errors.New("the topic has an invalid round or part"))
 		}
 		kind, id, part = KindPeer, levels[2], levels[3]
 		agent, err = t.parseClientID(levels[1])
@@ -267,7 +267,7 @@ func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id
 		kind = topicKindOfLevel(levels[0])
 		agent, err = t.parseClientID(levels[1])
 	default:
-		return unknown(errors.New("is not a protocol topic"))
+		return unknown(errors.New("the topic is not used by the protocol"))
 	}
 	if err != nil {
 		return unknown(err)

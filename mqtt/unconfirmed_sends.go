@@ -68,8 +68,9 @@ func (u *unconfirmedSends) String() string {
 	case others < 0:
 		return ""
 	case others == 0:
-		return fmt.Sprintf("; unconfirmed: message of %d bytes to %s", largest.payloadBytes, largest.topic)
+		return fmt.Sprintf("; not confirmed by the broker: message of %d bytes to %s",
+			largest.payloadBytes, largest.topic)
 	}
-	return fmt.Sprintf("; unconfirmed: message of %d bytes to %s and %d "+
-		"more", largest.payloadBytes, largest.topic, others)
+	return fmt.Sprintf("; not confirmed by the broker: message of %d bytes to %s and %d more",
+		largest.payloadBytes, largest.topic, others)
 }

@@ -183,7 +183,7 @@ func (c *Config) Validate() error {
 	check.AddSectionErrors("evaluation", c.Evaluation.Validate())
 	check.AddSectionErrors("schedule", c.Schedule.Validate())
 	check.Require(!c.Schedule.NewRows.IsEnabled() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
-		"requires algorithm fedavg: with mixing, each round uses all rows")
+		"requires the algorithm fedavg, because rounds with mixing always use all rows")
 	check.Require(c.ReinviteInterval > 0, "invite_every", "must be longer than 0, but is %s", c.ReinviteInterval)
 	return check.Err()
 }

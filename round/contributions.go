@@ -91,7 +91,7 @@ func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	for i := range dst {
 		x := T(float64(base[i]) + step[i])
 		if x-x != 0 {
-			return fmt.Errorf("parameter %d of the new model is %v: %w", i, x, wire.ErrNotFinite)
+			return fmt.Errorf("parameter number %d of the new model is %v: %w", i, x, wire.ErrNotFinite)
 		}
 		dst[i] = x
 	}

@@ -30,10 +30,10 @@ var CoordinatorMetrics = []*observe.Metric{
 // Metrics that several events change.
 var (
 	eligibleAgentsMetric = observe.Gauge("agents_eligible",
-		"Number of agents K that are present, fit for the task and eligible for the draw.")
+		"Number of agents that are present, able to perform the task and eligible to be drawn for a round.")
 	// ModelVersion is the metric of the newest model's version. Events of the coordinator's host update it too.
 	ModelVersion = observe.OptionalGauge("model_version",
-		"Version of the newest model, which is its number of aggregations.")
+		"Version of the newest model, which is the number of aggregations that produced it.")
 )
 
 var roundDurationBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
@@ -76,7 +76,8 @@ func LeaveReasons() []LeaveReason {
 }
 
 var largeRowCountsMetric = observe.Counter("agents_samples_large_total",
-	"Agents that began to report more than five times the median number of rows, with weights samples.")
+	"Times that an agent began to report more than five times the median number of rows, if updates are weighted by "+
+		"rows.")
 
 // RowCountsTooLarge is emitted when the set of agents that report more rows than RowLimit, five times the median, has
 // changed. The set may be empty.
@@ -102,5 +103,5 @@ func (e RowCountsTooLarge) Describe(d *observe.EventDescription) {
 	d.RaiseCondition(condition,
 		fmt.Sprintf("some agents report more than five times the median number of rows and dominate the model: %s",
 			observe.JoinNames(e.Agents)),
-		"if the row counts are wrong, set round.robust or revoke the agents with `coordinator devices revoke ID`")
+		"if these row counts are wrong, set round.robust or revoke the agents with `coordinator devices revoke ID`")
 }

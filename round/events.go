@@ -126,7 +126,7 @@ type (
 
 // ErrSpoolDamaged means that an accepted update can no longer be read from the coordinator's disk. It is not an agent's
 // fault.
-var ErrSpoolDamaged = errors.New("an accepted update cannot be read from the coordinator's disk")
+var ErrSpoolDamaged = errors.New("the coordinator cannot read an accepted update from its disk")
 
 func (Tick) event()                   {}
 func (LinkUp) event()                 {}

@@ -184,7 +184,7 @@ func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 }
 
 var eligibleHellosMetric = observe.Counter("agents_counted_total",
-	"Hellos that made an agent eligible, at most once per start of the agent.")
+	"Hello messages that made an agent eligible for rounds, counted at most once per start of the agent.")
 
 // AgentEligible is emitted when a hello shows that an agent may be drawn.
 type AgentEligible struct {
@@ -201,7 +201,7 @@ func (e AgentEligible) Describe(d *observe.EventDescription) {
 }
 
 var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
-	"Hellos that made an agent unfit for the task, by reason.",
+	"Hello messages in which an agent reported that it cannot perform the task, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
 // AgentUnfit is emitted when a hello shows that an agent cannot perform the task.
@@ -233,8 +233,8 @@ func (e AgentUnfit) Describe(d *observe.EventDescription) {
 }
 
 var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
-	"Agents no longer counted. Offline: signed off; lost: reported by the broker; silent: invitation not answered; "+
-		"revoked: removed from the list of agents.",
+	"Agents that became absent, by reason: offline (signed off), lost (connection loss reported by the broker), "+
+		"silent (did not reply to an invitation), revoked (removed from the list of agents).",
 	"reason", observe.NamesAsStrings(LeaveReasons()))
 
 // AgentLeft is emitted when an agent is no longer eligible. It becomes eligible again with its next hello.
@@ -252,7 +252,7 @@ func (e AgentLeft) Describe(d *observe.EventDescription) {
 }
 
 var extendedGatheringsMetric = observe.Counter("gatherings_extended_total",
-	"Times that gathering was extended because too few agents had answered.")
+	"Times that the wait before a round was extended because too few agents had replied.")
 
 // GatheringExtended is emitted when too few agents are present, so that gathering continues.
 type GatheringExtended struct{ PresentAgents, MinAgents int }

@@ -257,7 +257,8 @@ func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 }
 
 var mixingDistanceMetric = observe.OptionalGauge("mesh_distance",
-	"Median over the edges of the mean distance ‖x_j − x_i‖ in the last block. Only with task.mixing.clip.")
+	"Median, over the pairs of neighbours, of the mean distance ‖x_j − x_i‖ between their parameters in the last "+
+		"block of local steps. Only with task.mixing.clip.")
 
 // EdgesJudged is emitted when the coordinator has compared the reported distances of a block's edges.
 type EdgesJudged struct {
@@ -273,7 +274,8 @@ func (e EdgesJudged) Describe(d *observe.EventDescription) {
 }
 
 var endedEdgesMetric = observe.CounterByLabel("mesh_edges_ended_total",
-	"Edges suspended for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
+	"Pairs of neighbours whose exchange of parameters was suspended for some rounds, by reason.", "reason",
+	observe.StringerNames(wire.EdgeEndReasons()))
 
 // EdgeEnded is emitted when an edge is excluded from mixing for some rounds.
 type EdgeEnded struct {
@@ -292,10 +294,11 @@ func (e EdgeEnded) Describe(d *observe.EventDescription) {
 		observe.RoundToFourDigits(e.MedianDistance),
 		"until_round", e.Edge.ExcludedThroughRound}
 	if e.Edge.Reason == wire.EdgeEndNotMixing {
-		d.Log(observe.Warn, "edge excluded from mixing: an agent does not change its parameters as mixing requires",
+		d.Log(observe.Warn, "parameter exchange between two neighbours suspended: one agent does not move its "+
+			"parameters towards its neighbours'",
 			attributes...)
 	} else {
-		d.Log(observe.Warn, "edge excluded from mixing: the parameters of the two agents differ too much",
+		d.Log(observe.Warn, "parameter exchange between two neighbours suspended: their parameters differ too much",
 			attributes...)
 	}
 }

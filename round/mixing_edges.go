@@ -268,7 +268,7 @@ func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.Mixing
 }
 
 var replacedUploadersMetric = observe.Counter("uploaders_replaced_total",
-	"Agents drawn to send an update with mixing, and replaced because they will not send it.")
+	"Agents that were drawn to send an update in a round with mixing and were replaced because they cannot send it.")
 
 // UploaderReplaced is emitted when an agent that was drawn to send an update will not send it, and another agent is
 // drawn instead.

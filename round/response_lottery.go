@@ -54,25 +54,26 @@ func (c *Config) validateResponse(check *spec.ProblemList) {
 			"must be between 0 and %s, but is %s",
 			maxConfiguredDuration, d)
 		check.Require(d == 0 || r.IsEnabled(), "gather.respond."+key,
-			"is %s but gather.respond.target is 0: set the target or remove this key", d)
+			"is %s, but gather.respond.target is 0: set gather.respond.target or remove this key", d)
 	}
 	check.Require(r.Presence == PresenceOfAllAgents || r.Presence == PresenceInRoundOnly || r.Presence == "" &&
 		!r.IsEnabled(),
-		"gather.respond.presence", "must be all or round, but is %q", r.Presence)
+		"gather.respond.presence", "must be \"all\" or \"round\", but is %q", r.Presence)
 	check.Require(r.Presence != PresenceInRoundOnly || r.IsEnabled(), "gather.respond.presence",
-		"is round but gather.respond.target is 0: set the target or use all")
+		"the value \"round\" requires a gather.respond.target above 0: set gather.respond.target, or use the value "+
+			"\"all\"")
 	if !r.IsEnabled() {
 		return
 	}
 	check.Require(r.TargetHellos >= c.Gather.MinAgents && r.TargetHellos >= c.Participants+c.ExtraParticipants,
 		"gather.respond.target",
-		"must be at least gather.minimum (%d) and at least participants plus over_select (%d), but is %d",
+		"must be at least gather.minimum (%d) and at least the sum of participants and over_select (%d), but is %d",
 		c.Gather.MinAgents,
 		c.Participants+c.ExtraParticipants, r.TargetHellos)
 	check.Require(c.Gather.TargetAgents == 0, "gather.target",
 		"cannot be combined with gather.respond.target: remove one of them")
 	check.Require(c.Algorithm == spec.FedAvg, "gather.respond.target",
-		"requires algorithm fedavg: with mixing, every agent must send a hello")
+		"requires the algorithm fedavg, because every agent must send a hello in rounds with mixing")
 	check.Require(c.Sampling != spec.SamplingImportance, "gather.respond.target",
 		"cannot be combined with sampling importance, which requires the last update of each agent")
 	check.Require(!c.Schedule.NewRows.IsEnabled(), "gather.respond.target",

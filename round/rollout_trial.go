@@ -99,16 +99,18 @@ func (c *CoordinatorMachine) repeatAnnouncement(now time.Time, phase wire.Announ
 
 var (
 	rolloutResultsMetric = observe.CounterByLabel("rollouts_total",
-		"Completed rollouts by result: first (no earlier model), widened (released to all), worse or no_reports "+
-			"(withdrawn).", "result", observe.NamesAsStrings(rollout.AllResults()))
+		"Completed rollouts of models, by result: first (no earlier model), widened (released to all agents), worse "+
+			"(withdrawn), no_reports (withdrawn: too few reports).", "result",
+		observe.NamesAsStrings(rollout.AllResults()))
 	releasedVersionMetric = observe.OptionalGauge("rollout_released_version",
 		"Version of the model released to all agents for predictions.")
 	candidateVersionMetric = observe.OptionalGauge("rollout_candidate_version",
-		"Version of the model in rollout to a share of the agents, or 0.")
+		"Version of the model that is being tested on a share of the agents, or 0 if there is none.")
 	trialAgentsMetric = observe.OptionalGauge("rollout_agents",
-		"Agents of the rollout share that were present at its start.")
+		"Agents that received the model under test and were present when its rollout began.")
 	candidateErrorRatioMetric = observe.OptionalGauge("rollout_residuals_ratio",
-		"Mean squared residual of the last candidate relative to the released model, at the median agent.")
+		"Ratio of the mean squared residuals of the last model under test and of the released model, at the median "+
+			"agent.")
 )
 
 // Names of conditions that concern a rollout.
@@ -167,7 +169,7 @@ func (e RolloutBegan) Describe(d *observe.EventDescription) {
 		return
 	}
 	const remedy = "increase predict.rollout"
-	d.Log(observe.Warn, "rollout started with too few agents", append(attributes,
+	d.Log(observe.Warn, "rollout of a model started on too few agents to decide about its release", append(attributes,
 		"predict.devices", e.MinDecidingAgents)...)
 	d.RaiseCondition(rolloutShareCondition, fmt.Sprintf("model %s is rolled out to %d agents, but its release "+
 		"requires reports from %d agents (predict.devices)", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
@@ -202,15 +204,15 @@ func (e RolloutEnded) Describe(d *observe.EventDescription) {
 		d.ResolveCondition(rolloutCondition)
 	case rollout.CandidateWorse:
 		d.Log(observe.Error,
-			"model withdrawn: its residuals exceed the residuals of the released model, or most agents refused it",
+			"model withdrawn: its prediction errors exceed those of the released model, or most agents refused it",
 			append(attributes, "released", e.Released.String())...)
 		d.RaiseCondition(rolloutCondition,
-			fmt.Sprintf("model %s was withdrawn: it has larger residuals than the released model %s, or most agents "+
-				"refused it", e.Candidate, e.Released),
+			fmt.Sprintf("model %s was withdrawn: its prediction errors are larger than those of the released model "+
+				"%s, or most agents refused it", e.Candidate, e.Released),
 			"no action is required: agents continue to predict with the released model; to release a model to all "+
 				"agents immediately, use `coordinator run --from MODEL`")
 	case rollout.TooFewReports:
-		const problem = "too few agents reported residuals in time"
+		const problem = "too few agents reported their prediction errors in time"
 		d.Log(observe.Warn, "model withdrawn: "+problem, append(attributes, "released",
 			e.Released.String())...)
 		d.RaiseCondition(rolloutCondition, fmt.Sprintf("model %s was withdrawn: %s", e.Candidate, problem),

@@ -302,23 +302,26 @@ var (
 		"Time from the announcement of a round to its end, by outcome.", roundDurationBuckets,
 		"outcome", []string{publishedRoundLabel, abandonedRoundLabel})
 	roundsClosedByDeadlineMetric = observe.Counter("rounds_closed_by_deadline_total",
-		"Published rounds closed by the deadline with updates missing.")
-	aggregatedUpdatesMetric = observe.Counter("updates_folded_total", "Updates aggregated into a stored model.")
-	lastRoundTimeMetric     = observe.OptionalGauge("last_round_timestamp_seconds",
+		"Published rounds that ended at the deadline although updates were missing.")
+	aggregatedUpdatesMetric = observe.Counter("updates_folded_total", "Updates that were aggregated into a stored "+
+		"model.")
+	lastRoundTimeMetric = observe.OptionalGauge("last_round_timestamp_seconds",
 		"Time of the last published round.")
 	selectedParticipantsMetric = observe.Counter("participants_selected_total",
 		"Agents drawn for a round, counted at the end of the round.")
 	missingParticipantsMetric = observe.Counter("participants_missing_total",
-		"Participants without any result at the end of the round.")
+		"Participants that had sent no result when the round ended.")
 	lastRoundParticipantsMetric = observe.GaugeByLabel("last_round_participants",
-		"Participants of the last round by fate: accepted, missing (sent no result) or out (declined or refused).",
+		"Participants of the last round, by outcome: accepted, missing (sent no result) or out (declined the round, "+
+			"or update refused).",
 		"fate", []string{acceptedParticipantLabel, missingParticipantLabel, droppedOutParticipantLabel})
 )
 
 func newEndedRoundsMetric() *observe.Metric {
 	m := &observe.Metric{Name: "rounds_total", LabelNames: []string{"kind", "outcome", "reason"},
-		Help: "Completed rounds by kind, outcome and reason for abandoning. Fold: invalid aggregate; rule: too few " +
-			"updates for the aggregation rule; model, spool: file lost or changed; asked: by command."}
+		Help: "Completed rounds, by kind, outcome and reason why they were abandoned: fold (invalid aggregate), rule " +
+			"(too few updates for the aggregation rule), model or spool (file missing or changed), asked (by " +
+			"command)."}
 	for _, kind := range wire.RoundKinds() {
 		m.InitialSeries = append(m.InitialSeries, []string{kind.String(), publishedRoundLabel, noAbandonReasonLabel})
 		for _, reason := range AbandonReasons() {
@@ -361,7 +364,7 @@ func (e RoundClosed) Describe(d *observe.EventDescription) {
 		attributes = append(attributes, "missing", e.MissingAgents)
 	}
 	d.Log(observe.Info, "round closed", attributes...)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d closed with %d of %d updates", e.Round,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d ended with %d of %d updates", e.Round,
 		e.AcceptedUpdates,
 		e.SelectedAgents))
 }

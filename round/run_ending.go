@@ -86,15 +86,17 @@ func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 
 var (
 	runRiskMetric = observe.OptionalGauge("run_risk",
-		"Last risk judged by round.stop: on held-out data, or the mean of the last 5 medians reported by participants.")
+		"Last risk (mean loss) compared with round.stop: on held-out data, or the mean of the last 5 medians that "+
+			"participants reported.")
 	bestRunRiskMetric = observe.OptionalGauge("run_best_risk",
-		"Lowest risk of the run that counted as an improvement.")
+		"Lowest risk (mean loss) of the run so far, ignoring improvements below round.stop.improvement.")
 	bestRunVersionMetric = observe.OptionalGauge("run_best_version",
-		"Version of the model with the lowest risk of the run.")
+		"Version of the model with the lowest risk (mean loss) of the run.")
 	aggregationsSinceBestMetric = observe.OptionalGauge("run_aggregations_without_improvement",
-		"Aggregations since the last improvement of the risk (round.stop.patience).")
+		"Aggregations since the risk last improved; round.stop.patience limits this number.")
 	runTransferredBytesMetric = observe.OptionalGauge("run_bytes",
-		"Bytes of models fetched by participants and updates accepted, as counted for round.stop.")
+		"Total bytes of the models that participants fetched and of the accepted updates; round.stop.bytes limits "+
+			"this number.")
 )
 
 // StopProgressValue is the name of the status value *StopProgress.

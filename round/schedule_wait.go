@@ -123,10 +123,10 @@ func (c *CoordinatorMachine) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 
 var (
 	scheduleWaitingMetric = observe.GaugeByLabel("schedule_waiting",
-		"1 for the condition of round.schedule for which the next round waits, 0 otherwise.", "for",
+		"Condition of round.schedule that delays the next round: 1 for that condition, 0 for all others.", "for",
 		observe.NamesAsStrings(ScheduleWaitReasons()))
 	agentsWithNewRowsMetric = observe.OptionalGauge("agents_with_new_rows",
-		"Agents with enough new rows for round.schedule.new_rows, at the last wait.")
+		"Agents that had enough new rows (round.schedule.new_rows) when the coordinator last waited for new rows.")
 )
 
 // ScheduleWaitValue is the name of the status value of type *ScheduleWait. It is removed when the next phase begins.
@@ -152,7 +152,7 @@ func (e ScheduleWait) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(ScheduleWaitValue, &e)
 	d.SelectGaugeState(scheduleWaitingMetric, string(e.Reason))
 	if e.Reason == WaitForWindow {
-		d.Log(observe.Info, "rounds paused until the next window of round.schedule",
+		d.Log(observe.Info, "rounds paused until the next time window of round.schedule",
 			"opens", e.WindowOpensAt.Format(time.RFC3339))
 		d.ShowStatusValue(observe.ActivityStatus, "rounds paused until "+e.WindowOpensAt.Format("Mon 15:04"))
 		return
@@ -162,12 +162,13 @@ func (e ScheduleWait) Describe(d *observe.EventDescription) {
 	}
 	attributes := []any{"agents", e.AgentsWithNewRows, "wanted", e.RequiredAgents, "rows", e.RequiredNewRows}
 	if e.IsRepeated {
-		d.Log(observe.Debug, "waiting for new rows", attributes...)
+		d.Log(observe.Debug, "waiting for agents to collect new rows", attributes...)
 	} else {
-		d.Log(observe.Info, "waiting for enough agents with new rows",
+		d.Log(observe.Info, "next round waits until enough agents have new rows",
 			append(attributes, "agents_without_row_count", e.AgentsWithoutRowCount)...)
 	}
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("waiting for new rows: %d of %d required agents have at "+
+		"least %d new rows", e.AgentsWithNewRows,
 		e.RequiredAgents,
 		e.RequiredNewRows))
 }

@@ -149,8 +149,8 @@ func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list [
 }
 
 var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
-	"Times that an agent was excluded from the next draws, by reason: silent (no update by the deadline) or fold "+
-		"(its update spoiled the model).",
+	"Times that an agent was excluded from the next rounds, by reason: silent (no update by the deadline) or fold "+
+		"(its update made the model unusable).",
 	"reason", observe.NamesAsStrings(SidelineReasons()))
 
 // AgentSidelined is emitted when an agent failed in a round and is excluded for some rounds: it is neither drawn nor
@@ -168,13 +168,13 @@ type AgentSidelined struct {
 func (e AgentSidelined) Describe(d *observe.EventDescription) {
 	d.IncCounter(sidelineCountMetric, string(e.Reason))
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
-	d.Log(observe.Warn, "agent failed in the round and is excluded from the next draws", "agent", e.Agent, "round",
+	d.Log(observe.Warn, "agent failed in the round and is excluded from the next rounds", "agent", e.Agent, "round",
 		e.Round,
 		"reason", e.Reason, "draws", e.DrawsSatOut, "until_round", e.LastSidelinedRound, "agents", e.EligibleAgents)
 }
 
 var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
-	"Sidelined agents drawn early because fewer than gather.minimum others were present.")
+	"Excluded agents that were readmitted early because fewer than gather.minimum other agents were present.")
 
 // AgentReadmitted is emitted when an excluded agent may be drawn again.
 type AgentReadmitted struct {
@@ -189,7 +189,7 @@ func (e AgentReadmitted) Describe(d *observe.EventDescription) {
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
 	if e.ReadmittedEarly {
 		d.IncCounter(earlyReadmissionsMetric)
-		d.Log(observe.Warn, "agent readmitted early because too few other agents are present", "agent",
+		d.Log(observe.Warn, "excluded agent readmitted early because too few other agents are present", "agent",
 			e.Agent,
 			"round", e.Round, "agents", e.EligibleAgents)
 		return

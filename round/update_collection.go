@@ -290,13 +290,14 @@ var (
 	openedRoundMetric = observe.OptionalGauge("round",
 		"Number of the last opened round, including abandoned rounds.")
 	openedAttemptMetric = observe.OptionalGauge("round_attempt",
-		"Attempt number of the open round. It grows after a restart or an extended gathering.")
+		"Attempt number of the open round, which increases after a restart or if too few agents reply.")
 	answerShareMetric = observe.Gauge("respond_share",
-		"Share of the agents asked for a hello before the last opened round. 1 = all.")
+		"Share of the agents that were asked to report for the last opened round. 1 means all agents.")
 	estimatedAgentsMetric = observe.OptionalGauge("agents_estimated",
-		"Estimated number of agents that would answer if all were asked. Only if a share is asked.")
+		"Estimated number of agents that would reply if all were asked. Absent if all agents are asked.")
 	sidelinedAgentsMetric = observe.Gauge("agents_sitting_out",
-		"Agents excluded from the draw of the last opened round because they spoiled a round. K excludes them.")
+		"Agents excluded from the last opened round because they failed in an earlier round. Eligible agents do not "+
+			"include them.")
 )
 
 // RoundOpened is emitted when the participants of a round are drawn.
@@ -326,13 +327,13 @@ func (e RoundOpened) Describe(d *observe.EventDescription) {
 	d.SetGauge(sidelinedAgentsMetric, float64(len(e.SidelinedAgents)))
 	d.Log(observe.Info, "round opened", "round", e.Round, "attempt", e.Attempt, "kind", e.Kind,
 		"agents", e.EligibleAgents, "participants", len(e.Participants))
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d is open for %d of %d agents", e.Round,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d is in progress with %d of %d agents", e.Round,
 		len(e.Participants),
 		e.EligibleAgents))
 }
 
 var joinedParticipantsMetric = observe.Counter("participants_joined_total",
-	"Participants that started work in a round.")
+	"Participants that started to work in a round.")
 
 // AgentJoined is emitted when a participant has started its work.
 type AgentJoined struct {
@@ -369,10 +370,10 @@ var (
 	updateNormMetric = observe.Histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",
 		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000})
 	acceptedLocalStepsMetric = observe.Histogram("local_steps",
-		"Number of local steps E_k of the accepted updates of training rounds.",
+		"Number of local training steps in each accepted update of training rounds.",
 		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000})
 	savedUpdateBytesMetric = observe.Counter("update_bytes_saved_total",
-		"Bytes of accepted updates saved by task.codec.")
+		"Bytes saved in accepted updates by their compression with task.codec.")
 )
 
 // UpdateAccepted is emitted when the update of a participant has passed all checks and is stored.
@@ -403,7 +404,7 @@ func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 }
 
 var refusedUpdatesMetric = observe.CounterByLabel("updates_refused_total",
-	"Updates refused, by reason. A refused update may be offered and refused again.",
+	"Refused updates, by reason. An update that is offered again after a refusal may be counted again.",
 	"reason", observe.StringerNames(wire.UpdateRefusalReasons()))
 
 // UpdateRefused is emitted when an agent's update has failed a check.

@@ -104,19 +104,20 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	switch {
 	case c.IsCalendar():
 		if more || c.Operation != OperationSin && c.Operation != OperationCos {
-			return ColumnExpression{}, fmt.Errorf("%q: want %s sin or %s cos", name, input, input)
+			return ColumnExpression{}, fmt.Errorf("%q: use %s sin or %s cos", name, input, input)
 		}
 	case c.Operation == OperationIsClass && more:
 		c.Class = rest
 	case slices.Contains(durationOperations, c.Operation) && more:
 		span, err := time.ParseDuration(rest)
 		if err != nil || span <= 0 {
-			return ColumnExpression{}, fmt.Errorf("%q: want a positive duration such as 30m or 6h, got %q", name, rest)
+			return ColumnExpression{}, fmt.Errorf("%q: expected a positive duration such as 30m or 6h, got %q",
+				name, rest)
 		}
 		c.LagOrWindow = span
 	default:
 		return ColumnExpression{},
-			fmt.Errorf("%q: want INPUT, INPUT lag|mean|min|max|std|in DURATION, or INPUT = CLASS", name)
+			fmt.Errorf("invalid column %q: use INPUT, INPUT lag|mean|min|max|std|in DURATION, or INPUT = CLASS", name)
 	}
 	return c, nil
 }
@@ -167,7 +168,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 			if c.AddError(at, err); err != nil {
 				break // report only the first, because all columns have the same error
 			}
-			c.Require(!seen[col], at, "is %q, which is a duplicate column", name)
+			c.Require(!seen[col], at, "the column %q is listed twice", name)
 			seen[col] = true
 		}
 	}
@@ -205,10 +206,10 @@ func (r *RowRecipe) checkFeature(c ColumnExpression) error {
 
 func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	if c.IsCalendar() || c.Operation != "" && c.Operation != OperationHorizon {
-		return fmt.Errorf("%q: want INPUT or INPUT in DURATION as the target", c)
+		return fmt.Errorf("invalid target %q: use INPUT or INPUT in DURATION", c)
 	}
 	if in := r.Inputs[r.InputIndex(c.InputName)]; c.Operation == OperationHorizon && in.LabelLateness > 0 {
-		return fmt.Errorf("%q: the input %s has wait, so its readings belong to the time of the row: use %q", c,
+		return fmt.Errorf("%q: the input %s has the key wait, so its readings belong to the time of the row: use %q", c,
 			c.InputName,
 			c.InputName)
 	}
@@ -219,7 +220,7 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:
-		return fmt.Errorf("%q: the input %s has wait and can only be used as the target", c, c.InputName)
+		return fmt.Errorf("%q: the input %s has the key wait and can only be used as the target", c, c.InputName)
 	case target.Operation == "" && c.InputName == target.InputName && c.Operation != OperationLag:
 		return fmt.Errorf("%q contains the target %q: use a lag, or a target at a later time", c, target)
 	}

@@ -21,7 +21,7 @@ const maxLayers = 8
 // the model is a conv1d, and hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
-		const other = "is %v, but only the kind conv1d supports this key: remove it"
+		const other = "this key is set to %v, but only the model kind conv1d supports this key: remove it"
 		c.Require(v.InputChannels == 0, key+".channels", other, v.InputChannels)
 		c.Require(v.KernelSteps == 0, key+".kernel", other, v.KernelSteps)
 		c.Require(len(v.FiltersPerLayer) == 0, key+".filters", other, v.FiltersPerLayer)
@@ -29,19 +29,21 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 		return
 	}
 	c.Require(len(v.FiltersPerLayer) >= 1, key+".filters",
-		"is %v, but the kind conv1d requires the number of filters per layer, such as [16]",
+		"invalid value %v: the model kind conv1d requires the number of filters per layer, such as [16]",
 		v.FiltersPerLayer)
 	c.Require(len(v.FiltersPerLayer)+hidden <= maxLayers, key+".filters",
-		"has %d layers and hidden has %d; want at most %d in total",
+		"the model has %d filter layers and %d hidden layers, but at most %d layers in total are allowed",
 		len(v.FiltersPerLayer), hidden, maxLayers)
 	for i, n := range v.FiltersPerLayer {
-		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "invalid value %d: must be between "+
+			"1 and %d", n, maxUnits)
 	}
 	for _, f := range []struct {
 		name  string
 		value int
 	}{{"channels", v.InputChannels}, {"kernel", v.KernelSteps}, {"pool", v.PoolSteps}} {
-		c.Require(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "is %d; want 1 to %d with the kind conv1d",
+		c.Require(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "invalid value %d: must be between 1 and %d "+
+			"with the model kind conv1d",
 			f.value,
 			maxUnits)
 	}
@@ -51,8 +53,8 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 // features. It returns a [*FieldError] if the features do not fit, and the convolution must have passed [Model.Check].
 func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	if features < 1 || features%v.InputChannels != 0 {
-		return nil, &FieldError{"channels", fmt.Sprintf("is %d, but %d features cannot be divided into equal "+
-			"channels: add or remove features, or change channels", v.InputChannels, features)}
+		return nil, &FieldError{"channels", fmt.Sprintf("invalid number of channels %d: %d features cannot be "+
+			"divided into equal channels: add or remove features, or change channels", v.InputChannels, features)}
 	}
 	n := features / v.InputChannels
 	for i, filters := range v.FiltersPerLayer {
@@ -61,17 +63,17 @@ func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.InputChannels)
 		}
 		if v.KernelSteps > n {
-			return nil, &FieldError{"kernel", fmt.Sprintf("is %d, which exceeds %s: want at most %d, more features "+
-				"or fewer filter layers", v.KernelSteps, of, n)}
+			return nil, &FieldError{"kernel", fmt.Sprintf("the kernel size %d exceeds %s: use at most %d, more "+
+				"features or fewer filter layers", v.KernelSteps, of, n)}
 		}
 		if n += 1 - v.KernelSteps; v.PoolSteps > n {
-			return nil, &FieldError{"pool", fmt.Sprintf("is %d, but a kernel of %d leaves only %d of %s: want at "+
-				"most %d, more features or fewer filter layers", v.PoolSteps, v.KernelSteps, n, of, n)}
+			return nil, &FieldError{"pool", fmt.Sprintf("the pool size is %d, but a kernel of %d leaves only %d of "+
+				"%s: use at most %d, more features or fewer filter layers", v.PoolSteps, v.KernelSteps, n, of, n)}
 		}
 		if n /= v.PoolSteps; int64(n)*int64(filters) > maxUnits {
 			return nil, &FieldError{fmt.Sprintf("filters[%d]", i), fmt.Sprintf(
-				"is %d with %d steps per filter, in total %d units; want at most %d: use fewer filters or a larger "+
-					"pool", filters, n,
+				"%d filters with %d steps per filter have %d units in total, but at most %d are allowed: use fewer "+
+					"filters or a larger pool", filters, n,
 				int64(n)*int64(filters), maxUnits)}
 		}
 		steps = append(steps, n)

@@ -130,7 +130,7 @@ func (c Codec) Validate() error {
 		return nil
 	}
 	if c.Name() == topKCodecName {
-		return fmt.Errorf("want a share of the elements above 0 and below 0.5, such as %s, got %q",
+		return fmt.Errorf("expected a share of the elements above 0 and below 0.5, such as %s, got %q",
 			TopKCodec(defaultTopKShare),
 			string(c))
 	}

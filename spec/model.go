@@ -179,38 +179,43 @@ func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
 	c.Require(external == (m.TrainerName != ""), key+".trainer",
-		"is %q, but this key is required for the kind external and invalid for all others",
+		"this key is set to %q, but the key is required for the model kind external and invalid for all others",
 		m.TrainerName)
 	c.Require(!external || m.InitialModelFile != "", key+".initial",
-		"is empty, but the kind external requires a file with the model's tensors")
+		"this key is empty, but the model kind external requires a file with the model's tensors")
 	c.Require(!external || len(m.FrozenTensors) == 0, key+".frozen",
-		"cannot be combined with the kind external: the program trains the whole model")
+		"this key cannot be combined with the model kind external: the trainer trains the whole model")
 	c.AddError(key+".risk", m.Risk.Validate())
 	c.AddError(key+".activation", m.Activation.Validate())
 	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
 	c.Require(layers == (len(m.HiddenUnits) > 0) || m.Kind == ModelConv1D, key+".hidden",
-		"is %v, but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid for all "+
-			"other kinds", m.HiddenUnits)
+		"this key is set to %v, but hidden layers are required for mlp and autoencoder, optional for conv1d and "+
+			"invalid for all other kinds", m.HiddenUnits)
 	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.HiddenUnits))
 	for i, n := range m.HiddenUnits {
-		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "invalid value %d: must be between "+
+			"1 and %d", n, maxUnits)
 	}
 	if m.EffectiveLossKind() == LossSoftmax {
-		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with the risk softmax",
+		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "invalid value %d: must be between 2 and "+
+			"%d with the risk softmax",
 			m.Classes,
 			maxUnits)
 	} else {
-		c.Require(m.Classes == 0, key+".classes", "is %d, but only the risk softmax uses this key: remove it",
+		c.Require(m.Classes == 0, key+".classes", "this key is set to %d, but only the risk softmax uses this key: "+
+			"remove it",
 			m.Classes)
 	}
 	c.Require((m.EffectiveLossKind() == LossHuber) == (m.HuberDelta != 0), key+".huber_delta",
-		"is %v, but this key is required for the risk huber and invalid for all others", m.HuberDelta)
-	c.Require(m.HuberDelta == 0 || isPositiveFinite(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
+		"this key is set to %v, but the key is required for the risk huber and invalid for all others", m.HuberDelta)
+	c.Require(m.HuberDelta == 0 || isPositiveFinite(m.HuberDelta), key+".huber_delta", "invalid value %v: must be a "+
+		"positive number",
 		m.HuberDelta)
 	if !external {
 		m.CheckTensorNames(c, key+".frozen", m.FrozenTensors, m.tensorNames())
 	}
-	c.Require(m.Ridge == 0 || isPositiveFinite(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
+	c.Require(m.Ridge == 0 || isPositiveFinite(m.Ridge), key+".ridge", "invalid value %v: must be finite and not "+
+		"negative", m.Ridge)
 }
 
 // CheckTensorNames reports each name that is not in want, under the key of the list. If want is nil, it accepts the
@@ -220,7 +225,8 @@ func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []strin
 		want = append(m.tensorNames(), "last")
 	}
 	for i, name := range names {
-		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, JoinWithOr(want))
+		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "invalid value %q: must be %s",
+			name, JoinWithOr(want))
 	}
 }
 

@@ -16,42 +16,44 @@ func TestModel(t *testing.T) {
 		"m.kind: " + spec.ModelKind("cubic").Validate().Error(): func(m *spec.Model) { m.Kind = "cubic" },
 		"m.risk: " + spec.LossKind("").Validate().Error():       func(m *spec.Model) { m.Risk = "" },
 		`m.activation: want tanh, relu or identity, got "step"`: func(m *spec.Model) { m.Activation = "step" },
-		"m.hidden: is [3], but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid " +
+		"m.hidden: this key is set to [3], but hidden layers are required for mlp and autoencoder, optional for " +
+			"conv1d and invalid " +
 			"for all other kinds": func(m *spec.Model) {
 			m.HiddenUnits = []int{3}
 		},
-		"m.hidden: is [], but hidden layers are required for mlp and autoencoder, optional for conv1d and invalid " +
+		"m.hidden: this key is set to [], but hidden layers are required for mlp and autoencoder, optional for " +
+			"conv1d and invalid " +
 			"for all other kinds": func(m *spec.Model) {
 			m.Kind = spec.ModelMLP
 		},
-		"m.hidden[1]: is 0; want 1 to 65536": func(m *spec.Model) {
+		"m.hidden[1]: invalid value 0: must be between 1 and 65536": func(m *spec.Model) {
 			m.Kind, m.HiddenUnits = spec.ModelMLP, []int{3, 0}
 		},
-		"m.classes: is 1; want 2 to 65536 with the risk softmax": func(m *spec.Model) {
+		"m.classes: invalid value 1: must be between 2 and 65536 with the risk softmax": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelSoftmax, 1
 		},
-		"m.classes: is 65537; want 2 to 65536 with the risk softmax": func(m *spec.Model) {
+		"m.classes: invalid value 65537: must be between 2 and 65536 with the risk softmax": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelSoftmax, 65537
 		},
-		"m.classes: is 2, but only the risk softmax uses this key: remove it": func(m *spec.Model) {
+		"m.classes: this key is set to 2, but only the risk softmax uses this key: remove it": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelLogistic, 2
 		},
-		"m.huber_delta: is 1, but this key is required for the risk huber and invalid for all " +
+		"m.huber_delta: this key is set to 1, but the key is required for the risk huber and invalid for all " +
 			"others": func(m *spec.Model) { m.HuberDelta = 1 },
-		"m.huber_delta: is 0, but this key is required for the risk huber and invalid for all " +
+		"m.huber_delta: this key is set to 0, but the key is required for the risk huber and invalid for all " +
 			"others": func(m *spec.Model) {
 			m.Risk = spec.LossHuber
 		},
-		"m.huber_delta: is -1; want a positive number": func(m *spec.Model) {
+		"m.huber_delta: invalid value -1: must be a positive number": func(m *spec.Model) {
 			m.Risk, m.HuberDelta = spec.LossHuber, -1
 		},
-		`m.frozen[1]: is "layer1"; want layer0, layer0.weight or layer0.bias`: func(m *spec.Model) {
+		`m.frozen[1]: invalid value "layer1": must be layer0, layer0.weight or layer0.bias`: func(m *spec.Model) {
 			m.FrozenTensors = []string{"layer0", "layer1"}
 		},
-		"m.ridge: is -1; want 0 or more": func(m *spec.Model) {
+		"m.ridge: invalid value -1: must be finite and not negative": func(m *spec.Model) {
 			m.Ridge = -1
 		},
-		"m.ridge: is NaN; want 0 or more": func(m *spec.Model) {
+		"m.ridge: invalid value NaN: must be finite and not negative": func(m *spec.Model) {
 			m.Ridge = math.NaN()
 		},
 	} {

@@ -55,9 +55,10 @@ func (p *PersonalOptions) MethodOrNone() string {
 func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 	c.AddError(key+".method", p.Method.Validate())
 	c.Require(!p.UsesDitto() || len(p.Layers) == 0, key+".layers",
-		"is %v, but the method ditto personalizes the whole model: remove one of them", p.Layers)
+		"this key is set to %v, but the method ditto personalizes the whole model: remove this key or the method",
+		p.Layers)
 	c.Require(p.DittoLambda >= 0 && !math.IsInf(p.DittoLambda, 1), key+".lambda",
-		"is %v; want a finite number of at least 0",
+		"invalid value %v: must be finite and not negative",
 		p.DittoLambda)
 }
 
@@ -72,6 +73,7 @@ const MaxFinetuneSteps = 1_000_000
 
 // CheckFinetuneOptions validates the options and reports errors under key.
 func CheckFinetuneOptions(c *ProblemList, key string, f *FinetuneOptions) {
-	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "is %d; want 0 (none) to %d", f.Steps,
+	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "invalid value %d: must be between 0 (none) "+
+		"and %d", f.Steps,
 		MaxFinetuneSteps)
 }

@@ -137,22 +137,26 @@ func (r *RowRecipe) InputIndex(name string) int {
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
-		c.Require(r.Grid == TimeGrid{}, g, "is set but %s.inputs is empty: add inputs or remove this key", key)
+		c.Require(r.Grid == TimeGrid{}, g, "this key is set, but %s.inputs is empty: add inputs or remove this key",
+			key)
 		return
 	}
 	step := r.Grid.Step
 	c.Require(step >= time.Millisecond && step <= MaxGridDuration && step%time.Millisecond == 0, g+".step",
-		"is %s; want 1ms to %s, in whole milliseconds", step, formatShortDuration(MaxGridDuration))
+		"invalid value %s: must be between 1ms and %s, in whole milliseconds",
+		step, formatShortDuration(MaxGridDuration))
 	r.checkGridDuration(c, g+".lateness", r.Grid.Lateness)
 	c.Require(len(r.Grid.TimeZone) <= maxTextBytes && r.Grid.TimeZone != "Local", g+".zone",
-		"is %q; want a time zone such as Europe/Berlin, which is the same on every device", r.Grid.TimeZone)
-	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
+		"invalid value %q: use a time zone such as Europe/Berlin, which is the same on every device", r.Grid.TimeZone)
+	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "the list has %d inputs, but at most %d are allowed",
+		len(r.Inputs), MaxInputs)
 	for i := range r.Inputs {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
 		r.checkGridDuration(c, at+".wait", in.LabelLateness)
 		r.checkGridDuration(c, at+".stuck", in.StuckAfter)
-		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, which is the name of an earlier input", in.Name)
+		c.Require(r.InputIndex(in.Name) == i, at+".name", "duplicate name %q: an earlier input has the same name",
+			in.Name)
 	}
 }
 
@@ -162,46 +166,50 @@ func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duratio
 	if step := r.Grid.Step; step >= time.Millisecond && step < MaxGridDuration/MaxSpanPoints {
 		most = MaxSpanPoints * step
 	}
-	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
+	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "invalid value %s: must be between 0 and %s, in "+
+		"whole milliseconds", d,
 		formatShortDuration(most))
 }
 
 func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(isValidInputName(in.Name), key+".name",
-		"is %q; want 1 to %d letters, digits, _ - or ., but not hour or weekday",
+		"invalid name %q: use 1 to %d letters, digits, _ - or ., but not hour or weekday",
 		in.Name, maxTextBytes)
-	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d printable bytes", in.Unit,
+	c.Require(isPrintableText(in.Unit), key+".unit", "invalid value %q: must have at most %d printable bytes", in.Unit,
 		maxTextBytes)
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2
 	c.Require(len(in.ValidRange) == 0 || two && isFinite(in.ValidRange[0]) && isFinite(in.ValidRange[1]) &&
 		in.ValidRange[0] < in.ValidRange[1],
-		key+".range", "is %v; want [MINIMUM, MAXIMUM]", in.ValidRange)
+		key+".range", "invalid value %v: must have the form [MINIMUM, MAXIMUM]", in.ValidRange)
 	c.Require(in.Transform != TransformLog1p || !two || in.ValidRange[0] > -1, key+".range",
-		"is %v; want a minimum above -1 with the scale log1p", in.ValidRange)
-	c.Require(in.MaxJump >= 0 && isFinite(in.MaxJump), key+".jump", "is %v; want a positive change, or 0 for no limit",
+		"invalid value %v: the minimum must be above -1 with the scale log1p", in.ValidRange)
+	c.Require(in.MaxJump >= 0 && isFinite(in.MaxJump), key+".jump", "invalid value %v: must be a positive change, or "+
+		"0 for no limit",
 		in.MaxJump)
 	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
-		"is %s, but an input with wait does not support stuck or jump",
+		"this key is set to %s, but an input with wait does not support stuck or jump",
 		in.LabelLateness)
 	if n == 0 {
 		return
 	}
-	c.Require(in.MaxJump == 0, key+".jump", "is %v, but an input with classes does not support this key: remove it",
+	c.Require(in.MaxJump == 0, key+".jump", "this key is set to %v, but an input with classes does not support this "+
+		"key: remove it",
 		in.MaxJump)
-	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d classes; want 2 to %d", n, MaxClasses)
-	c.Require(in.Resampling == ResampleLast, key+".join", "is %s, but an input with classes requires last",
+	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "the list has %d classes, but must have between 2 and %d",
+		n, MaxClasses)
+	c.Require(in.Resampling == ResampleLast, key+".join", "invalid value %s: an input with classes requires last",
 		in.Resampling)
-	c.Require(in.Transform == TransformNone, key+".scale", "is %s, but an input with classes requires none",
+	c.Require(in.Transform == TransformNone, key+".scale", "invalid value %s: an input with classes requires none",
 		in.Transform)
-	c.Require(len(in.ValidRange) == 0, key+".range", "is %v, but an input with classes does not support this key: "+
-		"remove it", in.ValidRange)
+	c.Require(len(in.ValidRange) == 0, key+".range", "this key is set to %v, but an input with classes does not "+
+		"support this key: remove it", in.ValidRange)
 	seen := make(map[string]bool, n)
 	for i, class := range in.Classes {
 		c.Require(class != "" && class == strings.TrimSpace(class) && isPrintableText(class) && !seen[class],
 			fmt.Sprintf("%s.classes[%d]", key, i),
-			"is %q; want a unique text of 1 to %d printable bytes without surrounding space", class,
+			"invalid class %q: must be a unique text of 1 to %d printable bytes without surrounding space", class,
 			maxTextBytes)
 		seen[class] = true
 	}

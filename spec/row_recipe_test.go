@@ -142,9 +142,9 @@ func TestColumnProblems(t *testing.T) {
 		{"pm25 mean 3h", "pm25", "features[0]", "contains the target"},
 		{"wd", "wd", "features[0]", "contains the target"},
 		{"temp", "humidity", "target", "unknown input humidity; available inputs: pm25, temp"},
-		{"temp", "pm25 lag 1h", "target", "want INPUT or INPUT in DURATION"},
-		{"temp", "hour sin", "target", "want INPUT or INPUT in DURATION"},
-		{"temp", "label in 1h", "target", "the input label has wait"},
+		{"temp", "pm25 lag 1h", "target", "use INPUT or INPUT in DURATION"},
+		{"temp", "hour sin", "target", "use INPUT or INPUT in DURATION"},
+		{"temp", "label in 1h", "target", "the input label has the key wait"},
 	} {
 		r, found := air(), ProblemList{}
 		r.CheckColumns(&found, "task", []string{c.feature}, c.target)

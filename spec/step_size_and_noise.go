@@ -26,16 +26,19 @@ type StepSize struct {
 // Check validates the step size and reports errors under key.
 func (s StepSize) Check(c *ProblemList, key string) {
 	if !s.IsDiminishing {
-		c.Require(isPositiveFinite(s.Constant), key+".constant", "is %v; want a positive number", s.Constant)
+		c.Require(isPositiveFinite(s.Constant), key+".constant", "invalid value %v: must be a positive number",
+			s.Constant)
 	}
 	for _, f := range []struct {
 		name  string
 		value float64
 	}{{"strong_convexity", s.StrongConvexity}, {"smoothness", s.Smoothness}, {"gamma", s.DecayOffset}} {
-		c.Require(f.value == 0 || isPositiveFinite(f.value), key+"."+f.name, "is %v; want a positive number, or 0",
+		c.Require(f.value == 0 || isPositiveFinite(f.value), key+"."+f.name, "invalid value %v: must be a positive "+
+			"number, or 0",
 			f.value)
 		c.Require(f.value == 0 || s.IsDiminishing, key+"."+f.name,
-			"is %v but %s.diminishing is not set: set it to true or remove this key", f.value, key)
+			"this key is set to %v, but %s.diminishing is not set: set diminishing to true or remove this key",
+			f.value, key)
 	}
 }
 
@@ -51,11 +54,13 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 	c.AddError(key+".law", n.Law.Validate())
 	switch n.Law {
 	case NoiseNone:
-		c.Require(n.Variance == 0, key+".variance", "is %v but no noise law is set: set %s.law to gaussian or laplace",
+		c.Require(n.Variance == 0, key+".variance", "this key is set to %v, but no noise law is set: set %s.law to "+
+			"gaussian or laplace",
 			n.Variance,
 			key)
 	case NoiseGaussian, NoiseLaplace:
-		c.Require(isPositiveFinite(n.Variance), key+".variance", "is %v; want a positive number with the law %s",
+		c.Require(isPositiveFinite(n.Variance), key+".variance", "invalid value %v: must be a positive number with "+
+			"the law %s",
 			n.Variance,
 			n.Law)
 	}
@@ -64,7 +69,7 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 // CheckLocalStepProbability validates the probability δ_k with which an agent takes a local step, and reports errors
 // under key.
 func CheckLocalStepProbability(c *ProblemList, key string, p float64) {
-	c.Require(p > 0 && p <= 1, key, "is %v; want more than 0 and at most 1", p)
+	c.Require(p > 0 && p <= 1, key, "invalid value %v: must be more than 0 and at most 1", p)
 }
 
 func isPositiveFinite(v float64) bool { return v > 0 && !math.IsInf(v, 1) }

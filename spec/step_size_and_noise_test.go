@@ -11,16 +11,17 @@ func TestStepSize(t *testing.T) {
 	for want, s := range map[string]spec.StepSize{
 		"":   {Constant: 0.1, NormalizesStepSize: true},
 		"\n": {Constant: 0.1, IsDiminishing: true, StrongConvexity: 1, Smoothness: 4, DecayOffset: 9},
-		"s.constant: is 0; want a positive number":    {},
-		"s.constant: is NaN; want a positive number":  {Constant: math.NaN()},
-		"s.constant: is +Inf; want a positive number": {Constant: math.Inf(1)},
-		"s.strong_convexity: is -1; want a positive number, or 0": {IsDiminishing: true,
+		"s.constant: invalid value 0: must be a positive number":    {},
+		"s.constant: invalid value NaN: must be a positive number":  {Constant: math.NaN()},
+		"s.constant: invalid value +Inf: must be a positive number": {Constant: math.Inf(1)},
+		"s.strong_convexity: invalid value -1: must be a positive number, or 0": {IsDiminishing: true,
 			StrongConvexity: -1},
-		"s.smoothness: is NaN; want a positive number, or 0": {IsDiminishing: true,
+		"s.smoothness: invalid value NaN: must be a positive number, or 0": {IsDiminishing: true,
 			Smoothness: math.NaN()},
-		"s.gamma: is +Inf; want a positive number, or 0": {IsDiminishing: true,
+		"s.gamma: invalid value +Inf: must be a positive number, or 0": {IsDiminishing: true,
 			DecayOffset: math.Inf(1)},
-		"s.gamma: is 3 but s.diminishing is not set: set it to true or remove this key": {Constant: 1, DecayOffset: 3},
+		"s.gamma: this key is set to 3, but s.diminishing is not set: set diminishing to true or remove this " +
+			"key": {Constant: 1, DecayOffset: 3},
 	} {
 		var c spec.ProblemList
 		s.Check(&c, "s")
@@ -34,12 +35,13 @@ func TestGradientNoise(t *testing.T) {
 		"\n": {Law: spec.NoiseLaplace, Variance: 0.1},
 		`n.law: want none, gaussian or laplace, got "white"`: {Law: "white", Variance: 1},
 		`n.law: want none, gaussian or laplace, got ""`:      {},
-		"n.variance: is 1 but no noise law is set: set n.law to gaussian or laplace": {Law: spec.NoiseNone,
+		"n.variance: this key is set to 1, but no noise law is set: set n.law to gaussian or " +
+			"laplace": {Law: spec.NoiseNone,
 			Variance: 1},
-		"n.variance: is 0; want a positive number with the law gaussian": {Law: spec.NoiseGaussian},
-		"n.variance: is -1; want a positive number with the law laplace": {Law: spec.NoiseLaplace,
+		"n.variance: invalid value 0: must be a positive number with the law gaussian": {Law: spec.NoiseGaussian},
+		"n.variance: invalid value -1: must be a positive number with the law laplace": {Law: spec.NoiseLaplace,
 			Variance: -1},
-		"n.variance: is +Inf; want a positive number with the law gaussian": {Law: spec.NoiseGaussian,
+		"n.variance: invalid value +Inf: must be a positive number with the law gaussian": {Law: spec.NoiseGaussian,
 			Variance: math.Inf(1)},
 	} {
 		var c spec.ProblemList
@@ -50,8 +52,9 @@ func TestGradientNoise(t *testing.T) {
 
 func TestCheckProbability(t *testing.T) {
 	for p, want := range map[float64]string{
-		0.5: "", 1: "", 0: "p: is 0; want more than 0 and at most 1", 1.5: "p: is 1.5; want more than 0 and at most 1",
-		math.NaN(): "p: is NaN; want more than 0 and at most 1",
+		0.5: "", 1: "", 0: "p: invalid value 0: must be more than 0 and at most 1", 1.5: "p: invalid value 1.5: must " +
+			"be more than 0 and at most 1",
+		math.NaN(): "p: invalid value NaN: must be more than 0 and at most 1",
 	} {
 		var c spec.ProblemList
 		spec.CheckLocalStepProbability(&c, "p", p)

@@ -42,7 +42,7 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 	n, err := fmt.Sscanf(part+"\n", "%d:%d-%d:%d\n", &h, &m, &h2, &m2)
 	w := TimeWindow{From: timeOfDay(h, m), To: timeOfDay(h2, m2)}
 	if n != 4 || err != nil || len(part) != len("22:00-06:30") || w.From < 0 || w.To < 0 {
-		return TimeWindow{}, fmt.Errorf("invalid time window %q; want a window such as 22:00-06:30 or Sat-Sun "+
+		return TimeWindow{}, fmt.Errorf("invalid time window %q; use a window such as 22:00-06:30 or Sat-Sun "+
 			"00:00-24:00",
 			text)
 	}
@@ -56,7 +56,7 @@ func ParseTimeWindow(text string) (TimeWindow, error) {
 			to = from
 		}
 		if first, last = weekdayIndex(from), weekdayIndex(to); first < 0 || last < 0 {
-			return TimeWindow{}, fmt.Errorf("invalid day in the time window %q; want %s, or a range such as Sat-Sun",
+			return TimeWindow{}, fmt.Errorf("invalid day in the time window %q; use %s, or a range such as Sat-Sun",
 				text,
 				strings.Join(weekdayNames, ", "))
 		}

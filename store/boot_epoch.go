@@ -20,7 +20,8 @@ func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	path := filepath.Join(dir, BootEpochFile)
 	version, body, err := d.LoadRecord(path, 8)
 	if err == nil && (version != bootRecordVersion || len(body) != 8) {
-		err = &CorruptError{path, fmt.Sprintf("not a boot counter of version %d", bootRecordVersion)}
+		err = &CorruptError{path, fmt.Sprintf("the file does not contain a boot counter of version %d",
+			bootRecordVersion)}
 	}
 	corrupt := (*CorruptError)(nil)
 	switch {

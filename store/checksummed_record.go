@@ -57,7 +57,7 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 		return 0, nil, explainFileError("read", path, err)
 	}
 	if len(p) > limit {
-		return 0, nil, &CorruptError{path, fmt.Sprintf("longer than %d bytes", limit)}
+		return 0, nil, &CorruptError{path, fmt.Sprintf("the file is longer than %d bytes", limit)}
 	}
 	version, body, reason := parseRecord(p)
 	if reason != "" {
@@ -69,7 +69,7 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 // parseRecord returns the version and body of the record p. If p is not a valid record, reason describes the problem.
 func parseRecord(p []byte) (version uint16, body []byte, reason string) {
 	if len(p) < recordOverhead {
-		return 0, nil, "too short for a record"
+		return 0, nil, "the file is too short for a record"
 	}
 	if string(p[:len(recordMagic)]) != recordMagic {
 		return 0, nil, "not a record"
@@ -77,7 +77,7 @@ func parseRecord(p []byte) (version uint16, body []byte, reason string) {
 	rest := p[len(recordMagic):]
 	version = binary.LittleEndian.Uint16(rest)
 	if n := binary.LittleEndian.Uint32(rest[2:]); int64(n) != int64(len(p)-recordOverhead) {
-		return 0, nil, "length does not match the record header"
+		return 0, nil, "the file length does not match the record header"
 	}
 	end := len(p) - sha256.Size
 	if sum := sha256.Sum256(p[:end]); !bytes.Equal(sum[:], p[end:]) {

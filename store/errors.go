@@ -12,7 +12,7 @@ var (
 	// ErrLocked reports that another process has locked the state folder.
 	ErrLocked = errors.New("state folder is in use")
 	// ErrDigestConflict reports that different content is already stored under the same name.
-	ErrDigestConflict = errors.New("already stored with a different digest")
+	ErrDigestConflict = errors.New("different content is already stored under this name")
 	// ErrClosed reports that the spool or the ring is closed.
 	ErrClosed = errors.New("already closed")
 	// ErrNoModel reports that the folder does not contain the requested model, or any model.

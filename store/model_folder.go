@@ -94,7 +94,7 @@ func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 		return ModelInfo{}, &FormatVersionError{path, v, modelRecordVersion}
 	}
 	if len(body) != modelRecordBodySize {
-		return ModelInfo{}, &CorruptError{path, "not a model record"}
+		return ModelInfo{}, &CorruptError{path, "the file does not contain a model record"}
 	}
 	info := ModelInfo{Version: version, Size: int64(binary.LittleEndian.Uint64(body[2*sha256.Size:]))}
 	copy(info.Digest[:], body)

@@ -36,7 +36,7 @@ func (m *ModelFolder) OptimizerState(version uint64, digest [32]byte, most int) 
 	case v != optimizerStateVersion:
 		return nil, &FormatVersionError{path, v, optimizerStateVersion}
 	case !bytes.HasPrefix(body, digest[:]):
-		return nil, &CorruptError{path, "it belongs to a different model"}
+		return nil, &CorruptError{path, "the optimizer state belongs to a different model"}
 	}
 	return body[sha256.Size:], nil
 }

@@ -13,7 +13,7 @@ import (
 // journal than the current one.
 func (m *ModelFolder) Prune(keep int, version uint64, spare ...uint64) error {
 	if keep < 1 {
-		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
+		return fmt.Errorf("store: cannot prune %s to %d models: at least 1 must be kept", m.dir, keep)
 	}
 	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {

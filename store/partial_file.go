@@ -26,7 +26,8 @@ type PartialFile struct {
 func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*PartialFile,
 	error) {
 	if size < 1 || chunk < 1 {
-		panic(fmt.Sprintf("store: OpenPartial of %d bytes in chunks of %d", size, chunk))
+		panic(fmt.Sprintf("store: OpenPartialFile: the size is %d and the chunk size is %d, but both must be positive",
+			size, chunk))
 	}
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -80,7 +81,7 @@ func (p *PartialFile) PutChunk(k int, payload []byte) error {
 // written to the verifier in order.
 func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
 	return &PayloadVerifier{expectedChecksums: p.storedChunkChecksums, changedError: CorruptError{p.path,
-		"its content was changed on disk"}}
+		"the content of the file was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

@@ -139,7 +139,7 @@ func (s *RecordSlots) readHeader(i int) (slotHeader, error) {
 	case string(h.encodedHead[:len(slotMagic)]) != slotMagic || h.sequence == 0:
 		return h, &CorruptError{s.copyPath(i), "not a record"}
 	case h.length > uint64(min(s.file.MaxBytes, math.MaxInt-slotHeadSize-slotChecksumSize)):
-		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("longer than %d bytes", s.file.MaxBytes)}
+		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("the file is longer than %d bytes", s.file.MaxBytes)}
 	}
 	return h, nil
 }
@@ -167,7 +167,7 @@ func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
 	closed := f.Close()
 	switch {
 	case errors.Is(err, io.EOF):
-		return &CorruptError{s.copyPath(i), "too short for a record"}
+		return &CorruptError{s.copyPath(i), "the file is too short for a record"}
 	case err != nil:
 		return explainFileError("read", s.copyPath(i), err)
 	}

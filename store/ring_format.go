@@ -49,7 +49,7 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 }
 
 // errNotSound reports that the expected batch or segment head is missing or damaged at an offset.
-var errNotSound = errors.New("invalid or missing data")
+var errNotSound = errors.New("the ring file contains invalid data or ends too early")
 
 // readSegmentHead reads the head of a segment. It returns a *FormatVersionError, errNotSound or a read error.
 func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {

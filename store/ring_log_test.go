@@ -193,23 +193,27 @@ type ringDamage struct {
 }
 
 var ringDamages = []ringDamage{
-	{"a flip in the middle", 2, flipAt(segmentHeadSize + batchHeadSize), false, "invalid or missing data", []uint64{11,
+	{"a flip in the middle", 2, flipAt(segmentHeadSize + batchHeadSize), false, "the ring file contains invalid data " +
+		"or ends too early", []uint64{11,
 		30}},
-	{"a flip in the middle of the last", 3, flipAt(segmentHeadSize + batchHeadSize), false, "invalid or missing data",
+	{"a flip in the middle of the last", 3, flipAt(segmentHeadSize + batchHeadSize), false, "the ring file contains " +
+		"invalid data or ends too early",
 		[]uint64{31, 45}},
-	{"a length in the middle of the last", 3, flipAt(segmentHeadSize + 6), false, "invalid or missing data",
+	{"a length in the middle of the last", 3, flipAt(segmentHeadSize + 6), false, "the ring file contains invalid " +
+		"data or ends too early",
 		[]uint64{31, 45}},
-	{"a flip in the head", 2, flipAt(9), false, "invalid or missing data", []uint64{11, 30}},
-	{"another magic", 2, flipAt(0), false, "invalid or missing data", []uint64{11, 30}},
+	{"a flip in the head", 2, flipAt(9), false, "the ring file contains invalid data or ends too " +
+		"early", []uint64{11, 30}},
+	{"another magic", 2, flipAt(0), false, "the ring file contains invalid data or ends too early", []uint64{11, 30}},
 	{"another file's content", 2, func(p []byte) []byte {
 		return append(appendSegmentHead(nil, ringSegment{number: 9, firstEntry: 11}), p[segmentHeadSize:]...)
-	}, false, "it belongs to segment 9", []uint64{11, 30}},
+	}, false, "the file belongs to segment 9", []uint64{11, 30}},
 	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
 		"has format version 7, but this program reads version 2", []uint64{11, 30}},
 	{"a batch twice", 2, func(p []byte) []byte {
 		again := p[segmentHeadSize : segmentHeadSize+batchOverhead+10*8]
 		return slices.Concat(p, again, again)
-	}, false, "entry number is 11, want 31", []uint64{11, 30}},
+	}, false, "entry number is 11 instead of 31", []uint64{11, 30}},
 	{"the last batch twice", 3, func(p []byte) []byte {
 		return append(p, p[len(p)-batchOverhead-5*8:]...)
 	}, true, "", nil},

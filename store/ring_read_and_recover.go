@@ -93,7 +93,7 @@ func (r *RingLog) setAsideSegment(number uint64, reason error) error {
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	return fmt.Errorf("%w; renamed to %s", cause, aside)
+	return fmt.Errorf("%w; the file was renamed to %s", cause, aside)
 }
 
 // recoverSegments loads all segments in the folder and repairs or renames the damaged ones.
@@ -198,7 +198,7 @@ func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) er
 func scanSegment(f File, path string, number uint64, size int64) (ringSegment, error) {
 	s, err := readSegmentHead(f, path)
 	if err == nil && s.number != number {
-		err = fmt.Errorf("it belongs to segment %d: %w", s.number, errNotSound)
+		err = fmt.Errorf("the file belongs to segment %d: %w", s.number, errNotSound)
 	}
 	if err != nil {
 		return ringSegment{number: number}, err
@@ -210,7 +210,7 @@ func scanSegment(f File, path string, number uint64, size int64) (ringSegment, e
 			return s, err
 		}
 		if first != s.firstEntry+uint64(s.entryCount) {
-			return s, fmt.Errorf("entry number is %d, want %d: %w", first, s.firstEntry+uint64(s.entryCount),
+			return s, fmt.Errorf("entry number is %d instead of %d: %w", first, s.firstEntry+uint64(s.entryCount),
 				errNotSound)
 		}
 		s.countBatch(b)

@@ -50,7 +50,7 @@ func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take fu
 	}
 	s, err := readSegmentHead(f, path)
 	if err == nil && s.number != number {
-		err = fmt.Errorf("it belongs to segment %d: %w", s.number, errNotSound)
+		err = fmt.Errorf("the file belongs to segment %d: %w", s.number, errNotSound)
 	}
 	for err == nil && s.endOffset < info.Size() {
 		var first uint64

@@ -74,7 +74,8 @@ func (h *RoundHistory) Append(v any) error {
 	}
 	line = append(line, '\n')
 	if len(line) > maxHistoryLine {
-		return fmt.Errorf("store: append to %s: line has %d bytes, want at most %d", h.path, len(line), maxHistoryLine)
+		return fmt.Errorf("store: append to %s: line has %d bytes, but at most %d are allowed",
+			h.path, len(line), maxHistoryLine)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -91,14 +91,14 @@ func checkTensors(tensors []Tensor) error {
 func checkTensorShape(dtype string, shape []int64, size int64) error {
 	width, ok := dtypeSize(dtype)
 	if !ok {
-		return fmt.Errorf("unsupported type %q, want F32 or F64", dtype)
+		return fmt.Errorf("unsupported data type %q: use F32 or F64", dtype)
 	}
 	if len(shape) > maxTensorRank {
-		return fmt.Errorf("%d dimensions, want at most %d", len(shape), maxTensorRank)
+		return fmt.Errorf("the shape has %d dimensions, but at most %d are supported", len(shape), maxTensorRank)
 	}
 	for _, d := range shape {
 		if d < 0 || d > maxTensorDim {
-			return fmt.Errorf("dimension is %d, want 0 to %d", d, maxTensorDim)
+			return fmt.Errorf("a dimension of the shape is %d, but must be between 0 and %d", d, maxTensorDim)
 		}
 	}
 	want := int64(width)
@@ -107,12 +107,12 @@ func checkTensorShape(dtype string, shape []int64, size int64) error {
 	}
 	for _, d := range shape {
 		if want > 0 && want > size/d { // overflow-safe form of want*d > size
-			return fmt.Errorf("shape %v of type %s requires more than its %d bytes", shape, dtype, size)
+			return fmt.Errorf("shape %v of type %s requires more than the %d bytes of the tensor", shape, dtype, size)
 		}
 		want *= d
 	}
 	if want != size {
-		return fmt.Errorf("shape %v of type %s requires %d bytes, but has %d", shape, dtype, want, size)
+		return fmt.Errorf("shape %v of type %s requires %d bytes, but the tensor has %d", shape, dtype, want, size)
 	}
 	return nil
 }
@@ -155,7 +155,8 @@ func encodeSafetensorsHeader(tensors []Tensor, metadata map[string]string) ([]by
 		b.WriteByte(' ')
 	}
 	if b.Len() > maxSafetensorsHeader {
-		return nil, fmt.Errorf("store: safetensors header has %d bytes, want at most %d", b.Len(), maxSafetensorsHeader)
+		return nil, fmt.Errorf("store: safetensors header has %d bytes, but at most %d are allowed",
+			b.Len(), maxSafetensorsHeader)
 	}
 	return b.Bytes(), nil
 }

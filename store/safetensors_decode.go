@@ -106,7 +106,7 @@ func parseSafetensorsHeader(header []byte, dataLen int64) ([]safetensorsEntry, m
 		return nil, nil, fmt.Errorf("store: safetensors header: %w", err)
 	}
 	if len(header) == 0 || header[0] != '{' || !utf8.Valid(header) {
-		return fail(errors.New("not a JSON object in UTF-8"))
+		return fail(errors.New("the text is not a JSON object in UTF-8"))
 	}
 	fields, err := splitJSONObject(header)
 	if err != nil {
@@ -232,7 +232,7 @@ func parseSafetensorsEntry(name string, text []byte) (safetensorsEntry, error) {
 		}
 	}
 	if e.shape == nil || len(offsets) != 2 {
-		return e, errors.New("want dtype, shape and data_offsets with two elements")
+		return e, errors.New("the tensor must have dtype, shape and data_offsets with two elements")
 	}
 	e.begin, e.end = offsets[0], offsets[1]
 	return e, nil
@@ -246,7 +246,7 @@ func parseJSONInts(text []byte) ([]int64, error) {
 		return nil, err
 	}
 	if found == nil || slices.Contains(found, nil) {
-		return nil, errors.New("null found, want integers")
+		return nil, errors.New("expected integers, but found null")
 	}
 	ints := make([]int64, len(found))
 	for i, v := range found {

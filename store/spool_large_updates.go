@@ -78,7 +78,8 @@ func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
 	if err != nil || info.Size() != e.PayloadSize || p.path != path || p.size != e.PayloadSize ||
 		slices.Contains(p.isChunkStored,
 			false) {
-		return fmt.Errorf("store: adopt %s: the file is missing or does not have all %d bytes", path, e.PayloadSize)
+		return fmt.Errorf("store: cannot adopt %s: the file is missing or does not have all %d bytes",
+			path, e.PayloadSize)
 	}
 	return s.appendEntry(payloadLocation{SpoolEntry: e, isInOwnFile: true, checksums: p.storedChunkChecksums})
 }

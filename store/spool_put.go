@@ -23,9 +23,10 @@ func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 func checkEntryNameLengths(e SpoolEntry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
-		return fmt.Errorf("store: agent id has %d bytes, want 1 to %d", len(e.Agent), maxAgentName)
+		return fmt.Errorf("store: agent id has %d bytes, but must have between 1 and %d", len(e.Agent), maxAgentName)
 	case len(e.SignedManifest) > maxSignedManifest:
-		return fmt.Errorf("store: manifest of %s has %d bytes, want at most %d", e.Agent, len(e.SignedManifest),
+		return fmt.Errorf("store: manifest of %s has %d bytes, but at most %d are allowed",
+			e.Agent, len(e.SignedManifest),
 			maxSignedManifest)
 	}
 	return nil
@@ -66,7 +67,7 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	}
 	switch {
 	case s.isClosed:
-		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
+		return fmt.Errorf("store: cannot add an update to %s: %w", s.logPath, ErrClosed)
 	case s.writeError != nil:
 		return s.writeError
 	}

@@ -19,7 +19,8 @@ func (s *UpdateSpool) recoverLog(logger func(string)) error {
 		return explainFileError("read", s.logPath, err)
 	}
 	if scanned < size {
-		logger(fmt.Sprintf("%s: incomplete or damaged entry at byte %d: dropped it and all following entries, %d bytes",
+		logger(fmt.Sprintf("%s: incomplete or damaged entry at byte %d: dropped the entry and all following entries "+
+			"(%d bytes)",
 			s.logPath, scanned, size-scanned))
 	}
 	if s.logEndOffset < size {
@@ -53,7 +54,7 @@ func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err 
 		if sound {
 			s.indexEntry(found, next, logger)
 		} else {
-			logger(fmt.Sprintf("%s: damaged entry at byte %d: dropped it, %d bytes", s.logPath, at, next-at))
+			logger(fmt.Sprintf("%s: damaged entry at byte %d: dropped the entry (%d bytes)", s.logPath, at, next-at))
 		}
 		at = next
 	}
@@ -65,7 +66,8 @@ func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err 
 func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(string)) {
 	s.logEndOffset = end
 	if old, have := s.locationByAgent[found.Agent]; have {
-		logger(fmt.Sprintf("%s: second update %x of %s: kept the first update, %x", s.logPath, found.PayloadDigest,
+		logger(fmt.Sprintf("%s: ignored a second update %x of %s: kept the first update, %x",
+			s.logPath, found.PayloadDigest,
 			found.Agent,
 			old.PayloadDigest))
 		return

@@ -30,7 +30,8 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 		return nil, errors.Join(explainFileError("lock", path, err), f.Close())
 	}
 	if held {
-		err := fmt.Errorf("store: %w: %s is locked by %s: stop it, or configure another state folder for this daemon",
+		err := fmt.Errorf("store: %w: %s is locked by %s: stop that program, or configure another state folder for "+
+			"this daemon",
 			ErrLocked, dir, readLockHolder(f))
 		return nil, errors.Join(err, f.Close())
 	}

@@ -79,8 +79,8 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 			len(t.Features))
 	}
 	if !t.ModelKind().HasTarget() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
-		return fmt.Errorf("standardization has mean %v and scale %v for the target, want 0 and 1 because the model "+
-			"has no target", st.Mean[last], st.Scale[last])
+		return fmt.Errorf("standardization has mean %v and scale %v for the target, but must have 0 and 1 because "+
+			"the model has no target", st.Mean[last], st.Scale[last])
 	}
 	return checkChannelStandardization(st, t)
 }
@@ -97,7 +97,7 @@ func checkChannelStandardization(st learner.Standardization, t wire.Task) error 
 		first := j / steps * steps
 		if st.Mean[j] != st.Mean[first] || st.Scale[j] != st.Scale[first] {
 			return fmt.Errorf("standardization of %q has mean %v and scale %v, but %q in the same channel has %v and "+
-				"%v: want equal values within a channel", t.Features[j], st.Mean[j], st.Scale[j],
+				"%v: all features of a channel must have equal values", t.Features[j], st.Mean[j], st.Scale[j],
 				t.Features[first], st.Mean[first], st.Scale[first])
 		}
 	}
@@ -135,17 +135,17 @@ func checkExternalModel(t *wire.Task) error {
 		}
 		return nil
 	case training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("external: requires the exchange of parameters")
+		return errors.New("external: the task must exchange parameters instead of gradients")
 	case training.LocalStepProbability > 0 && training.LocalStepProbability < 1,
 		training.GradientNoise.Law != spec.NoiseNone:
-		return errors.New("external: step probability and gradient noise are not supported, because the program " +
-			"performs the steps")
+		return errors.New("external: step probability and gradient noise are not supported, because the external " +
+			"trainer performs the steps")
 	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
-		return errors.New("external: standardization and inputs are not supported, because the program reads its own " +
-			"rows")
+		return errors.New("external: standardization and inputs are not supported, because the external trainer " +
+			"reads its own rows")
 	case t.FinetuneSteps > 0 || t.Personal.UsesDitto || len(t.Model.FrozenTensors) > 0:
-		return errors.New("external: finetune, ditto and frozen tensors are not supported, because the program " +
-			"trains the whole model")
+		return errors.New("external: finetune, ditto and frozen tensors are not supported, because the external " +
+			"trainer trains the whole model")
 	}
 	return nil
 }
@@ -153,7 +153,8 @@ func checkExternalModel(t *wire.Task) error {
 func checkColumns(t wire.Task) error {
 	if t.External.IsEnabled() {
 		if len(t.Features) > 0 || t.TargetColumn != "" {
-			return errors.New("external: features and target must be empty, because the program reads its own rows")
+			return errors.New("external: features and target must be empty, because the external trainer reads its " +
+				"own rows")
 		}
 		return nil
 	}
@@ -162,7 +163,7 @@ func checkColumns(t wire.Task) error {
 		return fmt.Errorf("the target is %q, but a model of the kind %s has no target: remove it", t.TargetColumn,
 			t.ModelKind())
 	case len(t.Features) == 0 || wants && t.TargetColumn == "":
-		return errors.New("requires at least one feature and a target")
+		return errors.New("the task requires at least one feature and a target")
 	}
 	seen := map[string]bool{t.TargetColumn: true}
 	for _, f := range t.Features {
@@ -181,7 +182,7 @@ func checkRecipe(t *wire.Task) error {
 	if r.Check(&found, "task"); found.ProblemCount() == 0 && len(r.Inputs) > 0 {
 		r.CheckColumns(&found, "task", t.Features, t.TargetColumn)
 		found.Require(slices.Equal(r.ExpandFeatures(t.Features), t.Features), "task.features",
-			"contains hour, weekday or an input with classes: replace it by its columns")
+			"the list contains hour, weekday or an input with classes: replace this feature by its columns")
 	}
 	return found.Err()
 }
@@ -196,16 +197,15 @@ func checkMixing(t *wire.Task) error {
 		}
 		return nil
 	case t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("mixing: requires the exchange of parameters instead of gradients")
+		return errors.New("mixing: the task must exchange parameters instead of gradients")
 	case t.Training.NormalizesStepSize:
-		return errors.New("mixing: requires a step size that is not normalized by the number of local steps (feddec " +
-			"Alg. 1)")
+		return errors.New("mixing: the step size must not be normalized by the number of local steps (feddec Alg. 1)")
 	case t.Training.MaxLocalSteps%m.IntervalSteps != 0:
 		return fmt.Errorf("mixing: the interval of %d local steps must divide the %d local steps of a round",
 			m.IntervalSteps,
 			t.Training.MaxLocalSteps)
 	case m.SnapshotRetryMillis == 0 || m.SnapshotCodec == "":
-		return errors.New("mixing: requires a retry interval and a codec")
+		return errors.New("mixing: a retry interval and a codec are required")
 	}
 	if err := m.SnapshotCodec.ValidateForMixing(); err != nil {
 		return fmt.Errorf("mixing: codec: %w", err)
@@ -220,14 +220,14 @@ func checkStepCorrection(t *wire.Task) error {
 	case !(p >= 0) || math.IsInf(p, 1):
 		return fmt.Errorf("proximal is %v, but must be finite and not negative", p)
 	case p > 0 && t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("proximal: requires the exchange of parameters, because a gradient is computed at the " +
-			"anchor itself")
+		return errors.New("proximal: the task must exchange parameters, because a gradient is computed at the anchor " +
+			"itself")
 	case p > 0 && t.Mixing.HasEndlessBlocks:
 		return errors.New("proximal: not supported with endless blocks, because they use no server model as an anchor")
 	}
 	if _, keeps := t.Training.UpdateCodec.TopKShare(); keeps && (t.Training.ExchangeKind != spec.ExchangeParameters ||
 		t.Mixing.HasEndlessBlocks) {
-		return errors.New("codec top_k: requires the exchange of parameters and does not support endless blocks")
+		return errors.New("codec top_k: the task must exchange parameters and must not use endless blocks")
 	}
 	return nil
 }

@@ -27,15 +27,15 @@ func TestConv1DRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, change := range map[string]func(*wire.Task){
-		"architecture.filters: is [], but the kind conv1d requires": func(w *wire.Task) {
+		"architecture.filters: invalid value []: the model kind conv1d requires": func(w *wire.Task) {
 			w.Model.Convolution = wire.ConvolutionLayers{}
 		},
-		"architecture.channels: is 1, but only the kind conv1d supports this " +
+		"architecture.channels: this key is set to 1, but only the model kind conv1d supports this " +
 			"key": func(w *wire.Task) { w.Model.Kind = "" },
-		"architecture.kernel: is": func(w *wire.Task) {
+		"architecture.kernel: invalid value 4294967295: must be between 1 and 65536": func(w *wire.Task) {
 			w.Model.Convolution.KernelSteps = math.MaxUint32
 		},
-		"channels: is 3, but 2 features cannot be " +
+		"channels: invalid number of channels 3: 2 features cannot be " +
 			"divided": func(w *wire.Task) { w.Model.Convolution.InputChannels = 3 },
 		`has mean 1 and scale 3, but "a" in the same channel has 1 and 2`: func(w *wire.Task) {
 			w.Standardization = wire.Standardization{Mean: []float64{1, 1, 0}, Scale: []float64{2, 3, 1}, Clip: 6}

@@ -60,7 +60,7 @@ func checkOutcomeFinite[T learner.Float](out LocalOutcome[T]) error {
 			Problem: fmt.Sprintf("element %d of the update is %v", i, out.UpdateVector[i])}
 	}
 	if x := out.RiskBefore + out.RiskAfter; x-x != 0 {
-		return &learner.DivergenceError{Step: out.StepsTaken, Problem: fmt.Sprintf("the risk is %v", x)}
+		return &learner.DivergenceError{Step: out.StepsTaken, Problem: fmt.Sprintf("the risk (mean loss) is %v", x)}
 	}
 	return nil
 }
@@ -82,7 +82,8 @@ func (p *CompiledTask[T]) momentsVector(s *learner.Samples[T],
 	of func(*learner.Samples[T]) *learner.ColumnMoments) ([]float64,
 	error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
-		return nil, fmt.Errorf("%d rows, want at least %d for reporting statistics", n, p.Task.MinSamples)
+		return nil, fmt.Errorf("the device has %d rows, but at least %d are required for reporting statistics",
+			n, p.Task.MinSamples)
 	}
 	v := of(s).Vector()
 	for i, x := range v {

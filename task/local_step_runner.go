@@ -122,10 +122,10 @@ func (p *CompiledTask[T]) newDescent(samples *learner.Samples[T], rng *rand.Rand
 }
 
 // ErrStoppedMidBlock is the error if a mixing block was stopped before its last local step.
-var ErrStoppedMidBlock = errors.New("stopped before the end of the block")
+var ErrStoppedMidBlock = errors.New("training was stopped before the end of the mixing block")
 
 // ErrNoSteps means that a job was stopped before its first local step.
-var ErrNoSteps = errors.New("stopped before the first local step")
+var ErrNoSteps = errors.New("training was stopped before the first local step")
 
 // Outcome returns the result of the local steps relative to the job's base model, where x contains the parameters after
 // the steps.

@@ -106,7 +106,7 @@ func checkPersonalOptions(t *wire.Task) error {
 	case !own.UsesDitto && len(own.PersonalTensors) == 0:
 		return nil
 	case t.Training.ExchangeKind != spec.ExchangeParameters:
-		return errors.New("personal: requires the exchange of parameters instead of gradients")
+		return errors.New("personal: the task must exchange parameters instead of gradients")
 	case t.Mixing.IntervalSteps > 0:
 		return errors.New("personal: not supported with mixing")
 	}

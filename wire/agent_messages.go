@@ -225,7 +225,7 @@ func (w *writer) helloMixingFields(m *Hello) {
 func (r *reader) helloMixingFields(m *Hello) {
 	copy(m.PeerKey[:], r.takeBytes(len(m.PeerKey)))
 	if m.PeerKey.hasSmallOrder() {
-		r.failf("peer key %x has small order and cannot be used for sealing", m.PeerKey[:])
+		r.failf("peer key %x has small order and cannot be used for encryption", m.PeerKey[:])
 	}
 	for range r.listLength("neighbours", MaxNeighbors, 3) {
 		id := AgentID(r.str("neighbour", MaxAgentID))
@@ -233,7 +233,8 @@ func (r *reader) helloMixingFields(m *Hello) {
 			r.fail(err)
 		}
 		if n := len(m.ChosenNeighbors); n > 0 && m.ChosenNeighbors[n-1] >= id {
-			r.failf("neighbour %q after %q: must be in ascending order", id, m.ChosenNeighbors[n-1])
+			r.failf("neighbour %q is listed after %q: neighbours must be in ascending order",
+				id, m.ChosenNeighbors[n-1])
 		}
 		m.ChosenNeighbors = append(m.ChosenNeighbors, id)
 	}

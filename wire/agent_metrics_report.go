@@ -46,7 +46,7 @@ func DecodeAgentMetricsReport(body []byte) (AgentMetricsReport, error) {
 	for i := range r.listLength("metrics", MaxReportMetrics, reportMetricSize) {
 		x := ReportMetric{r.u8(), r.f64("metric")}
 		if i > 0 && r.err == nil && x.ID <= m.Metrics[i-1].ID {
-			r.failf("metric %d after metric %d: must be in ascending order", x.ID, m.Metrics[i-1].ID)
+			r.failf("metric %d is listed after metric %d: metrics must be in ascending order", x.ID, m.Metrics[i-1].ID)
 		}
 		m.Metrics = append(m.Metrics, x)
 	}

@@ -103,7 +103,7 @@ func (r *reader) agentSelection(s *AgentSelection) {
 	s.CommonStepSizeWeight, s.AgentTags, s.MaskedStepSizeWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
 	for i := 1; i < len(s.AgentTags); i++ {
 		if s.AgentTags[i-1] >= s.AgentTags[i] {
-			r.failf("tag %x after %x: must be in ascending order", s.AgentTags[i], s.AgentTags[i-1])
+			r.failf("tag %x is listed after %x: tags must be in ascending order", s.AgentTags[i], s.AgentTags[i-1])
 			return
 		}
 	}
@@ -113,7 +113,8 @@ func (r *reader) agentSelection(s *AgentSelection) {
 		r.failf("weight is %v: must not be negative", s.CommonStepSizeWeight)
 	case s.CommonStepSizeWeight == 0 && len(s.MaskedStepSizeWeights) != len(s.AgentTags),
 		s.CommonStepSizeWeight != 0 && len(s.MaskedStepSizeWeights) > 0:
-		r.failf("%d masked weights for %d tags with common weight %v", len(s.MaskedStepSizeWeights), len(s.AgentTags),
+		r.failf("%d masked weights do not match %d tags with the common weight %v",
+			len(s.MaskedStepSizeWeights), len(s.AgentTags),
 			s.CommonStepSizeWeight)
 	}
 }
@@ -179,7 +180,7 @@ func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	n := new(big.Int).SetBytes(y)
 	over := new(big.Int).Sub(big1, n)
 	if over.Mod(over, curve25519FieldPrime).Sign() == 0 {
-		return nil, errors.New("public key has small order")
+		return nil, errors.New("the public key has small order and is not secure")
 	}
 	u := n.Add(n, big1)
 	u.Mul(u, over.ModInverse(over, curve25519FieldPrime)).Mod(u, curve25519FieldPrime)

@@ -130,10 +130,10 @@ func TestSelectionKeyForms(t *testing.T) {
 
 func TestSelectionRefuses(t *testing.T) {
 	for want, s := range map[string]wire.AgentSelection{
-		"must be in ascending order":  {CommonStepSizeWeight: 1, AgentTags: []uint64{2, 1}},
-		"must not be negative":        {CommonStepSizeWeight: -1, AgentTags: []uint64{1}},
-		"0 masked weights for 1 tags": {AgentTags: []uint64{1}},
-		"1 masked weights for 1 tags": {CommonStepSizeWeight: 1, AgentTags: []uint64{1},
+		"must be in ascending order":           {CommonStepSizeWeight: 1, AgentTags: []uint64{2, 1}},
+		"must not be negative":                 {CommonStepSizeWeight: -1, AgentTags: []uint64{1}},
+		"0 masked weights do not match 1 tags": {AgentTags: []uint64{1}},
+		"1 masked weights do not match 1 tags": {CommonStepSizeWeight: 1, AgentTags: []uint64{1},
 			MaskedStepSizeWeights: []uint64{1}},
 		"exceeds the limit of 512": {CommonStepSizeWeight: 1, AgentTags: make([]uint64, 513)},
 	} {

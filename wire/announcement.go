@@ -171,7 +171,7 @@ func (w *writer) sealedBlobs(a *Announcement) {
 func (r *reader) sealedBlobs(a *Announcement) {
 	group, last := r.u64(), ""
 	if r.err == nil && group == 0 {
-		r.failf("sealed blobs have no group key id")
+		r.failf("the announcement lists sealed (encrypted) blobs without a group key id")
 	}
 	for range r.listLength("sealed blobs", MaxAnnouncedBlobs, 7) {
 		last = r.ascendingName("blob", last)
@@ -182,9 +182,9 @@ func (r *reader) sealedBlobs(a *Announcement) {
 		}
 		switch {
 		case !b.IsSet() || len(b.Inline) > 0:
-			r.failf("blob %s is listed as sealed but is missing or unsealed", last)
+			r.failf("blob %s is listed as sealed (encrypted), but is missing or not sealed", last)
 		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.ManifestHash):
-			r.failf("sealed blob %s does not match its length or hash", last)
+			r.failf("the sealed content of blob %s does not match the announced length or hash", last)
 		}
 		if b.GroupKeyID = group; len(whole) > 0 {
 			b.SealedInline = whole
@@ -283,7 +283,7 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 	}
 	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.IsSet() ||
 		a.BaseModel.IsSet() != (a.Kind == KindTraining)) {
-		r.failf("open %s round has no task or an unexpected base model reference", a.Kind)
+		r.failf("the announcement of an open %s round has no task or an unexpected base model reference", a.Kind)
 	}
 	return a, r.finish("announcement")
 }

@@ -113,7 +113,8 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 	}
 	if h.Type != PeerBeacon && h.Type != PeerSignedBeacon || h.Run != 0 || h.Round != 0 {
 		return PeerMessageHeader{}, Beacon{}, nil,
-			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
+			fmt.Errorf("beacon: %w: unexpected message type %d, run %d or round %d",
+				ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{unread: rest}
 	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.agentLocation()}
@@ -121,7 +122,7 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 		h := BeaconEcho{PeerInstance: r.peerInstance(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(),
 			RTTMicros: r.u32()}
 		if n := len(b.PeerEchoes); n > 0 && b.PeerEchoes[n-1].ID >= h.ID {
-			r.failf("agent %q after %q: must be in ascending order", h.ID, b.PeerEchoes[n-1].ID)
+			r.failf("agent %q is listed after %q: agents must be in ascending order", h.ID, b.PeerEchoes[n-1].ID)
 		}
 		b.PeerEchoes = append(b.PeerEchoes, h)
 	}

@@ -23,7 +23,7 @@ type Manifest struct {
 // NewManifest returns the manifest of p, a raw vector or a task. p must have 1 to MaxBlobBytes bytes.
 func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlobBytes {
-		return Manifest{}, fmt.Errorf("blob has %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
+		return Manifest{}, fmt.Errorf("blob has %d bytes, but must have between 1 and %d", len(p), MaxBlobBytes)
 	}
 	m := Manifest{BlobLength: uint32(len(p)), Codec: spec.CodecRaw, VectorSchema: schema, ChunkDigests: chunkDigests(p)}
 	m.Hash = blobDigestOfChunks(m.ChunkDigests)

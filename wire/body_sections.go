@@ -32,7 +32,7 @@ type BodySection struct {
 type UnknownSections []BodySection
 
 // ErrUnsupportedSection reports a mandatory section that this build does not know.
-var ErrUnsupportedSection = errors.New("mandatory but not supported by this version")
+var ErrUnsupportedSection = errors.New("mandatory but not supported by this program version")
 
 // CheckSupported returns an error that names the unknown sections with the policy "decline". It returns nil if there
 // are none. On an error the reader must not take part.
@@ -132,9 +132,9 @@ func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	case err != nil:
 		r.fail(err)
 	case s.UnknownPolicy != p.unknownPolicy:
-		r.failf("section %s has policy %q: must be %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
+		r.failf("section %s has the policy %q, but must have %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
 	case len(again.encoded) == 0:
-		r.failf("section %s contains only default values", s.Name)
+		r.failf("section %s contains only default values, so the sender must omit the section", s.Name)
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *reader) ascendingName(field, before string) string {
 	case err != nil:
 		r.failf("%s %q: %w; use only a–z, 0–9 and _", field, name, err)
 	case name <= before:
-		r.failf("%s %q after %q: must be in ascending order", field, name, before)
+		r.failf("%s %q is listed after %q: names must be in ascending order", field, name, before)
 	}
 	return name
 }

@@ -43,21 +43,23 @@ func TestSectionsRefuse(t *testing.T) {
 	}
 	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian noise with variance 0.25
 	for name, c := range map[string]struct{ sections, want string }{
-		"twice":          {list(section("a", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
-		"descending":     {list(section("b", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
-		"empty":          {list(section("a", 1, "")), "is empty"},
-		"no name":        {list(section("", 1, "x")), "is empty"},
-		"capitals":       {list(section("A", 1, "x")), "use only a–z"},
-		"long name":      {list(section(strings.Repeat("a", 33), 1, "x")), "exceeds the limit of 32"},
-		"need 0":         {list(section("a", 0, "x")), "must be 1 to 2"},
-		"need 3":         {list(section("a", 3, "x")), "must be 1 to 2"},
-		"cut short":      {list(section("a", 1, "xyz"))[:14], "ends inside"},
-		"65 sections":    {string(le32(65)) + strings.Repeat(section("a", 1, "x"), 65), "exceeds the limit of 64"},
-		"marked wrongly": {list(section("gradient_noise", 1, noise)), `has policy "ignore": must be "decline"`},
-		"says nothing":   {list(section("mixing", 2, strings.Repeat("\x00", 19))), "only default values"},
+		"twice":       {list(section("a", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
+		"descending":  {list(section("b", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
+		"empty":       {list(section("a", 1, "")), "is empty"},
+		"no name":     {list(section("", 1, "x")), "is empty"},
+		"capitals":    {list(section("A", 1, "x")), "use only a–z"},
+		"long name":   {list(section(strings.Repeat("a", 33), 1, "x")), "exceeds the limit of 32"},
+		"need 0":      {list(section("a", 0, "x")), "must be between 1 and 2"},
+		"need 3":      {list(section("a", 3, "x")), "must be between 1 and 2"},
+		"cut short":   {list(section("a", 1, "xyz"))[:14], "ends inside"},
+		"65 sections": {string(le32(65)) + strings.Repeat(section("a", 1, "x"), 65), "exceeds the limit of 64"},
+		"marked wrongly": {list(section("gradient_noise", 1, noise)), `has the policy "ignore", but must have ` +
+			`"decline"`},
+		"says nothing": {list(section("mixing", 2, strings.Repeat("\x00", 19))), "only default values"},
 		"too long": {list(section("gradient_noise", 2, noise+"x")),
 			"section gradient_noise: 1 unexpected bytes after"},
-		"too short":      {list(section("gradient_noise", 2, noise[:8])), "section gradient_noise: body ends inside"},
+		"too short": {list(section("gradient_noise", 2, noise[:8])), "section gradient_noise: the message body " +
+			"ends inside"},
 		"not known word": {list(section("gradient_noise", 2, "\x09"+noise[1:])), "noise is 9"},
 	} {
 		task := linearTask()
@@ -80,11 +82,14 @@ func TestSensorsRefuse(t *testing.T) {
 		entries []byte
 		want    string
 	}{
-		"the same twice": {slices.Concat(entry(1, 1, 0), entry(1, 2, 0)), "input is 1: must be 2 to 2"},
-		"descending":     {slices.Concat(entry(1, 1, 0), entry(0, 2, 0)), "input is 0: must be 2 to 2"},
-		"no such input":  {slices.Concat(entry(0, 1, 0), entry(3, 2, 0)), "input is 3: must be 1 to 2"},
-		"of nothing":     {slices.Concat(entry(0, 1, 0), entry(1, 0, 0)), "no limits for input 1"},
-		"no number":      {slices.Concat(entry(0, 1, 0), entry(1, 0, math.NaN())), "jump is NaN"},
+		"the same twice": {slices.Concat(entry(1, 1, 0), entry(1, 2, 0)), "input number is 1, but must be between 2 " +
+			"and 2"},
+		"descending": {slices.Concat(entry(1, 1, 0), entry(0, 2, 0)), "input number is 0, but must be between 2 " +
+			"and 2"},
+		"no such input": {slices.Concat(entry(0, 1, 0), entry(3, 2, 0)), "input number is 3, but must be between 1 " +
+			"and 2"},
+		"of nothing": {slices.Concat(entry(0, 1, 0), entry(1, 0, 0)), "no limits for input 1"},
+		"no number":  {slices.Concat(entry(0, 1, 0), entry(1, 0, math.NaN())), "jump is NaN"},
 	} {
 		p := slices.Concat(good[:from], le32(2), c.entries, good[from+4+len(c.entries):])
 		if _, err := wire.DecodeTask(p); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -92,7 +92,7 @@ func (r *reader) mixingPeers(m *Invitation) {
 			r.fail(err)
 		}
 		if n := len(m.Peers); n > 0 && m.Peers[n-1].ID >= p.ID {
-			r.failf("peer %q after %q: must be in ascending order", p.ID, m.Peers[n-1].ID)
+			r.failf("peer %q is listed after %q: peers must be in ascending order", p.ID, m.Peers[n-1].ID)
 		}
 		m.Peers = append(m.Peers, p)
 	}

@@ -91,7 +91,7 @@ func DecodeCredentialRenewalRequest(body []byte) (CredentialRenewalRequest, erro
 	case len(key) == len(m.TLSKey):
 		m.TLSKey = (*TLSPublicKey)(key)
 	case len(key) > 0:
-		r.failf("certificate key has %d bytes, want %d", len(key), len(m.TLSKey))
+		r.failf("certificate key has %d bytes instead of %d", len(key), len(m.TLSKey))
 	}
 	copy(m.ListedKeySignature[:], r.takeBytes(len(m.ListedKeySignature)))
 	m.TLSKeySignature = r.bytes("signature", maxECDSASignature)
@@ -128,7 +128,7 @@ func DecodeCredentialRenewalAnswer(body []byte) (CredentialRenewalAnswer, error)
 		RefusalReason: RenewalRefusalReason(r.optionalEnum("refusal", uint8(lastRenewalRefusalReason))),
 		Certificate:   r.bytes("certificate", maxCertificate)}
 	if r.err == nil && m.RefusalReason != 0 && len(m.Certificate) > 0 {
-		r.fail(errors.New("refusal must not contain a certificate"))
+		r.fail(errors.New("a refusal must not contain a certificate"))
 	}
 	return m, r.finish("renewed")
 }

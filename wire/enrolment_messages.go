@@ -144,7 +144,8 @@ func DecodeEnrolmentAnswer(p []byte) (EnrolmentAnswer, error) {
 	for range r.listLength("settings", maxSettings, 4) {
 		s := AgentSetting{r.str("setting", maxSettingName), r.str("setting value", maxSettingValue)}
 		if n := len(a.Settings); r.err == nil && n > 0 && a.Settings[n-1].Name >= s.Name {
-			r.fail(fmt.Errorf("setting %q after %q: must be in ascending order", s.Name, a.Settings[n-1].Name))
+			r.fail(fmt.Errorf("setting %q is listed after %q: settings must be in ascending order",
+				s.Name, a.Settings[n-1].Name))
 		}
 		a.Settings = append(a.Settings, s)
 	}

@@ -42,20 +42,21 @@ func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
 	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
 	dot := strings.LastIndexByte(rest, '.')
 	if !begins || dot < 0 {
-		return EnrolmentToken{}, errors.New("this is no token: want " + tokenPrefix +
-			"DEVICE.TEXT, as `coordinator enrol` prints it")
+		return EnrolmentToken{}, errors.New("this is not an enrolment token: expected " + tokenPrefix +
+			"DEVICE.TEXT, as printed by `coordinator enrol`")
 	}
 	t := EnrolmentToken{Agent: AgentID(rest[:dot])}
 	p, err := tokenEncoding.DecodeString(strings.ToUpper(rest[dot+1:]))
 	if err != nil || len(p) != len(t.Secret)+len(t.Pin)+tokenChecksumSize {
 		return EnrolmentToken{},
-			errors.New("the token is not whole: copy it again, from " + tokenPrefix + " to its end")
+			errors.New("the enrolment token is incomplete: copy the whole token again, from " + tokenPrefix + " to " +
+				"the end")
 	}
 	copy(t.Secret[:], p)
 	copy(t.Pin[:], p[len(t.Secret):])
 	if string(t.checksum()) != string(p[len(p)-tokenChecksumSize:]) {
 		return EnrolmentToken{},
-			errors.New("the token's checksum is wrong: a character of it was changed; copy it again")
+			errors.New("the checksum of the enrolment token is wrong: a character was changed; copy the token again")
 	}
 	if t.Agent != "" {
 		err = t.Agent.ValidateNonCoordinator()

@@ -245,7 +245,7 @@ func readPaddedName(p []byte) (string, error) {
 	}
 	for _, c := range p[n:] {
 		if c != 0 {
-			return "", errors.New("name padding is not zero")
+			return "", errors.New("the padding after a name is not zero")
 		}
 	}
 	return string(p[:n]), nil

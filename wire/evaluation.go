@@ -102,13 +102,14 @@ func (m *Evaluation) readFields(r *reader) {
 	switch n := len(m.ResidualHistogram); {
 	case math.Abs(m.RiskSum) > most || m.SSE > most || math.Abs(m.TargetSum) > most || m.TargetSquareSum > most,
 		m.SSE < 0 || m.TargetSquareSum < 0 || m.CorrectRows > m.Rows:
-		r.failf("sums are out of range for %d rows", m.Rows)
+		r.failf("the evaluation sums are out of range for %d rows", m.Rows)
 	case n != 0 && (n != ResidualHistogramBins || sumCounts(m.ResidualHistogram) != uint64(m.Rows)):
-		r.failf("histogram has %d residuals in %d bins for %d rows", sumCounts(m.ResidualHistogram), n, m.Rows)
+		r.failf("histogram has %d residuals in %d bins, which does not match %d rows",
+			sumCounts(m.ResidualHistogram), n, m.Rows)
 	case classes*classes != len(m.ConfusionMatrix),
 		classes > 0 && (sumCounts(m.ConfusionMatrix) != uint64(m.Rows) || hits != uint64(m.CorrectRows)):
-		r.failf("confusion matrix has %d rows in %d cells, want %d rows with %d "+
-			"correct", sumCounts(m.ConfusionMatrix), len(m.ConfusionMatrix),
+		r.failf("confusion matrix has %d rows in %d cells, but the evaluation has %d rows with %d correct",
+			sumCounts(m.ConfusionMatrix), len(m.ConfusionMatrix),
 			m.Rows,
 			m.CorrectRows)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTruncated reports a body that ends inside a field.
-var ErrTruncated = errors.New("body ends inside a field")
+var ErrTruncated = errors.New("the message body ends inside a field")
 
 // writer appends encoded fields in call order.
 type writer struct{ encoded []byte }
@@ -136,7 +136,7 @@ func (r *reader) bool(field string) bool {
 func (r *reader) enum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && (x == 0 || x > last) {
-		r.failf("%s is %d: must be 1 to %d", field, x, last)
+		r.failf("%s is %d: must be between 1 and %d", field, x, last)
 	}
 	return x
 }

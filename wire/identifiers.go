@@ -84,7 +84,7 @@ func checkName(s string, most int, ok func(byte) bool) error {
 	case s == "":
 		return errors.New("is empty")
 	case len(s) > most:
-		return fmt.Errorf("has %d bytes, which exceeds the limit of %d", len(s), most)
+		return fmt.Errorf("the name has %d bytes, which exceeds the limit of %d", len(s), most)
 	}
 	for i := range len(s) {
 		if !ok(s[i]) {

@@ -27,7 +27,7 @@ func (l *MissingBlobParts) missingPartsCodec() sectionCodec {
 		for range r.listLength("chunks", MaxMissingParts, 4) {
 			k := r.u32()
 			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {
-				r.failf("chunk %d after %d: must be in ascending order", k, l.Chunks[n-1])
+				r.failf("chunk %d is listed after chunk %d: chunks must be in ascending order", k, l.Chunks[n-1])
 			}
 			l.Chunks = append(l.Chunks, k)
 		}

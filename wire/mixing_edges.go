@@ -67,8 +67,8 @@ func (r *reader) edgeMeasurements(m *MixingEdgeMeasurements) {
 			ClippedFlows: r.u32(), MeanParameterDistance: r.f64("mean distance"),
 			MixingResponseRatio: r.f64("mixing response ratio")}
 		if r.err == nil && (e.ClippedFlows > e.AppliedFlows || e.MeanParameterDistance < 0) {
-			r.failf("edge to %q: invalid measurement: %d of %d flows clipped, mean distance "+
-				"%v", e.NeighborID, e.ClippedFlows, e.AppliedFlows,
+			r.failf("invalid measurement of the edge to neighbour %q: %d of %d parameter differences clipped, mean "+
+				"distance %v", e.NeighborID, e.ClippedFlows, e.AppliedFlows,
 				e.MeanParameterDistance)
 		}
 		last = e.NeighborID
@@ -86,7 +86,7 @@ func (r *reader) ascendingNeighborID(before AgentID) AgentID {
 		r.fail(err)
 	}
 	if id <= before {
-		r.failf("neighbour %q after %q: must be in ascending order", id, before)
+		r.failf("neighbour %q is listed after %q: neighbours must be in ascending order", id, before)
 	}
 	return id
 }
@@ -111,7 +111,7 @@ func (w *writer) peerClipBounds(m *Invitation) {
 func (r *reader) peerClipBounds(m *Invitation) {
 	all := r.f64s("clip bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
-		r.failf("%d clip bounds for %d edges", len(all), len(m.Peers))
+		r.failf("got %d clip bounds for %d edges: one bound per edge is required", len(all), len(m.Peers))
 	}
 	if r.err != nil {
 		return

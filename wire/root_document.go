@@ -190,7 +190,7 @@ func (w *writer) signingKeys(keys []SigningPublicKey) {
 // requireAscendingKeys sets an error unless key is greater than before. A nil before is accepted.
 func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key SigningPublicKey) {
 	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
-		r.failf("%s: %x after %x: must be in ascending order", what, key[:4], before[:4])
+		r.failf("%s: %x is listed after %x: keys must be in ascending order", what, key[:4], before[:4])
 	}
 }
 
@@ -243,7 +243,7 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 	for range r.listLength("revoked devices", MaxRevokedAgents, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
 		if n := len(d.RevokedAgents); r.err == nil && n > 0 && d.RevokedAgents[n-1] >= id {
-			r.failf("device %q after %q: must be in ascending order", id, d.RevokedAgents[n-1])
+			r.failf("device %q is listed after %q: devices must be in ascending order", id, d.RevokedAgents[n-1])
 		}
 		if r.err == nil {
 			r.fail(id.ValidateNonCoordinator())

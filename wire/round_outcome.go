@@ -89,7 +89,7 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 		copy(s.Tag[:], r.takeBytes(len(s.Tag)))
 		s.Fate = UpdateFate(r.enum("fate", uint8(FateLeftOutByRule)))
 		if k := len(o.UpdateFates); r.err == nil && k > 0 && compareFatesByTag(o.UpdateFates[k-1], s) >= 0 {
-			r.failf("tag %x after %x: must be in ascending order", s.Tag, o.UpdateFates[k-1].Tag)
+			r.failf("tag %x is listed after %x: tags must be in ascending order", s.Tag, o.UpdateFates[k-1].Tag)
 		}
 		o.UpdateFates = append(o.UpdateFates, s)
 	}

@@ -73,7 +73,7 @@ func (r *reader) sensorLimits(p *spec.RowRecipe) {
 		case r.err != nil:
 			return
 		case i < least || i >= len(p.Inputs):
-			r.failf("sensor limits: input is %d: must be %d to %d", i, least, len(p.Inputs)-1)
+			r.failf("sensor limits: the input number is %d, but must be between %d and %d", i, least, len(p.Inputs)-1)
 			return
 		case stuck == 0 && jump == 0:
 			r.failf("sensor limits: no limits for input %d", i)

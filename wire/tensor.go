@@ -115,7 +115,8 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 func DecodeVector[T Float](dst []T, p []byte) error {
 	size := ElementSize[T]()
 	if len(p) != size*len(dst) {
-		return fmt.Errorf("vector has %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
+		return fmt.Errorf("vector has %d bytes, but %d bytes are required for %d elements",
+			len(p), size*len(dst), len(dst))
 	}
 	if x, ok := any(dst).([]float32); ok {
 		if decodeFloats(x, p) {

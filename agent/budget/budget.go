@@ -85,7 +85,7 @@ func (p *BudgetEnforcer) Close() {
 		return
 	}
 	if err := p.budget.removeAgent(p.now()); err != nil {
-		p.core.Logger.Warn("cannot save the traffic count; it may be too high after the next start", "err", err)
+		p.core.Logger.Warn("cannot save the traffic count; the count may be too high after the next start", "err", err)
 	}
 }
 
@@ -132,8 +132,8 @@ func (p *BudgetEnforcer) BeforeWait() {
 	b.mu.Unlock()
 	if back {
 		p.clockSetBackReported = true
-		p.core.Logger.Warn("clock was set back; traffic still counts towards the later month; to reset the count, "+
-			"stop the agent and remove the file",
+		p.core.Logger.Warn("system clock was set back; traffic is still counted for the later month; to reset the "+
+			"count, stop the agent and remove the file",
 			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.FilePath(state.UplinkBudget.Name))
 	}
 	if counts {
@@ -165,7 +165,7 @@ var (
 	budgetUsedBytes = observe.OptionalGauge("budget_used_bytes",
 		"Bytes sent and received in this calendar month, including protocol overhead.")
 	roundEstimateBytes = observe.OptionalGauge("round_estimate_bytes",
-		"Estimated traffic of the announced or next round, in bytes. Only with a budget.")
+		"Estimated traffic of the announced or next round, in bytes. Reported only if a traffic budget is set.")
 )
 
 // TrafficBudgetValue is the name of the status value with type *TrafficBudget.

@@ -43,7 +43,7 @@ func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficL
 		folder: folder, meter: b.Meter, countedMeterBytes: b.Meter.TotalBytes(), month: monthOf(now)}
 	err := folder.LoadFile(state.UplinkBudget, func(b []byte) error {
 		if len(b) != 12 {
-			return fmt.Errorf("invalid length of %d bytes, want 12", len(b))
+			return fmt.Errorf("the content of the file has %d bytes instead of 12", len(b))
 		}
 		l.month, l.usedBytes = month(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:])
 		return nil

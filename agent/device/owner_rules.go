@@ -41,11 +41,12 @@ type stopExplanation struct {
 
 func (r OwnerRule) explainStop() stopExplanation {
 	return map[OwnerRule]stopExplanation{
-		RuleLoad:        {wire.DeclineBusy, "its CPU is busy with other programs", "device.load"},
-		RuleTemperature: {wire.DeclineHot, "its temperature is too high", "device.temperature"},
-		RuleBattery:     {wire.DeclineLowBattery, "it is running on battery power", "device.battery or device.mains"},
-		RuleMemory:      {wire.DeclineLowMemory, "it has too little free memory", "device.memory"},
-		RuleTimeWindow:  {wire.DeclineTimeWindow, "the current time is outside the allowed hours", "device.windows"},
+		RuleLoad:        {wire.DeclineBusy, "the CPU is busy with other programs", "device.load"},
+		RuleTemperature: {wire.DeclineHot, "the temperature of the device is too high", "device.temperature"},
+		RuleBattery: {wire.DeclineLowBattery, "the device is running on battery power",
+			"device.battery or device.mains"},
+		RuleMemory:     {wire.DeclineLowMemory, "the device has too little free memory", "device.memory"},
+		RuleTimeWindow: {wire.DeclineTimeWindow, "the current time is outside the allowed hours", "device.windows"},
 	}[r]
 }
 

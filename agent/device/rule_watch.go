@@ -68,19 +68,19 @@ var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, 
 
 var (
 	allowedStepShare = observe.OptionalGauge("device_share",
-		"Share of the local steps that the device rules currently allow. At 0 the device declines rounds.")
+		"Share of the local training steps that the device rules currently allow. At 0 the device declines rounds.")
 	decisions = &observe.Metric{Name: "device_decisions_total", LabelNames: []string{"rule", "decision"},
-		Help: "Times that a device rule began to reduce the local steps (ease) or to decline rounds (stop), " +
-			"by rule.",
+		Help: "Number of times that a device rule started to reduce the local training steps (ease) or to decline " +
+			"rounds (stop), by rule.",
 		InitialSeries: decisionLabelSeries()}
 	load = observe.OptionalGauge("device_load_ratio",
-		"Load average of the last minute per core. Only with device rules.")
+		"Load average of the last minute per core. Reported only if device rules are set.")
 	temperature = observe.OptionalGauge("device_temperature_celsius",
-		"Temperature of the hottest sensor. Only with device rules.")
+		"Temperature of the hottest sensor. Reported only if device rules are set.")
 	battery = observe.OptionalGauge("device_battery_ratio",
-		"Charge of the emptiest battery, from 0 to 1. Only with device rules.")
+		"Lowest charge of all batteries, from 0 to 1. Reported only if device rules are set.")
 	memory = observe.OptionalGauge("device_memory_available_bytes",
-		"Memory available without swapping. Only with device rules.")
+		"Memory available without swapping. Reported only if device rules are set.")
 )
 
 // Decisions of a device rule, as label values.
@@ -144,7 +144,7 @@ func (e RulesChecked) Describe(d *observe.EventDescription) {
 	}
 	switch stopped := e.PreviousVerdict.DecidingRule != "" && !e.PreviousVerdict.MayWork(); {
 	case !e.MayWork() && (!stopped || e.DecidingRule != e.PreviousVerdict.DecidingRule):
-		d.Log(observe.Info, "device rule stops training", "rule", e.DecidingRule)
+		d.Log(observe.Info, "training stopped by a device rule", "rule", e.DecidingRule)
 	case e.MayWork() && stopped:
 		d.Log(observe.Info, "device rules allow training again", "share_of_local_steps",
 			observe.RoundToFourDigits(e.LocalStepShare))

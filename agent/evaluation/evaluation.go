@@ -160,7 +160,8 @@ func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w
 		m, err := program.Evaluate(p.core.Loop.Context(), t.CompiledTask, w)
 		result := evaluation.FromExternalProgram(r.run, r.version, m.Rows, m.Risk, m.OtherMetricByName)
 		if err == nil && m.Rows > 0 && result.Rows == 0 {
-			err = fmt.Errorf("risk %v over %d rows is not finite or is too large to report", m.Risk, m.Rows)
+			err = fmt.Errorf("the model's risk (mean loss) of %v over %d rows is not finite or is too large to report",
+				m.Risk, m.Rows)
 		}
 		return result, err
 	}
@@ -218,7 +219,8 @@ func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	case e.Err != nil:
 		d.Log(observe.Warn, "model evaluation failed", "version", e.Version, "err", e.Err)
 	case e.Rows == 0:
-		d.Log(observe.Warn, "model evaluated, but its risk is too large to report", "version", e.Version)
+		d.Log(observe.Warn, "model evaluated, but the model's risk (mean loss) is too large to report",
+			"version", e.Version)
 	default:
 		d.Log(observe.Info, "model evaluated on held-out rows", "version", e.Version, "rows", e.Rows,
 			"risk", observe.RoundToFourDigits(e.Risk))

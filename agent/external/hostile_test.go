@@ -102,7 +102,7 @@ func TestNeverBegins(t *testing.T) {
 	}()
 	conn := d.called()
 	cancel()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "not started yet") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the trainer has not started yet") {
 		t.Errorf("error %v", err)
 	}
 	if err := d.trainer.Close(); err != nil {

@@ -85,7 +85,7 @@ func encodeTask(t *wire.Task) string { return string(t.AppendEncoding(nil)) }
 // maxRestartDelay is the maximum delay before a restart of a program that keeps failing.
 const maxRestartDelay = 5 * time.Minute
 
-var errClosed = errors.New("the trainer is no longer needed")
+var errClosed = errors.New("the trainer was closed because the trainer is no longer needed")
 
 // ensureProcess returns the program's process after its hello message has arrived. It starts the process if none is
 // running.
@@ -113,7 +113,7 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 		defer p.mu.Unlock()
 		return r, r.endErr
 	case <-ctx.Done():
-		return nil, fmt.Errorf("not started yet: %w", task.ErrNoSteps)
+		return nil, fmt.Errorf("the trainer has not started yet: %w", task.ErrNoSteps)
 	}
 }
 
@@ -182,21 +182,21 @@ func (p *program) checkCapabilities(said *programAnswer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
 	case said.Version != protocolVersion:
-		return fmt.Errorf("the program uses protocol version %d, but this agent uses version %d", said.Version,
+		return fmt.Errorf("the trainer uses protocol version %d, but this agent uses version %d", said.Version,
 			protocolVersion)
 	case said.Rows < 1 || said.Rows > maxRows:
-		return fmt.Errorf("the program reports %d rows, want 1 to %d", said.Rows, maxRows)
+		return fmt.Errorf("the trainer reports %d rows, but the number must be between 1 and %d", said.Rows, maxRows)
 	case needs(capabilityMix, p.task.Mixing.IntervalSteps > 0):
-		return fmt.Errorf("the task requires mixing between local steps, but the program's capabilities (%q) do not "+
+		return fmt.Errorf("the task requires mixing between local steps, but the trainer's capabilities (%q) do not "+
 			"include %q",
 			said.Capabilities,
 			capabilityMix)
 	case needs(capabilityProximal, p.task.Training.Proximal > 0):
-		return fmt.Errorf("the task requires a proximal term, but the program's capabilities (%q) do not include "+
-			"%q", said.Capabilities,
+		return fmt.Errorf("the task requires a proximal term, but the trainer's capabilities (%q) do not include %q",
+			said.Capabilities,
 			capabilityProximal)
 	case needs(capabilityInitial, len(p.task.Personal.PersonalTensors) > 0):
-		return fmt.Errorf("the task requires personal tensors, but the program's capabilities (%q) do not include %q",
+		return fmt.Errorf("the task requires personal tensors, but the trainer's capabilities (%q) do not include %q",
 			said.Capabilities, capabilityInitial)
 	}
 	return nil
@@ -340,7 +340,8 @@ func (p *program) updateRowCount(ctx context.Context) error {
 	return p.sendRequest(ctx, r, nil, frameRows, func(id uint64) any { return requestWithoutArguments{frameRows, id} },
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows {
-				return fmt.Errorf("the program reports %d rows, want 1 to %d", a.Rows, maxRows)
+				return fmt.Errorf("the trainer reports %d rows, but the number must be between 1 and %d",
+					a.Rows, maxRows)
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -369,8 +370,8 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f e
 	},
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
-				return fmt.Errorf("invalid evaluation by the program: want a risk and 1 to %d rows, got %d "+
-					"rows", maxRows, a.Rows)
+				return fmt.Errorf("invalid evaluation by the trainer: the answer must contain risk and a number of "+
+					"rows between 1 and %d, but rows is %d", maxRows, a.Rows)
 			}
 			f = evaluation.ModelScoreByProgram{Rows: a.Rows, Risk: *a.Risk, OtherMetricByName: a.MetricByName}
 			return nil
@@ -384,14 +385,14 @@ func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
 	case a.TakenSteps > asked || a.TakenSteps < asked && !stopped:
-		return fmt.Errorf("the program took %d local steps, but %d were requested", a.TakenSteps, asked)
+		return fmt.Errorf("the trainer took %d local steps, but %d were requested", a.TakenSteps, asked)
 	case a.Rows < 1 || a.Rows > maxRows:
-		return fmt.Errorf("the program reports %d rows, want 1 to %d", a.Rows, maxRows)
+		return fmt.Errorf("the trainer reports %d rows, but the number must be between 1 and %d", a.Rows, maxRows)
 	case to.FirstStep == 1 && a.RiskBefore == nil:
-		return errors.New("risk_before is missing: it is required if first is 1")
+		return errors.New("risk_before is missing in the trainer's answer: this field is required if first is 1")
 	case to.LastStep == to.BlockSteps && a.TakenSteps > 0 &&
 		a.RiskAfter == nil: // not required after a step within a block
-		return errors.New("risk_after is missing: it is required at the end of a block")
+		return errors.New("risk_after is missing in the trainer's answer: this field is required at the end of a block")
 	}
 	return nil
 }

@@ -60,12 +60,12 @@ func (c *frameConversation) closeInputAndWait() error {
 				return nil
 			}
 		case <-late.C:
-			return fmt.Errorf("the program is still running %v after its input was closed", programStopGrace)
+			return fmt.Errorf("the trainer is still running %v after its standard input was closed", programStopGrace)
 		}
 	}
 }
 
-var errEnded = errors.New("the program has exited")
+var errEnded = errors.New("the trainer has exited")
 
 // readFrames reads frames until the output ends or contains an invalid line.
 func (c *frameConversation) readFrames(out io.ReadCloser) {
@@ -78,14 +78,14 @@ func (c *frameConversation) readFrames(out io.ReadCloser) {
 		var a programAnswer
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			c.endErr = fmt.Errorf("the program wrote a line of more than %d bytes: %q", maxLine, linePrefix(line))
+			c.endErr = fmt.Errorf("the trainer wrote a line of more than %d bytes: %q", maxLine, linePrefix(line))
 		case err != nil && len(line) > 0:
-			c.endErr = fmt.Errorf("the program exited before it completed the line %q", linePrefix(line))
+			c.endErr = fmt.Errorf("the trainer exited before it completed the line %q", linePrefix(line))
 		case err != nil:
 			c.endErr = errEnded
 		default:
 			if err := json.Unmarshal(line, &a); err != nil {
-				c.endErr = fmt.Errorf("the program wrote an invalid frame %q: %w", linePrefix(line), err)
+				c.endErr = fmt.Errorf("the trainer wrote an invalid frame %q: %w", linePrefix(line), err)
 			}
 		}
 		if c.endErr != nil {
@@ -114,7 +114,7 @@ func textPrefix(text string, most int) string {
 // requestRefusedError is the error of a request that the program has refused.
 type requestRefusedError struct{ why string }
 
-func (e *requestRefusedError) Error() string { return "the program refused the request: " + e.why }
+func (e *requestRefusedError) Error() string { return "the trainer refused the request: " + e.why }
 
 // writeFrame sends a frame to the program as one line of JSON.
 func (c *frameConversation) writeFrame(frame any) error {
@@ -126,7 +126,7 @@ func (c *frameConversation) writeFrame(frame any) error {
 		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // ignore: the system's pipes support deadlines
 	}
 	if _, err := c.programInput.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("the program does not read its input: %w", err)
+		return fmt.Errorf("the trainer does not read its standard input: %w", err)
 	}
 	return nil
 }
@@ -162,14 +162,14 @@ func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, r
 			case a.Frame == frameFailed && a.ID == id:
 				return programAnswer{}, &requestRefusedError{textPrefix(a.FailureReason, 1000)}
 			case a.Frame != frameProgress || a.ID > id:
-				return programAnswer{}, fmt.Errorf("the program answered request %d with frame %q for request %d, "+
-					"want frame %q", id,
+				return programAnswer{}, fmt.Errorf("the trainer answered request %d with frame %q for request %d, "+
+					"but frame %q was expected", id,
 					textPrefix(a.Frame, 50), a.ID, want)
 			case a.ID == id && (last.IsZero() || time.Now().Before(last)):
 				silent.Reset(patience)
 			}
 		case <-silent.C:
-			return programAnswer{}, fmt.Errorf("timeout: no output from the program for %v", patience)
+			return programAnswer{}, fmt.Errorf("timeout: no output from the trainer for %v", patience)
 		case <-stopped:
 			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.silenceTimeout, maxStopWait))
 			silent.Reset(programStopGrace)

@@ -53,9 +53,9 @@ func TestSilence(t *testing.T) {
 		want   string
 		took   time.Duration
 	}{
-		"nothing": {func(int, string) string { return "" }, 0, "no output from the program for 1m0s", time.Minute},
+		"nothing": {func(int, string) string { return "" }, 0, "no output from the trainer for 1m0s", time.Minute},
 		"nothing after stop": {func(int, string) string { return "" }, 10 * time.Second,
-			"no output from the program for 5s",
+			"no output from the trainer for 5s",
 			15 * time.Second},
 		"an answer to stop": {func(n int, _ string) string {
 			return map[int]string{2: `{"frame": "fitted", "id": 1, "steps": 3}`}[n]
@@ -105,9 +105,9 @@ func TestProgress(t *testing.T) {
 		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second, time.Minute},
 		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second, time.Minute},
 		// one minute after stop, and five seconds after the last frame in it
-		3 * time.Second: {100 * time.Second, "no output from the program for 5s", 164 * time.Second, time.Minute},
+		3 * time.Second: {100 * time.Second, "no output from the trainer for 5s", 164 * time.Second, time.Minute},
 		// five minutes, whatever the timeout
-		4 * time.Second: {100 * time.Second, "no output from the program for 5s", 401 * time.Second, time.Hour},
+		4 * time.Second: {100 * time.Second, "no output from the trainer for 5s", 401 * time.Second, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			in, theirs := net.Pipe()

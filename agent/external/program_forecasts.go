@@ -21,7 +21,7 @@ func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float
 	defer cancel()
 	run, err := of.ensureProcess(ctx)
 	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
-		err = fmt.Errorf("predict.publish is set, but the program's capabilities (%q) do not include %q",
+		err = fmt.Errorf("predict.publish is set, but the trainer's capabilities (%q) do not include %q",
 			run.helloAnswer.Capabilities, capabilityPredict)
 	}
 	if err == nil {
@@ -43,7 +43,7 @@ func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all 
 		func(a *programAnswer) error {
 			for _, c := range a.Predictions {
 				if c.Value == nil {
-					return fmt.Errorf("one of the program's %d predictions has no value",
+					return fmt.Errorf("one of the trainer's %d predictions has no value",
 						len(a.Predictions))
 				}
 				all = append(all, predict.Forecast{RowTime: c.Time, Value: *c.Value,

@@ -102,11 +102,11 @@ func (s halfCloseSocket) Close() error { return s.CloseWrite() }
 func connectSocket(p *program) (*process, error) {
 	conn, err := net.DialTimeout("unix", p.cfg.SocketPath, programStopGrace)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to the program: %w", err)
+		return nil, fmt.Errorf("cannot connect to the trainer: %w", err)
 	}
 	proc := &process{programInput: halfCloseSocket{conn.(*net.UnixConn)}, programOutput: conn,
 		exited:           make(chan struct{}),
-		unconfinedReason: "it is an independent process at socket " + p.cfg.SocketPath}
+		unconfinedReason: "the trainer is an independent process at socket " + p.cfg.SocketPath}
 	proc.terminate = func() {
 		_ = conn.Close() // ignore: no further requests follow
 		close(proc.exited)

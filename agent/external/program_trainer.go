@@ -122,7 +122,8 @@ func (p *program) Changed() bool {
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
-			p.context.log.Warn("trainer does not report its number of rows", "trainer", p.trainerName, "err", err)
+			p.context.log.Warn("trainer did not report its number of training rows",
+				"trainer", p.trainerName, "err", err)
 		}
 	}
 	p.mu.Lock()
@@ -385,7 +386,7 @@ func formatMetrics(of map[string]float64) string {
 // Moments implements [training.Trainer].
 func (t *ProgramTrainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	if p.Task.External.IsEnabled() {
-		return nil, errors.New("the rows of an external model have no columns")
+		return nil, errors.New("column statistics are not available: the rows of an external trainer have no columns")
 	}
 	return t.Trainer.Moments(p, s)
 }

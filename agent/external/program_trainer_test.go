@@ -286,11 +286,11 @@ func TestWrong(t *testing.T) {
 	for mode, want := range map[string]string{
 		"crash": "has exited", "garbage": `wrote an invalid frame "Epoch 1/10: loss 0.3\n"`,
 		"a long line": "more than 65536 bytes",
-		"half a line": "exited before it completed the line", "another answer": `for request 2, want`,
+		"half a line": "exited before it completed the line", "another answer": `for request 2, but frame`,
 		"failed":         "the GPU is away",
 		"too many steps": "took 5 local steps, but 4 were requested", "rows gone": "-1 rows", "no risk": "risk_after",
 		"NaN": "not a finite number", "another header": "the header of tensors.safetensors has changed",
-		"another length":      "has 10 bytes, want 208",
+		"another length":      "has 10 bytes instead of 208",
 		"a pipe in its place": "no longer a regular file", "a link in its place": "tensors.safetensors",
 		"no file": "no such file",
 	} {

@@ -88,8 +88,8 @@ func (c *protocolTestRun) testHello() bool {
 	if loose != "" {
 		confined = "no sandbox: " + loose
 	}
-	return c.reportFinding("hello", nil, "program %q, %d rows, capabilities %q, answered after %v; "+
-		"%s", run.helloAnswer.ProgramName,
+	return c.reportFinding("hello", nil, "trainer %q, %d rows, capabilities %q, answered after %v; %s",
+		run.helloAnswer.ProgramName,
 		run.helloAnswer.Rows,
 		run.helloAnswer.Capabilities,
 		time.Since(began).Round(time.Millisecond), confined)
@@ -126,14 +126,14 @@ func (c *protocolTestRun) testLocalSteps() {
 		return
 	}
 	if slices.Equal(first, c.Base) {
-		c.reportFinding("fit", errors.New("no parameter has changed: the program must write to the file named in "+
-			"hello"), "")
+		c.reportFinding("fit", errors.New("no parameter has changed: the trainer must write to the file named in the "+
+			"hello message"), "")
 	}
 	if _, err = c.takeLocalSteps(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
-		err = errors.New("the same request with the same seed gave different parameters: use only seed for random " +
-			"numbers")
+		err = errors.New("two identical requests gave different parameters: the trainer must draw all random numbers " +
+			"from the seed in the request")
 	}
-	c.reportFinding("fit again", err, "same parameters as before")
+	c.reportFinding("fit again", err, "a repeated request gave the same parameters")
 }
 
 func valueOrZero(x *float64) float64 {
@@ -171,9 +171,9 @@ func (c *protocolTestRun) testProximalTerm() {
 		_, err = c.takeLocalSteps(c.ctx, held, what)
 	}
 	if err == nil && slices.Equal(free, held) {
-		err = errors.New("λ has no effect: two steps gave the same parameters with and without it")
+		err = errors.New("the proximal weight λ has no effect: two steps gave the same parameters with and without it")
 	}
-	c.reportFinding("proximal", err, "λ has an effect")
+	c.reportFinding("proximal", err, "the proximal weight λ has an effect")
 }
 
 // testInitialParameters requests the program's initial parameters.
@@ -223,7 +223,7 @@ func (c *protocolTestRun) testPrediction() {
 		n += len(some)
 	}
 	if more && err == nil {
-		err = fmt.Errorf("the program still reports more predictions after %d predictions in %d answers", n, answers)
+		err = fmt.Errorf("the trainer still reports more predictions after %d predictions in %d answers", n, answers)
 	}
 	c.reportFinding("predict", err, "%d predictions in %d answers", n, answers)
 }
@@ -239,7 +239,7 @@ func (c *protocolTestRun) testStop() {
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // ignore: the parameters may diverge after many steps
 	}
-	c.reportFinding("stop", err, "stopped after %v and %d steps", time.Since(began).Round(time.Millisecond),
+	c.reportFinding("stop", err, "training stopped after %v and %d steps", time.Since(began).Round(time.Millisecond),
 		a.TakenSteps)
 }
 
@@ -254,5 +254,6 @@ func (c *protocolTestRun) testEndOfInput() {
 	}
 	began := time.Now()
 	err := r.conn.closeInputAndWait()
-	c.reportFinding("end", err, "exited %v after its input was closed", time.Since(began).Round(time.Millisecond))
+	c.reportFinding("end", err, "trainer exited %v after its standard input was closed",
+		time.Since(began).Round(time.Millisecond))
 }

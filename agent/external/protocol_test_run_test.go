@@ -31,8 +31,8 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 // TestTrial checks that the protocol test reports no problem of a correct program, and the problem of each faulty one.
 func TestTrial(t *testing.T) {
 	for mode, want := range map[string]string{
-		"": "", "no rows": "hello is wrong: the program reports 0 rows", "NaN": "fit is wrong: diverged",
-		"failed": "fit is wrong: the program refused the request: the GPU is away", "idle": "no parameter has changed",
+		"": "", "no rows": "hello is wrong: the trainer reports 0 rows", "NaN": "fit is wrong: training diverged",
+		"failed": "fit is wrong: the trainer refused the request: the GPU is away", "idle": "no parameter has changed",
 		"garbage": "invalid frame", "no risk": "risk_after",
 	} {
 		t.Run(mode, func(t *testing.T) {

@@ -93,7 +93,7 @@ func delegateCgroupControllers(own string) (string, error) {
 		return "", err
 	}
 	if text := strings.TrimSpace(string(procs)); text != "" && text != strconv.Itoa(os.Getpid()) {
-		return "", errors.New("the control group contains other processes")
+		return "", errors.New("the control group of agentd contains other processes")
 	}
 	into := filepath.Join(own, agentCgroupName)
 	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {

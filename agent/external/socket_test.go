@@ -52,7 +52,7 @@ func TestSocket(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	fit("cannot connect to the program")
+	fit("cannot connect to the trainer")
 	conns, ended, line := serving(t, path, "")
 	fit("")
 	d.mu.Lock()
@@ -63,7 +63,7 @@ func TestSocket(t *testing.T) {
 	}
 	_ = (<-conns).Close()
 	<-ended
-	fit("the program")
+	fit("the trainer")
 	fit("")
 	_ = line.Close()
 	if err := d.trainer.Close(); err != nil {

@@ -188,7 +188,7 @@ func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error
 	case err != nil:
 		return err
 	case !bytes.Equal(head, t.header):
-		return errors.New("the header of tensors.safetensors has changed: the program must write its parameters in " +
+		return errors.New("the header of tensors.safetensors has changed: the trainer must write its parameters in " +
 			"place")
 	}
 	for _, s := range t.spansInFileOrder {
@@ -219,7 +219,8 @@ func (t *tensorFile) openIfIntact(flag int) (*os.File, error) {
 	case !info.Mode().IsRegular():
 		err = errors.New("tensors.safetensors is no longer a regular file")
 	case info.Size() != t.fileLength():
-		err = fmt.Errorf("tensors.safetensors has %d bytes, want %d: the program must write its parameters in place",
+		err = fmt.Errorf("tensors.safetensors has %d bytes instead of %d: the trainer must write its parameters in "+
+			"place",
 			info.Size(), t.fileLength())
 	default:
 		return f, nil

@@ -76,7 +76,7 @@ func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err err
 }
 
 // ErrCanceled is the error of a transfer that was cancelled or replaced by a transfer for the same purpose.
-var ErrCanceled = errors.New("transfer cancelled: the blob is no longer needed")
+var ErrCanceled = errors.New("transfer cancelled: the model or task is no longer needed")
 
 // maxRetries is the maximum number of retries if the broker lacks a model. Tasks are retried without limit until
 // another task is announced.
@@ -165,7 +165,7 @@ func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 		case transfer.OpenStorage:
 			f.openBlobStorage(n, e.Manifest)
 		case transfer.StorageFailed:
-			f.core.Logger.Error("cannot store a received part of a blob; retrying",
+			f.core.Logger.Error("cannot store a received part of a model or task; retrying",
 				"hash", n.ref.Hash.TopicLevel(), "err", e.Err)
 			f.core.WriteRetrier.QualityReport(transferWrite, e.Err)
 		case transfer.PullDone:
@@ -223,7 +223,7 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 		err = fmt.Errorf("%w: raise limits.max_model in agentd.yaml", err)
 	}
 	if err != nil {
-		f.core.Logger.Warn("fetching a blob failed", "hash", n.ref.Hash.TopicLevel(), "bytes", n.ref.Length,
+		f.core.Logger.Warn("cannot fetch a model or task", "hash", n.ref.Hash.TopicLevel(), "bytes", n.ref.Length,
 			"retry", retry, "err", err)
 	}
 	switch {
@@ -254,7 +254,8 @@ func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 			return nil
 		}
 	}
-	return host.NewMessageDropError(part.DropUnwanted, "part %s of blob %s was not requested", name, hash)
+	return host.NewMessageDropError(part.DropUnwanted, "received part %s of blob %s, which was not requested",
+		name, hash)
 }
 
 // LinkUp implements part.LinkFollower.

@@ -25,7 +25,7 @@ const (
 	maxKeyRequestWait = 10 * time.Minute
 )
 
-var errNoKey = errors.New("the group key that opens the blob is missing")
+var errNoKey = errors.New("the group key that decrypts the model or task is missing")
 
 // unsealBlobRef returns a blob reference without encryption and, for an encrypted blob, the sealer that decrypts its
 // parts. It returns errNoKey if the group key is missing.
@@ -108,7 +108,8 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 		return nil
 	}
 	if m.Key.ID() != f.missingGroupKeyID() {
-		return host.NewMessageDropError(part.DropUnwanted, "group key does not match the key named in the announcement")
+		return host.NewMessageDropError(part.DropUnwanted, "the received group key does not match the key named in "+
+			"the announcement")
 	}
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
@@ -150,7 +151,8 @@ func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
 func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 	const size = len(wire.SealKey{})
 	if len(b)%size != 0 || len(b) > maxGroupKeys*size {
-		return nil, fmt.Errorf("invalid length of %d bytes, want at most %d keys of %d bytes", len(b), maxGroupKeys,
+		return nil, fmt.Errorf("the content of the file has %d bytes, but must contain at most %d keys of %d bytes",
+			len(b), maxGroupKeys,
 			size)
 	}
 	for k := range slices.Chunk(b, size) {
@@ -179,7 +181,8 @@ func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 var Metrics = []*observe.Metric{groupKeyAwaited}
 
 var groupKeyAwaited = observe.Gauge("key_awaited",
-	"Whether the device lacks the group key for tasks and models and has requested it (1) or not (0).")
+	"1 if the device has requested the group key that decrypts tasks and models and has not received the key yet, 0 "+
+		"otherwise.")
 
 const groupKeyCondition = "group key"
 

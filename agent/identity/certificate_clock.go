@@ -85,7 +85,7 @@ func (p *AgentIdentity) loadCertificateClock() error {
 	}
 	err := p.core.StateFolder.LoadFile(state.Clock, func(b []byte) error {
 		if len(b) != 12 {
-			return fmt.Errorf("invalid length of %d bytes, want 12", len(b))
+			return fmt.Errorf("the content of the file has %d bytes instead of 12", len(b))
 		}
 		if root := wire.RootVersion(binary.LittleEndian.Uint32(b)); root == p.trust.rootVersion() {
 			p.savedTime = savedCoordinatorTime{root, binary.LittleEndian.Uint64(b[4:])}
@@ -159,8 +159,10 @@ func (e MachineClockBehind) Describe(d *observe.EventDescription) {
 		return
 	}
 	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
-	d.Log(observe.Warn, "system clock is behind", "machine", machine, "used_for_certificates", used)
+	d.Log(observe.Warn, "system clock is behind; using a later trusted time for certificates",
+		"machine", machine, "used_for_certificates", used)
 	d.RaiseCondition(condition,
-		fmt.Sprintf("the system clock is behind: certificates are checked at %s UTC, a time signed by the "+
-			"coordinator or the build time of this program, because the clock shows %s", used, machine), remedy)
+		fmt.Sprintf("the system clock is behind: certificates are checked for %s UTC (a time signed by the "+
+			"coordinator, or the build time of this program), because the system clock shows %s", used, machine),
+		remedy)
 }

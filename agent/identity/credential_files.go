@@ -34,7 +34,7 @@ func (p *AgentIdentity) loadDeviceKeys() error {
 	p.keys.configured, p.core.Signer.Key = wire.SigningPublicKeyOf(p.cfg.Key), p.cfg.Key
 	return p.core.StateFolder.LoadFile(state.DeviceKeys, func(b []byte) error {
 		if len(b) != 2*32 && len(b) != 3*32 {
-			return fmt.Errorf("invalid length of %d bytes, want 64 or 96", len(b))
+			return fmt.Errorf("the content of the file has %d bytes instead of 64 or 96", len(b))
 		}
 		if wire.SigningPublicKey(b[:32]) != p.keys.configured {
 			return nil
@@ -82,7 +82,7 @@ func checkCertificateRecord(folder state.Folder) error {
 func parseCertificateRecord(b []byte, configured tls.Certificate) (tls.Certificate, error) {
 	const head = 32 + 32
 	if len(b) < head {
-		return configured, fmt.Errorf("invalid length of %d bytes, want more than %d", len(b), head)
+		return configured, fmt.Errorf("the content of the file has %d bytes, but must have more than %d", len(b), head)
 	}
 	key, err1 := ecdsa.ParseRawPrivateKey(elliptic.P256(), b[32:head])
 	leaf, err2 := x509.ParseCertificate(b[head:])

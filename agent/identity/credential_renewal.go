@@ -88,7 +88,7 @@ func (p *AgentIdentity) RotateKey(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("no answer from the coordinator yet; the agent continues to retry: %w", ctx.Err())
+		return fmt.Errorf("no answer from the coordinator yet; the agent keeps retrying: %w", ctx.Err())
 	}
 }
 
@@ -254,7 +254,7 @@ func (p *AgentIdentity) sendRenewalRequest(now time.Time) {
 	r.retryInterval = min(2*r.retryInterval, limit)
 	q, payload, err := p.newRenewalRequest()
 	if err != nil {
-		p.core.Logger.Error("cannot create a renewal request", "err", err)
+		p.core.Logger.Error("cannot create a request for a new key or certificate", "err", err)
 		return
 	}
 	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
@@ -314,7 +314,7 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	i := slices.IndexFunc(r.unansweredRequests,
 		func(q renewalRequest) bool { return q.envelopeDigest == answer.RequestDigest })
 	if i < 0 {
-		return host.NewMessageDropError(part.DropUnwanted, "answer to an unknown request")
+		return host.NewMessageDropError(part.DropUnwanted, "received an answer to an unknown renewal request")
 	}
 	if answer.RefusalReason != 0 {
 		p.handleRenewalRefusal(answer.RefusalReason)
@@ -405,6 +405,7 @@ func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
 	r.hasForeignIssuer = r.hasForeignIssuer || reason != wire.RenewalKeyOfOtherDevice
 	if r.requestsNewKey {
 		r.requestsNewKey = false
-		p.answerRotateCallers(fmt.Errorf("the coordinator refused the request: %s", RenewRefusalText(reason)))
+		p.answerRotateCallers(fmt.Errorf("the coordinator refused the request for a new key: %s",
+			RenewRefusalText(reason)))
 	}
 }

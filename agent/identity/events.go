@@ -49,10 +49,10 @@ type CertificateExpiring struct {
 
 // Describe implements observe.Event.
 func (e CertificateExpiring) Describe(d *observe.EventDescription) {
-	cause := "the coordinator has not answered the request for a new one"
+	cause := "the coordinator has not answered the request for a new certificate"
 	remedy := "check that the coordinator is running, and check the connection to the broker with `agentd doctor`"
 	if e.LastRefusal != 0 {
-		cause, remedy = "the coordinator refused a new one: "+RenewRefusalText(e.LastRefusal),
+		cause, remedy = "the coordinator refused a new certificate: "+RenewRefusalText(e.LastRefusal),
 			"check the coordinator's log"
 	}
 	if e.TimeLeft <= 0 {
@@ -104,8 +104,9 @@ func RenewRefusalText(why wire.RenewalRefusalReason) string {
 	return map[wire.RenewalRefusalReason]string{
 		wire.RenewalKeyOfOtherDevice: "the new key is already registered for another device",
 		wire.RenewalDeviceRevoked:    "the federation's root document revokes this device",
-		wire.RenewalNoAuthority:      "it does not issue certificates",
-		wire.RenewalStorageFailed:    "it could not store the new key or certificate (see its log)",
+		wire.RenewalNoAuthority:      "the coordinator does not issue certificates",
+		wire.RenewalStorageFailed: "the coordinator could not store the new key or certificate (see the " +
+			"coordinator's log)",
 	}[why]
 }
 

@@ -37,10 +37,11 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	if len(c.Key) != ed25519.PrivateKeySize {
-		errs = append(errs, fmt.Errorf("the agent's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize))
+		errs = append(errs, fmt.Errorf("the agent's key has %d bytes instead of %d",
+			len(c.Key), ed25519.PrivateKeySize))
 	}
 	if c.Root == nil && len(c.Coordinator) != ed25519.PublicKeySize {
-		errs = append(errs, fmt.Errorf("the coordinator's public key has %d bytes, want %d", len(c.Coordinator),
+		errs = append(errs, fmt.Errorf("the coordinator's public key has %d bytes instead of %d", len(c.Coordinator),
 			ed25519.PublicKeySize))
 	}
 	return errors.Join(errs...)
@@ -128,8 +129,8 @@ func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope
 	case err != nil:
 		return e, wire.SelectionKey{}, err
 	case e.Federation != p.core.Federation || e.Sender != wire.CoordinatorID:
-		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "unexpected %s from %s in "+
-			"federation %s",
+		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "unexpected %s message from "+
+			"%s in federation %s",
 			e.Type,
 			e.Sender, e.Federation)
 	case p.trust.document != nil && e.Root > p.trust.rootVersion():
@@ -141,7 +142,7 @@ func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope
 		}
 	}
 	return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropSignature,
-		"%w: check that the agent has the key of this coordinator", err)
+		"%w: check that the agent is configured with the key of this coordinator", err)
 }
 
 // CoordinatorKeys returns the coordinator's currently valid public keys.

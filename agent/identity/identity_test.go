@@ -123,7 +123,7 @@ func TestNextRootRequests(t *testing.T) {
 
 // TestValidate checks that a configuration without keys is rejected with both errors.
 func TestValidate(t *testing.T) {
-	const want = "the agent's key has 0 bytes, want 64\nthe coordinator's public key has 0 bytes, want 32"
+	const want = "the agent's key has 0 bytes instead of 64\nthe coordinator's public key has 0 bytes instead of 32"
 	if err := new(identity.Config).Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

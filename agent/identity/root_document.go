@@ -99,7 +99,8 @@ func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 // not newer or belongs to another configured document.
 func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
 	if len(record) < sha256.Size {
-		return configured, fmt.Errorf("invalid length of %d bytes, want more than %d", len(record), sha256.Size)
+		return configured, fmt.Errorf("the content of the file has %d bytes, but must have more than %d",
+			len(record), sha256.Size)
 	}
 	d, err := wire.DecodeAndVerifyRootDocument(record[sha256.Size:])
 	if err == nil && wire.Digest(record[:sha256.Size]) == sha256.Sum256(configured.Bytes()) &&
@@ -135,7 +136,8 @@ func (p *AgentIdentity) requestNextRootDocument() {
 func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
-		return host.NewMessageDropError(part.DropUnwanted, "unexpected version %s of the root document", version)
+		return host.NewMessageDropError(part.DropUnwanted, "received an unexpected version of the root document: %s",
+			version)
 	}
 	next, err := wire.DecodeAndVerifyRootDocument(payload)
 	if err != nil {
@@ -190,7 +192,8 @@ func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 		p.requestNextRootDocument()
 	}
 	return host.NewMessageDropError(part.DropNewerRoot,
-		"%s with root version %d, but the agent has version %d: the next root document has not arrived yet",
+		"%s message requires version %d of the root document, but the agent has version %d: the next root document "+
+			"has not arrived yet",
 		e.Type, e.Root, p.trust.rootVersion())
 }
 

@@ -41,7 +41,7 @@ func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
 	err = folder.LoadFile(state.Attestation, func(b []byte) error {
 		if len(b) != size {
-			return fmt.Errorf("invalid length of %d bytes, want %d", len(b), size)
+			return fmt.Errorf("the content of the file has %d bytes instead of %d", len(b), size)
 		}
 		attestation = &wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKey(b),
 			CoordinatorSignature: wire.Signature(b[len(attestation.AgentKey):])}
@@ -90,19 +90,19 @@ func (m *NeighborMesh) signBeacon(message []byte) []byte {
 func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revokedAgents, from):
-		return host.NewMessageDropError(part.DropSignature, "beacon from %s, which is revoked by the root "+
-			"document", from)
+		return host.NewMessageDropError(part.DropSignature, "discovery beacon from agent %s, which is revoked by the "+
+			"root document", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
-		return host.NewMessageDropError(part.DropSignature, "unsigned beacon from %s", from)
+		return host.NewMessageDropError(part.DropSignature, "unsigned discovery beacon from agent %s", from)
 	case !proof.Attestation.Verify(m.core.Signer.SignatureScheme, m.core.Federation, from, v.coordinatorKeys...):
 		return host.NewMessageDropError(part.DropSignature,
-			"beacon from %s with a key that is not attested by the coordinator",
+			"discovery beacon from agent %s, whose key is not attested by the coordinator",
 			from)
 	case !proof.Verify(m.core.Signer.SignatureScheme, m.beaconCell()):
-		return host.NewMessageDropError(part.DropSignature, "beacon with an invalid signature of %s for this "+
-			"cell", from)
+		return host.NewMessageDropError(part.DropSignature, "discovery beacon with an invalid signature of agent %s "+
+			"for this cell", from)
 	}
 	return nil
 }

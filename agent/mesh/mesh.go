@@ -34,8 +34,8 @@ type Config struct {
 // Validate returns an error if the configuration is invalid.
 func (c *Config) Validate() error {
 	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxNeighbors < 1 || c.MaxNeighbors > wire.MaxNeighbors) {
-		return fmt.Errorf("neighbour discovery requires a valid cell name and a limit of 1 to %d "+
-			"neighbours", wire.MaxNeighbors)
+		return fmt.Errorf("neighbour discovery requires a valid cell name and a neighbour limit between 1 and %d",
+			wire.MaxNeighbors)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events Ev
 	}
 	if !cfg.UsesCoordinatorBroker() {
 		if m.NeighborBrokerConn, err = cfg.ConnectNeighborBroker(); err != nil {
-			return nil, fmt.Errorf("cannot connect to the neighbours' broker: %w", err)
+			return nil, fmt.Errorf("cannot connect to the MQTT broker for device-to-device traffic: %w", err)
 		}
 	}
 	return m, nil

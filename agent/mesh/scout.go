@@ -101,7 +101,7 @@ var Metrics = []*observe.Metric{neighborCount, cellAgents}
 
 var (
 	neighborCount = observe.OptionalGauge("neighbors",
-		"Number of neighbours chosen in the device's cell.")
+		"Number of neighbours that this device has chosen from the other devices in its cell.")
 	cellAgents = observe.OptionalGauge("cell_agents",
 		"Other devices present in the cell when this device last chose its neighbours.")
 )

@@ -27,7 +27,7 @@ const maxOwnKeys = 2
 func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
 		return host.NewMessageDropError(DropUnsealFailed,
-			"the announcement has no key for encrypting messages to the coordinator")
+			"the announcement does not contain the key that encrypts messages to the coordinator")
 	}
 	if to := s.coordinatorRecipient; to != nil && (to.AnnouncedKey == announced ||
 		position.Compare(s.core.ObeyedPosition) < 0) {
@@ -76,6 +76,6 @@ func (s *Sealer) OpenMessage(e wire.Envelope) (wire.Envelope, error) {
 	if !s.core.IsUplinkBudgetSpent() {
 		s.core.Conn.Subscribe(mqtt.AtMostOnce, s.core.Topics.Announcement())
 	}
-	return e, host.NewMessageDropError(DropUnsealFailed, "the message is encrypted with a key that no announcement "+
-		"has contained")
+	return e, host.NewMessageDropError(DropUnsealFailed, "the message is encrypted with an unknown key: no "+
+		"announcement has contained this key")
 }

@@ -21,7 +21,7 @@ func (p *PredictionManager) makeExternalForecasts(f *forecaster, m *modelfile.Mo
 	}
 	if !m.IsComparableWith(modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
 		wire.Digest{})) {
-		return nil, errors.New("the tensors of the model in use do not match the device's task, so its program is " +
+		return nil, errors.New("the tensors of the model in use do not match the device's task, so the trainer is " +
 			"not running")
 	}
 	program, err := p.dependencies.FindProgram()

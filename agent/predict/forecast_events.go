@@ -15,16 +15,17 @@ var (
 	forecasts       = observe.Counter("forecasts_total", "Predictions and residuals published.")
 	lostForecasts   = observe.Counter("forecasts_lost_total", "Predictions and residuals that could not be published.")
 	failedForecasts = observe.Counter("forecasts_failed_total",
-		"Rows without a prediction: the result would not be finite, or the label is not a class.")
-	anomalies   = observe.Counter("anomalies_total", "Residuals classified as anomalies (predict.anomaly).")
+		"Rows without a prediction, because the prediction is not finite or the label is not a known class.")
+	anomalies = observe.Counter("anomalies_total", "Residuals (prediction errors) classified as anomalies by the "+
+		"setting predict.anomaly.")
 	forecastsOK = observe.OptionalGauge("forecasts_ok",
-		"Whether forecasts are published (1), or rows cannot be read or the broker is unavailable (0).")
+		"1 if forecasts are published, 0 if rows cannot be read or the broker is unavailable.")
 	lastForecastAt = observe.OptionalGauge("forecast_timestamp_seconds",
 		"Time of the last published forecast.")
 	meanResidual = observe.OptionalGauge("residual_mean",
-		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
+		"Mean magnitude of the last 1,000 residuals (prediction errors), in the target's unit or as a probability.")
 	forecastDuration = observe.Histogram("forecast_duration_seconds",
-		"Time to read and predict one row, averaged over one check for new rows.", forecastBuckets)
+		"Time to read and predict one row, averaged over the rows of one check for new data.", forecastBuckets)
 )
 
 // ForecastsMade reports that the device has made forecasts from its own rows, or has failed to.

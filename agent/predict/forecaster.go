@@ -139,7 +139,7 @@ func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger,
 		f.comparison.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
-		logger.Warn("cannot read the released model; the candidate model is not compared", "err", err)
+		logger.Warn("cannot read the released model; the candidate model is not compared with it", "err", err)
 	}
 }
 
@@ -239,7 +239,7 @@ func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []floa
 func (f *forecaster) forecastRow(x []float32) (Forecast, error) {
 	p := f.predictor.Predict(x)
 	if p.Value-p.Value != 0 {
-		return Forecast{}, fmt.Errorf("prediction %v is not finite", p.Value)
+		return Forecast{}, fmt.Errorf("the prediction is %v, which is not a finite number", p.Value)
 	}
 	return Forecast{Target: f.predictionTarget, ModelName: f.model.DisplayName(), Value: p.Value,
 		ClassProbabilities: slices.Clone(p.ClassProbabilities)}, nil

@@ -214,13 +214,13 @@ func JudgmentResults() []JudgmentResult {
 
 var (
 	judgedModels = observe.CounterByLabel("models_judged_total",
-		"New models by result: taken into use, worse on the held-out rows, not finite, not judged (blind) or not "+
+		"Number of new models, by result: adopted, worse on the held-out rows, not finite, not judged (blind) or not "+
 			"stored (failed).",
 		"result", observe.NamesAsStrings(JudgmentResults()))
 	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
-		"Risk of the newest judged model on the held-out rows.")
+		"Risk (mean loss) of the newest judged model on the held-out rows.")
 	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
-		"Risk of the model in use on the held-out rows, when the newest model was judged.")
+		"Risk (mean loss) of the model in use on the held-out rows, at the time when the newest model was judged.")
 )
 
 // ModelJudged reports that the agent has compared a new model with the model in use.
@@ -250,7 +250,7 @@ func (e ModelJudged) Describe(d *observe.EventDescription) {
 	case Failed:
 		d.Log(observe.Error, "cannot adopt a new model", append(attributes, "err", e.Err)...)
 	case Worse, NotFinite, Unjudged, OtherPinned:
-		d.Log(observe.Warn, "new model not adopted", append(attributes, "reason", e.Result)...)
+		d.Log(observe.Warn, "new model was judged and not adopted", append(attributes, "reason", e.Result)...)
 	}
 	e.describeCondition(d)
 }
@@ -261,13 +261,14 @@ func (e ModelJudged) describeCondition(d *observe.EventDescription) {
 	switch e.Result {
 	case Worse:
 		d.RaiseCondition(condition,
-			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, but the risk of the model in use is "+
-				"%.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
+			name+fmt.Sprintf("the new model's risk on the %d held-out rows is %.4g, but the risk of the model in use "+
+				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept a model with "+
+				"a slightly higher risk")
 	case NotFinite:
-		d.RaiseCondition(condition, name+"its parameters or its risk are not finite",
+		d.RaiseCondition(condition, name+"the parameters or the risk of the model are not finite",
 			"lower task.step_size at the coordinator")
 	case Unjudged:
-		d.RaiseCondition(condition, name+"the held-out rows for its evaluation cannot be read",
+		d.RaiseCondition(condition, name+"the held-out rows for the evaluation cannot be read",
 			"check the data with `agentd data check`; the agent retries every minute")
 	case Failed:
 		d.RaiseCondition(condition, name+fmt.Sprint(e.Err),

@@ -47,12 +47,12 @@ func (c *Config) Validate() (err error) {
 	}
 	publishes := c.ForecastInterval > 0 && c.UsualResidualShare > 0
 	if c.PublishForecast != nil && !publishes {
-		err = errors.New("publishing predictions requires a forecast interval and a residual share above 0")
+		err = errors.New("publishing predictions requires a forecast interval above 0 and a residual share above 0")
 	}
 	keeps := c.MaxKeptModels >= 1 && c.MinModelChangeInterval >= 0 && c.MaxRiskIncrease >= 0
 	if !keeps {
-		err = errors.Join(err, errors.New("predictions require at least one kept model, and a change interval and a "+
-			"risk margin of 0 or more"))
+		err = errors.Join(err, errors.New("predictions require at least one kept model, and neither the change "+
+			"interval nor the risk margin may be negative"))
 	}
 	return err
 }
@@ -398,7 +398,7 @@ func (p *PredictionManager) readModelInUse(changed bool) {
 			wasPinned := p.isModelPinned
 			p.isModelPinned = f.isPinned
 			if p.activeFileStamp = f.contentStamp; err != nil {
-				p.core.Logger.Error("cannot read the model in use; it will be replaced by a new one", "err", err)
+				p.core.Logger.Error("cannot read the model in use; the next new model will replace it", "err", err)
 			}
 			was := p.inUse
 			if p.inUse = f.model; f.model != nil && (!f.model.IsSameModel(was) || f.isPinned != wasPinned) {
@@ -423,8 +423,8 @@ var (
 	modelInUseVersion = observe.OptionalGauge("model_in_use_version",
 		"Version of the model used for predictions.")
 	modelInUseSince = observe.OptionalGauge("model_in_use_timestamp_seconds",
-		"Time at which the model in use was installed. Survives restarts.")
-	modelHookFailures = observe.Counter("model_hook_failures_total", "Failures of the command predict.hook.")
+		"Time at which the model in use was installed. The value is kept across restarts.")
+	modelHookFailures = observe.Counter("model_hook_failures_total", "Failed runs of the command predict.hook.")
 )
 
 const modelHookCondition = "hook"
@@ -467,5 +467,5 @@ func (e ActivationCommandFailed) Describe(d *observe.EventDescription) {
 	d.IncCounter(modelHookFailures)
 	d.Log(observe.Error, "predict.hook failed", "err", e.Err)
 	d.RaiseCondition(modelHookCondition, fmt.Sprintf("predict.hook failed: %v", e.Err),
-		"correct the command in predict.hook; agentd runs it again with the next model")
+		"correct the command in predict.hook; agentd runs the command again with the next model")
 }

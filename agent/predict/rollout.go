@@ -83,7 +83,7 @@ func (p *PredictionManager) judgeNextRolloutModel() {
 		m, err := findKeptModel(p.core.StateFolder, of.ModelRef)
 		p.core.Loop.RunOnLoop(func() {
 			if p.judging = false; m == nil && err != nil {
-				p.core.Logger.Warn("cannot read a kept model; fetching it again", "err", err)
+				p.core.Logger.Warn("cannot read a stored model; fetching the model again", "err", err)
 			}
 			switch {
 			case m != nil:
@@ -128,7 +128,8 @@ func (p *PredictionManager) handleFetchedFile(ref wire.BlobRef, f FetchedModelFi
 		}
 		err = errors.Join(err, f.RemoveFile())
 		if err == nil && m.ModelRef() != of.ModelRef {
-			err = fmt.Errorf("the file contains a different model, %s with hash %s", m.DisplayName(), m.ParameterDigest)
+			err = fmt.Errorf("the fetched file contains a different model, %s with hash %s",
+				m.DisplayName(), m.ParameterDigest)
 		}
 		p.core.Loop.RunOnLoop(func() {
 			switch p.judging = p.judging && !wanted; {

@@ -78,8 +78,8 @@ func (d *cloneDetector) nextClonePause() time.Duration {
 type BootCounterLostError struct{ Epoch wire.Epoch }
 
 func (e *BootCounterLostError) Error() string {
-	return fmt.Sprintf("agent: the broker retains a presence message of start %d of this agent, so the start counter "+
-		"is too low",
+	return fmt.Sprintf("agent: the start counter is too low: the broker retains a presence message from start %d of "+
+		"this agent",
 		e.Epoch)
 }
 
@@ -91,8 +91,8 @@ func (p *AgentPresence) ReceivePresence(payload []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != p.core.Federation || e.Sender != p.core.ID {
-		return host.NewMessageDropError(part.DropMisaddressed, "unexpected %s from %s in federation "+
-			"%s", e.Type, e.Sender,
+		return host.NewMessageDropError(part.DropMisaddressed, "unexpected %s message from %s in federation %s",
+			e.Type, e.Sender,
 			e.Federation)
 	}
 	own := p.core.Signer

@@ -45,7 +45,7 @@ func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	i := slices.Index(r.sentDigests[:], m.MessageDigest)
 	if m.MessageDigest.IsZero() || i < 0 || !r.unanswered[i] && m.Reason != wire.RejectedUnlistedAgent {
 		return host.NewMessageDropError(part.DropUnwanted,
-			"rejection (%s) of an unknown message",
+			"received a rejection (%s) of an unknown message",
 			m.Reason)
 	}
 	r.sentDigests[i] = wire.Digest{}
@@ -106,14 +106,16 @@ func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 	case 0:
 		return "", ""
 	case wire.RejectedUnlistedAgent:
-		return ignored + "its id is not in the list of agents, or the device was revoked",
+		return ignored + "the device's id is not in the list of agents, or the device was revoked",
 			"in a federation with tokens, run `coordinator enrol --device ID` and `agentd join`; otherwise add the " +
-				"device's id and public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
+				"device's id and public key (`agentd key show`) to the coordinator's identity.agents_file and reload " +
+				"the file"
 	case wire.RejectedOtherKey:
-		return ignored + "the list of agents contains a different key for its id",
-			"enter its public key (`agentd key show`) in the coordinator's identity.agents_file, and reload it"
+		return ignored + "the list of agents contains a different key for the device's id",
+			"enter the device's public key (`agentd key show`) in the coordinator's identity.agents_file, and reload " +
+				"the file"
 	case wire.RejectedOldEpoch:
-		return ignored + "its start counter is too low, for example because the state folder was lost",
+		return ignored + "the device's start counter is too low, for example because the state folder was lost",
 			"run `coordinator devices reset ID` at the coordinator"
 	case wire.RejectedClone:
 		return ignored + "another device uses the same identity",

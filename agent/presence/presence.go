@@ -30,13 +30,15 @@ func (c *Config) Validate() error {
 	var errs []error
 	r := &c.MetricsReports
 	if r.ReportInterval < 0 || r.ReportInterval%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("the report interval is %v, want a whole number of seconds", r.ReportInterval))
+		errs = append(errs, fmt.Errorf("the report interval is %v, but must be a whole number of seconds",
+			r.ReportInterval))
 	}
 	if r.ReportInterval != 0 && r.ReadMetrics == nil {
-		errs = append(errs, errors.New("reports require a function that reads the metrics"))
+		errs = append(errs, errors.New("metrics reports require a function that reads the metrics"))
 	}
 	if len(r.MetricsAddress) > wire.MaxName {
-		errs = append(errs, fmt.Errorf("the metrics address has %d bytes, want at most %d", len(r.MetricsAddress),
+		errs = append(errs, fmt.Errorf("the metrics address has %d bytes, but at most %d are allowed",
+			len(r.MetricsAddress),
 			wire.MaxName))
 	}
 	return errors.Join(errs...)

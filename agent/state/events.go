@@ -12,10 +12,11 @@ var Metrics = []*observe.Metric{lostFiles, raisedStartCounters}
 
 var (
 	lostFiles = observe.CounterByLabel("state_files_lost_total",
-		"State files found damaged or of another version at this start, and ignored.",
+		"State files that were ignored at this start because they were damaged or had another version.",
 		"file", FileNames())
 	raisedStartCounters = observe.Counter("starts_raised_total",
-		"Times that the start counter was raised because the broker retained a presence with a higher number.")
+		"Number of times that the start counter was raised because the broker retained a presence message with a "+
+			"higher number.")
 )
 
 // FileLost reports that a file in the state folder is damaged or has an unsupported version. The agent continues
@@ -38,7 +39,7 @@ const JoinAgain = "run `coordinator devices rotate ID` at the coordinator, then 
 // Describe implements observe.Event. The condition lasts until the next start.
 func (e FileLost) Describe(d *observe.EventDescription) {
 	d.IncCounter(lostFiles, e.File)
-	d.Log(observe.Error, "file in the state folder is unusable", "file", e.File, "err", e.Err,
+	d.Log(observe.Error, "ignoring a file in the state folder: not usable", "file", e.File, "err", e.Err,
 		"consequence", e.Consequence)
 	remedy := "check the disk of state_dir; the agent continues without the file"
 	if e.File == DeviceKeys.Name {
@@ -56,7 +57,7 @@ type StartCounterRaised struct{ From, To wire.Epoch }
 func (e StartCounterRaised) Describe(d *observe.EventDescription) {
 	d.IncCounter(raisedStartCounters)
 	d.Log(observe.Warn, "start counter raised", "from", e.From, "to", e.To,
-		"cause", "an earlier start had a higher number: the counter was lost or restored from an older copy")
+		"cause", "an earlier start had a higher number: the start counter was lost or restored from an older copy")
 	d.RaiseCondition("start counter",
 		fmt.Sprintf("the start counter was lost or restored from an older copy: it was raised from %d to %d",
 			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")

@@ -14,19 +14,19 @@ var (
 		LossConsequence: "the start counter begins at 1 again until the broker delivers the presence message of an " +
 			"earlier start"}
 	ObeyedPosition = &store.StateFile{Name: "obeyed", Version: 3, MaxBytes: 256, Slots: 2,
-		LossConsequence: "the agent follows the next announcement signed by the coordinator, even an old one"}
+		LossConsequence: "the agent accepts the next announcement signed by the coordinator, even an old announcement"}
 	Update = &store.StateFile{Name: "update", Version: 3, MaxBytes: maxModelRecord, Slots: 1, Large: true,
-		LossConsequence: "the agent trains again for the round if it is invited"}
+		LossConsequence: "the agent trains again for the current round if the coordinator invites it"}
 	ErrorFeedback = &store.StateFile{Name: "unsent", Version: 3, MaxBytes: maxModelRecord, Large: true,
 		LossConsequence: "the unsent residual of earlier updates is lost"}
 	Block = &store.StateFile{Name: "block", Version: 2, MaxBytes: maxModelRecord, Large: true,
-		LossConsequence: "mixing starts from the parameters of a neighbour or of the coordinator"}
+		LossConsequence: "training with neighbours starts from the parameters of a neighbour or of the coordinator"}
 	UplinkBudget = &store.StateFile{Name: "budget", Version: 1, MaxBytes: 64,
 		LossConsequence: "the traffic count of this month restarts at 0"}
 	HeldOutSplit = &store.StateFile{Name: "held-out", Version: 1, MaxBytes: 64,
 		LossConsequence: "the held-out rows are chosen again from the current rows"}
 	RootDocument = &store.StateFile{Name: "root", Version: 2, MaxBytes: len(wire.Digest{}) + wire.MaxRootDocumentBytes,
-		LossConsequence: "the configured root document is used until a later one arrives"}
+		LossConsequence: "the configured root document is used until a later root document arrives"}
 	Clock = &store.StateFile{Name: "clock", Version: 2, MaxBytes: 12,
 		LossConsequence: "certificates are checked with the system clock until an announcement arrives"}
 	GroupKeys = &store.StateFile{Name: "group", Version: 2, MaxBytes: 1 << 10,
@@ -36,8 +36,9 @@ var (
 	Certificate = &store.StateFile{Name: "certificate", Version: 2, MaxBytes: 16 << 10,
 		LossConsequence: "the configured certificate is used"}
 	Attestation = &store.StateFile{Name: "word", Version: 2,
-		MaxBytes:        len(wire.SigningPublicKey{}) + len(wire.Signature{}),
-		LossConsequence: "neighbours ignore the agent's beacons until the coordinator invites it again"}
+		MaxBytes: len(wire.SigningPublicKey{}) + len(wire.Signature{}),
+		LossConsequence: "neighbours ignore the agent's discovery beacons until the coordinator invites the agent " +
+			"again"}
 	PersonalModel = &store.StateFile{Name: "personal", Version: 3, MaxBytes: maxModelRecord, Slots: 2, Large: true,
 		LossConsequence: "the personal parameters of the model are initialised again"}
 )

@@ -50,7 +50,8 @@ func saveHeldOutSplit(folder state.Folder, h heldOutSplit) error {
 func loadHeldOutSplit(folder state.Folder) (h heldOutSplit, err error) {
 	err = folder.LoadFile(state.HeldOutSplit, func(b []byte) error {
 		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
-			return fmt.Errorf("invalid record of %d bytes, want 16 or 24 bytes with a valid number of rows", len(b))
+			return fmt.Errorf("the content of the file has %d bytes, but must have 16 or 24 bytes with a valid "+
+				"number of rows", len(b))
 		}
 		h = heldOutSplit{wire.RunID(littleEndian.Uint64(b)),
 			data.HeldOutBoundary{RowsBefore: int(littleEndian.Uint64(b[8:]))}, true}

@@ -51,19 +51,21 @@ const resultUsed = "used"
 
 var (
 	dataValues = &observe.Metric{Name: "data_values_total", LabelNames: []string{"input", "result"},
-		Help: "Values by input or column (the first 64) and result. The results gap and no_label count rows that " +
-			"were not made.",
+		Help: "Data values, by input or column (only the first 64) and result. The results gap and no_label count " +
+			"rows that could not be built.",
 		MaxLabelValues: maxInputsWithSeries}
 	dataTroubles = observe.GaugeByLabel("data_troubles",
-		"Number of current problems that prevent new readings, by kind. `agentd status` names them.", "kind",
+		"Number of current problems that prevent new readings, by kind. `agentd status` lists these problems.", "kind",
 		observe.NamesAsStrings(troubleKinds(false)))
 	dataDoubts = observe.GaugeByLabel("data_doubts",
-		"Number of inputs, columns and topics with doubtful data, by kind. `agentd status` names them.",
+		"Number of inputs, columns and topics with doubtful data, by kind of doubt. `agentd status` lists these "+
+			"inputs.",
 		"kind", observe.NamesAsStrings(troubleKinds(true)))
 	newestTime = observe.OptionalGauge("data_newest_timestamp_seconds",
 		"Newest timestamp of the input with the oldest data. Only for data with times.")
 	unusableRatio = observe.OptionalGauge("data_unusable_ratio",
-		"Largest unusable share of a file's lines or an input's values. Above data.max_bad the device declines rounds.")
+		"Largest unusable share of any file's lines or any input's values. Above data.max_bad the device declines "+
+			"rounds.")
 )
 
 // troubleKinds returns the kinds of trouble with doubtful data, during which readings still arrive. If doubtful is
@@ -161,5 +163,5 @@ func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data
 		attributes = append(attributes, "problem", last.Problem)
 	}
 	attributes = append(attributes, "remedy", data.TroubleUnusedValues.Remedy())
-	d.Log(observe.Warn, "input values not used", attributes...)
+	d.Log(observe.Warn, "some input values are not used", attributes...)
 }

@@ -37,7 +37,7 @@ func (c *Config) Validate() (err error) {
 		err = errors.New("the data source is not set")
 	}
 	if inRange := c.HeldOutShare >= 0 && c.HeldOutShare < 1; !inRange {
-		err = errors.Join(err, fmt.Errorf("the share of held-out rows is %v, want at least 0 and less than 1",
+		err = errors.Join(err, fmt.Errorf("the share of held-out rows is %v, but must be at least 0 and less than 1",
 			c.HeldOutShare))
 	}
 	return err
@@ -125,7 +125,7 @@ type tooFewRowsError struct {
 }
 
 func (e *tooFewRowsError) Error() string {
-	return fmt.Sprintf("the data has %d rows, fewer than the required minimum of %d", e.rows, e.minRowCount)
+	return fmt.Sprintf("the data has %d rows, but at least %d are required", e.rows, e.minRowCount)
 }
 
 const (

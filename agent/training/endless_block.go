@@ -197,7 +197,7 @@ func (t *TrainingManager) stopBlockAndRemoveFile(b *endlessBlock) {
 
 func (t *TrainingManager) removeBlockFile() {
 	if err := t.core.StateFolder.RemoveFile(state.Block.Name); err != nil {
-		t.core.Logger.Warn("cannot remove the saved mixing state", "err", err)
+		t.core.Logger.Warn("cannot remove the saved state of training with neighbours", "err", err)
 	}
 }
 
@@ -219,13 +219,14 @@ func (t *TrainingManager) Start() {
 		}
 		b.prepared = p
 		if err := t.beginEndlessBlock(b.endlessBlock, b.parameters, BlockFromDisk); err != nil {
-			t.core.Logger.Warn("cannot resume the mixing block after the restart", "err", err)
+			t.core.Logger.Warn("cannot resume training with neighbours after the restart", "err", err)
 		}
 	})
 }
 
 var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
-	"Endless mixing blocks started, by the source of the initial parameters.",
+	"Number of endless mixing blocks (training with neighbours without server rounds) that were started, by the "+
+		"source of the initial parameters.",
 	"from", observe.NamesAsStrings(BlockOrigins()))
 
 // EndlessBlockBegan reports that an endless block has started. It continues across rounds until the neighbours change.
@@ -238,6 +239,7 @@ type EndlessBlockBegan struct {
 // Describe implements observe.Event.
 func (e EndlessBlockBegan) Describe(d *observe.EventDescription) {
 	d.IncCounter(begunBlocks, string(e.Origin))
-	d.Log(observe.Info, "endless mixing block started", "block", e.EdgesMadeForRound, "neighbours", e.Neighbors,
+	d.Log(observe.Info, "started training with neighbours in an endless mixing block",
+		"block", e.EdgesMadeForRound, "neighbours", e.Neighbors,
 		"starts_from", e.Origin)
 }

@@ -28,9 +28,9 @@ var (
 
 var (
 	localRiskBefore = observe.OptionalGauge("local_risk_before",
-		"Risk of the base model on at most 4096 local rows in the last round trained.")
+		"Risk (mean loss) of the base model on at most 4096 local rows in the last round trained.")
 	localRiskAfter = observe.OptionalGauge("local_risk_after",
-		"Risk on the same rows as agentd_local_risk_before, after the local steps.")
+		"Risk (mean loss) on the same rows as agentd_local_risk_before, after the local steps.")
 	baseModelScore = host.NewHeldOutScoreMetrics("the base model of the last round trained")
 	localSteps     = observe.OptionalGauge("local_steps", "Number of local steps E_k in the last round trained.")
 	stepSeconds    = observe.OptionalGauge("step_seconds",
@@ -49,18 +49,20 @@ var (
 	mixingFlows = observe.Counter("mixing_flows_total",
 		"Parameter differences (flows) received from neighbours and applied.")
 	mixingLateFlows = observe.Counter("mixing_flows_late_total",
-		"Flows applied after the step of their snapshots.")
+		"Parameter differences (flows) from neighbours that arrived late and were applied in a later local step.")
 	mixingSkipped = observe.Counter("mixing_skipped_total",
-		"Snapshots not issued because the edge was behind.")
+		"Parameter snapshots not sent to a neighbour because the previous exchange with this neighbour was not "+
+			"complete.")
 	mixingTimeouts = observe.Counter("mixing_waits_total",
 		"Local steps at which the wait for neighbours timed out.")
 	mixingUnreconciled = observe.Counter("mixing_unreconciled_total",
-		"Edges on which, after a round, only one end may have applied a flow.")
+		"Links to neighbours on which, after a round, possibly only one side has applied a parameter difference "+
+			"(flow).")
 	mixingIgnored = observe.CounterByLabel("mixing_ignored_total",
-		"Messages from the neighbours' broker that were ignored, by reason.", "reason",
+		"Ignored messages from the MQTT broker for device-to-device traffic, by reason.", "reason",
 		observe.StringerNames(d2d.IgnoreReasons()))
 	mixingDuration = observe.Histogram("mixing_duration_seconds",
-		"Duration of the local steps and mixing of a round.", trainingBuckets)
+		"Duration of the local steps of a round, including the parameter exchange with neighbours.", trainingBuckets)
 )
 
 // LocalTrainingFinished reports that the agent has taken the local steps of a round.
@@ -103,7 +105,7 @@ func (e LocalTrainingFinished) Describe(d *observe.EventDescription) {
 	if s := e.HeldOutScore; s != nil {
 		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk",
 			observe.RoundToFourDigits(s.Risk)}
-		d.Log(observe.Info, "base model scored on held-out rows", append(attributes,
+		d.Log(observe.Info, "base model evaluated on held-out rows", append(attributes,
 			host.ScoreLogAttributes(s)...)...)
 	}
 	e.describeMixing(d)

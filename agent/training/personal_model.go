@@ -89,7 +89,8 @@ func (k *personalModelStore) load() error {
 	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
 		if len(b) < head || (len(b)-head)%8 != 0 {
-			return fmt.Errorf("invalid length of %d bytes, want %d and two vectors of equal length", len(b), head)
+			return fmt.Errorf("the content of the file has %d bytes, but must contain a header of %d bytes and two "+
+				"vectors of equal length", len(b), head)
 		}
 		s := personalState{modelID: personalModelID{run: wire.RunID(littleEndian.Uint64(b)),
 			sharedSchemaHash:   wire.Digest(b[16:48]),

@@ -98,7 +98,8 @@ func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *Train
 		return nil, err
 	}
 	if t.saved, err = loadBlock(core.StateFolder); err != nil {
-		core.Logger.Warn("cannot read the saved mixing state; waiting for the coordinator", "err", err)
+		core.Logger.Warn("cannot read the saved state of training with neighbours; waiting for the coordinator",
+			"err", err)
 	}
 	return t, nil
 }

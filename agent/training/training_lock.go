@@ -191,9 +191,10 @@ func (t *TrainingLock) handOver(now time.Time) {
 
 var (
 	trainingWaits = observe.Gauge("training_waits",
-		"Whether training waits for another federation of this device (1) or not (0).")
+		"1 if training waits because this device is training for another federation, 0 otherwise.")
 	trainingWaitSeconds = observe.Counter("training_wait_seconds_total",
-		"Time that training waited for other federations of this device, in waits of at least 0.1 s.")
+		"Time that training waited because this device was training for another federation. Waits below 0.1 s are "+
+			"not counted.")
 )
 
 // LockAwaited reports that training waits while the device trains for another federation. HolderFederation is empty
@@ -208,6 +209,7 @@ func (e LockAwaited) Describe(d *observe.EventDescription) {
 	d.SetBoolGauge(trainingWaits, e.HolderFederation != "")
 	d.AddToCounter(trainingWaitSeconds, e.Waited.Seconds())
 	if e.HolderFederation != "" {
-		d.Log(observe.Debug, "training waits for another federation", "federation", e.HolderFederation)
+		d.Log(observe.Debug, "training waits because the device is training for another federation",
+			"federation", e.HolderFederation)
 	}
 }

@@ -124,7 +124,7 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 	if scorer, scores := b.localSteps.(ScoringBlock); err == nil && scores {
 		var lost error // error of scoring; the round then continues without a score
 		if event.HeldOutScore, lost = scorer.Score(q.baseParameters); lost != nil {
-			q.training.core.Logger.Warn("cannot score the model", "err", lost)
+			q.training.core.Logger.Warn("cannot evaluate the base model on the held-out rows", "err", lost)
 		}
 	}
 	b.lockHandle.release()

@@ -195,9 +195,11 @@ func decodeVector(b []byte) ([]float32, error) {
 
 var (
 	unsentResidualNorm = observe.Gauge("update_residual_norm",
-		"Euclidean norm of the unsent part of the updates (error feedback of codec top_k). 0 with other codecs.")
+		"Euclidean norm of the unsent part of the updates (error feedback of the codec top_k). Always 0 with other "+
+			"codecs.")
 	lostResiduals = observe.Counter("update_residuals_lost_total",
-		"Error-feedback residuals discarded, because the update's fate is unknown or the run or columns changed.")
+		"Unsent parts of earlier updates that were discarded, because the result of the last update is unknown or "+
+			"the run or columns have changed.")
 )
 
 // ResidualChanged reports a change of the residual, which is the part of earlier updates that the codec has not sent.
@@ -214,7 +216,7 @@ func (e ResidualChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(unsentResidualNorm, e.Norm)
 	if e.ResidualLost {
 		d.IncCounter(lostResiduals)
-		d.Log(observe.Info, "unsent residual of earlier updates dropped", "round", e.Round,
-			"cause", "the fate of the last update is unknown, or the run or the columns have changed")
+		d.Log(observe.Info, "discarded the unsent part of earlier updates", "round", e.Round,
+			"cause", "the result of the last update is unknown, or the run or the columns have changed")
 	}
 }

@@ -41,8 +41,8 @@ func (p *UpdateUploader) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire
 }
 
 var settledUpdates = observe.CounterByLabel("updates_settled_total",
-	"Updates whose round is over, by fate: folded (aggregated), left out (reason), missed (not received in time), "+
-		"abandoned with the round, or unknown.",
+	"Updates of completed rounds, by result: folded (aggregated), left out (with a reason), missed (not received in "+
+		"time), abandoned with the round, or unknown.",
 	"fate", observe.StringerNames(wire.UpdateFates()))
 
 // UpdateFateReceived reports whether the coordinator has used an update, after its round has ended.
@@ -55,6 +55,6 @@ type UpdateFateReceived struct {
 func (e UpdateFateReceived) Describe(d *observe.EventDescription) {
 	d.IncCounter(settledUpdates, e.Fate.String())
 	if e.Fate != wire.FateAggregated {
-		d.Log(observe.Info, "update is not included in the model", "round", e.Round, "fate", e.Fate)
+		d.Log(observe.Info, "update of this device was not included in the model", "round", e.Round, "fate", e.Fate)
 	}
 }

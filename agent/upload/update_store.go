@@ -86,7 +86,7 @@ func loadUpdate(s *state.FileSlots) (u *part.LocalUpdate, err error) {
 		end := int64(n) + int64(body.PayloadManifest.BlobLength)
 		_, kept := body.PayloadManifest.Codec.TopKShare()
 		if end != int64(len(b)) && !kept || end > int64(len(b)) {
-			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.PayloadManifest.BlobLength)
+			return fmt.Errorf("the payload has %d bytes instead of %d", len(b)-n, body.PayloadManifest.BlobLength)
 		}
 		loaded := &part.LocalUpdate{Update: body, Epoch: wire.Epoch(littleEndian.Uint64(b)),
 			Run: wire.RunID(littleEndian.Uint64(b[8:])), Round: wire.RoundID(littleEndian.Uint64(b[16:])),

@@ -48,7 +48,7 @@ func New(core *part.AgentCore, rate transfer.LinkRate,
 		p.fateRequest = wire.UpdateFateRequest{Round: r.round, Update: r.pendingUpdateHash}
 	}
 	if p.current, err = loadUpdate(p.store.slots); err != nil {
-		core.Logger.Warn("cannot read the saved update; it is ignored", "err", err)
+		core.Logger.Warn("cannot read the saved update; ignoring the update", "err", err)
 	}
 	p.mayHaveBeenSent = p.current != nil
 	return p, nil

@@ -48,7 +48,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 		code, out, problems := clitest.Run(rootCommand(), "config", "check", "--config", file)
 		good := out == file+" is valid\n" && problems == ""
 		if tt.says != "" {
-			good = strings.HasPrefix(out, file+" is valid, but its data are not usable now") &&
+			good = strings.HasPrefix(out, file+" is valid, but the configured data source cannot be used now") &&
 				strings.HasPrefix(problems, "agentd: warning: "+file+":4:") && strings.Contains(problems, tt.says)
 		}
 		if code != 0 || !good {

@@ -18,15 +18,15 @@ func dataCommand() *cobra.Command {
 	var file string
 	var asJSON bool
 	check := &cobra.Command{
-		Use: "check", Short: "Check the device's data against the task, and show each error with its line",
+		Use: "check", Short: "Check the device's data against the task, and show the line number of each error",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Check the device's data against the task: the CSV file, or the readings that agentd has stored.\n\n" +
 			"The report shows each unusable value with its line and column, at most 20 per column and reason. It " +
-			"counts the values that are stuck, jump or are duplicates. It then describes each column and the rows " +
-			"that the agent makes.\n\nThe task comes from --task FILE (the format of `coordinator task apply` and " +
-			"`coordinator task show`), or else from the running agent, or else from the announcement at the broker. " +
-			"The command is read-only, and agentd may be running. The exit status is 1 if the agent would decline " +
-			"the task.",
+			"counts sensor values that are stuck, that jump, or that are duplicates. It then describes each column " +
+			"and the rows that the agent makes.\n\nThe task comes from --task FILE (the format of `coordinator task " +
+			"apply` and `coordinator task show`), or else from the running agent, or else from the announcement at " +
+			"the broker. The command is read-only, and agentd may be running. The exit status is 1 if the agent " +
+			"would decline the task.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := dataSectionSettings(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {

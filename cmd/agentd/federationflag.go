@@ -13,7 +13,8 @@ import (
 type federationFlag struct{ name string }
 
 func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&f.name, "federation", "", "federation to use, if the device is in several federations")
+	cmd.Flags().StringVar(&f.name, "federation", "", "name of the federation to use, required if the device is in "+
+		"several federations")
 	return cmd
 }
 

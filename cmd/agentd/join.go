@@ -51,9 +51,9 @@ installed. If the command is interrupted, run it again.`,
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().StringVar(&token, "token", "", "token that the coordinator has printed")
-	cmd.Flags().StringVar(&id, "id", "", "id of this device, for an open token")
-	cmd.Flags().BoolVar(&noStart, "no-start", false, "do not start the service")
+	cmd.Flags().StringVar(&token, "token", "", "enrolment token, as printed by \"coordinator enrol\"")
+	cmd.Flags().StringVar(&id, "id", "", "id of this device; required if the token is valid for any device")
+	cmd.Flags().BoolVar(&noStart, "no-start", false, "do not start the agentd service after joining")
 	_ = cmd.MarkFlagRequired("token")
 	return cmd
 }
@@ -64,15 +64,16 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 	out := cmd.OutOrStdout()
 	what := "has joined"
 	if before {
-		what = "had already joined with this token"
+		what = "has already joined with this token"
 	}
 	fmt.Fprintf(out, "%s %s: %s\n", s.Agent, what, l.Path)
 	if len(s.SkippedSettings) > 0 {
-		fmt.Fprintf(out, "Ignored settings of the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
+		fmt.Fprintf(out, "Ignored these settings, which the coordinator sent and this program does not accept: %s\n",
+			strings.Join(s.SkippedSettings, ", "))
 	}
 	l.Overrides = nil // the configuration file now contains the overrides
 	if _, err := loadSettings(l); err != nil {
-		fmt.Fprintf(out, "Set these keys in it, then start agentd:\n")
+		fmt.Fprintf(out, "Set these keys in the configuration file, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {
 			fmt.Fprintf(out, "  %s\n", line)
 		}

@@ -26,9 +26,9 @@ func rotateKeyCommand() *cobra.Command {
 	var of federationFlag
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "rotate", Short: "Replace the device's key at the running agent and the coordinator",
+		Use: "rotate", Short: "Replace the device's key, both in the running agent and on the coordinator",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: `Replace the device's key at the running agent and the coordinator.
+		Long: `Replace the device's key, both in the running agent and on the coordinator.
 
 The agent generates the new key on the device and signs the request with the previous
 key. Afterwards the coordinator accepts only the new key. If the coordinator issued the
@@ -51,7 +51,7 @@ agent retries the request, also after a restart.`,
 				return fmt.Errorf("%w: start agentd, then run this command again", err)
 			}
 			if err == nil {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "the device's key is replaced")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "the device's key was replaced")
 			}
 			return err
 		},

@@ -17,15 +17,15 @@ import (
 )
 
 func modelCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, newest last",
+	list := &cobra.Command{Use: "list", Short: "List the stored models of the agent, newest last",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs)}
 	use := &cobra.Command{Use: "use NUMBER|newest",
-		Short: "Select a model for predictions; newest ends the selection",
-		Long: "Select a model of the list for predictions. The agent does not switch to new models until `model use " +
+		Short: "Select a stored model for predictions, or switch back to the newest one",
+		Long: "Select a stored model for predictions. The agent does not switch to new models until `model use " +
 			"newest`. The agent may be running; it applies the change within 10 seconds.",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1))}
 	rollback := &cobra.Command{Use: "rollback",
-		Short: "Select the previous model for predictions, as with `model use`",
+		Short: "Select the model before the current one for predictions",
 		Args:  cli.ArgsCheckWithUsageError(cobra.NoArgs)}
 	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
 		list: listModels, use: pinModel, rollback: rollBackModel,
@@ -36,7 +36,7 @@ func modelCommand() *cobra.Command {
 			return in.withKeptModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
-	return cli.GroupCommand("model", "List the models that the agent keeps, or select the model for predictions", list,
+	return cli.GroupCommand("model", "List the agent's stored models, or select one of them for predictions", list,
 		use,
 		rollback)
 }
@@ -113,13 +113,13 @@ func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 func pinModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
 	number, err := strconv.ParseUint(args[0], 10, 64)
 	if args[0] != "newest" && (err != nil || number == 0) {
-		return cli.UsageErrorf("%q is not a model: want a NUMBER from `model list`, or newest", args[0])
+		return cli.UsageErrorf("unknown model %q: specify a NUMBER from `model list`, or newest", args[0])
 	}
 	if err := k.Activate(number); err != nil {
 		return err
 	}
 	if number == 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent switches to new models again")
+		fmt.Fprintln(cmd.OutOrStdout(), "the agent now uses the newest model and switches to new models again")
 		return nil
 	}
 	return printPinnedModel(cmd, number)
@@ -135,6 +135,6 @@ func rollBackModel(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) erro
 
 func printPinnedModel(cmd *cobra.Command, number uint64) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(),
-		"model %d is in use; the agent does not switch to new models until `%s model use newest`\n", number, program)
+		"the agent now uses model %d and does not switch to new models until `%s model use newest`\n", number, program)
 	return err
 }

@@ -32,11 +32,12 @@ func predictCommand() *cobra.Command {
 			"row, with the row's line number in the file. A row with a value that is not a finite number is skipped " +
 			"and reported with its line and column; the exit status is then 1.\n\nThe delimiter, the decimal " +
 			"separator and the names of columns are read from the section data of the configuration, if its source " +
-			"is csv. The default model is the model that the agent uses. Neither the agent nor a broker needs to run.",
+			"is csv. The default is the model that the agent uses for predictions. Neither the agent nor a broker " +
+			"needs to run.",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "csv" && format != "json" {
-				return cli.UsageErrorf("--format is %q: want csv or json", format)
+				return cli.UsageErrorf("--format must be csv or json, but is %q", format)
 			}
 			section, dir, err := loadPredictionInput(cmd, path, &in)
 			if err != nil {
@@ -59,7 +60,8 @@ func predictCommand() *cobra.Command {
 		},
 	}
 	in.addFlags(cmd)
-	cmd.Flags().StringVarP(&path, "model", "m", "", "model file (default: the model that the agent uses)")
+	cmd.Flags().StringVarP(&path, "model", "m", "", "file with the model (default: the model that the agent uses for "+
+		"predictions)")
 	cmd.Flags().StringVar(&format, "format", "csv", "output format: csv, or json with one object per line")
 	return cmd
 }

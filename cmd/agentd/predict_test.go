@@ -145,10 +145,10 @@ func TestPredictBadRows(t *testing.T) {
 		t.Errorf("%q, want %q", out, want)
 	}
 	for _, want := range []string{
-		`line 3: column "a": empty, but a number is required`, `line 4: column "b": "x" is not a number`,
+		`line 3: column "a": the value is empty, but a number is required`, `line 4: column "b": "x" is not a number`,
 		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" is a missing value, but a number is ` +
 			`required`,
-		"line 7: 1 field, but the header has 2",
+		"line 7: found 1 field, but the header has 2",
 	} {
 		if !strings.Contains(problems, "agentd: standard input: "+want) {
 			t.Errorf("no %q in\n%s", want, problems)
@@ -175,11 +175,12 @@ func TestPredictRefuses(t *testing.T) {
 		dir, in, says string
 		args          []string
 	}{
-		"a column is missing": {dir, "a,c\n1,2\n", `line 1: column "b": missing; the columns are "a", "c"`, nil},
+		"a column is missing": {dir, "a,c\n1,2\n", `line 1: column "b": this column is missing; the file has the ` +
+			`columns "a", "c"`, nil},
 		"nothing":             {dir, "", "the first line must name the columns", nil},
 		"no model":            {t.TempDir(), "a,b\n", "set predict.keep above 0", nil},
 		"a damaged model":     {damaged, "a,b\n", "the file is damaged", nil},
-		"another format":      {dir, "a,b\n", "want csv or json", []string{"--format=xml"}},
+		"another format":      {dir, "a,b\n", "--format must be csv or json", []string{"--format=xml"}},
 		"a quote without end": {dir, "a,b\n1,\"" + strings.Repeat("x", 2<<20), "1 of 1 rows have no prediction", nil},
 	} {
 		_, _, err := runAgentd(t, c.dir, c.in, append([]string{"predict"}, c.args...)...)

@@ -110,5 +110,5 @@ func deviceRevokedAsConfigError(path string, err error) error {
 		return err
 	}
 	return &config.Error{Origin: path, Problem: is.Error(), Err: err,
-		Hint: "contact the operator of the federation; to join another federation: agentd join"}
+		Hint: "contact the operator of the federation; to join another federation, run `agentd join`"}
 }

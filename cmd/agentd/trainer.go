@@ -23,13 +23,14 @@ func trainerCommand() *cobra.Command {
 		Short: "Test a program for external models against the trainer protocol",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (of.SocketPath == "") == (len(args) == 0) {
-				return cli.UsageErrorf("want a command, or --socket with the socket of a running program")
+				return cli.UsageErrorf("specify either the command that starts the program, or --socket with the " +
+					"socket of a running program")
 			}
 			return nil
 		},
 		Long: "Test a program for external models against the trainer protocol, in the same way as agentd would use " +
-			"it.\n\nThe command requests the program's description, local steps from the tensors of --initial, the " +
-			"same local steps again, the other capabilities that the program declares, a stop, and the end of the " +
+			"it.\n\nThe test requests the program's description, local steps from the tensors of --initial, the same " +
+			"local steps again, the other capabilities that the program declares, a stop, and the end of the " +
 			"session. It prints one line per check, and the program's standard error. The exit status is 1 if a " +
 			"check fails.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,12 +60,12 @@ func trainerCommand() *cobra.Command {
 	flags := check.Flags()
 	flags.StringVar(&initial, "initial", "", "safetensors file with the model, as in task.model.initial")
 	flags.StringVar(&of.SocketPath, "socket", "", "socket of a running program, instead of a command")
-	flags.Float64Var(&of.StepSize, "step-size", 0.01, "step size of the local steps")
+	flags.Float64Var(&of.StepSize, "step-size", 0.01, "step size (learning rate) of the local training steps")
 	flags.StringVar(&device, "device", "check", "device id that the program receives")
 	flags.StringVar(&of.Dir, "dir", "", "working directory of the program (default: the current one)")
 	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in the program's environment; may be repeated")
-	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "maximum time without a message while the "+
-		"program works")
+	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "maximum time that the program may work "+
+		"without sending a message")
 	_ = check.MarkFlagRequired("initial") // ignore: cannot fail, because the flag exists
 	return cli.GroupCommand("trainer", "Test programs that train external models", check)
 }
@@ -85,7 +86,7 @@ func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []floa
 		values = append(values, some...)
 	}
 	if err == nil && len(values) == 0 {
-		err = errors.New("the file contains no parameters")
+		err = errors.New("the model file contains no parameters")
 	}
 	return layout, values, err
 }

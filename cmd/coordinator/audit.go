@@ -24,9 +24,9 @@ func auditCommand() *cobra.Command {
 		Use: "verify", Short: "Verify that the audit log was not modified",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Verify that the audit log, in the folder `audit` of the state folder, was not modified. Each entry " +
-			"must contain the hash of the previous entry, and each signed head in the history must match an entry of " +
-			"the log. The coordinator may be running. On another machine, copies of `audit` and history.jsonl and " +
-			"the public key are sufficient.",
+			"must contain the hash of the previous entry, and each hash that the coordinator has signed in the " +
+			"history must match an entry of the log. The coordinator may be running. On another machine, copies of " +
+			"`audit` and history.jsonl and the public key are sufficient.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
@@ -71,15 +71,16 @@ func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	if r.LastEntry == 0 {
 		return fmt.Errorf("the audit log is empty: its first entry is written at the first start of the coordinator")
 	}
-	fmt.Fprintf(w, "entries %d to %d are unmodified; %d signed heads match\n", r.FirstEntry, r.LastEntry,
+	fmt.Fprintf(w, "entries %d to %d were not modified; they match the %d hashes that the coordinator has signed\n",
+		r.FirstEntry, r.LastEntry,
 		r.VerifiedHeads)
 	if r.LastVerifiedEntry < r.LastEntry {
-		fmt.Fprintf(w, "entries from %d onwards are newer than the last signed head; the next head is signed at the "+
-			"end of a round\n",
+		fmt.Fprintf(w, "entries from %d onwards are newer than the last signed hash; the coordinator signs the next "+
+			"hash at the end of a round\n",
 			max(r.FirstEntry, r.LastVerifiedEntry+1))
 	}
 	if r.UnsignedRounds > 0 {
-		fmt.Fprintf(w, "%d rounds have no signed head: the history was modified\n", r.UnsignedRounds)
+		fmt.Fprintf(w, "the history contains no signed hash for %d rounds, so it was modified\n", r.UnsignedRounds)
 	}
 	return nil
 }

@@ -72,7 +72,8 @@ func restoreCommand() *cobra.Command {
 		dir string
 	)
 	cmd := &cobra.Command{
-		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents follow it",
+		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, so that agents continue from " +
+			"its state",
 		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		Long: `Restore a backup into an empty state folder, and make agents follow it.
 
@@ -103,7 +104,7 @@ func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err erro
 	// create a missing folder, because a backup contains all its files
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("the state folder: %w", err)
+			return fmt.Errorf("cannot create the state folder: %w", err)
 		}
 		if os.Geteuid() == 0 { // the user of the service is unknown when run as root
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was created as root: if the service runs as another "+
@@ -122,8 +123,8 @@ func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err erro
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch raised: the next start continues from epoch %d run %d round "+
-		"%d\n", dir, place.Epoch, place.Run, place.Round)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: increased the epoch; at its next start, the coordinator continues "+
+		"from epoch %d, run %d, round %d\n", dir, place.Epoch, place.Run, place.Round)
 	return err
 }
 

@@ -14,7 +14,7 @@ func TestRestoreNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file); code != 1 ||
-		!strings.Contains(stderr, "the folder contains no run") {
+		!strings.Contains(stderr, "the state folder contains no run") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file, "--set",

@@ -20,7 +20,7 @@ func devicesListCommand() *cobra.Command {
 	var by string
 	var states []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the enrolled devices, including absent ones",
+		Use: "list", Short: "List the enrolled devices, including devices that are offline",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "List the enrolled devices. The table shows the state of each device with its reason, the time of its " +
 			"last message, the program version and the number of rows. It also shows the rounds in which the device " +
@@ -45,9 +45,10 @@ func devicesListCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().StringVar(&by, "sort", "agent", "sort key: "+strings.Join(coordinatorstatus.DeviceSortKeys(), ", ")+
-		"; a leading - reverses the order")
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only devices in these states: "+
+	cmd.Flags().StringVar(&by, "sort", "agent",
+		"column by which to sort: "+strings.Join(coordinatorstatus.DeviceSortKeys(), ", ")+
+			"; put - before the name to reverse the order")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "show only devices in these states: "+
 		strings.Join(coordinatorstatus.DeviceStates, ", "))
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
 	return cmd
@@ -58,8 +59,8 @@ func devicesCommand() *cobra.Command {
 		devicesListCommand(),
 		deviceActionCommand("revoke", "Remove a device from the federation",
 			"Remove a device from the list of agents while the coordinator runs. The current round continues without "+
-				"the device. The coordinator drops its next message, notifies it, ends its session at the broker, and "+
-				"writes the broker's access rules without it. Other devices are not affected.",
+				"the device. The coordinator ignores the device from then on, notifies it, ends its session at the "+
+				"broker, and removes it from the broker's access rules. Other devices are not affected.",
 			"%s is revoked, and the coordinator ignores its messages. The broker's access rules (enrol.acl, or "+
 				"`coordinator acl`) are rewritten within 10 s; they take effect when the broker reloads them, for "+
 				"example with `systemctl reload mosquitto`\n"),
@@ -69,7 +70,7 @@ func devicesCommand() *cobra.Command {
 				"lost its state folder counts its starts from 1 again, so its messages look like replayed ones. If "+
 				"another device takes its place, use `devices rotate` instead; that device has a new key and needs no "+
 				"reset.",
-			"%s is accepted again from its next message onwards\n"))
+			"the coordinator accepts messages from %s again\n"))
 }
 
 // deviceActionCommand returns a command that requests an action on a device from the coordinator.
@@ -100,8 +101,8 @@ func rotateDeviceKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rotate ID", Short: "Let a device join again with a new key",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
-		Long: "Print the command with which a device, or its replacement, joins again under the same name, with a " +
-			"new key and a new certificate. The current key remains valid until then.",
+		Long: "Print the command with which a device, or the device that replaces it, joins again under the same " +
+			"name, with a new key and a new certificate. The current key remains valid until then.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Device, w.ReplacedDevice = args[0], args[0]
 			return w.printJoinCommand(cmd, &l)

@@ -39,7 +39,7 @@ type tokenFlags struct {
 }
 
 func (w *tokenFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "validity of the token")
+	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "time for which the token is valid")
 }
 
 // printJoinCommand requests a token and prints the command with which the device can join.
@@ -66,7 +66,8 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) e
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Run once on the device, until %s:\n  %s\n%s", until, line, code)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Run this command once on the device, before %s:\n  %s\n%s", until, line,
+		code)
 	return err
 }
 
@@ -93,8 +94,8 @@ testbed, --open creates a token with which any device can join, and --close remo
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("ttl") && (closed || known != "" || kit != ""):
-				return cli.UsageErrorf("--ttl applies only to a token: use it with --device ID or --open, and " +
-					"without --kit")
+				return cli.UsageErrorf("--ttl sets the lifetime of a new token: it requires --device ID or --open " +
+					"and cannot be combined with --kit")
 			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
 				return revokeOpenToken(cmd, &l)
 			case closed:
@@ -102,11 +103,12 @@ testbed, --open creates a token with which any device can join, and --close remo
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
 				return admitKnownKey(cmd, &l, known, args[0])
 			case known != "" || len(args) > 0:
-				return cli.UsageErrorf("want --preauthorize ID KEY, without other flags")
+				return cli.UsageErrorf("--preauthorize requires an ID and a KEY (--preauthorize ID KEY) and cannot " +
+					"be combined with other flags")
 			case (w.Device == "") != open:
-				return cli.UsageErrorf("want --device ID, or --open for any device")
+				return cli.UsageErrorf("specify --device ID for one device, or --open for any device")
 			case kit != "" && open:
-				return cli.UsageErrorf("--kit is for one device: want --device ID --kit FILE")
+				return cli.UsageErrorf("--kit writes the files of one device: specify --device ID --kit FILE")
 			case kit != "":
 				return writeDeviceKit(cmd, &l, wire.AgentID(w.Device), kit)
 			}
@@ -116,11 +118,12 @@ testbed, --open creates a token with which any device can join, and --close remo
 	l.AddFlags(cmd, program)
 	w.addFlags(cmd)
 	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
-	cmd.Flags().BoolVar(&open, "open", false, "create a token for any number of devices, on a testbed")
+	cmd.Flags().BoolVar(&open, "open", false, "create a token with which any device can join, for testbeds")
 	cmd.Flags().BoolVar(&closed, "close", false, "remove the token that --open created")
-	cmd.Flags().StringVar(&kit, "kit", "", "write the device's files, including its keys, into this tar archive "+
-		"instead")
-	cmd.Flags().StringVar(&known, "preauthorize", "", "add the device with this id and the given KEY to the list")
+	cmd.Flags().StringVar(&kit, "kit", "", "instead of creating a token, write the device's files and keys to this "+
+		"tar archive")
+	cmd.Flags().StringVar(&known, "preauthorize", "", "add the device with this id and the public KEY in the "+
+		"argument to the list of agents")
 	return cmd
 }
 
@@ -131,7 +134,7 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.EmptyBody{}, nil)
 	}
 	if err == nil {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the open token is removed; each device now needs its own token")
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "the open token was removed; each device now needs its own token")
 	}
 	return err
 }
@@ -156,7 +159,8 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	if _, err := admitDevice(cmd, l, id, coordinatord.AdmitRequest{SigningPublicKey: public}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is in the list with this key, and may join\n", id)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s was added to the list of agents with this key and can now connect\n",
+		id)
 	return err
 }
 
@@ -184,11 +188,12 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, pa
 	}
 	if err != nil {
 		return errors.Join(err,
-			fmt.Errorf("%s is in the list, but its key is lost: run coordinator devices revoke %[1]s", id))
+			fmt.Errorf("%s was added to the list of agents, but its new key could not be saved: run coordinator "+
+				"devices revoke %[1]s", id))
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s contains the private keys of %s. Anyone who can read it can "+
-		"act as that device: transfer it by hand, and delete it.\nOn the device, as root; then set data.csv in "+
-		"%[3]s/agentd.yaml:\n  tar -C %[3]s -xf %[1]s\n", path, id, kitInstallDir)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s contains the private keys of %s. Anyone who can read this "+
+		"file can act as that device: transfer it by hand, then delete it.\nOn the device, run as root, and then set "+
+		"data.csv in %[3]s/agentd.yaml:\n  tar -C %[3]s -xf %[1]s\n", path, id, kitInstallDir)
 	return err
 }
 

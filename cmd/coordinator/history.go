@@ -29,10 +29,11 @@ type historyExportFlags struct {
 func historyCommand() *cobra.Command {
 	var x historyExportFlags
 	export := &cobra.Command{
-		Use: "export", Short: "Export the rounds for other tools", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Export the rounds of the state folder, oldest first. The formats csv and json write to standard " +
-			"output or a file, tensorboard writes event files into a folder (tensorboard --logdir FOLDER), and " +
-			"mlflow sends the missing rounds to an MLflow server. The coordinator may be running. With " +
+		Use: "export", Short: "Export the history of rounds for other tools",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
+		Long: "Export the history of rounds from the state folder, oldest first. The formats csv and json write to " +
+			"standard output or a file, tensorboard writes event files into a folder (tensorboard --logdir FOLDER), " +
+			"and mlflow sends the missing rounds to an MLflow server. The coordinator may be running. With " +
 			"history.mlflow in its configuration, it logs each round to MLflow itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := settingsWithoutValidation(coordinatorsettings.Default())
@@ -53,11 +54,12 @@ func historyCommand() *cobra.Command {
 	}
 	x.configLoader.AddFlags(export, program)
 	f := export.Flags()
-	f.StringVar(&x.format, "format", "csv", "format: csv, json, tensorboard or mlflow")
-	f.StringVarP(&x.outputPath, "out", "o", "-", "output file, or folder for tensorboard; - for standard output")
+	f.StringVar(&x.format, "format", "csv", "output format: csv, json, tensorboard or mlflow")
+	f.StringVarP(&x.outputPath, "out", "o", "-", "output file, or output folder with the format tensorboard; - for "+
+		"standard output")
 	f.StringVar(&x.mlflowURL, "url", "", "URL of the MLflow server (default: history.mlflow.url of the configuration)")
-	f.Uint64Var(&x.runNumber, "run", 0, "number of the run (default: all)")
-	return cli.GroupCommand("history", "Export the history for other tools", export)
+	f.Uint64Var(&x.runNumber, "run", 0, "export only the run with this number (default: all runs)")
+	return cli.GroupCommand("history", "Export the history of rounds", export)
 }
 
 // openSink returns a sink for the chosen format, a description of the destination, and a function that closes its file.
@@ -70,14 +72,15 @@ func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	case "csv", "json":
 	case "tensorboard":
 		if x.outputPath == "-" {
-			return nil, "", nil, cli.UsageErrorf("--out is required: set the folder for TensorBoard's files")
+			return nil, "", nil, cli.UsageErrorf("--format tensorboard requires --out: set it to a folder for the " +
+				"event files")
 		}
 		return history.NewTensorBoardSink(x.outputPath), x.outputPath, done, nil
 	case "mlflow":
 		m := &s.History.MLflow
 		if m.URL = cmp.Or(x.mlflowURL, m.URL); m.URL == "" {
-			return nil, "", nil, cli.UsageErrorf("--url is required: set the URL of the MLflow server there, or in " +
-				"history.mlflow.url")
+			return nil, "", nil, cli.UsageErrorf("--format mlflow requires the URL of the MLflow server: set --url, " +
+				"or history.mlflow.url in the configuration")
 		}
 		t, err := s.MLflowTracking(daemon.Version())
 		if err != nil {

@@ -48,27 +48,29 @@ the broker; and files for Mosquitto. Move root.key to a machine without a networ
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.PackagedConfigDir+" for the package's service")
+	flags.StringVar(&f.dir, "dir", ".", "folder for the created files; "+setup.PackagedConfigDir+" if the service "+
+		"was installed by a package")
 	flags.BoolVar(&f.overwritesFiles, "force", false,
-		"replace existing configurations; an existing key and list of devices are kept")
+		"replace existing configuration files; an existing key and list of agents are kept")
 	flags.StringVar(&f.BrokerURL, "broker", "", "URL of the broker (default "+defaultAnswers.BrokerURL+")")
 	flags.StringVar(&f.CoordinatorURL, "join", "",
-		"https://HOST:PORT of this machine, where devices join (default: the "+
-			"broker's host, port 8884)")
-	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, from which the columns and the kind of task "+
-		"are derived")
+		"https://HOST:PORT at which devices reach this machine to join (default: the broker's host, port 8884)")
+	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, from which the columns and the kind of "+
+		"model are derived")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
 	flags.StringVar((*string)(&f.Model), "model", "", "model kind: "+strings.Join(setup.ModelKinds(),
 		", ")+
-		", or autoencoder, which has no target (default: by the target)")
-	flags.IntVar(&f.ClassCount, "classes", 0, "number of classes, numbered from 0, for softmax or for an mlp that "+
-		"predicts classes")
-	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
+		", or autoencoder, which has no target (default: derived from the target column)")
+	flags.IntVar(&f.ClassCount, "classes", 0, "number of classes, for softmax or for an mlp that predicts classes; "+
+		"the target column contains class numbers from 0")
+	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "training algorithm: fedavg, or feddec, in which "+
+		"neighbours also exchange parameters (default fedavg)")
 	flags.BoolVar(&f.UsesRobustAggregation, "robust", false,
-		"limit the influence of a single device on the model; biases the average against devices with unusual data "+
-			"(docs/ROBUSTNESS.md)")
-	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.DeviceCount))
+		"limit the influence of a single device on the model; also reduces the influence of honest devices with "+
+			"unusual data (docs/ROBUSTNESS.md)")
+	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices in the federation (default %d)",
+		defaultAnswers.DeviceCount))
 	return cmd
 }
 
@@ -105,7 +107,8 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.askText("Name of the federation", &f.FederationName, defaultAnswers.FederationName)
 	q.askText("Broker", &f.BrokerURL, defaultAnswers.BrokerURL)
 	if len(f.Features) == 0 || f.Target == "" && f.Model.HasTarget() {
-		q.askText("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
+		q.askText("CSV file of a device, from which to read the column names (press Enter for none)", &f.csvSamplePath,
+			"")
 	}
 	if f.csvSamplePath != "" {
 		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
@@ -133,8 +136,8 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.askText("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
 	q.askNumber("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
 	if !f.isRobustFlagSet {
-		q.askYesNo("Limit the influence of a single device on the model? This also affects honest devices with "+
-			"unusual data",
+		q.askYesNo("Limit the influence of a single device on the model? This also reduces the influence of honest "+
+			"devices with unusual data",
 			&f.UsesRobustAggregation)
 	}
 	return q.failure()
@@ -173,20 +176,21 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 // nextStepsText returns a description of the written files and the commands to run next.
 func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
+	fmt.Fprintf(&b, "%s.\nCreated files: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
 		files.AgentList,
 		files.AgentConfig)
 	if f.sample != nil && len(f.sample.OtherColumns) > 0 {
-		fmt.Fprintf(&b, "Unused columns, which contain texts or times: %s\n", strings.Join(f.sample.OtherColumns, ", "))
+		fmt.Fprintf(&b, "Columns that are not used because they contain texts or times: %s\n",
+			strings.Join(f.sample.OtherColumns, ", "))
 	}
 	if f.sample != nil && f.sample.TimeColumn != "" {
-		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.TimeColumn)
+		fmt.Fprintf(&b, "The column %s is used as the time of each row (data.time)\n", f.sample.TimeColumn)
 	}
 	here := []string{"127.0.0.1", "localhost", "::1"}
 	if u, err := url.Parse(f.BrokerURL); err == nil && slices.Contains(here, u.Hostname()) {
 		fmt.Fprintf(&b,
-			"The broker is on this machine: for devices on other machines, set broker.url in %s to its name in the "+
-				"network\n",
+			"The broker is on this machine: for devices on other machines, set broker.url in %s to this machine's "+
+				"network name\n",
 			files.AgentConfig)
 	}
 	if files.RootKey != "" {
@@ -220,7 +224,7 @@ func (f *initWizard) nextJoinStepsText(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.usesPackagePaths(files) {
-		follow = "and each time after devices have joined:\n  cp " +
+		follow = "and again whenever devices have joined:\n  cp " +
 			filepath.Join(filepath.Dir(files.CoordinatorConfig), "state", "acl") + " /etc/mosquitto/acl && systemctl " +
 			"reload mosquitto\n"
 		start = os.Args[0] + " run --config " + files.CoordinatorConfig

@@ -22,7 +22,7 @@ func TestInit(t *testing.T) {
 	}{
 		{"air --from SAMPLE", 0, []string{
 			"air learns to predict power, one of 3 classes, from heat, wind: softmax, fedavg, at most 100 rounds",
-			"Unused columns, which contain texts or times: site", "The broker is on this machine",
+			"Columns that are not used because they contain texts or times: site", "The broker is on this machine",
 			"agentd key new agent.key\n",
 			"agentd run --config agentd.yaml --set id=ID --set data.csv=FILE\n", `echo "ID KEY" >> DIR/agents.keys`,
 			" run --config DIR/coordinator.yaml\n"}},
@@ -86,7 +86,7 @@ func TestInitAsks(t *testing.T) {
 			"Broker [tcp://127.0.0.1:1883]: ", "Numeric columns: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, separated by commas [heat,wind]: ",
 			"Model: " + spec.JoinWithOr(setup.ModelKinds()) + " [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
-			"Number of devices [5]: ", "unusual data, yes or no [no]: "},
+			"Number of devices [5]: ", "unusual data (yes or no) [no]: "},
 			"plant learns to predict power from heat, wind: linear, fedavg, at most 100 rounds"},
 		{initWizard{csvSamplePath: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
 			"air learns to predict wind from heat: mlp, feddec, at most 100 rounds"},
@@ -94,7 +94,7 @@ func TestInitAsks(t *testing.T) {
 			"air learns to predict y, one of 4 classes, from a, b: softmax"},
 		{initWizard{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is not a whole number above 0`},
 		{initWizard{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
-		{initWizard{}, "air\n", nil, "no files were written"},
+		{initWizard{}, "air\n", nil, "no files were created"},
 	} {
 		f := tt.flags
 		f.dir = t.TempDir()

@@ -30,7 +30,7 @@ func newRunFromModelCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(cmd, program)
-	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "do not wait for the end of the current round; abandon it")
 	return cmd
 }
 
@@ -54,10 +54,10 @@ func rollBackModelCommand() *cobra.Command {
 				return err
 			case cmd.Flags().Changed("to"):
 			case t.ModelVersion == nil:
-				return fmt.Errorf("run %d has no model yet", t.Run)
+				return fmt.Errorf("run %d has no model yet, so there is none to return to", t.Run)
 			case *t.ModelVersion == 0:
-				return fmt.Errorf("the current model is the first of run %d: select another model with `coordinator "+
-					"model use RUN/VERSION`", t.Run)
+				return fmt.Errorf("the current model is the first model of run %d: select a model of another run "+
+					"with `coordinator model use RUN/VERSION`", t.Run)
 			default:
 				to = *t.ModelVersion - 1
 			}
@@ -72,7 +72,8 @@ func rollBackModelCommand() *cobra.Command {
 
 func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "diff MODEL [MODEL]", Short: "Compare two models, tensor by tensor (default: with the current model)",
+		Use: "diff MODEL [MODEL]", Short: "Compare two models, tensor by tensor; a single MODEL is compared with the " +
+			"current model",
 		Args: cli.ArgsCheckWithUsageError(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, before, err := f.openModel(args[:1])
@@ -104,7 +105,8 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	for _, t := range a {
 		i := slices.IndexFunc(b, func(o store.Tensor) bool { return o.Name == t.Name })
 		if i < 0 || b[i].DType != t.DType || !slices.Equal(b[i].Shape, t.Shape) {
-			fmt.Fprintf(w, "%s\t%v\tonly in the first model, or with a different shape\n", t.Name, t.Shape)
+			fmt.Fprintf(w, "%s\t%v\ttensor exists only in the first model, or has a different shape in the second\n",
+				t.Name, t.Shape)
 			continue
 		}
 		change, largest, norm, err := parameterDistance(t.Data, b[i].Data)
@@ -115,7 +117,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	}
 	for _, t := range b {
 		if !slices.ContainsFunc(a, func(o store.Tensor) bool { return o.Name == t.Name }) {
-			fmt.Fprintf(w, "%s\t%v\tonly in the second model\n", t.Name, t.Shape)
+			fmt.Fprintf(w, "%s\t%v\ttensor exists only in the second model\n", t.Name, t.Shape)
 		}
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(metaA)), maps.Keys(metaB))

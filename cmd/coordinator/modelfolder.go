@@ -25,12 +25,12 @@ func modelCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.listModels(cmd) },
 	}, &cobra.Command{
 		Use:   "show [VERSION|RUN/VERSION]",
-		Short: "Show a model's tensors and metadata (default: the newest run's current model)",
+		Short: "Show the tensors and metadata of a model (default: the current model of the newest run)",
 		Args:  cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportModelCommand(&f), diffModelsCommand(&f), newRunFromModelCommand(), rollBackModelCommand())
 	addStateDirFlags(parent, &f.stateDir)
-	parent.PersistentFlags().Uint64Var(&f.runNumber, "run", 0, "number of the run (default: the newest)")
+	parent.PersistentFlags().Uint64Var(&f.runNumber, "run", 0, "number of the run (default: the newest run)")
 	return parent
 }
 
@@ -116,7 +116,7 @@ func (f *modelFolderFlags) openModel(args []string) (store.ModelInfo, []byte, er
 		}
 		if err != nil {
 			return info, nil,
-				cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as printed by `model list`",
+				cli.UsageErrorf("unknown model %q: specify VERSION or RUN/VERSION, as printed by `model list`",
 					args[0])
 		}
 	}
@@ -166,7 +166,7 @@ func exportModelCommand(f *modelFolderFlags) *cobra.Command {
 		string(export.FormatC): "h"}
 	cmd := &cobra.Command{
 		Use:   "export [VERSION|RUN/VERSION]",
-		Short: "Write a model as safetensors, ONNX or C (default: the newest run's current model)",
+		Short: "Export a model as safetensors, ONNX or C (default: the current model of the newest run)",
 		Args:  cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, file, err := f.openModel(args)
@@ -202,6 +202,6 @@ func exportModelCommand(f *modelFolderFlags) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "",
 		"output file; - for standard output (default: model-VERSION.safetensors, .onnx or .h)")
-	cmd.Flags().StringVar(&format, "format", "safetensors", "format: safetensors, onnx, or c for a C99 header")
+	cmd.Flags().StringVar(&format, "format", "safetensors", "output format: safetensors, onnx, or c (a C99 header)")
 	return cmd
 }

@@ -53,7 +53,7 @@ func TestModelsOfAnyRun(t *testing.T) {
 		{"show 3 --run 1000", 0, []string{"version 3 task"}},
 		{"show 3", 1, []string{"no such model: version 3"}},
 		{"show 7/3", 1, []string{"no models found for run 7"}},
-		{"show x/3", 2, []string{`"x/3" is not a model: want VERSION or RUN/VERSION`}},
+		{"show x/3", 2, []string{`unknown model "x/3": specify VERSION or RUN/VERSION`}},
 		{"export 1000/4 -o -", 0, []string{"__metadata__"}},
 	} {
 		code, out, stderr := clitest.Run(rootCommand(),

@@ -13,11 +13,12 @@ import (
 func restandardizeCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "restandardize", Short: "Request a new statistics round at the coordinator's next start",
+		Use: "restandardize", Short: "Recompute the means and scales of the columns at the coordinator's next start",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
-		Long: "Request a new statistics round, which computes the means and scales of the columns again. The " +
-			"coordinator's next start begins a new run with a statistics round and the newest model, converted to " +
-			"the new scales. Run the command as the service's user; the coordinator may be running.",
+		Long: "Request a new statistics round, which recomputes the means and scales of the columns from the data of " +
+			"all agents. At its next start, the coordinator begins a new run with this statistics round and converts " +
+			"the newest model to the new scales. Run the command as the service's user; the coordinator may be " +
+			"running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := service.CheckFolderOwnedBySelf("state folder", dir); err != nil {
 				return err
@@ -27,8 +28,9 @@ func restandardizeCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
-				"run %d ends at the coordinator's next start; a new run then begins with a statistics round and the "+
-					"newest model. To restart the coordinator: systemctl restart coordinator\n", run)
+				"run %d ends at the coordinator's next start; a new run then recomputes the means and scales of the "+
+					"columns and continues with the newest model. To restart the coordinator: systemctl restart "+
+					"coordinator\n", run)
 			return err
 		},
 	}

@@ -26,7 +26,7 @@ func TestRestandardizeNeedsTheOwner(t *testing.T) {
 		}
 	}
 	if code, _, stderr := clitest.Run(rootCommand(), "restandardize", "--state-dir", dir); code != 1 ||
-		!strings.Contains(stderr, "run this as that user, for example with sudo -u ") {
+		!strings.Contains(stderr, "run this command as that user, for example with sudo -u ") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "restandardize")); !errors.Is(err, os.ErrNotExist) {

@@ -35,7 +35,8 @@ func rootDocumentCommand() *cobra.Command {
 
 func rootShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show FILE", Short: "Show a root document", Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
+		Use: "show FILE", Short: "Show the trusted keys in a root document",
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
 			if err != nil {
@@ -124,15 +125,17 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 	f.StringVar(&r.outputPath, "out", "", "output file for the new document")
 	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
 		"next public key of the coordinator, as printed by \"key new\"")
-	f.BoolVar(&r.dropOldKeys, "finish", false, "from now on, accept only the newest of the coordinator's keys")
+	f.BoolVar(&r.dropOldKeys, "finish", false, "remove the coordinator's previous keys, so that devices accept only "+
+		"its newest key")
 	f.BoolVar(&r.rootKeyLost, "lost", false,
-		"the root key is lost, and --key is a new one. Devices do not accept this document over the broker: each "+
-			"device joins again")
+		"create a new root because the root key is lost; --key is the new root key. Devices do not accept this "+
+			"document over the broker: each device must join again")
 	f.StringVar(&r.nextRootKeyPath, "root-key", "",
-		"file of the next root key, which replaces the key of --key")
-	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, which replace the previous ones")
-	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "number of root keys that must sign")
-	f.StringVar(&r.nextCAPath, "ca", "", "PEM certificate of the next certificate authority")
+		"file of the next root key, which replaces the root key in --key")
+	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of additional root keys, which replace the previous "+
+		"additional root keys")
+	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "number of root keys that must sign each new document")
+	f.StringVar(&r.nextCAPath, "ca", "", "file with the PEM certificate of the next certificate authority")
 	f.StringSliceVar(&r.revokedDevices, "revoke", nil, "ids of devices to revoke")
 	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of revoked devices that may join again")
 	return cmd
@@ -144,7 +147,8 @@ func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 		return cli.UsageErrorf("--key FILE (the root key) and --out FILE (the new document) are required")
 	}
 	if r.rootKeyLost && r.nextRootKeyPath != "" {
-		return cli.UsageErrorf("--lost cannot be combined with --root-key: --key is already the new root key")
+		return cli.UsageErrorf("--lost cannot be combined with --root-key, because --key already names the new root " +
+			"key")
 	}
 	if _, err := os.Lstat(r.outputPath); err == nil {
 		return fmt.Errorf("%s already exists: choose another name for the new document", r.outputPath)
@@ -154,8 +158,8 @@ func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
 		return err
 	}
 	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SigningPublicKeyOf(before)) {
-		return fmt.Errorf("%s is not a root key of version %d of the document; if the root key is lost, create a new "+
-			"root with --lost, and let each device join again", r.signingKeyPath, d.Version)
+		return fmt.Errorf("%s is not a root key of version %d of the root document; if the root key is lost, create "+
+			"a new root with --lost, and let each device join again", r.signingKeyPath, d.Version)
 	}
 	d.Version++
 	key := before
@@ -221,7 +225,7 @@ func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before 
 		threshold = 1
 	}
 	if int(threshold) > len(others)+1 {
-		return fmt.Errorf("--threshold requires the signatures of %d root keys, but there are only %d",
+		return fmt.Errorf("--threshold %d exceeds the number of root keys, which is %d",
 			threshold, len(others)+1)
 	}
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold, ExtraKeys: sortKeys(others)}
@@ -249,7 +253,7 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 	}
 	for _, id := range r.readmittedDevices {
 		if !slices.Contains(d.RevokedAgents, wire.AgentID(id)) {
-			return fmt.Errorf("--admit %s: the document does not revoke this device", id)
+			return fmt.Errorf("--admit %s: this device is not revoked in the root document", id)
 		}
 	}
 	d.RevokedAgents = slices.DeleteFunc(d.RevokedAgents, func(id wire.AgentID) bool {
@@ -258,8 +262,8 @@ func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) erro
 	})
 	slices.Sort(d.RevokedAgents)
 	if d.RevokedAgents = slices.Compact(d.RevokedAgents); len(d.RevokedAgents) > wire.MaxRevokedAgents {
-		return fmt.Errorf("%d devices are revoked, which exceeds the limit of %d: remove devices that are not in the "+
-			"list of agents with --admit", len(d.RevokedAgents), wire.MaxRevokedAgents)
+		return fmt.Errorf("%d devices are revoked, which exceeds the limit of %d: use --admit for revoked devices "+
+			"that are no longer in the list of agents", len(d.RevokedAgents), wire.MaxRevokedAgents)
 	}
 	return nil
 }
@@ -275,7 +279,7 @@ func writeRootDocument(path string, d *wire.RootDocument) error {
 func rootSignCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
-		Use: "sign DOCUMENT", Short: "Add the signature of another root key to a new document",
+		Use: "sign DOCUMENT", Short: "Sign a new root document with another root key",
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
@@ -283,11 +287,12 @@ func rootSignCommand() *cobra.Command {
 				return err
 			}
 			if d.RootQuorum.Threshold == 0 {
-				return errors.New("the document has only one root key, which has already signed it: to name more, " +
-					"use coordinator root rotate --root-keys")
+				return errors.New("the document has only one root key, which has already signed the document: to add " +
+					"root keys, use coordinator root rotate --root-keys")
 			}
 			if key == "" {
-				return cli.UsageErrorf("--key FILE is required: a root key of this version or of the previous version")
+				return cli.UsageErrorf("--key FILE is required: a root key of this version or of the previous " +
+					"version of the root document")
 			}
 			secret, err := keys.ReadSigningKey(key)
 			if err != nil {
@@ -300,7 +305,8 @@ func rootSignCommand() *cobra.Command {
 			return printRootDocument(cmd.OutOrStdout(), &d)
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "file of the root key, of this version or of the previous version")
+	cmd.Flags().StringVar(&key, "key", "", "file of a root key of this version or of the previous version of the "+
+		"root document")
 	return cmd
 }
 

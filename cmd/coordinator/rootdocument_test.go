@@ -36,9 +36,10 @@ func TestRootCommands(t *testing.T) {
 	run("refused: is not a root key of version 1", "root", "rotate", at("root"), "--key", at("spare.key"), "--out",
 		at("x"))
 	run("refused: --key FILE", "root", "rotate", at("root"), "--finish")
-	run("refused: --key is already the new root key", "root", "rotate", at("root"), "--key", at("second.key"), "--lost",
+	run("refused: --key already names the new root key", "root", "rotate", at("root"), "--key", at("second.key"),
+		"--lost",
 		"--root-key", at("spare.key"), "--out", at("x"))
-	run("refused: --admit stolen-1: the document does not revoke", "root", "rotate", at("root"), "--key",
+	run("refused: --admit stolen-1: this device is not revoked", "root", "rotate", at("root"), "--key",
 		at("root.key"), "--admit", "stolen-1", "--out", at("x"))
 	run("coordinator  "+second, "root", "rotate", at("root"), "--key", at("root.key"), "--coordinator-key", second,
 		"--revoke", "stolen-1", "--out", at("root-2"))

@@ -37,13 +37,14 @@ func runCommand() *cobra.Command {
 	}
 	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&begin.newRun, "new-run", false,
-		"begin a new run even if the state folder contains an unfinished run, or the broker retains a later one")
+		"begin a new run even if the state folder contains an unfinished run, or the broker retains the announcement "+
+			"of a later run")
 	cmd.Flags().StringVar(&begin.initialModel, "from", "",
-		"begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; a run that "+
-			"began from this model is continued")
+		"begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; if the current "+
+			"run began from this model, that run continues")
 	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false,
-		"raise the epoch, so that agents follow this coordinator instead of another one; use it for one start, after "+
-			"the other coordinator was stopped")
+		"increase the epoch, so that agents follow this coordinator instead of another one; use this flag for one "+
+			"start only, after stopping the other coordinator")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()
 	flags.StringVar(dir, "state-dir", coordinatorsettings.Default().StateDir, "state folder of the coordinator")
-	flags.StringVarP(&file, "config", "c", "", "configuration file that contains the path of the state folder, "+
+	flags.StringVarP(&file, "config", "c", "", "configuration file from which to read the path of the state folder, "+
 		"instead of --state-dir")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {

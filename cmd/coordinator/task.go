@@ -24,12 +24,12 @@ import (
 )
 
 func taskCommand() *cobra.Command {
-	return cli.GroupCommand("task", "Show or change the federation's task, or pause the run",
+	return cli.GroupCommand("task", "Show or change the federation's training task, or pause the run",
 		taskShowCommand(), taskDiffCommand(), taskApplyCommand(), taskSetCommand(),
-		runControlCommand("pause", "Pause the run: open no rounds until `coordinator task resume`",
+		runControlCommand("pause", "Pause the run: start no rounds until `coordinator task resume`",
 			"the run is paused", "the run pauses after the current round"),
 		runControlCommand("resume", "Resume a paused or stopped run", "the run continues", "the run continues"),
-		runControlCommand("stop", "End the run; its model is kept", "the run has ended",
+		runControlCommand("stop", "End the run and keep its model", "the run has ended",
 			"the run ends after the current round"), taskRunsCommand())
 }
 
@@ -110,7 +110,7 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	var t coordinatord.AppliedTask
 	switch err := c.Call(ctx, http.MethodGet, "/v1/task", nil, &t); {
 	case err == nil:
-		return []byte(t.TaskYAML), fmt.Sprintf("The applied task, version %d.", t.Version), nil
+		return []byte(t.TaskYAML), fmt.Sprintf("The task in effect, version %d.", t.Version), nil
 	case !errors.Is(err, api.ErrNotRunning):
 		return nil, "", err
 	}
@@ -118,14 +118,14 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	case err != nil:
 		return nil, "", err
 	case found:
-		return control.Task.TaskYAML, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
+		return control.Task.TaskYAML, fmt.Sprintf("The task in effect, version %d.", control.Task.Version), nil
 	}
 	s := taskOnlySettings(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return nil, "", err
 	}
 	a := (*coordinatorsettings.ConfigFile)(&s).AppliedSettings()
-	return a.YAML(), "The task of the configuration: no run has begun yet.", nil
+	return a.YAML(), "The task of the configuration file; no run has begun yet.", nil
 }
 
 // taskOnlySettings is the coordinator's configuration with validation limited to the task. The user of the command may
@@ -165,7 +165,7 @@ func taskApplyCommand() *cobra.Command {
 			"begins a new run of the applied task.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !a.NewRun && a.InitialModel == "" {
-				return cli.UsageErrorf("want the FILE to apply, or a new run with --new-run or --from MODEL")
+				return cli.UsageErrorf("specify the FILE to apply, or begin a new run with --new-run or --from MODEL")
 			}
 			return applyTaskFile(cmd, &l, args, a)
 		},
@@ -175,7 +175,7 @@ func taskApplyCommand() *cobra.Command {
 	cmd.Flags().StringVar(&a.InitialModel, "from", "",
 		"begin a new run from a model: present (the current model), VERSION, RUN/VERSION, or a safetensors file that "+
 			"the coordinator can read")
-	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "do not wait for the end of the current round; abandon it")
 	return cmd
 }
 
@@ -187,7 +187,8 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 		return err
 	}
 	if len(args) == 0 && len(set) > 0 {
-		return cli.UsageErrorf("--set requires a FILE; to change the applied task: coordinator task set KEY=VALUE")
+		return cli.UsageErrorf("--set requires a FILE; to change the applied task, use `coordinator task set " +
+			"KEY=VALUE`")
 	}
 	if len(args) > 0 {
 		text, err := os.ReadFile(args[0])
@@ -230,7 +231,8 @@ func taskSetCommand() *cobra.Command {
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || !coordinatorsettings.IsAppliedKey(key) {
-					return cli.UsageErrorf("%q: want KEY=VALUE with a key in the section task, round, mesh or predict",
+					return cli.UsageErrorf("%q: specify KEY=VALUE, with a key in the section task, round, mesh or "+
+						"predict",
 						arg)
 				}
 				set[key] = value
@@ -252,7 +254,7 @@ func taskSetCommand() *cobra.Command {
 	}
 	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&a.DryRun, "check", false, "only show the changes")
-	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "do not wait for the end of the current round; abandon it")
 	return cmd
 }
 
@@ -297,13 +299,13 @@ func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	}
 	switch {
 	case o.MissingFlags != "":
-		fmt.Fprintf(&b, "to apply it, add %s\n", o.MissingFlags)
+		fmt.Fprintf(&b, "to apply this task, add %s\n", o.MissingFlags)
 	case !o.NewRun && len(o.Changes) == 0:
-		b.WriteString("no differences from the applied task\n")
+		b.WriteString("this task does not differ from the applied task\n")
 	case !done && o.NewRun:
-		fmt.Fprintf(&b, "a new run would begin%s\n", initialModelText(o.InitialModel))
+		fmt.Fprintf(&b, "applying this task would begin a new run%s\n", initialModelText(o.InitialModel))
 	case !done:
-		b.WriteString("the run would continue from its model\n")
+		b.WriteString("applying this task would not end the run: it would continue from its model\n")
 	case o.NewRun:
 		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when,
 			initialModelText(o.InitialModel))
@@ -361,7 +363,7 @@ func runControlCommand(name, short, done, waits string) *cobra.Command {
 	}
 	l.AddFlags(cmd, program)
 	if name != "resume" {
-		cmd.Flags().BoolVar(&s.AbandonRound, "now", false, "abandon the open round")
+		cmd.Flags().BoolVar(&s.AbandonRound, "now", false, "do not wait for the end of the current round; abandon it")
 	}
 	return cmd
 }

@@ -61,7 +61,7 @@ func TestTaskSetKeys(t *testing.T) {
 	}{
 		{[]string{"apply", "--new-run", "--set", "task.step_size.constant=0.7"}, "coordinator task set KEY=VALUE"},
 		{[]string{"set", "broker.url=tcp://b:1"}, "with a key in the section task, round, mesh or predict"},
-		{[]string{"set", "task.name"}, "want KEY=VALUE"},
+		{[]string{"set", "task.name"}, "specify KEY=VALUE"},
 	} {
 		code, _, stderr := clitest.Run(rootCommand(), append(append([]string{"task"}, tt.args...), "--config", file)...)
 		if code != 2 || !strings.Contains(stderr, tt.want) {

@@ -54,7 +54,7 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 		return
 	}
 	text := ""
-	q.askText(question+", yes or no", &text, "no")
+	q.askText(question+" (yes or no)", &text, "no")
 	switch strings.ToLower(text) {
 	case "yes", "y":
 		*answer = true
@@ -92,7 +92,7 @@ func (q *terminalPrompt) failure() error {
 	case q == nil:
 		return nil
 	case errors.Is(q.err, io.EOF):
-		return errors.New("input ended before all questions were answered: no files were written")
+		return errors.New("input ended before all questions were answered; no files were created")
 	}
 	return q.err
 }

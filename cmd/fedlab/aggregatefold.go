@@ -13,14 +13,14 @@ import (
 func aggregateUpdatesCommand() *cobra.Command {
 	o := fold.Options{Rule: rule.DefaultConfig()}
 	cmd := &cobra.Command{
-		Use: "fold", Short: "Aggregate updates from a file by the rules of a coordinator",
+		Use: "fold", Short: "Aggregate updates from a file with a coordinator's aggregation rules",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Aggregate the updates of a file in float64, by the rules and limits of a coordinator's
 round, and print which updates were left out and why. docs/SIMULATION.md describes the
 file format. The exit status is 1 if a round would be abandoned.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Updates == "" {
-				return cli.UsageErrorf("--updates is required: give a file")
+				return cli.UsageErrorf("--updates is required: specify a JSON file with the updates")
 			}
 			if err := o.Rule.Validate(); err != nil {
 				return cli.UsageErrorf("%w", err)
@@ -33,7 +33,7 @@ file format. The exit status is 1 if a round would be abandoned.`,
 	f.StringVar(&o.Updates, "updates", "", "JSON file with the updates")
 	f.StringVar(&o.Rule.Rule, "rule", o.Rule.Rule, strings.Join(rule.Names(), ", "))
 	f.Float64Var(&o.Rule.TrimShare, "trim", o.Rule.TrimShare,
-		"for trimmed_mean: share of the values that is trimmed at each end")
+		"for trimmed_mean: fraction of the values that is removed at each end")
 	f.IntVar(&o.Rule.MaxByzantineUpdates, "byzantine", 0,
 		"for krum and multi_krum: number of Byzantine updates that the rule tolerates (f)")
 	f.IntVar(&o.Rule.AveragedUpdates, "keep", 0, "for multi_krum: number of updates that the rule averages")
@@ -41,10 +41,12 @@ file format. The exit status is 1 if a round would be abandoned.`,
 		"for centered_clipping: maximum distance of an update from the last aggregate")
 	f.Float64Var(&o.Rule.ClipNorm, "clip", 0, "scale updates with a greater norm down to this norm (0 = no limit)")
 	f.Float64Var(&o.Rule.ClipAboveFactor, "clip-above", 0,
-		"for mean: scale updates down to this multiple of the median norm (0 = no limit)")
+		"for mean: scale updates with a greater norm down to this multiple of the median norm (0 = no limit)")
 	f.Float64Var(&o.Rule.RefuseAboveFactor, "refuse-above", 0,
-		"leave out updates above this multiple of the median norm, in rounds with at least 5 updates (0 = no limit)")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run; it determines the order of the sum, and so its last bits")
+		"exclude updates whose norm exceeds this multiple of the median norm, if there are at least 5 updates (0 = "+
+			"no limit)")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run; determines the order of summation, and thus the rounding of "+
+		"the result")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
 	return cmd
 }

@@ -10,7 +10,7 @@ import (
 func benchFlowerCommand() *cobra.Command {
 	o := bench.FlowerDefaults()
 	cmd := &cobra.Command{
-		Use: "bench-flower", Short: "Compare a federation of our programs with Flower",
+		Use: "bench-flower", Short: "Compare the speed of fedmesh with the framework Flower",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Compare a coordinator and agents on Mosquitto with Flower's server and clients over
 gRPC. Each is a process. Both federations have the same model, steps and risks, and
@@ -22,13 +22,15 @@ an hour. docs/BENCHMARKS.md contains the tables and explains them.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cells, "cells", o.Cells, "numbers of agents and model lengths, as AGENTSxELEMENTS")
-	f.IntVar(&o.Reps, "reps", o.Reps, "number of runs of each federation, in turn; the median is reported")
+	f.IntVar(&o.Reps, "reps", o.Reps, "number of alternating runs of each framework; the median is reported")
 	f.IntVar(&o.Rounds, "rounds", 0, "measured rounds per run, at least 10; 0 = depends on the model length")
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder on the disk whose fsync is measured; empty = the folder for temporary "+
-		"files")
-	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder in memory")
-	f.StringVar(&o.Programs, "programs", o.Programs, "folder with agentd and coordinator; empty = the folder of fedlab")
-	f.StringVar(&o.Venv, "venv", o.Venv, "folder for Flower, created if it is missing; empty = a folder in your cache")
-	f.StringVar(&o.Into, "into", "", "write the tables into this page, between their markers")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder on the disk whose fsync time is measured; empty = the folder for "+
+		"temporary files")
+	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder in memory (tmpfs) for temporary state")
+	f.StringVar(&o.Programs, "programs", o.Programs, "folder with the programs agentd and coordinator; empty = the "+
+		"folder of fedlab")
+	f.StringVar(&o.Venv, "venv", o.Venv, "folder for Flower's Python environment, created if missing; empty = a "+
+		"folder in the user's cache")
+	f.StringVar(&o.Into, "into", "", "write the result tables into this Markdown page, between the markers for them")
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 func benchManyCommand() *cobra.Command {
 	o := bench.ManyDefaults()
 	cmd := &cobra.Command{
-		Use: "bench-many", Short: "Measure federations of a thousand or more agents",
+		Use: "bench-many", Short: "Measure the speed of federations with a thousand or more agents",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Measure a coordinator, Mosquitto and many agents on this machine, each as a process:
 the time until all are connected, the time of a round, processor time and memory.
@@ -33,12 +33,13 @@ ulimit -n. docs/BENCHMARKS.md contains results.`,
 	f.StringSliceVar(&o.Cells, "cells", o.Cells,
 		"numbers of agents, model lengths and, unless all agents participate, participants per round, as "+
 			"AGENTSxELEMENTS/DRAWN")
-	f.BoolVar(&o.Fleet, "fleet", false, "run 5,000 agents per process, whose local steps take no time")
-	f.IntVar(&o.Reps, "reps", o.Reps, "number of runs of each cell, in turn; the median is reported")
+	f.BoolVar(&o.Fleet, "fleet", false, "run 5,000 agents per process, with local training steps that take no time")
+	f.IntVar(&o.Reps, "reps", o.Reps, "number of runs of each configuration in --cells; the median is reported")
 	f.IntVar(&o.Rounds, "rounds", 0, "measured rounds per run, at least 10; 0 = depends on the model length")
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = the folder for temporary files")
-	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder of the agents' state, in memory")
-	f.StringVar(&o.Programs, "programs", o.Programs, "folder with agentd and coordinator; empty = the folder of fedlab")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder for the coordinator's state; empty = the folder for temporary files")
+	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder in memory (tmpfs) for the agents' state")
+	f.StringVar(&o.Programs, "programs", o.Programs, "folder with the programs agentd and coordinator; empty = the "+
+		"folder of fedlab")
 	cmd.AddCommand(fleetMembersCommand())
 	return cmd
 }
@@ -46,7 +47,7 @@ ulimit -n. docs/BENCHMARKS.md contains results.`,
 // fleetMembersCommand returns the hidden command that runs one process of a benchmark with many agents.
 func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "members DIR FROM TO", Short: "Run part of a fleet", Hidden: true,
+		Use: "members DIR FROM TO", Short: "Run one process of a benchmark with many agents", Hidden: true,
 		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err1 := strconv.Atoi(args[1])

@@ -21,7 +21,7 @@ func codecCommand() *cobra.Command {
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "codec", Short: "Encode a list of numbers with an update codec",
+		Use: "codec", Short: "Encode a list of numbers with a codec for model updates",
 		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Encode the numbers of a file with a codec of task.codec, as float32 elements of a vector,
 and print the encoded bytes and the numbers that a receiver decodes. The file is a JSON
@@ -32,7 +32,7 @@ list, such as [0.5, -1, 3e-4]. docs/SIMULATION.md describes the use of --seed.`,
 				return cli.UsageErrorf("--name: %w", err)
 			}
 			if file == "" {
-				return cli.UsageErrorf("--in is required: give a file with a list of numbers")
+				return cli.UsageErrorf("--in is required: specify a JSON file with a list of numbers")
 			}
 			v, err := readNumbers(file)
 			if err != nil {
@@ -49,8 +49,8 @@ list, such as [0.5, -1, 3e-4]. docs/SIMULATION.md describes the use of --seed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&word, "name", "", "codec: "+strings.Join(spec.CodecNames(), ", ")+"; top_k:0.1 sends a tenth of "+
-		"the elements, top_k sends 0.05")
+	f.StringVar(&word, "name", "", "codec: "+strings.Join(spec.CodecNames(), ", ")+"; top_k:0.1 sends a tenth of the "+
+		"elements, top_k alone sends a twentieth")
 	f.StringVar(&file, "in", "", "JSON file with a list of numbers")
 	f.Uint64Var(&seed, "seed", 1, "seed of a codec that rounds at random")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
@@ -65,15 +65,15 @@ func readNumbers(path string) ([]float32, error) {
 	}
 	var all []*float64
 	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, fmt.Errorf("%s: want a list of finite numbers, such as [0.5, -1, 3e-4]: %w", path, err)
+		return nil, fmt.Errorf("%s must contain a list of finite numbers, such as [0.5, -1, 3e-4]: %w", path, err)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: want a list of at least one number", path)
+		return nil, fmt.Errorf("%s must contain a list of at least one number", path)
 	}
 	v := make([]float32, len(all))
 	for i, x := range all {
 		if x == nil {
-			return nil, fmt.Errorf("%s: element %d is null; want a number", path, i)
+			return nil, fmt.Errorf("%s: element %d is null, but must be a number", path, i)
 		}
 		if v[i] = float32(*x); v[i]-v[i] != 0 {
 			return nil, fmt.Errorf("%s: element %d is %v, which is not finite as a float32", path, i, *x)
@@ -103,7 +103,7 @@ func encodeNumbers(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, 
 }
 
 func (p *encodedNumbers) print(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d elements as %s: %d bytes, %.4g of the float32 size\n%s\n%v\n",
+	_, err := fmt.Fprintf(w, "%d elements encoded as %s: %d bytes, which is %.4g times their size as float32\n%s\n%v\n",
 		p.Elements, p.Codec, p.Length,
 		p.Ratio, p.Bytes, p.Decoded)
 	return err

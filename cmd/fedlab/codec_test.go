@@ -45,7 +45,7 @@ func TestCodec(t *testing.T) {
 		}
 	}
 	if _, stdout, _ := codecOf(t, `[7, -1]`, "--name", "int4"); stdout !=
-		"2 elements as int4: 5 bytes, 0.625 of the float32 size\n0000803ff7\n[7 -1]\n" {
+		"2 elements encoded as int4: 5 bytes, which is 0.625 times their size as float32\n0000803ff7\n[7 -1]\n" {
 		t.Errorf("without --json it prints %s", stdout)
 	}
 }
@@ -78,12 +78,14 @@ func TestCodecDraws(t *testing.T) {
 
 func TestCodecRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		`[1, 1e39]`:      `v.json: element 1 is 1e+39, which is not finite as a float32`,
-		`[1e999]`:        `v.json: want a list of finite numbers, such as [0.5, -1, 3e-4]: json: cannot unmarshal number 1e999`,
-		`[NaN]`:          `v.json: want a list of finite numbers, such as [0.5, -1, 3e-4]: invalid character 'N'`,
-		`{"v": [1]}`:     `v.json: want a list of finite numbers`,
-		`[1, null]`:      `v.json: element 1 is null; want a number`,
-		`[]`:             `v.json: want a list of at least one number`,
+		`[1, 1e39]`: `v.json: element 1 is 1e+39, which is not finite as a float32`,
+		`[1e999]`: `v.json must contain a list of finite numbers, such as [0.5, -1, 3e-4]: json: cannot ` +
+			`unmarshal number 1e999`,
+		`[NaN]`: `v.json must contain a list of finite numbers, such as [0.5, -1, 3e-4]: invalid character ` +
+			`'N'`,
+		`{"v": [1]}`:     `v.json must contain a list of finite numbers`,
+		`[1, null]`:      `v.json: element 1 is null, but must be a number`,
+		`[]`:             `v.json must contain a list of at least one number`,
 		`[3.4028235e38]`: `v.json as bfloat16: element 0 is +Inf`,
 	} {
 		if code, _, stderr := codecOf(t, text, "--name", "bfloat16"); code != 1 || !strings.Contains(stderr, want) {
@@ -92,9 +94,9 @@ func TestCodecRefuses(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--name zip":               `fedlab: --name: want raw, bfloat16, int8, int4, signs or top_k:0.05, got "zip"`,
-		"--name top_k:0.5":         "fedlab: --name: want a share of the elements above 0 and below 0.5",
+		"--name top_k:0.5":         "fedlab: --name: expected a share of the elements above 0 and below 0.5",
 		"--in v.json":              `fedlab: --name: want raw, bfloat16, int8, int4, signs or top_k:0.05, got ""`,
-		"--name int4":              "fedlab: --in is required: give a file with a list of numbers",
+		"--name int4":              "fedlab: --in is required: specify a JSON file with a list of numbers",
 		"--name int4 --seed -1":    `invalid argument "-1" for "--seed" flag`,
 		"--name int4 --in v.jsonx": "fedlab: open v.jsonx: no such file or directory",
 	} {

@@ -37,8 +37,8 @@ func (s *slowAgentsFlag) Set(text string) error {
 	s.fraction, errs[0] = strconv.ParseFloat(fraction, 64)
 	s.factor, errs[1] = strconv.ParseFloat(factor, 64)
 	if errors.Join(errs[:]...) != nil || !(s.fraction >= 0 && s.fraction <= 1 && s.factor >= 1 && s.factor <= 1e6) {
-		return errors.New("want FRACTION:FACTOR with FRACTION from 0 to 1 and FACTOR from 1 to 1e6, such as 0.3:10 " +
-			"for three of ten agents that are ten times slower")
+		return errors.New("specify FRACTION:FACTOR with FRACTION from 0 to 1 and FACTOR from 1 to 1e6; for example, " +
+			"0.3:10 makes three of ten agents ten times slower")
 	}
 	return nil
 }
@@ -65,7 +65,8 @@ func (l *lyingAgentsFlag) Type() string { return "FRACTION:LIE" }
 func (l *lyingAgentsFlag) Set(text string) (err error) {
 	fraction, name, _ := strings.Cut(text, ":")
 	if l.fraction, err = strconv.ParseFloat(fraction, 64); err != nil || !(l.fraction >= 0 && l.fraction <= 1) {
-		return errors.New("want FRACTION:LIE with FRACTION from 0 to 1, such as 0.1:nan for one of ten agents")
+		return errors.New("specify FRACTION:LIE with FRACTION from 0 to 1; for example, with 0.1:nan one of ten " +
+			"agents sends updates of NaN")
 	}
 	l.name = name
 	l.Lie, err = liar.Parse(name)

@@ -75,19 +75,22 @@ metrics, so they do not report metrics to the coordinator.`,
 	l.AddFlags(cmd, memberProgram)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.dataShares, "shares", 0,
-		"number of shares over which the rows are distributed; several agents may use the same share (default: one "+
-			"share for each agent)")
+		"number of parts into which the rows are divided; several agents may use the same part (default: one part "+
+			"for each agent)")
 	cmd.Flags().Var(&f.slow, "slow",
-		"slow agents: with 0.3:10, the local steps of three of ten take ten times as long (compute.step_time, or 1ms)")
+		"make agents slow: with 0.3:10, the local steps of three of ten agents take ten times as long as "+
+			"compute.step_time (or 1ms)")
 	cmd.Flags().Var(&f.lyingAgents, "lie",
-		"lying agents: with 0.1:nan, one of ten sends updates of NaN; the lies are "+strings.Join(liar.Names(), ", "))
+		"make agents send false updates: with 0.1:nan, one of ten agents sends updates of NaN; the kinds of false "+
+			"updates are "+strings.Join(liar.Names(), ", "))
 	cmd.Flags().Float64Var(&f.dropProbability, "drop", 0, "probability that a selected agent disconnects during the "+
 		"round")
 	cmd.Flags().Float64Var(&f.lateProbability, "late", 0, "probability that a selected agent sends its update after "+
 		"the deadline")
-	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws of slow, lying, disconnecting and late agents")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the random selection of slow, lying, disconnecting and late "+
+		"agents")
 	cmd.Flags().StringVar(&f.keyListPath, "write-keys", "",
-		"only write the list of public keys for the coordinator to this file")
+		"write the public keys of the agents, as a list for the coordinator, to this file and exit")
 	return cmd
 }
 
@@ -97,7 +100,7 @@ func (f *fleet) check() error {
 	case f.agents < 1:
 		return cli.UsageErrorf("--agents must be at least 1, but is %d", f.agents)
 	case f.dataShares < 0:
-		return cli.UsageErrorf("--shares must be at least 1, or 0 for one per agent, but is %d", f.dataShares)
+		return cli.UsageErrorf("--shares must be at least 1, or 0 for one part per agent, but is %d", f.dataShares)
 	case !(f.dropProbability >= 0 && f.dropProbability <= 1):
 		return cli.UsageErrorf("--drop must be a probability from 0 to 1, but is %v", f.dropProbability)
 	case !(f.lateProbability >= 0 && f.lateProbability <= 1):

@@ -21,16 +21,16 @@ import (
 
 func TestFleetFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--slow 0.3":     `invalid argument "0.3" for "--slow" flag: want FRACTION:FACTOR`,
+		"--slow 0.3":     `invalid argument "0.3" for "--slow" flag: specify FRACTION:FACTOR with FRACTION from 0 to 1`,
 		"--slow 1.5:2":   `invalid argument "1.5:2"`,
 		"--slow 0.3:0.5": `invalid argument "0.3:0.5"`,
 		"--slow NaN:2":   `invalid argument "NaN:2"`,
-		"--lie 2:nan":    `invalid argument "2:nan" for "--lie" flag: want FRACTION:LIE`,
+		"--lie 2:nan":    `invalid argument "2:nan" for "--lie" flag: specify FRACTION:LIE with FRACTION from 0 to 1`,
 		"--lie 1:truth": "unknown lie, want one of constant:1, labelflip, max, mix 1e30, mix 5, mix flip, moments, " +
 			"nan, " +
 			`noise:1, rows, signflip:10; got "truth"`,
 		"--agents 0":  "--agents must be at least 1, but is 0",
-		"--shares -1": "--shares must be at least 1, or 0 for one per agent, but is -1",
+		"--shares -1": "--shares must be at least 1, or 0 for one part per agent, but is -1",
 		"--drop 1.5":  "--drop must be a probability from 0 to 1, but is 1.5",
 		"--late NaN":  "--late must be a probability from 0 to 1, but is NaN",
 		"now":         `unknown command "now" for "fedlab fleet"`,

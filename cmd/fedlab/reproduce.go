@@ -22,7 +22,7 @@ func reproduceCommand() *cobra.Command {
 	r := reproduction{}
 	var settings []string
 	cmd := &cobra.Command{
-		Use: "reproduce [ID...]", Short: "Reproduce published experiments with the daemons' code",
+		Use: "reproduce [ID...]", Short: "Reproduce published experiments with the code of agentd and coordinator",
 		Long: `Run published experiments with the daemons' code: all experiments of the first list, or only
 the given ones. The output of each experiment contains its claim, the measured values
 with a 95 % interval, the theory's prediction, and whether the claim holds. The exit
@@ -49,11 +49,12 @@ They are:
 	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
 	f.BoolVar(&r.json, "json", false, "print JSON, one object per experiment")
 	f.StringArrayVar(&settings, "set", nil,
-		"ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may "+
-			"be repeated")
-	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: one minute instead of five")
+		"change a parameter of an experiment (ID.KEY=VALUE), such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; "+
+			"may be repeated")
+	f.BoolVar(&r.options.Quick, "quick", false, "use fewer runs and wider confidence intervals, which takes one "+
+		"minute instead of five")
 	f.Uint64Var(&r.options.Seed, "seed", 1,
-		"seed of all random draws; the same seed gives the same values with any number of cores")
+		"seed of all random numbers; the same seed gives the same values with any number of cores")
 	return cmd
 }
 
@@ -62,11 +63,11 @@ func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 		path, value, ok := strings.Cut(text, "=")
 		id, key, dotted := strings.Cut(path, ".")
 		if !ok || !dotted {
-			return fmt.Errorf("--set %s: want ID.KEY=VALUE", text)
+			return fmt.Errorf("--set %s must have the form ID.KEY=VALUE", text)
 		}
 		i := slices.IndexFunc(chosen, func(e reproduce.Experiment) bool { return e.About().ID == id })
 		if i < 0 {
-			return fmt.Errorf("--set %s: the experiment %q is not selected", text, id)
+			return fmt.Errorf("--set %s refers to the experiment %q, which is not selected", text, id)
 		}
 		if err := reproduce.Set(chosen[i], key, value); err != nil {
 			return fmt.Errorf("--set %s: %w", text, err)
@@ -81,7 +82,7 @@ func experimentListText() string {
 	for _, e := range reproduce.All() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
-	b.WriteString("\nand, only if selected, on data that are not part of the project:\n\n")
+	b.WriteString("\nexperiments on data that are not part of the project, which run only if selected:\n\n")
 	for _, e := range reproduce.ExternalDataExperiments() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
@@ -113,7 +114,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 			return err
 		}
 		if !r.json {
-			fmt.Fprintf(r.stdout, "\nopen %s; report.json and the plots are in the same folder\n",
+			fmt.Fprintf(r.stdout, "\nwrote the report to %s; report.json and the plots are in the same folder\n",
 				filepath.Join(r.out, "report.html"))
 		}
 	}
@@ -127,7 +128,8 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		}
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d claims do not hold: %s%s", len(failed), len(outcomes), strings.Join(failed, ", "),
+		return fmt.Errorf("%d of %d published claims were not reproduced: %s%s", len(failed), len(outcomes),
+			strings.Join(failed, ", "),
 			strings.Join(reasons, ""))
 	}
 	return nil

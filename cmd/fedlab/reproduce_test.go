@@ -30,8 +30,8 @@ func TestReproduceOne(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials",
-		"lab-3.runs=2": `the experiment "lab-3" is not selected`,
-		"sampling=2":   "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
+		"lab-3.runs=2": `the experiment "lab-3", which is not selected`,
+		"sampling=2":   "must have the form ID.KEY=VALUE", "sampling.trials": "must have the form ID.KEY=VALUE",
 	} {
 		if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--set", setting); code != 2 ||
 			!strings.Contains(stderr, want) {
@@ -59,7 +59,7 @@ func TestReproduceFails(t *testing.T) {
 	r := reproduction{stdout: &out}
 	r.options.Seed = 1
 	err := r.run(t.Context(), []reproduce.Experiment{broken, impossible})
-	if err == nil || !strings.Contains(err.Error(), "2 of 2 claims do not hold: lab-3, lab-4") {
+	if err == nil || !strings.Contains(err.Error(), "2 of 2 published claims were not reproduced: lab-3, lab-4") {
 		t.Errorf("error %v", err)
 	}
 	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS K = 100, L = 10, E = 10",
@@ -110,7 +110,7 @@ func TestReproduceInterrupted(t *testing.T) {
 			t.Errorf("report.html has no %q", want)
 		}
 	}
-	if want := "open " + filepath.Join(r.out, "report.html"); !strings.Contains(out.String(), want) {
+	if want := "wrote the report to " + filepath.Join(r.out, "report.html"); !strings.Contains(out.String(), want) {
 		t.Errorf("%q does not say %q", out.String(), want)
 	}
 }

@@ -18,10 +18,10 @@ used. All programs use the loopback interface and free ports. At the end, the ne
 model and the history are written to the folder up, and all other files are deleted.
 With --dir, all files are written to that folder and kept.`
 	up.AddCommand(
-		testbedCommand("check", "Run the testbed until all targets, dashboards and rules have data, or list those "+
-			"without data",
+		testbedCommand("check", "Run the testbed until all monitoring targets, dashboards and alert rules have data, "+
+			"or list those without data",
 			testbed.Check),
-		testbedCommand("files", "Only create the folder of --dir, without starting any program",
+		testbedCommand("files", "Only create the files in the folder --dir, without starting any program",
 			func(_ context.Context, o testbed.Options) error { return testbed.Files(o) }))
 	return up
 }
@@ -40,18 +40,18 @@ func testbedCommand(use, short string, do func(context.Context, testbed.Options)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder for all files, which is kept; it must be new (default: a temporary "+
-		"folder)")
+	f.StringVar(&o.Dir, "dir", o.Dir, "new folder for all files, which is kept afterwards (default: a temporary "+
+		"folder, which is deleted)")
 	f.StringVar(&o.Bin, "bin", o.Bin, "folder with the programs agentd and coordinator (default: the folder of fedlab)")
 	f.IntVar(&o.Agents, "agents", o.Agents, "number of agents, at least 6")
 	f.BoolVar(&o.TLS, "tls", o.TLS, "use a certificate instead of a password for every client; requires Mosquitto")
 	switch use {
 	case "up":
 		f.BoolVar(&o.Cluster, "cluster", o.Cluster,
-			"run three coordinators with one leader, on three NATS servers (nats-server)")
-		f.DurationVar(&o.For, "for", o.For, "end after this time (default: at Ctrl-C)")
+			"run a leader and two standby coordinators, which share their state on three NATS servers (nats-server)")
+		f.DurationVar(&o.For, "for", o.For, "stop after this time (default: at Ctrl-C)")
 	case "check":
-		f.DurationVar(&o.Limit, "limit", o.Limit, "time limit of the check")
+		f.DurationVar(&o.Limit, "limit", o.Limit, "time limit of the subcommand check")
 	}
 	return cmd
 }

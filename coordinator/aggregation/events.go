@@ -20,15 +20,16 @@ var Metrics = append([]*observe.Metric{
 }, newestModelScore.List()...)
 
 var leftOutUpdates = observe.CounterByLabel("updates_left_out_total",
-	"Accepted updates excluded from the model. Not_finite, risk: the model would be unusable; norm: outweighs all "+
-		"others; refuse_above: too long; rule: not chosen by the aggregation rule.",
+	"Accepted updates excluded from the model, by reason: not_finite and risk (would make the model unusable), norm "+
+		"(outweighs all other updates), refuse_above (exceeds the norm limit), rule (not chosen by the aggregation "+
+		"rule).",
 	"reason", observe.NamesAsStrings(LeaveOutReasons()))
 
 var (
 	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the newest model.")
 	updateSpreadNorm = observe.OptionalGauge("last_round_update_spread",
-		"Root mean square distance of the updates from their mean in the last published training round. With mixing, "+
-			"the consensus distance.")
+		"Root mean square distance of the updates from their mean in the last published training round. If agents "+
+			"exchange parameters with neighbours, this is the consensus distance.")
 	aggregateNorm = observe.OptionalGauge("last_round_fold_norm",
 		"Euclidean norm of the aggregate in the last published training round.")
 	modelStepNorm = observe.OptionalGauge("last_round_step_norm",
@@ -94,7 +95,7 @@ func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	n := e.ConsecutiveUpdates
 	switch {
 	case n == 0:
-		d.Log(observe.Info, "update sizes are normal again", "agent", e.Agent, "round", e.Round)
+		d.Log(observe.Info, "updates of the agent have a normal size again", "agent", e.Agent, "round", e.Round)
 	case n == largeFolds || n&(n-1) == 0:
 		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "consecutive", n,
 			"norm", observe.RoundToFourDigits(e.Norm), "usual", observe.RoundToFourDigits(e.UsualNorm),
@@ -125,8 +126,8 @@ func (e ModelRejected) Describe(d *observe.EventDescription) {
 		"continues_from", e.EarlierVersion, "next_version", e.NextVersion,
 		"median_risk", observe.RoundToFourDigits(e.MedianReportedRisk), "agents", e.SuspectAgents, "round", e.Round)
 	d.RaiseCondition(ModelRejectedCondition,
-		fmt.Sprintf("model %d diverged and was rejected; the run continues from model %d as version %d; "+
-			"the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
+		fmt.Sprintf("model %d diverged and was rejected; the run continues from model %d as version %d; these agents "+
+			"sent the largest updates: %s", e.Version, e.EarlierVersion,
 			e.NextVersion, observe.JoinNames(e.SuspectAgents)),
 		"check these devices; if their data is valid, lower task.step_size; to return to an earlier model, "+
 			"run `coordinator model rollback --to VERSION`")

@@ -41,7 +41,8 @@ func (a *aggregationAttempt) heldOutRisk() float64 {
 var (
 	errNotFinite = errors.New("the new model contains parameters that are not finite")
 	errExploded  = errors.New(
-		"the risk of the new model on held-out data is more than 10 times the highest risk of the last rounds")
+		"the risk (mean loss) of the new model on held-out data is more than 10 times the highest risk of the last " +
+			"rounds")
 	errDiverged = errors.New("the local steps of most participants have diverged from the base model")
 )
 
@@ -94,8 +95,8 @@ func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 	case all.rejectionCause == nil:
 		return all, left, nil
 	}
-	return nil, shorter, fmt.Errorf("%w, even without the %d largest of the %d updates; if this continues and all "+
-		"devices are honest, lower the step size", rest.rejectionCause, len(doubted), len(b.KeptContributions))
+	return nil, shorter, fmt.Errorf("%w, even if the %d largest of the %d updates are excluded; if this continues "+
+		"and all devices are honest, lower task.step_size", rest.rejectionCause, len(doubted), len(b.KeptContributions))
 }
 
 // assessUpdateNorms compares the norms of a round's updates with the usual norm.
@@ -196,7 +197,7 @@ func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 		base = of.Risk
 	}
 	if round.RiskExploded(score.Risk, base, w.zeroModelRisk, e.Plan.RecentAggregations) {
-		a.rejectionCause = fmt.Errorf("%w: the risk is %.4g", errExploded, score.Risk)
+		a.rejectionCause = fmt.Errorf("%w: its risk is %.4g", errExploded, score.Risk)
 	}
 	return a, nil
 }

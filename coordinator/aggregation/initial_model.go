@@ -20,7 +20,8 @@ func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standard
 	}
 	model, from, err := w.readOriginModel(o)
 	if store.IsMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
-		w.cfg.Logger.Error("the model to continue from is lost; the run starts from an initial model", "model", o.Model,
+		w.cfg.Logger.Error("the model from which the run should start is missing or damaged; starting from a new "+
+			"initial model instead", "model", o.Model,
 			"err", err)
 		return nil, from, nil
 	}
@@ -37,12 +38,13 @@ func (w *Aggregator) firstModelAfterStatistics(model []float32, from learner.Sta
 	model = p.AllParameters(model, p.InitialOwnParameters(w.cfg.Round.Seed))
 	switch err := p.Model.RestandardizeParameters(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("model without biases cannot be converted exactly to the new standardisation; "+
-			"the run starts with a small error",
+		w.cfg.Logger.Warn("model has no biases, so its conversion to the new standardisation of the columns is only "+
+			"approximate",
 			"model", w.folder.Origin.Model)
 	case err != nil:
 		w.cfg.Logger.Error(
-			"cannot convert the model to the new standardisation; the run starts from an initial model",
+			"cannot convert the model to the new standardisation of the columns; starting from a new initial model "+
+				"instead",
 			"model", w.folder.Origin.Model, "err", err)
 		return w.randomInitialModel()
 	}

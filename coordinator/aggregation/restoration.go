@@ -65,7 +65,7 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	}
 	if damage == nil && !is(blob) {
 		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name),
-			Reason: "the file does not match the task in the journal"}
+			Reason: "the task file does not match the task recorded in the run's journal"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
@@ -73,8 +73,8 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 		}
 		if blob == nil {
 			return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
-				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
-					"restore the file, or the configuration of the run", damage)
+				damage.Error()+", and the task cannot be rebuilt from the configuration and a model of the run: "+
+					"restore the file, or the configuration with which the run began", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
@@ -232,7 +232,7 @@ func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint
 	}
 	if found == nil {
 		return r, w.folder.NewOperatorDecisionError(runs.ModelsDir,
-			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is intact",
+			fmt.Sprintf("model %s of the run is missing or damaged (%v), and the run has no other intact model",
 				runs.ModelName(r.Run, uint64(p.BaseModelVersion)), damage), damage)
 	}
 	aside, err := w.folder.CurrentRunModels.SetAsideModel(uint64(p.BaseModelVersion))
@@ -272,10 +272,12 @@ func (e *TaskMismatchError) Error() string {
 
 var (
 	damagedStateFiles = observe.GaugeByLabel("state_damaged",
-		"Whether a state file was damaged or missing at the start (1) or not (0). The log describes the recovery.",
+		"Whether a state file was damaged or missing when the coordinator started (1) or not (0). The log describes "+
+			"the recovery.",
 		"file", observe.NamesAsStrings(RepairableStateFiles()))
 	modelsAhead = observe.Gauge("models_ahead",
-		"Versions by which the newest model on disk was ahead of the journal at the start.")
+		"Number of versions by which the newest model on disk was newer than the model in the journal when the "+
+			"coordinator started.")
 )
 
 // StateFileRecovered reports a state file that was damaged or missing at the start. Its content was recovered, or the
@@ -296,18 +298,21 @@ func (e StateFileRecovered) Describe(d *observe.EventDescription) {
 	if e.MovedTo != "" {
 		attributes = append(attributes, "moved_to", e.MovedTo)
 	}
-	problem := fmt.Sprintf("model %d in the state folder is lost, so the run continues from model %d",
+	problem := fmt.Sprintf("model %d in the state folder is missing or damaged, so the run continues from model %d",
 		e.PreviousVersion, e.Version)
 	versions := append(attributes, "lost_version", e.PreviousVersion, "version", e.Version)
 	switch {
 	case e.Version < e.PreviousVersion:
-		d.Log(observe.Error, "model of the run lost, continuing from an older model", versions...)
+		d.Log(observe.Error, "newest model of the run is missing or damaged; continuing from an older model",
+			versions...)
 	case e.Version > e.PreviousVersion:
-		d.Log(observe.Error, "model of the run and all older models lost, continuing from a newer model",
+		d.Log(observe.Error, "current model and all older models of the run are missing or damaged; continuing from "+
+			"a newer model",
 			versions...)
 	default:
 		d.Log(observe.Error, "damaged or missing state file recovered without loss", attributes...)
-		problem = fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered",
+		problem = fmt.Sprintf("the file %s in the state folder was damaged or missing at the start; the coordinator "+
+			"has recovered its content",
 			e.File)
 	}
 	d.RaiseCondition("state "+string(e.File), problem, "check the disk of state_dir")
@@ -323,8 +328,8 @@ func (e ModelsNewerThanJournal) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "models on disk are newer than the journal", "journal_version", e.JournalVersion,
 		"newest_version", e.Newest)
 	d.RaiseCondition("newer models",
-		fmt.Sprintf("models up to version %d are on disk, but the journal is only at version %d: "+
-			"it may have been restored from an older copy", e.Newest, e.JournalVersion),
+		fmt.Sprintf("the disk contains models up to version %d, but the journal ends at version %d: the journal may "+
+			"have been restored from an older copy", e.Newest, e.JournalVersion),
 		fmt.Sprintf("to start a run from the newest model, use `coordinator run --from %d`", e.Newest))
 }
 

@@ -29,7 +29,7 @@ type riskMonitor struct {
 // assess compares a new model with the previous ones. It uses the risk on held-out data. Without such data it uses the
 // median of the participants' risks.
 func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
-	a := RiskAssessment{RiskDataSource: "median of the agents", Risk: m.MedianReportedRisk}
+	a := RiskAssessment{RiskDataSource: "median of the values reported by agents", Risk: m.MedianReportedRisk}
 	if m.HeldOutScore != nil {
 		a.RiskDataSource, a.Risk = "held-out data", m.HeldOutScore.Risk
 	}
@@ -59,12 +59,12 @@ func (a *RiskAssessment) describeRiskCondition(d *observe.EventDescription, vers
 		"run `coordinator model rollback --to VERSION`"
 	switch {
 	case a.ExplosionBegan:
-		d.Log(observe.Warn, "model risk has increased sharply", "version", version, "risk",
+		d.Log(observe.Warn, "risk (mean loss) of the model has increased sharply", "version", version, "risk",
 			observe.RoundToFourDigits(a.Risk),
 			"risk_source", a.RiskDataSource, "lowest_risk", observe.RoundToFourDigits(a.LowestRisk))
 		d.RaiseCondition(condition,
-			fmt.Sprintf("model %d is much worse than an earlier model: its risk (%s) is %.4g, "+
-				"but the lowest earlier risk is %.4g", version, a.RiskDataSource, a.Risk, a.LowestRisk), remedy)
+			fmt.Sprintf("model %d is much worse than an earlier model: its risk (mean loss; %s) is %.4g, but the "+
+				"lowest earlier risk is %.4g", version, a.RiskDataSource, a.Risk, a.LowestRisk), remedy)
 	case a.Risk > 0 && !a.Exploded:
 		d.ResolveCondition(condition)
 	}

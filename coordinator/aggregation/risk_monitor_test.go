@@ -23,7 +23,7 @@ func TestRiskMonitor(t *testing.T) {
 		{math.Inf(1), true, false, true}, {0.3, true, false, false}, {5, true, true, true},
 	} {
 		m := ModelReady{Version: wire.ModelVersion(k), MedianReportedRisk: x.risk}
-		source := "median of the agents"
+		source := "median of the values reported by agents"
 		if x.heldOut {
 			m.MedianReportedRisk, m.HeldOutScore = unknown, &learner.Score{Risk: x.risk}
 			source = "held-out data"

@@ -105,7 +105,8 @@ func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []com
 		part := parts[k.name]
 		err := error(nil)
 		if len(part) != 8*d*k.stateVectorCount {
-			err = fmt.Errorf("the saved state has %d bytes, want %d", len(part), 8*d*k.stateVectorCount)
+			err = fmt.Errorf("the saved state of the optimiser or aggregation rule has %d bytes, want %d", len(part),
+				8*d*k.stateVectorCount)
 		}
 		read := make([][]float64, k.stateVectorCount)
 		for i := range read {

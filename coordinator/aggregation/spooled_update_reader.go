@@ -146,7 +146,7 @@ func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (
 	for _, e := range s.Entries() {
 		m, err := decodeManifest(e.SignedManifest)
 		if err != nil {
-			w.cfg.Logger.Warn("manifest of a spooled update is damaged; requesting the update again",
+			w.cfg.Logger.Warn("manifest of a stored update is damaged; requesting the update from the agent again",
 				"agent", e.Agent, "err", err)
 			continue
 		}

@@ -45,8 +45,8 @@ func (w *Aggregator) planTrainingAfterStatistics(run wire.RunID, p *round.Plan, 
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
 	switch err := w.compiledTask.Model.RestandardizeParameters(model, w.previousStandardization, to); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("model without biases cannot be converted exactly to the new standardisation; "+
-			"the run continues with a small error",
+		w.cfg.Logger.Warn("model has no biases, so its conversion to the new standardisation of the columns is only "+
+			"approximate",
 			"version", p.BaseModelVersion)
 	case err != nil:
 		return round.Plan{}, err
@@ -85,7 +85,7 @@ func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	}
 	if file == nil {
 		return w.folder.NewOperatorDecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
-			uint64(p.BaseModelVersion))+" of the run is lost",
+			uint64(p.BaseModelVersion))+" of the run is missing or damaged",
 			damage)
 	}
 	m, err := runs.DecodeModel(runs.Model.Name, file)
@@ -202,7 +202,7 @@ func decodeMoments(payload []byte) (*learner.ColumnMoments, error) {
 }
 
 var statisticsRows = observe.OptionalGauge("statistics_rows",
-	"Number of rows of all agents in the standardisation of the task.")
+	"Total number of rows, over all agents, from which the column means and scales of the task were computed.")
 
 // StatisticsReady reports that a statistics round computed the standardisation of the task.
 type StatisticsReady struct {
@@ -226,12 +226,14 @@ func (e StatisticsReady) Describe(d *observe.EventDescription) {
 	d.SetGauge(statisticsRows, e.Rows)
 	d.Log(observe.Info, "columns standardised", "rows", e.Rows, "columns", e.Columns)
 	for _, column := range e.ConstantColumns {
-		d.Log(observe.Warn, "column is constant on all devices and is not scaled", "column", column)
+		d.Log(observe.Warn, "column has the same value on all devices and is therefore not scaled", "column", column)
 	}
 	if len(e.ConstantColumns) > 0 {
-		d.RaiseCondition(constantCondition, "columns are constant on all devices and are not scaled: "+
-			observe.JoinNames(e.ConstantColumns),
-			"remove them from task.features, or subtract a constant from them if they should vary")
+		d.RaiseCondition(constantCondition,
+			"these columns have the same value on all devices and are therefore not scaled: "+
+				observe.JoinNames(e.ConstantColumns),
+			"remove them from task.features, or subtract a constant from their values if small differences are lost "+
+				"in float32")
 	} else {
 		d.ResolveCondition(constantCondition)
 	}
@@ -244,9 +246,9 @@ func (e StatisticsReady) Describe(d *observe.EventDescription) {
 	}
 	if len(distant) > 0 {
 		d.RaiseCondition(distantCondition,
-			"data of some agents differs strongly from the data of the other agents and is ignored in the "+
-				"standardisation: "+observe.JoinNames(distant),
-			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
+			"the data of some agents differs strongly from the data of all others and is ignored when the column "+
+				"means and scales are computed: "+observe.JoinNames(distant),
+			"check the column's unit and sensor on these devices, then run `coordinator restandardize`")
 	} else {
 		d.ResolveCondition(distantCondition)
 	}

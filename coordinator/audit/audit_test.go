@@ -144,15 +144,15 @@ func TestTampered(t *testing.T) {
 		}, "entry 2 follows entry 2"},
 		"the last signed ones are taken away": {func(s *site) {
 			edit(s, func(l []string) []string { return l[:4] })
-		}, "the log ends with entry 4, but contained entry 5"},
+		}, "the log ends with entry 4, but it already contained entry 5"},
 		"the last line is changed, which was signed": {func(s *site) {
 			edit(s, func(l []string) []string { l[4] = strings.Replace(l[4], "three", "3", 1); return l[:5] })
-		}, "entry 5 differs from the entry signed in round 2"},
+		}, "entry 5 differs from the entry that the coordinator signed in round 2"},
 		"no JSON": {func(s *site) {
 			edit(s, func(l []string) []string { l[3] = "{}}\n"; return l })
 		}, ":4: invalid character"},
 		"all is made anew": {func(s *site) { rebuilt(s, s.key, "another", "and another", "and one") },
-			"entry 3 differs from the entry signed in round 1"},
+			"entry 3 differs from the entry that the coordinator signed in round 1"},
 		"the file is gone": {func(s *site) {
 			if err := os.RemoveAll(filepath.Join(s.dir, Folder)); err != nil {
 				t.Fatal(err)
@@ -160,9 +160,9 @@ func TestTampered(t *testing.T) {
 		}, "the log ends with entry 0"},
 		"a head of another key": {func(s *site) {
 			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.bytesToSign(federation, 1, 1))
-		}, "the log signature of round 1"},
+		}, "the signature of the audit log in round 1"},
 		"a head of another round": {func(s *site) { s.heads[0].Round = 7 },
-			"the log signature of round 7"},
+			"the signature of the audit log in round 7"},
 		"entries behind the last head, with a key of their writer": {func(s *site) {
 			own := s.key
 			s.key = keyOf(2)
@@ -170,7 +170,7 @@ func TestTampered(t *testing.T) {
 			s.round(3)
 			s.close()
 			s.key = own
-		}, "the log signature of round 3"},
+		}, "the signature of the audit log in round 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := filled(t)

@@ -256,7 +256,8 @@ func (l *Log) flushQueuedEntries() {
 	l.queuedEntries, l.lostEntries = nil, 0
 	l.queueMutex.Unlock()
 	if lost > 0 {
-		waiting = append(waiting, Entry{Event: Lost, Subject: fmt.Sprintf("%d entries: the disk was too slow",
+		waiting = append(waiting, Entry{Event: Lost, Subject: fmt.Sprintf("%d entries were not written because the "+
+			"disk was too slow",
 			lost)})
 	}
 	for i, e := range waiting {

@@ -95,7 +95,8 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 			case r.LastEntry > 0 && !bytes.Equal(e.PreviousHash, previous):
 				why = fmt.Sprintf("entry %d was changed after entry %d was written", r.LastEntry, e.Number)
 			case h != nil && !bytes.Equal(h.Head.Hash, hash):
-				why = fmt.Sprintf("entry %d differs from the entry signed in round %d of run %d", e.Number, h.Round,
+				why = fmt.Sprintf("entry %d differs from the entry that the coordinator signed in round %d of run %d",
+					e.Number, h.Round,
 					h.Run)
 			default:
 				previous = hash
@@ -157,7 +158,8 @@ func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName
 		switch {
 		case n > r.LastEntry:
 			return fmt.Errorf(
-				"the log ends with entry %d, but contained entry %d when round %d of run %d ended", r.LastEntry, n,
+				"the log ends with entry %d, but it already contained entry %d when round %d of run %d ended: "+
+					"entries were removed", r.LastEntry, n,
 				h.Round, h.Run)
 		case n < r.FirstEntry: // the file with this entry was moved away
 		case by(present, h):
@@ -174,7 +176,8 @@ func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName
 		}
 		if !known {
 			return fmt.Errorf(
-				"the log signature of round %d of run %d does not match any key of this coordinator", h.Round, h.Run)
+				"the signature of the audit log in round %d of run %d was not made with any key of this coordinator",
+				h.Round, h.Run)
 		}
 		r.VerifiedHeads++
 	}

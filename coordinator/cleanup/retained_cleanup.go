@@ -174,7 +174,7 @@ func (s *RetainedCleanup) deleteRetainedMessage(topic string, agent wire.AgentID
 var Metrics = []*observe.Metric{foreignRetainedMessages}
 
 var foreignRetainedMessages = observe.Counter("foreign_retained_messages_total",
-	"Unused retained messages that the coordinator deleted from the broker.")
+	"Retained messages that are not part of the protocol and were deleted from the broker.")
 
 // ForeignMessagesDeleted reports that the coordinator deleted retained messages that are not part of the protocol.
 type ForeignMessagesDeleted struct {
@@ -186,7 +186,8 @@ type ForeignMessagesDeleted struct {
 // Describe implements observe.Event. The condition lasts until the process ends, because the sender may continue.
 func (e ForeignMessagesDeleted) Describe(d *observe.EventDescription) {
 	d.AddToCounter(foreignRetainedMessages, float64(e.DeletedTopics))
-	d.Log(observe.Warn, "foreign retained messages deleted", "topics", e.DeletedTopics, "example",
+	d.Log(observe.Warn, "deleted retained messages of unknown origin from the broker", "topics", e.DeletedTopics,
+		"example",
 		e.ExampleTopic,
 		"agents", e.TopicAgents)
 	d.RaiseCondition("foreign messages",

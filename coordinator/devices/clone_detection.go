@@ -100,7 +100,8 @@ type CloneSeen struct {
 func (e CloneSeen) Describe(d *observe.EventDescription) {
 	d.IncCounter(host.ClonesSeen)
 	d.Log(observe.Error, "two devices use the identity of the same agent", "agent", e.Agent, "starts",
-		fmt.Sprintf("%d (%016x) and %d (%016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1], e.Nonces[1]))
+		fmt.Sprintf("start %d (nonce %016x) and start %d (nonce %016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1],
+			e.Nonces[1]))
 	d.RaiseCondition(CloneConditionName(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
 		"give one of the devices its own id and key with `agentd key new`, and add it to identity.agents_file")
 }

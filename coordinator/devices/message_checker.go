@@ -77,7 +77,8 @@ func (d *MessageChecker) AgentList() *enrolled.List { return d.agentList }
 func (d *MessageChecker) AgentKey(agent wire.AgentID) ed25519.PublicKey {
 	key, err := d.agentList.Key(agent)
 	if err != nil {
-		d.cfg.Logger.Error("cannot read the key of an agent; treating the agent as unlisted", "agent", agent, "err",
+		d.cfg.Logger.Error("cannot read an agent's key from the list of agents; treating the agent as unknown", "agent",
+			agent, "err",
 			err)
 	}
 	return key
@@ -153,7 +154,8 @@ func (d *MessageChecker) NewestBootEpoch(agent wire.AgentID, t wire.MessageType)
 
 func newReplayedError(e *wire.Envelope, last messageSerial) error {
 	return host.NewMessageDropError(DropReplayed,
-		"%s with epoch %d, sequence %d is not newer than the previous one with epoch %d, sequence %d", e.Type, e.Epoch,
+		"replayed %s: epoch %d, sequence number %d is not newer than the last accepted epoch %d, sequence number %d",
+		e.Type, e.Epoch,
 		e.Sequence,
 		last.epoch, last.sequence)
 }
@@ -181,7 +183,7 @@ func (d *MessageChecker) AcceptRenewalRequest(agent wire.AgentID, e *wire.Envelo
 	d.newestBySenderAndType[from] = now
 	if !d.renewalThrottle.allowAgent(agent, d.cfg.Now()) {
 		return host.NewMessageDropError(DropOverflow,
-			"rate limit exceeded: a device may send one %s in %s, and all devices together %d", e.Type,
+			"rate limit exceeded: a device may send one %s every %s, and all devices together may send %d", e.Type,
 			RenewalInterval,
 			MaxRenewalsPerInterval)
 	}

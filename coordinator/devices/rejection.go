@@ -77,19 +77,19 @@ func (e AgentRejected) Describe(d *observe.EventDescription) {
 	if remedy := e.remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
-	d.Log(observe.Warn, "messages of a device rejected", attributes...)
+	d.Log(observe.Warn, "messages from a device are rejected", attributes...)
 }
 
 func (e AgentRejected) remedy() string {
 	switch e.Reason {
 	case wire.RejectedUnlistedAgent:
-		return "add its id and public key to identity.agents_file, and reload the file"
+		return "add the device's id and public key to identity.agents_file, and reload the coordinator"
 	case wire.RejectedOtherKey:
-		return "if it is a new device with this id, enter its public key in identity.agents_file, and reload the file"
+		return "if a new device uses this id, enter its public key in identity.agents_file, and reload the coordinator"
 	case wire.RejectedOldEpoch:
-		return fmt.Sprintf("if its state folder was lost, run `coordinator devices reset %s`", e.Agent)
+		return fmt.Sprintf("if the device has lost its state folder, run `coordinator devices reset %s`", e.Agent)
 	case wire.RejectedClone:
-		return "give one of the two devices its own id and key"
+		return "two devices use the same id: give one of them its own id and key"
 	}
 	return ""
 }

@@ -73,7 +73,7 @@ func (g *CoordinatorGuard) reportAheadAgents() {
 }
 
 var agentsAhead = observe.Gauge("agents_ahead",
-	"Agents that ignore this coordinator because they have accepted a later announcement.")
+	"Agents that ignore this coordinator because they have accepted an announcement with a later round.")
 
 // AheadAgentsChanged reports the number of agents that are ahead of this coordinator. They obey a later announcement
 // than its own.
@@ -88,14 +88,15 @@ func (e AheadAgentsChanged) Describe(d *observe.EventDescription) {
 	const condition = "agents ahead"
 	d.SetGauge(agentsAhead, float64(e.Agents))
 	if e.Agents == 0 {
-		d.Log(observe.Info, "no agents are ahead of this coordinator any longer")
+		d.Log(observe.Info, "no agents ignore this coordinator any longer")
 		d.ResolveCondition(condition)
 		return
 	}
-	d.Log(observe.Warn, "agents are ahead of this coordinator and ignore it", "agents", e.Agents,
+	d.Log(observe.Warn, "agents have accepted a later announcement and ignore this coordinator", "agents", e.Agents,
 		"run", e.NewestRun, "round", e.NewestRound)
 	d.RaiseCondition(condition,
-		fmt.Sprintf("%d agents are ahead (run %d, round %d) and ignore this coordinator: they follow another "+
-			"coordinator, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
-		"to continue from this copy, stop the coordinator and run `coordinator restore`")
+		fmt.Sprintf("%d agents have accepted a later announcement (run %d, round %d) and ignore this coordinator: "+
+			"another coordinator is running, or the state folder is an older copy", e.Agents, e.NewestRun,
+			e.NewestRound),
+		"to continue from this state folder, stop the coordinator and run `coordinator restore`")
 }

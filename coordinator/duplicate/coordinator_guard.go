@@ -26,8 +26,8 @@ type OutdatedError struct{ NewestPosition, OwnPosition wire.AnnouncementPosition
 // Error omits the phase "finished" of the own position, which also describes a folder between two rounds of a
 // continuing run.
 func (e *OutdatedError) Error() string {
-	return fmt.Sprintf("another coordinator is running with this key, or this state folder is an older copy: "+
-		"the newest announcement at the broker is %s, but this folder is at %s", e.NewestPosition,
+	return fmt.Sprintf("another coordinator is running with this key, or this state folder is an older copy: the "+
+		"newest announcement on the broker is at %s, but this folder is at %s", e.NewestPosition,
 		strings.TrimSuffix(e.OwnPosition.String(), " "+wire.PhaseFinished.String()))
 }
 
@@ -254,8 +254,8 @@ func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt) && g.retainedQueries < maxRetainedQueries:
 		g.queryRetainedAnnouncement(now)
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt):
-		g.cfg.Logger.Warn("the broker returns no announcements, not even the coordinator's own: "+
-			"another coordinator with the same key would not be detected", "topic", g.cfg.AnnouncementTopic)
+		g.cfg.Logger.Warn("the broker does not return the coordinator's own announcements, so a second coordinator "+
+			"with the same key would not be detected", "topic", g.cfg.AnnouncementTopic)
 		g.linkLacksEcho = true
 		return g.endRetainedWait(nil)
 	case g.retentionCheck.nextStepAt.IsZero() || now.Before(g.retentionCheck.nextStepAt):
@@ -391,8 +391,8 @@ func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) er
 	do := "stop the other coordinator; or, to continue with this folder, " +
 		"run `coordinator restore` once or `coordinator run --take-over`"
 	if newest.Root > g.lastPublishedAnnouncement.position.Root {
-		do = "install the newest root document here with `coordinator root install FILE`: " +
-			"devices ignore a coordinator with an older one"
+		do = "install the newest root document here with `coordinator root install FILE`: devices ignore a " +
+			"coordinator with an older root document"
 	}
 	return &runs.StateError{Path: g.cfg.Folder.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
@@ -419,9 +419,10 @@ func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	}
 	if before == math.MaxUint64 {
 		return &runs.StateError{Path: g.cfg.Folder.Dir,
-			Problem: "an announcement with this key has the highest possible epoch; the key may be stolen",
-			Remedy: "create the next root document with another coordinator key and install it with " +
-				"`coordinator root install` (docs/howto/change-keys-and-certificates.md)"}
+			Problem: "an announcement signed with this coordinator's key has the highest possible epoch number, so " +
+				"the key may have been stolen",
+			Remedy: "create the next root document with a new coordinator key, and install it with `coordinator root " +
+				"install` (docs/howto/change-keys-and-certificates.md)"}
 	}
 	g.cfg.Folder.Epoch = before + 1
 	g.lastPublishedAnnouncement.position.Epoch = g.cfg.Folder.Epoch
@@ -445,7 +446,8 @@ func (g *CoordinatorGuard) answerForeignAnnouncement(now time.Time, foreign wire
 var Metrics = []*observe.Metric{foreignAnnouncements, agentsAhead}
 
 var foreignAnnouncements = observe.Counter("foreign_announcements_total",
-	"Announcements signed with this coordinator's key by another coordinator, or replayed.")
+	"Received announcements that are signed with this coordinator's key but were published by another coordinator or "+
+		"replayed.")
 
 // ForeignAnnouncementSeen reports an announcement that is signed with this coordinator's key, was published by another
 // process and is not later than its own. Another coordinator uses the key, or someone replays an old message.
@@ -455,7 +457,8 @@ type ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 // coordinator has stopped.
 func (e ForeignAnnouncementSeen) Describe(d *observe.EventDescription) {
 	d.IncCounter(foreignAnnouncements)
-	d.Log(observe.Error, "foreign announcement signed with this coordinator's key", "foreign", e.Foreign,
+	d.Log(observe.Error, "received an announcement with this coordinator's key from another process", "foreign",
+		e.Foreign,
 		"own", e.Own)
 	d.RaiseCondition("foreign announcement",
 		"an announcement is signed with this coordinator's key, but was sent by another process: "+

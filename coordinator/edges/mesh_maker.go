@@ -37,7 +37,8 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 	g, weights, err := graph.ParseGraphFile(data, file)
 	if err == nil && weights != nil {
 		err = fmt.Errorf(
-			"%s: the file contains edge weights, but the coordinator computes them with rule %s: remove the weights",
+			"%s: the file contains edge weights, but the coordinator computes the weights with rule %s: remove the "+
+				"weights from the file",
 			file, m.WeightRule)
 	}
 	m.ConfiguredGraph = g
@@ -71,7 +72,8 @@ func (m *MeshMaker) MakeMesh(agents []round.MixingAgent) (meshplan.MixingGraph, 
 	}
 	for _, d := range g.Degrees() {
 		if d > wire.MaxNeighbors {
-			return mesh, fmt.Errorf("an agent has %d neighbours, more than the limit of %d: use a sparser graph", d,
+			return mesh, fmt.Errorf("an agent has %d neighbours, but the limit is %d: configure a graph with fewer "+
+				"edges in mesh.edges", d,
 				wire.MaxNeighbors)
 		}
 	}

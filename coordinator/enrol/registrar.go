@@ -34,8 +34,8 @@ type AgentList interface {
 
 // Reasons why a device may not be added to the list.
 var (
-	ErrListed = errors.New("the device is already listed with a different key")
-	ErrOther  = errors.New("the key is invalid, or already listed under a different name")
+	ErrListed = errors.New("the device is already in the list of agents with a different key")
+	ErrOther  = errors.New("the key is invalid, or it is already in the list of agents under a different name")
 )
 
 // Config configures a Registrar.
@@ -407,7 +407,7 @@ func (e JoinRefused) Describe(d *observe.EventDescription) {
 }
 
 var openTokenExists = observe.Gauge("joins_open",
-	"Whether an unused token exists that admits any device (1) or not (0).")
+	"Whether an open token, with which any device can join, is valid (1) or not (0).")
 
 // OpenJoinChanged reports that any device with the open token may join until OpenUntil.
 type OpenJoinChanged struct{ OpenUntil time.Time } // zero if every device needs its own token

@@ -103,7 +103,7 @@ func (o recordsByByteRange) Swap(i, j int) {
 func (t *ListBuilder) BuildList() *List {
 	l, _, err := newIndexedList(bytes.NewReader(t.fileBytes), t.Len())
 	if err != nil {
-		panic("enrolled: memory cannot be read: " + err.Error())
+		panic("enrolled: cannot read the list of agents from memory: " + err.Error())
 	}
 	return l
 }
@@ -115,7 +115,7 @@ func NewListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 		t.Add(id, key)
 	}
 	if _, repeated := t.FindRepeatedID(); repeated {
-		panic("enrolled: two ids have the same hash")
+		panic("enrolled: two agent ids have the same hash")
 	}
 	return t.BuildList()
 }

@@ -82,14 +82,16 @@ var Metrics = []*observe.Metric{meshAgents, meshEdges, meshParts, meshEigenvalue
 
 var (
 	meshAgents = observe.Gauge("mesh_agents",
-		"Agents able to mix with neighbours in the last mixing round.")
-	meshEdges = observe.Gauge("mesh_edges", "Number of edges of the graph in the last mixing round.")
+		"Agents that could exchange parameters with neighbours in the last round with mixing.")
+	meshEdges = observe.Gauge("mesh_edges", "Number of edges in the graph of neighbours in the last round with mixing.")
 	meshParts = observe.Gauge("mesh_parts",
-		"Number of connected components of the graph. Each component mixes separately.")
+		"Number of connected components of the graph of neighbours. Parameters spread only within a component.")
 	meshEigenvalue = observe.OptionalGauge("mesh_second_eigenvalue",
-		"|λ₂| of E[WWᵀ] if no message is lost. 1 if the graph is not connected.")
+		"Second-largest eigenvalue |λ₂| of E[WWᵀ], where W is the mixing matrix, if no message is lost. 1 if the "+
+			"graph is not connected.")
 	meshEigenvalueRatio = observe.OptionalGauge("mesh_alpha",
-		"Connectivity |λ₂|/(1−|λ₂|) of the graph. Absent if the graph is not connected.")
+		"Connectivity |λ₂|/(1−|λ₂|) of the graph of neighbours; lower is better connected. Absent if the graph is "+
+			"not connected.")
 )
 
 // MeshValue is the name of the status value *Mesh.
@@ -122,24 +124,28 @@ func (e MeshComputed) Describe(d *observe.EventDescription) {
 	d.ShowStatusValue(MeshValue, &Mesh{e.MixingAgents, len(e.Edges), len(e.ConnectedComponents),
 		observe.FiniteOrNil(e.SecondEigenvalue), observe.FiniteOrNil(e.EigenvalueRatio)})
 	if e.Err != nil {
-		d.Log(observe.Error, "cannot compute the edges between agents; they do not mix in this round", "round", e.Round,
+		d.Log(observe.Error, "cannot compute the graph of neighbours; agents do not exchange parameters in this round",
+			"round", e.Round,
 			"err", e.Err)
 		d.RaiseCondition(errorCondition, fmt.Sprintf(
-			"the edges between agents cannot be computed, so agents do not mix: %v",
+			"the graph of neighbours cannot be computed, so agents do not exchange parameters: %v",
 			e.Err),
 			"correct mesh.edges and related keys with `coordinator task set KEY=VALUE`")
 		return
 	}
 	d.ResolveCondition(errorCondition)
 	if len(e.UnlocatedAgents) > 0 {
-		d.Log(observe.Warn, "agents without d2d.place cannot mix", "round", e.Round, "agents", e.UnlocatedAgents)
-		d.RaiseCondition(placesCondition, "agents without d2d.place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
+		d.Log(observe.Warn, "agents without a location (d2d.place) have no neighbours", "round", e.Round, "agents",
+			e.UnlocatedAgents)
+		d.RaiseCondition(placesCondition,
+			"agents without a location (d2d.place) have no neighbours: "+observe.JoinNames(e.UnlocatedAgents),
 			"set d2d.place on these agents, or set mesh.edges to file and list the edges in mesh.file")
 	} else {
 		d.ResolveCondition(placesCondition)
 	}
 	if len(e.ConnectedComponents) > 1 {
-		d.Log(observe.Warn, "the graph of agents is not connected; each part mixes separately", "round",
+		d.Log(observe.Warn, "the graph of neighbours is not connected; parameters spread only within each part",
+			"round",
 			e.Round,
 			"parts", e.ConnectedComponents)
 	}

@@ -215,7 +215,8 @@ func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refuse
 var Metrics = []*observe.Metric{missingBlobParts}
 
 var missingBlobParts = observe.Gauge("blob_missing_parts",
-	"Parts missing when the last task or model was read back from the broker. They are published again.")
+	"Parts of the newest task or model that the broker did not return when the coordinator read it back. They are "+
+		"published again.")
 
 // BlobReadBackEnded reports that the coordinator finished reading a blob back from the broker. The announcement does
 // not wait for this check. Missing parts are published again.
@@ -232,22 +233,25 @@ func (e BlobReadBackEnded) Describe(d *observe.EventDescription) {
 	const condition = "retained blob"
 	d.SetGauge(missingBlobParts, float64(e.Missing))
 	if e.Missing == 0 {
-		d.Log(observe.Debug, "broker returned the complete blob", "blob", e.Blob.TopicLevel(), "parts", e.Parts,
+		d.Log(observe.Debug, "broker returned all parts of the task or model", "blob", e.Blob.TopicLevel(), "parts",
+			e.Parts,
 			"took", e.CheckDuration)
 		d.ResolveCondition(condition)
 		return
 	}
 	attributes := []any{"blob", e.Blob.TopicLevel(), "parts", e.Parts, "missing", e.Missing,
 		"retry_in", e.RepublishDelay}
-	problem := fmt.Sprintf("the broker did not return %d of %d parts of a blob", e.Missing, e.Parts)
-	remedy := "allow the broker to retain a message of 64 KiB for each part of the blob, " +
-		"and the coordinator to read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
+	problem := fmt.Sprintf("the broker did not return %d of %d parts of the task or model", e.Missing, e.Parts)
+	remedy := "allow the broker to retain one message of 64 KiB per part, and allow the coordinator to read and " +
+		"write the topics m/# (`coordinator acl` writes the rules for Mosquitto)"
 	if e.ReadRefused {
-		problem = "the broker does not allow the coordinator to read a blob back"
-		remedy = "allow the coordinator to read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
-		d.Log(observe.Error, "broker does not allow the coordinator to read a blob back", attributes...)
+		problem = "the broker does not allow the coordinator to read back the published task or model"
+		remedy = "allow the coordinator to read and write the topics m/# (`coordinator acl` writes the rules for " +
+			"Mosquitto)"
+		d.Log(observe.Error, "broker does not allow the coordinator to read back the published task or model",
+			attributes...)
 	} else {
-		d.Log(observe.Error, "broker did not return all parts of a blob", attributes...)
+		d.Log(observe.Error, "broker did not return all parts of the task or model", attributes...)
 	}
 	d.RaiseCondition(condition, problem+"; agents cannot participate until this is resolved", remedy)
 }

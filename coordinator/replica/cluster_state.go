@@ -26,10 +26,10 @@ func (s PieceHash) MarshalText() ([]byte, error) { return []byte(hex.EncodeToStr
 func (s *PieceHash) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err == nil && len(b) != len(s) {
-		err = fmt.Errorf("invalid length of %d bytes, want %d", len(b), len(s))
+		err = fmt.Errorf("the hash has %d bytes, want %d", len(b), len(s))
 	}
 	if err != nil {
-		return fmt.Errorf("invalid piece name: %w", err)
+		return fmt.Errorf("invalid hash of a piece of the state folder: %w", err)
 	}
 	copy(s[:], b)
 	return nil
@@ -48,7 +48,8 @@ type ClusterState struct {
 func (h *ClusterState) encode() ([]byte, error) {
 	b, err := json.Marshal(h)
 	if err == nil && len(b) > MaxValue {
-		err = fmt.Errorf("the file list of the state folder is too long: %d pieces", len(h.FileListPieces))
+		err = fmt.Errorf("the file list of the state folder is too long for the state store: %d pieces",
+			len(h.FileListPieces))
 	}
 	return b, err
 }
@@ -90,7 +91,7 @@ func splitIntoPieces(content []byte) (sums []PieceHash, pieces [][]byte) {
 // verifyPiece returns an error if a piece does not match its hash.
 func verifyPiece(s PieceHash, piece []byte) error {
 	if sha256.Sum256(piece) != s {
-		return fmt.Errorf("piece %x in the state store is damaged", s[:8])
+		return fmt.Errorf("piece %x in the state store is damaged: its content does not match its hash", s[:8])
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ var (
 		InitialValue: 1,
 		Help:         "Whether this coordinator is the leader (1) or on standby (0). Always 1 without a cluster."}
 	leaseEndsAt = observe.OptionalGauge("lease_until_timestamp_seconds",
-		"Expiry of the leader's lease. Absent if this coordinator has never been the leader.")
+		"Time at which this coordinator's lease as leader expires. Absent if it has never been the leader.")
 	takeovers = observe.Counter("takeovers_total", "Times that this coordinator became the leader.")
 	leadsLost = observe.Counter("leads_lost_total", "Times that this coordinator lost the leadership.")
 	storeOK   = &observe.Metric{Name: "cluster_ok", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
@@ -43,7 +43,7 @@ func (e StandingBy) Describe(d *observe.EventDescription) {
 		d.Log(observe.Info, "on standby", "leader", e.Leader)
 	}
 	d.RaiseNotReadyCondition(standbyCondition, "this coordinator is on standby (leader: "+leader+")",
-		"send commands to the leader; this coordinator takes over if the leader fails")
+		"no action is required: this coordinator takes over if the leader fails; send commands to the leader")
 	d.ShowStatusValue(observe.ActivityStatus, "on standby (leader: "+leader+")")
 }
 
@@ -95,7 +95,7 @@ type StoreFailing struct {
 // Describe implements observe.Event.
 func (e StoreFailing) Describe(d *observe.EventDescription) {
 	d.SetGauge(storeOK, 0)
-	d.Log(observe.Error, "cluster state store is failing", "operation", e.Operation, "err", e.Err)
+	d.Log(observe.Error, "calls to the cluster's state store are failing", "operation", e.Operation, "err", e.Err)
 	d.RaiseNotReadyCondition(storeCondition, fmt.Sprintf(
 		"the cluster's state store is failing: cannot %s: %v", e.Operation,
 		e.Err),
@@ -108,6 +108,6 @@ type StoreRecovered struct{}
 // Describe implements observe.Event.
 func (StoreRecovered) Describe(d *observe.EventDescription) {
 	d.SetGauge(storeOK, 1)
-	d.Log(observe.Info, "cluster state store works again")
+	d.Log(observe.Info, "cluster's state store works again")
 	d.ResolveCondition(storeCondition)
 }

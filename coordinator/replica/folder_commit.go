@@ -207,7 +207,7 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 
 // putPiece uploads a piece and retries until it can be read back or the leadership ends.
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
-	return l.retryStoreOperation(ctx, "store the state folder", func() error {
+	return l.retryStoreOperation(ctx, "write the state folder to the state store", func() error {
 		_, err := l.replica.putInStore(ctx, s.storeKey(), piece, 0)
 		if err != nil && !errors.Is(err, ErrConflict) { // ErrConflict means that the piece is already stored.
 			return err
@@ -222,7 +222,7 @@ func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) er
 
 // fetchPiece downloads a piece and retries until it succeeds or the leadership ends.
 func (l *Leadership) fetchPiece(ctx context.Context, s PieceHash) (piece []byte, err error) {
-	err = l.retryStoreOperation(ctx, "read the state folder", func() (err error) {
+	err = l.retryStoreOperation(ctx, "read the state folder from the state store", func() (err error) {
 		if piece, _, err = l.replica.getFromStore(ctx, s.storeKey()); err == nil {
 			err = verifyPiece(s, piece)
 		}

@@ -6,10 +6,10 @@ import (
 )
 
 // ErrNone means that a key has no value.
-var ErrNone = errors.New("the key has no value")
+var ErrNone = errors.New("the state store has no value for this key")
 
 // ErrConflict means that the current revision of a value differs from the expected one.
-var ErrConflict = errors.New("the value has a different revision")
+var ErrConflict = errors.New("the value was changed by another replica: its revision differs from the expected one")
 
 // KeyValueStore is a replicated store with compare-and-set. Its methods must be safe for concurrent use and return soon
 // after ctx ends.

@@ -127,7 +127,7 @@ func (l *Leadership) renewLease() {
 			}
 			l.folderLock.unlock()
 			if l.ctx.Err() == nil { // Otherwise the error is due to the end of the leadership.
-				l.replica.reportStoreCall("commit the state folder", err)
+				l.replica.reportStoreCall("commit changes of the state folder to the state store", err)
 			}
 		}
 		// Ignore the error, which endLeadership has reported.

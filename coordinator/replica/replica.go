@@ -90,7 +90,7 @@ func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.reportStoreCall("read the current leader", err)
+		r.reportStoreCall("read the current leader from the state store", err)
 		if lead != nil {
 			if err = lead.beginLeading(); err == nil {
 				return lead, nil

@@ -174,7 +174,8 @@ func (f *ReplicatedFolder) isExternalFile(name string) bool {
 
 func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicatedFile, get pieceFetcher) error {
 	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
-		return fmt.Errorf("unknown file %q: it was written by a later program version: update this replica first",
+		return fmt.Errorf("unknown file %q: a later program version wrote it; update this replica to that version "+
+			"first",
 			x.Name)
 	}
 	content := bytes.Clone(x.Data)
@@ -186,7 +187,7 @@ func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicated
 		content = append(content, piece...)
 	}
 	if int64(len(content)) != x.Size {
-		return fmt.Errorf("%s has %d bytes, want %d", x.Name, len(content), x.Size)
+		return fmt.Errorf("the file %s from the state store has %d bytes, want %d", x.Name, len(content), x.Size)
 	}
 	if err := f.makeParents(x.Name); err != nil {
 		return err

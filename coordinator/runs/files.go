@@ -15,17 +15,18 @@ var (
 		LossConsequence: "the model is read from the archive"}
 	// Version of the encoding of wire.Task.
 	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
-		LossConsequence: "the task is compiled again from the configuration, if that still describes the same task"}
+		LossConsequence: "the task is rebuilt from the configuration, if the configuration still describes the same " +
+			"task"}
 	Control = &store.StateFile{Name: "control", Version: 1, MaxBytes: 64 << 20, Slots: 2,
-		LossConsequence: "the configured task is applied, and paused rounds continue"}
+		LossConsequence: "the task of the configuration file is applied, and a paused run continues"}
 	SealKeys = &store.StateFile{Name: "seals", Version: 1, MaxBytes: 64 << 10, Slots: 2,
-		LossConsequence: "new keys are generated; agents encrypt to them after the next announcement"}
+		LossConsequence: "new encryption keys are generated; agents use them after the next announcement"}
 	RestandardizeRequest = &store.StateFile{Name: "restandardize", Version: 1, MaxBytes: 1 << 10,
-		LossConsequence: "the columns are not restandardised: repeat `coordinator restandardize`"}
+		LossConsequence: "the column means and scales are not recomputed: run `coordinator restandardize` again"}
 	Tokens = &store.StateFile{Name: "tokens", Version: 1, MaxBytes: 8 << 20,
-		LossConsequence: "unused tokens are invalid: create new ones with `coordinator enrol`"}
+		LossConsequence: "unused enrolment tokens become invalid: create new tokens with `coordinator enrol`"}
 	DeviceHistory = &store.StateFile{Name: "devices", Version: 2, MaxBytes: 256 << 20,
-		LossConsequence: "`status` does not show earlier rounds of devices or when they were last connected"}
+		LossConsequence: "`status` no longer shows the earlier rounds of devices and the time of their last connection"}
 )
 
 // Files lists all versioned files.

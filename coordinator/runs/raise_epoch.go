@@ -14,7 +14,7 @@ func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()
 	if err == nil && !found {
-		err = errors.New("the folder contains no run to restore")
+		err = errors.New("the state folder contains no run to restore")
 	}
 	if err == nil {
 		d.Epoch++

@@ -79,7 +79,7 @@ func (d *StateFolder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger)
 	if err != nil {
 		return err
 	}
-	logger.Warn("a different model was stored with this version; it was renamed", "version", m.Version,
+	logger.Warn("a different model file already had this version number; that file was renamed", "version", m.Version,
 		"moved_to", aside)
 	return d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 }

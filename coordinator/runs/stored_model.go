@@ -79,7 +79,8 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 		"clip": &m.Standardization.Clip} {
 		if text := meta[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
-				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("invalid metadata %s: %v", key, err)}
+				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("invalid metadata entry %s in the "+
+					"model file: %v", key, err)}
 			}
 		}
 	}
@@ -151,7 +152,8 @@ func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Diges
 		}
 	}
 	return nil, cmp.Or(damage, err,
-		error(&store.CorruptError{Path: path, Reason: "it does not match the model in the journal"}))
+		error(&store.CorruptError{Path: path, Reason: "the model file does not match the model recorded in the run's " +
+			"journal"}))
 }
 
 func shapeAsInts(shape []uint32) []int {

@@ -20,7 +20,7 @@ func OpenModelsOfCurrentRun(dir string) (*store.ModelFolder, round.JournalRecord
 		record.Run = runs[len(runs)-1]
 		err = d.OpenCurrentRunModels(record.Run)
 	} else if err == nil {
-		err = errors.New("the folder contains no run")
+		err = errors.New("the state folder contains no run")
 	}
 	if err != nil {
 		return nil, record, fmt.Errorf("state folder %s: %w", dir, err)

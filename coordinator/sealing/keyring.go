@@ -265,7 +265,7 @@ func (k *Keyring) SealRecipientFor(agent wire.AgentID) *host.SealRecipient {
 	if !known {
 		var err error
 		if keys, err = s.AgentSealKeys(k.cfg.FindAgentPublicKey(agent)); err != nil {
-			k.cfg.Logger.Debug("cannot encrypt messages for an agent", "agent", agent, "err", err)
+			k.cfg.Logger.Debug("cannot derive the keys that encrypt messages for an agent", "agent", agent, "err", err)
 			return nil
 		}
 		k.sealKeysByPair[sealKeysID{agent, s.publicKey}] = keys
@@ -287,7 +287,8 @@ func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open fu
 	if e.Type != wire.TypeSealed {
 		return func() (OpenedMessage, error) {
 			if e.Type.MustBeSealed() {
-				return OpenedMessage{}, fmt.Errorf("received an unencrypted %s: the agent must encrypt it", e.Type)
+				return OpenedMessage{}, fmt.Errorf("received an unencrypted %s: agents must encrypt messages of this "+
+					"type", e.Type)
 			}
 			return OpenedMessage{e, nil}, nil
 		}, func() {}
@@ -295,7 +296,8 @@ func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open fu
 	i := slices.IndexFunc(k.secrets, func(s secretWithKeys) bool { return wire.IsSealedToKey(e.Body, s.publicKey) })
 	if i < 0 {
 		return func() (OpenedMessage, error) {
-			return OpenedMessage{}, errors.New("the message is encrypted with a key that is no longer announced")
+			return OpenedMessage{}, errors.New("the message is encrypted with an outdated key that the coordinator " +
+				"no longer announces")
 		}, func() {}
 	}
 	s, public := k.secrets[i], k.cfg.FindAgentPublicKey(agent)

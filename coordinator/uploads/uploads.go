@@ -81,7 +81,7 @@ func (u *Uploads) RecoverSpool(r *round.JournalRecord) (*store.UpdateSpool, erro
 func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) {
 	id := store.RoundSpoolID{Run: uint64(r.Run), Round: uint64(r.Round), BaseModelDigest: r.Plan.BaseModel.Hash}
 	s, err := u.cfg.Folder.Disk.OpenSpool(u.cfg.Folder.SpoolPath(r.Round), id, func(problem string) {
-		u.cfg.Logger.Warn("spooled update was damaged; requesting the update again", "round", r.Round,
+		u.cfg.Logger.Warn("stored update is damaged; requesting the update from the agent again", "round", r.Round,
 			"problem", problem)
 	})
 	if err == nil {
@@ -130,7 +130,7 @@ func (u *Uploads) DiscardRound(r wire.RoundID) {
 			u.closeSpool(r, spool)
 		}
 		if err := u.cfg.Folder.RemoveSpool(r); err != nil {
-			u.cfg.Logger.Warn("cannot remove an old spool", "round", r, "err", err)
+			u.cfg.Logger.Warn("cannot remove the folder with the updates of an old round", "round", r, "err", err)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func (u *Uploads) Close() {
 
 func (u *Uploads) closeSpool(r wire.RoundID, s *store.UpdateSpool) {
 	if err := s.Close(); err != nil {
-		u.cfg.Logger.Warn("cannot close the spool", "round", r, "err", err)
+		u.cfg.Logger.Warn("cannot close the folder with the round's updates", "round", r, "err", err)
 	}
 }
 
@@ -314,7 +314,8 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 	switch {
 	case reason != 0:
 		if err != nil {
-			u.cfg.Logger.Warn("update refused: its statistics are impossible", "agent", o.Agent,
+			u.cfg.Logger.Warn("update refused: the column statistics in the update are impossible", "agent",
+				o.Agent,
 				"round", o.Round, "err", err)
 		}
 		u.reportRejectedUpdate(o.Agent, o.Round, digest, reason)
@@ -342,11 +343,11 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 var Metrics = []*observe.Metric{receivingTransfers, queuedTransfers, bufferedTransferBytes}
 
 var (
-	receivingTransfers = observe.Gauge("transfers_receiving", "Updates in reception.")
+	receivingTransfers = observe.Gauge("transfers_receiving", "Updates that are being received from agents.")
 	queuedTransfers    = observe.Gauge("transfers_queued",
-		"Offered updates waiting for reception.")
+		"Offered updates that wait until their reception can begin.")
 	bufferedTransferBytes = observe.Gauge("transfers_buffered_bytes",
-		"Size of the updates in reception or storage, in memory and files.")
+		"Total size of the updates that are being received or stored, in memory and in files.")
 )
 
 // UploadStatusChanged reports that the number or the size of the uploads has changed.

@@ -13,7 +13,8 @@ const (
 )
 
 // ErrTooManyEdges reports a graph that is too large for [spec.EdgeWeightsFastest].
-var ErrTooManyEdges = fmt.Errorf("at most %d edges are supported: use best-constant weights", maxFastestWeightsEdges)
+var ErrTooManyEdges = fmt.Errorf("at most %d edges are supported: use the weight rule best-constant instead",
+	maxFastestWeightsEdges)
 
 // fastestMixingWeights returns the symmetric weights with the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric
 // fastest distributed linear averaging). Edge weights and own weights may be negative. The search starts at the best

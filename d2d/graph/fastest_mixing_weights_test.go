@@ -116,7 +116,7 @@ func TestFastestRefuses(t *testing.T) {
 	}
 	_, err = NewMixingMatrix(CompleteGraph(64), spec.EdgeWeightsFastest)
 	if err == nil || !strings.Contains(err.Error(),
-		"the graph has 2016 edges, but at most 2000 edges are supported: use best-constant weights") {
+		"the graph has 2016 edges, but at most 2000 edges are supported: use the weight rule best-constant instead") {
 		t.Errorf("error %v", err)
 	}
 	one, err := NewMixingMatrix(RingGraph(1), spec.EdgeWeightsFastest)

@@ -33,7 +33,8 @@ func New(n int, edges []Edge) (*Graph, error) {
 			sorted[k] = e
 		}
 		if e.I < 0 || e.J >= n {
-			return nil, fmt.Errorf("edge %d–%d: unknown node, nodes are numbered 0 to %d", edges[k].I, edges[k].J, n-1)
+			return nil, fmt.Errorf("edge %d–%d refers to an unknown node: nodes are numbered from 0 to %d",
+				edges[k].I, edges[k].J, n-1)
 		}
 		if e.I == e.J {
 			return nil, fmt.Errorf("edge %d–%d connects a node to itself", e.I, e.J)

@@ -56,7 +56,7 @@ func (r *graphFileReader) readJSON(data []byte) error {
 	for _, e := range edges {
 		for _, end := range []string{e.From, e.To} {
 			if _, known := r.indexByNodeID[end]; !known {
-				return r.errorAt(e.at, "edge %s–%s: unknown node %q", e.From, e.To, end)
+				return r.errorAt(e.at, "edge %s–%s refers to the unknown node %q", e.From, e.To, end)
 			}
 		}
 		if err := r.addEdge(e.at, e.From, e.To, e.Weight); err != nil {
@@ -109,7 +109,7 @@ func (d *positionedJSONDecoder) filePositionOf(offset int) filePosition {
 // begins at position at.
 func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return d.errorAt(d.filePositionOf(len(d.fileContent)), "unexpected end of file")
+		return d.errorAt(d.filePositionOf(len(d.fileContent)), "unexpected end of the graph file")
 	}
 	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
@@ -147,7 +147,7 @@ func (d *positionedJSONDecoder) readObject(member func(key string, at filePositi
 	}
 	at := d.nextValuePosition()
 	if _, err := d.decoder.Token(); !errors.Is(err, io.EOF) {
-		return d.errorAt(at, "unexpected data after the graph")
+		return d.errorAt(at, "unexpected data after the JSON graph")
 	}
 	return nil
 }

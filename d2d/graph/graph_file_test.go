@@ -79,7 +79,7 @@ func TestParseErrors(t *testing.T) {
 		{"twice", "from,to\na,b\nb,c\nb,a\n",
 			"f:4:1: duplicate edge b–a, first defined in line 2; edges have no direction"},
 
-		{"truncated", `{"nodes": [{"id": "a"}`, "f:1:23: unexpected end of file"},
+		{"truncated", `{"nodes": [{"id": "a"}`, "f:1:23: unexpected end of the graph file"},
 		{"syntax", "{\"nodes\": [\n  {\"id\": \"a\"},\n  {\"id\" \"b\"}]}",
 			"f:3:3: invalid character '\"' after object key; expected an object with id, x and y"},
 		{"type", `{"nodes": 7}`, "f:1:11: expected [, found 7"},
@@ -93,11 +93,11 @@ func TestParseErrors(t *testing.T) {
 		{"some places", `{"nodes": [{"id": "a", "x": 1, "y": 1}, {"id": "b"}]}`, "f:1:41: node b: either all nodes"},
 		{"number too large", `{"nodes": [{"id": "a", "x": 1e999, "y": 1}]}`, "f:1:12: cannot unmarshal number 1e999"},
 		{"unknown node", "{\"nodes\": [{\"id\": \"a\"}],\n\"edges\": [{\"from\": \"a\", \"to\": \"b\"}]}",
-			`f:2:11: edge a–b: unknown node "b"`},
+			`f:2:11: edge a–b refers to the unknown node "b"`},
 		{"some weights", `{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "c"}], "edges": [
 			{"from": "a", "to": "b"}, {"from": "a", "to": "c", "weight": 1}]}`,
 			"f:2:30: edge a–c: either all edges or no edges"},
-		{"behind", `{"nodes": [{"id": "a"}]} x`, "f:1:26: unexpected data after the graph"},
+		{"behind", `{"nodes": [{"id": "a"}]} x`, "f:1:26: unexpected data after the JSON graph"},
 		{"no nodes", `{}`, "f: the graph has no nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -53,10 +53,11 @@ func TestNewSortsEdges(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, edges := range map[string][]graph.Edge{
-		"edge 0–3: unknown node, nodes are numbered 0 to 2":  {{I: 0, J: 3}},
-		"edge -1–1: unknown node, nodes are numbered 0 to 2": {{I: -1, J: 1}},
-		"edge 2–2 connects a node to itself":                 {{I: 2, J: 2}},
-		"duplicate edge 0–1":                                 {{I: 0, J: 1}, {I: 1, J: 2}, {I: 1, J: 0}},
+		"edge 0–3 refers to an unknown node: nodes are numbered from 0 to 2":  {{I: 0, J: 3}},
+		"edge -1–1 refers to an unknown node: nodes are numbered from 0 to 2": {{I: -1, J: 1}},
+		"edge 2–2 connects a node to itself":                                  {{I: 2, J: 2}},
+		"duplicate edge 0–1": {{I: 0, J: 1}, {I: 1, J: 2},
+			{I: 1, J: 0}},
 	} {
 		if _, err := graph.New(3, edges); err == nil || err.Error() != want {
 			t.Errorf("%v: error %v, want %s", edges, err, want)

@@ -30,7 +30,8 @@ func NewMixingMatrix(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) 
 // weights must be finite.
 func NewMixingMatrixFromWeights(g *Graph, weights []float64) (*MixingMatrix, error) {
 	if len(weights) != len(g.edges) {
-		return nil, fmt.Errorf("%d weights for %d edges", len(weights), len(g.edges))
+		return nil, fmt.Errorf("got %d weights for %d edges: one weight per edge is required",
+			len(weights), len(g.edges))
 	}
 	for k, w := range weights {
 		if math.IsNaN(w) || math.IsInf(w, 0) {

@@ -61,8 +61,7 @@ func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, er
 		}
 	}
 	return nil, fmt.Errorf("radius: none of %d geographic graphs of %d nodes with radius %v in the unit square was "+
-		"connected: "+
-		"use a larger radius or other nodes", maxGraphDraws(n), n, radius)
+		"connected: use a larger radius or other node positions", maxGraphDraws(n), n, radius)
 }
 
 // ConnectedRandomGraph draws [RandomGraph] graphs until one is connected. It returns an error after maxGraphDraws(n)

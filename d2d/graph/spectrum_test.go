@@ -219,7 +219,7 @@ func filled5() []int { return []int{7, 7, 7, 7, 7} }
 
 func TestGivenWeightsAreChecked(t *testing.T) {
 	_, err := graph.NewMixingMatrixFromWeights(graph.RingGraph(3), []float64{1, 2})
-	wantError(t, err, "2 weights for 3 edges")
+	wantError(t, err, "got 2 weights for 3 edges: one weight per edge is required")
 	_, err = graph.NewMixingMatrixFromWeights(graph.RingGraph(3), []float64{1, 2, math.NaN()})
 	wantError(t, err, "edge 1–2: weight NaN is not finite")
 }

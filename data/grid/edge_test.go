@@ -175,7 +175,7 @@ func TestRefuse(t *testing.T) {
 	for k := int64(111); k < 120; k++ {
 		g.AddReading(temp(k*hour, 1))
 	}
-	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and missing values are not allowed`
+	want := `1970-01-05T16:00:00Z: column "temp lag 2h" has no value, and missing values are not allowed`
 	if err := g.MissingValueError(); fmt.Sprint(err) != want {
 		t.Errorf("%v, want %s", err, want)
 	}

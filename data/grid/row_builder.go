@@ -321,7 +321,7 @@ func (g *RowBuilder) makeRow(k int64, y float64) {
 		if x := float32(v); x-x != 0 && c.input != nil {
 			first, last := c.pointRange(k)
 			if lack(c.input, v, first, last); g.missingFill.Policy == FillRefuse && g.missingValueErr == nil {
-				g.missingValueErr = fmt.Errorf("%s: %q has no value, and missing values are not allowed",
+				g.missingValueErr = fmt.Errorf("%s: column %q has no value, and missing values are not allowed",
 					time.Unix(0, k*g.gridStep).UTC().Format(time.RFC3339), c)
 			}
 		}

@@ -152,7 +152,8 @@ func TestRowsWithoutTarget(t *testing.T) {
 		t.Errorf("%d rows", len(got.Y))
 	}
 	without.ExpandedFeatures = append(without.ExpandedFeatures, "label")
-	if _, err := grid.NewRowBuilder(without); err == nil || !strings.Contains(err.Error(), "the input label has wait") {
+	if _, err := grid.NewRowBuilder(without); err == nil || !strings.Contains(err.Error(), "the input label has the "+
+		"key wait") {
 		t.Errorf("a label as a feature: error %v", err)
 	}
 }

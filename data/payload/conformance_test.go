@@ -388,8 +388,8 @@ func TestTimesOfTrees(t *testing.T) {
 	}{
 		{"t", "a.v", false, "=1@5"}, {"*.t", "a.v", false, "=1@10"}, {"l.*.t", "l[t=40].v", false, "=4@40"},
 		{"l.*.t", "l.*.v", false, "=3@30 =4@40"}, {"*.t", "b.v", true, "=2"},
-		{"*.t", "b.v", false, `=2 no time found at the path "b.t"`}, {"x", "a.v", false,
-			`no time found at the path "x"`},
+		{"*.t", "b.v", false, `=2 no time found at the JSON path "b.t"`}, {"x", "a.v", false,
+			`no time found at the JSON path "x"`},
 		{"x", "a.v", true, "=1"}, {"n", "a.v", true, "=1"}, {"n", "a.v", false, "not a time: null"},
 		{"a", "a.v", true, `not a time: {"t":10,"v":1}`},
 	} {

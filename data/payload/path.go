@@ -47,7 +47,7 @@ func ParsePath(text string) (Path, error) {
 	end := func() error {
 		switch {
 		case name.Len() == 0 && !afterCondition:
-			return fmt.Errorf("path %s: contains an empty name", data.QuoteForMessage(text))
+			return fmt.Errorf("the JSON path %s contains an empty name", data.QuoteForMessage(text))
 		case name.Len() > 0:
 			p = append(p, segment{name: name.String(), isWildcard: name.String() == "*" && !escaped})
 		}
@@ -59,9 +59,10 @@ func ParsePath(text string) (Path, error) {
 		switch c := text[i]; c {
 		case '\\':
 			if i++; i == len(text) {
-				return nil, fmt.Errorf("path %s: must not end with a backslash", data.QuoteForMessage(text))
+				return nil, fmt.Errorf("the JSON path %s must not end with a backslash", data.QuoteForMessage(text))
 			} else if strings.IndexByte(`.\[]=*`, text[i]) < 0 {
-				return nil, fmt.Errorf(`path %s: a backslash is only allowed before one of the characters . \ [ ] = *`,
+				return nil, fmt.Errorf(
+					`the JSON path %s: a backslash is only allowed before one of the characters . \ [ ] = *`,
 					data.QuoteForMessage(text))
 			}
 			escaped = true

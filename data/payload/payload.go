@@ -323,7 +323,7 @@ func (t *TimeField) timeIn(tree any, place []string) (at int64, found bool, err 
 	case t.IsOptional && (!found || written == nil || written == ""):
 		return 0, false, nil
 	case !found:
-		return 0, false, fmt.Errorf("no time found at the path %s", data.QuoteForMessage(p.String()))
+		return 0, false, fmt.Errorf("no time found at the JSON path %s", data.QuoteForMessage(p.String()))
 	}
 	at, err = t.Parse(strings.TrimSpace(ValueText(written)))
 	return at, err == nil, err

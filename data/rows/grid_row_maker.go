@@ -126,7 +126,7 @@ func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 		}
 		if r.storeErr != nil {
 			m.Raw.Truncate(m.RowCount)
-			r.feed.Rewind("its rows could not be stored")
+			r.feed.Rewind("the rows could not be stored")
 			return r.storeErr
 		}
 		m.RowCount = m.Raw.Len()
@@ -137,7 +137,7 @@ func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 			return cmp.Or(err, r.rowBuilder.MissingValueError())
 		}
 		r.keepsOutliersOnRestart = r.order.FoundOutliers
-		r.feed.Rewind("some of its readings turned out to be invalid")
+		r.feed.Rewind("some readings that were already used turned out to be invalid")
 	}
 }
 
@@ -210,9 +210,9 @@ func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of da
 func (r *gridRowMaker) NoRowsError(string) error {
 	all := r.QualityReport()
 	e := r.missingRowsCause(&all)
-	e.Problem = "no rows can be made yet; " + all.String()
+	e.Problem = "no rows can be built yet; " + all.String()
 	if why := r.explainMissingRows(&all); why != "" {
-		e.Problem = fmt.Sprintf("no rows can be made yet: %s; %s", why, all)
+		e.Problem = fmt.Sprintf("no rows can be built yet: %s; %s", why, all)
 	}
 	return e
 }
@@ -314,7 +314,7 @@ func describeRejectedReading(c grid.RejectedReading) string {
 	}
 	switch c.Why {
 	case grid.ReasonLate:
-		return "older than the newest reading by more than the lateness"
+		return "older than the newest reading by more than the allowed lateness"
 	case grid.ReasonDuplicate:
 		return "duplicate: the same source already has a reading of this time"
 	case grid.ReasonFutureTime, grid.ReasonBadTime:

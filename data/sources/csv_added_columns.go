@@ -34,7 +34,8 @@ func (l *csvRecordLayout) cloneLayout() csvRecordLayout {
 // describeFieldCountProblem describes a line with n fields instead of want. insertedAt is the number of an inserted
 // field, or 0.
 func describeFieldCountProblem(n, want, insertedAt int, text string) string {
-	problem := fmt.Sprintf("%s, but the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
+	problem := fmt.Sprintf("found %s, but the header has %d: %s",
+		formatCount(n, "field"), want, data.QuoteForMessage(text))
 	if insertedAt > 0 && n > want {
 		problem += fmt.Sprintf("; field %d was probably added and is missing in the header", insertedAt)
 	}

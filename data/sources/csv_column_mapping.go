@@ -134,9 +134,9 @@ type missingColumn struct {
 // missingColumnError returns the error for a missing or repeated column.
 func (t *columnMapping) missingColumnError(m missingColumn) *data.FileError {
 	e := &data.FileError{File: t.fileName, Line: 1, Column: m.fileColumn,
-		Problem: "occurs twice in the header: rename one of them"}
+		Problem: "this column occurs twice in the header: rename one of the two columns"}
 	if !m.isNamedTwice {
-		e.Problem = "missing; the columns are " + quoteNames(t.header) +
+		e.Problem = "this column is missing; the file has the columns " + quoteNames(t.header) +
 			t.filter.dialect.skipRowsHint(t.fileName, []string{m.fileColumn})
 	}
 	return e
@@ -149,7 +149,7 @@ func newColumnMapping(file string, header, features []string, target string, fil
 	for _, name := range names {
 		if known[name] {
 			return nil, &data.FileError{File: file, Line: 1, Column: name,
-				Problem: "occurs twice in features and target"}
+				Problem: "this column occurs twice in features and target"}
 		}
 		known[name] = true
 	}

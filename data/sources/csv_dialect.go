@@ -44,9 +44,9 @@ func dialectFromConfig(c *data.Config) (d csvDialect, err error) {
 func checkDialect(delimiter, decimal string) error {
 	switch {
 	case delimiter != "" && (utf8.RuneCountInString(delimiter) != 1 || strings.ContainsAny(delimiter, "\"\r\n\ufffd")):
-		return fmt.Errorf("delimiter is %q; want one character, such as \";\" or \"\\t\"", delimiter)
+		return fmt.Errorf("delimiter is %q, but must be one character, such as \";\" or \"\\t\"", delimiter)
 	case decimal != "" && decimal != "." && decimal != ",":
-		return fmt.Errorf("decimal is %q; want \".\" or \",\"", decimal)
+		return fmt.Errorf("decimal is %q, but must be \".\" or \",\"", decimal)
 	case decimal == "," && (delimiter == "" || delimiter == ","):
 		return errors.New(
 			"the comma cannot be both decimal separator and delimiter: set delimiter, for example to \";\"")

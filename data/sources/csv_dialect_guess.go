@@ -31,7 +31,7 @@ func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 		if format := s.dialect.timeFormat.findPlausibleFormat(s.EarliestTime.UnixNano(),
 			s.LatestTime.UnixNano()); format != "" {
 			s.dialect.timeFormat.format = format
-			why := "otherwise the times are before 1990" + zoneHint(format, s.dialect.timeFormat.zone)
+			why := "without this setting, the times are before 1990" + zoneHint(format, s.dialect.timeFormat.zone)
 			return survey.SuggestedConfigChange{Key: "time_format", Value: format, Reason: why}, true
 		}
 	}

@@ -109,7 +109,7 @@ func TestTimesBefore1990(t *testing.T) {
 			t.Errorf("%+v: fault %+v", tt, f)
 		}
 		if tt.mend != "" && (s.Columns[0].Used != uint64(len(tt.times)) || !strings.Contains(f.FirstFaults[0].Problem,
-			"read in seconds since 1970, the times are from 1970-01-01T")) {
+			"if the times are read in seconds since 1970, they range from 1970-01-01T")) {
 			t.Errorf("%+v: %d values used, %q", tt, s.Columns[0].Used, f.FirstFaults[0].Problem)
 		}
 	}
@@ -356,7 +356,7 @@ func TestRemedies(t *testing.T) {
 	if got := faultsOf(s, "temp", grid.ReasonOutOfRange).Remedy; !strings.Contains(got, "the task accepts -50 to 60") {
 		t.Errorf("out of the task's range: %q", got)
 	}
-	if got := faultsOf(s, "wd", grid.ReasonUnknownClass).Remedy; got != `its classes are "N", "S"` {
+	if got := faultsOf(s, "wd", grid.ReasonUnknownClass).Remedy; got != `the known classes are "N", "S"` {
 		t.Errorf("unknown class: %q", got)
 	}
 	c.CSVPath = filepath.Join(t.TempDir(), "none.csv")

@@ -73,7 +73,7 @@ func TestDialects(t *testing.T) {
 // TestColumnsOfTheFile checks that the error for a missing column contains the name in the file.
 func TestColumnsOfTheFile(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "a,y\n1,2\n", data.Config{ColumnByInput: map[string]string{"x": "Temp."}})
-	want := `line 1: column "Temp.": missing; the columns are "a", "y"`
+	want := `line 1: column "Temp.": this column is missing; the file has the columns "a", "y"`
 	if _, err := r.Snapshot(); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -17,12 +17,12 @@ import (
 )
 
 func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require(c.CSVPath != "", section+".csv", "is empty; want a CSV file with named columns")
+	problems.Require(c.CSVPath != "", section+".csv", "no file is set: set the path of a CSV file with named columns")
 	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.LineFormat == "", section+".source",
 		"is csv, but lines, command and format are not valid for csv: remove them")
 	rejectTopicKeys(c, problems, section)
 	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.DecimalSeparator))
-	problems.Require(c.SkipRows >= 0, section+".skip_rows", "is %d, want 0 or more", c.SkipRows)
+	problems.Require(c.SkipRows >= 0, section+".skip_rows", "invalid value %d: must not be negative", c.SkipRows)
 	if mayMatchManyFiles(c.CSVPath) {
 		_, err := filepath.Match(c.CSVPath, "")
 		problems.AddError(section+".csv", err)
@@ -31,9 +31,9 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 	problems.AddError(section+".time_format", err)
 	problems.Require(c.MissingValuePolicy != grid.FillLast || c.TimeColumn != "", section+".time",
 		"is empty, but missing: last requires the time of each row: set time to the name of its column")
-	problems.Require(c.ShareCount >= 0, section+".shares", "is %d, want 0 or more", c.ShareCount)
+	problems.Require(c.ShareCount >= 0, section+".shares", "invalid value %d: must not be negative", c.ShareCount)
 	problems.Require(c.ShareIndex >= 0 && c.ShareIndex < max(c.ShareCount, 1), section+".share",
-		"is %d, want 0 to shares - 1 (shares is %d)",
+		"invalid value %d: must be between 0 and shares - 1 (shares is %d)",
 		c.ShareIndex, c.ShareCount)
 }
 
@@ -160,7 +160,7 @@ func (c *csvRowMaker) Changed() bool { return c.haveFilesChanged() }
 func (c *csvRowMaker) NoRowsError(renewed string) error {
 	err := noRowSelectedError(c.csvFile.path, c.progress.rows)
 	if slices.ContainsFunc(c.progress.files, func(p readPosition) bool { return p.hasUnreadUnterminatedLine }) {
-		err.Problem += ", and its last line has no line break yet"
+		err.Problem += ", and the last line of the file has no line break yet"
 	}
 	if renewed != "" {
 		err.Problem += "; " + renewed
@@ -231,7 +231,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 		if lost == nil && into.StartsWith(m.Raw, m.RowCount) {
 			m.Raw = into
 		} else {
-			m.DiscardRows(into, fmt.Sprintf("%s: %s; its rows are read again", c.csvFile.path, anew))
+			m.DiscardRows(into, fmt.Sprintf("%s: %s; all rows of the file are read again", c.csvFile.path, anew))
 		}
 	}
 	c.progress, m.RowCount = to, into.Len()
@@ -273,7 +273,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 			grid.ReasonMalformed})
 	})
 	if bad := (*data.FileError)(nil); at.table == nil && c.query.Recipe != nil && errors.As(err, &bad) {
-		bad.Problem += "; if its lines are readings, set data.time to the name of the time column"
+		bad.Problem += "; if the lines of the file are readings, set data.time to the name of the time column"
 	}
 	if err == nil {
 		err = take()

@@ -46,9 +46,10 @@ func TestHalfALine(t *testing.T) {
 		want []float32
 		err  string
 	}{
-		{"x", nil, "d.csv: line 1: has no line break yet; it must name the columns"},
-		{"x,y\n", nil, "d.csv: none of its 0 rows is selected"},
-		{"x,y\n1", nil, "d.csv: none of its 0 rows is selected, and its last line has no line break yet"},
+		{"x", nil, "d.csv: line 1: the first line has no line break yet; this line must name the columns"},
+		{"x,y\n", nil, "d.csv: none of the 0 rows of the file is selected"},
+		{"x,y\n1", nil, "d.csv: none of the 0 rows of the file is selected, and the last line of the file has no " +
+			"line break yet"},
 		{"x,y\n1,2\n3", []float32{1}, ""},
 		{"x,y\n1,2\n34,", []float32{1}, ""},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,", []float32{1, 34, 6}, ""},
@@ -56,7 +57,8 @@ func TestHalfALine(t *testing.T) {
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\nwarm,1\n", nil, `d.csv: line 7: column "x": "warm" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n\"a\nb\",1\n", nil, `d.csv: line 8: column "x": "a\nb" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", []float32{1, 34, 6, 8, 10}, ""},
-		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: 3 fields, but the header has 2: ` +
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: found 3 fields, but the header ` +
+			`has 2: ` +
 			`"11,1,1"`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1\n", []float32{1, 34, 6, 8, 10, 11}, ""},
 	} {
@@ -84,22 +86,23 @@ func TestRenewed(t *testing.T) {
 		why    string // replacement reason; empty if rows were only added
 	}{
 		{"cut off", "1,1\n2,2\n3,3\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n") }, []float32{1},
-			"it was truncated from 16 to 8 bytes after 4 lines had been read; its rows are read again"},
+			"the file was truncated from 16 to 8 bytes after 4 lines had been read; all rows of the file are read " +
+				"again"},
 		{"cut off and grown", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n5,1\n6,2\n7,7\n")
-		}, []float32{5, 6, 7}, "it was rewritten; its rows are read again"},
+		}, []float32{5, 6, 7}, "the file was rewritten; all rows of the file are read again"},
 		{"changed in place", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n9,2\n") },
-			[]float32{1, 9}, "it was rewritten; its rows are read again"},
+			[]float32{1, 9}, "the file was rewritten; all rows of the file are read again"},
 		{"the beginning of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n7,1\n"+long)
 		}, append([]float32{7}, slices.Repeat([]float32{1}, 3000)...),
-			"it was rewritten; its rows are read again"},
+			"the file was rewritten; all rows of the file are read again"},
 		{"the end of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n"+strings.Repeat("1,1\n", 2999)+"7,1\n1,1\n")
 		}, append(slices.Repeat([]float32{1}, 2999), 7, 1),
-			"it was rewritten; its rows are read again"},
+			"the file was rewritten; all rows of the file are read again"},
 		{"another file", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { replace(t, h, "y,x\n1,4\n2,5\n3,6\n") },
-			[]float32{4, 5, 6}, "a different file has this name; its rows are read again"},
+			[]float32{4, 5, 6}, "a different file has this name; all rows of the file are read again"},
 		{"another file with the same rows and more", "1,1\n", func(t *testing.T, h *csvHarness) {
 			replace(t, h, "y,x\n1,1\n3,6\n")
 		}, []float32{1, 6}, ""},
@@ -155,7 +158,7 @@ func TestEmptiedFile(t *testing.T) {
 	f := follow(t, h)
 	f.wants(1, one, two)
 	h.put(t, csvHeader)
-	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "it was truncated from") {
+	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "the file was truncated from") {
 		t.Errorf("error %v", err)
 	}
 	h.add(t, two)
@@ -230,7 +233,7 @@ func TestCompressedFileGrows(t *testing.T) {
 	}
 	h.put(t, zip(t, text))
 	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.ReplacementReason,
-		"it was truncated") {
+		"the file was truncated") {
 		t.Errorf("%v, %+v", got, v)
 	}
 }

@@ -66,7 +66,7 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 	}
 	if err != nil {
 		// Do not call Rewind. Reading the unchanged file would fail again, so wait until the file has changed.
-		f.rewindReason = "it is read again after an error"
+		f.rewindReason = "the file is read again after an error"
 		return err
 	}
 	f.progress = to
@@ -119,8 +119,8 @@ func (f *csvReadingFeed) findInputColumns(file string, header []string) (*column
 		for _, name := range f.neededInputs {
 			names = append(names, f.filter.dialect.fileColumnName(name))
 		}
-		return nil, &data.FileError{File: file, Line: 1, Problem: "contains none of the task's inputs; the columns " +
-			"are " +
+		return nil, &data.FileError{File: file, Line: 1, Problem: "the file contains none of the task's inputs; the " +
+			"columns are " +
 			quoteNames(header) + f.filter.dialect.skipRowsHint(file, names)}
 	}
 	for _, in := range f.inputs {

@@ -81,8 +81,8 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5\n", "", []float32{1, 2, 3}, false},
 		{"t,x\n60,9\n120,8\n180,7\n240,6\n", "", []float32{9, 8}, true},
 		{"t,x\n60,9\n120,8\n180,7\n240,6\n300,a\n360,b\n", `line 7: column "x": not_a_number; 2 of 5 values`, nil, false},
-		{"time,x\n60,9\n", `column "t": missing`, nil, false},
-		{"t,y\n60,9\n", `contains none of the task's inputs`, nil, false},
+		{"time,x\n60,9\n", `column "t": this column is missing`, nil, false},
+		{"t,y\n60,9\n", `the file contains none of the task's inputs`, nil, false},
 	} {
 		h.put(t, step.text)
 		v, err := r.Snapshot()
@@ -123,7 +123,7 @@ func TestRewindIsAChange(t *testing.T) {
 	f := &csvReadingFeed{csvFile: &csvFile{path: path}, fileFollower: fileFollower{path: path, now: time.Now}}
 	f.updateStamps()
 	before := f.Changed()
-	f.Rewind("its rows could not be stored")
+	f.Rewind("the rows could not be stored")
 	if before || !f.Changed() {
 		t.Errorf("changed: %v, and after rewind %v", before, f.Changed())
 	}

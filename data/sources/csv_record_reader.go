@@ -211,7 +211,8 @@ func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err err
 		return textLine{}, nil, err
 	}
 	if len(text) > maxLineBytes {
-		return textLine{sizeWithLineBreak: size, problem: fmt.Sprintf("longer than %d bytes", maxLineBytes)}, nil, nil
+		return textLine{sizeWithLineBreak: size, problem: fmt.Sprintf("the line is longer than %d bytes",
+			maxLineBytes)}, nil, nil
 	}
 	text = bytes.TrimRight(text, "\r\n")
 	at := bytes.IndexByte(text, '\r')
@@ -232,7 +233,7 @@ func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err err
 }
 
 // cutOffPrefix is the start of the problem text for a line whose end was not written.
-const cutOffPrefix = "truncated and followed by NUL bytes: "
+const cutOffPrefix = "the line is truncated and followed by NUL bytes: "
 
 // newTextLine returns a line without leading NUL bytes, which a power cut leaves in blocks that were not written. NUL
 // bytes after a text mean that its end was not written.
@@ -391,7 +392,7 @@ func (r *csvRecordReader) readHeader(file string) ([]string, error) {
 	record, err := r.Read()
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, &data.FileError{File: file, Problem: "empty; the first line must name the columns"}
+		return nil, &data.FileError{File: file, Problem: "the file is empty; the first line must name the columns"}
 	case err != nil:
 		return nil, wrapReadError(file, err)
 	}

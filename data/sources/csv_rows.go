@@ -66,7 +66,7 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 }
 
 func noRowSelectedError(file string, rows int) *data.FileError {
-	return &data.FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
+	return &data.FileError{File: file, Problem: fmt.Sprintf("none of the %d rows of the file is selected", rows)}
 }
 
 // rowBatch contains rows that are read together. Its counts also include all earlier rows.

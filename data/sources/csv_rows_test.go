@@ -72,47 +72,52 @@ func TestReadCSVErrors(t *testing.T) {
 		filter     RowFilter
 		want       string
 	}{
-		{"empty", "", []string{"a"}, RowFilter{}, `f.csv: empty; the first line must name the columns`},
-		{"header only", "a,pm\n", []string{"a"}, RowFilter{}, `f.csv: none of its 0 rows is selected`},
+		{"empty", "", []string{"a"}, RowFilter{}, `f.csv: the file is empty; the first line must name the columns`},
+		{"header only", "a,pm\n", []string{"a"}, RowFilter{}, `f.csv: none of the 0 rows of the file is selected`},
 		{"nothing matches", "a,pm\n1,2\n", []string{"a"}, RowFilter{RequiredTextByColumn: map[string]string{"a": "2"}},
-			`f.csv: none of its 1 rows is selected`},
+			`f.csv: none of the 1 rows of the file is selected`},
 		{"missing feature", "a,b,pm\n", []string{"a", "c"}, RowFilter{},
-			`f.csv: line 1: column "c": missing; the columns are "a", "b", "pm"`},
-		{"semicolons", "a;pm\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": missing; the columns are "a;pm"`},
+			`f.csv: line 1: column "c": this column is missing; the file has the columns "a", "b", "pm"`},
+		{"semicolons", "a;pm\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": this column is missing; the ` +
+			`file has the columns "a;pm"`},
 		{"missing target", "a,b\n", []string{"a"}, RowFilter{},
-			`f.csv: line 1: column "pm": missing; the columns are "a", "b"`},
+			`f.csv: line 1: column "pm": this column is missing; the file has the columns "a", "b"`},
 		{"missing condition", "a,pm\n", []string{"a"}, RowFilter{RequiredTextByColumn: map[string]string{"z": "1",
 			"y": "1"}},
-			`f.csv: line 1: column "y": missing; the columns are "a", "pm"`},
-		{"many columns", wide, []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": missing; the columns are ` +
+			`f.csv: line 1: column "y": this column is missing; the file has the columns "a", "pm"`},
+		{"many columns", wide, []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": this column is missing; the ` +
+			`file has the columns ` +
 			strings.Repeat(`"c", `, 31) + `"c" and 2 more`},
-		{"column twice", "a,a,pm\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": occurs twice in the ` +
-			`header: rename one of them`},
+		{"column twice", "a,a,pm\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": this column occurs ` +
+			`twice in the ` +
+			`header: rename one of the two columns`},
 		{"feature twice", "a,pm\n", []string{"a", "a"}, RowFilter{},
-			`f.csv: line 1: column "a": occurs twice in features and target`},
+			`f.csv: line 1: column "a": this column occurs twice in features and target`},
 		{"target as feature", "a,pm\n", []string{"a", "pm"}, RowFilter{},
-			`f.csv: line 1: column "pm": occurs twice in features and target`},
+			`f.csv: line 1: column "pm": this column occurs twice in features and target`},
 		{"no features", "a,pm\n", nil, RowFilter{}, `f.csv: line 1: no feature columns were requested`},
 		{"text", "a,pm\n1,2\nNA,3\n", []string{"a"}, RowFilter{}, `f.csv: line 3: column "a": "NA" is a missing ` +
 			`value, but a number is required`},
 		{"long text", "a,pm\n" + strings.Repeat("é", 40) + ",3\n", []string{"a"}, RowFilter{},
 			`f.csv: line 2: column "a": "` + strings.Repeat("é", 32) + `"… is not a number`},
 		{"nothing", "a,pm\n1,\n", []string{"a"}, RowFilter{},
-			`f.csv: line 2: column "pm": empty, but a number is required`},
+			`f.csv: line 2: column "pm": the value is empty, but a number is required`},
 		{"NaN", "a,pm\nnan,1\n", []string{"a"}, RowFilter{}, `f.csv: line 2: column "a": "nan" is a missing value, ` +
 			`but a number is required`},
 		{"Inf", "a,pm\n1,-Inf\n", []string{"a"}, RowFilter{}, `f.csv: line 2: column "pm": "-Inf" is not finite`},
 		{"beyond float32", "a,pm\n1e39,1\n", []string{"a"}, RowFilter{}, `f.csv: line 2: column "a": "1e39" is too large`},
 		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, RowFilter{},
 			`f.csv: line 2: column "a": "1e999" is too large`},
-		{"ragged", "a,pm\n1,2\n1,2,3\n", []string{"a"}, RowFilter{}, `f.csv: line 3: 3 fields, but the header has 2: ` +
+		{"ragged", "a,pm\n1,2\n1,2,3\n", []string{"a"}, RowFilter{}, `f.csv: line 3: found 3 fields, but the header ` +
+			`has 2: ` +
 			`"1,2,3"`},
 		{"ragged, not selected", "a,pm\n1\n1,2\n", []string{"a"},
 			RowFilter{RequiredTextByColumn: map[string]string{"a": "x"}},
-			`f.csv: line 2: 1 field, but the header has 2: "1"`},
+			`f.csv: line 2: found 1 field, but the header has 2: "1"`},
 		{"quote", "a,pm\n1,2\n1,\"2\n", []string{"a"}, RowFilter{},
 			`f.csv: line 3: column "pm": "\"2" is not a number`},
-		{"quote in the header", "a,p\"m\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "pm": missing; the columns are "a", "p\"m"`},
+		{"quote in the header", "a,p\"m\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "pm": this column is ` +
+			`missing; the file has the columns "a", "p\"m"`},
 		{"after lines of quotes", "a,pm,note\n1,2,\"x\ny\"\n1,?,z\n", []string{"a"}, RowFilter{},
 			`f.csv: line 4: column "pm": "?" is a missing value, but a number is required`},
 	} {

@@ -293,7 +293,7 @@ func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) 
 	}
 	if late {
 		s.addLateFault(line, now, c, data.QuoteForMessage(strings.TrimSpace(record[s.table.timeColumnIndex]))+
-			" is older than a previous line by more than the lateness")
+			" is older than a previous line by more than the allowed lateness")
 	}
 }
 
@@ -325,7 +325,8 @@ func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) 
 	switch {
 	case class == rows.TimeOutlier:
 		f.Problem += " is later than the times of the following lines, or in the future"
-		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "only this line is skipped; to use it, correct its time"
+		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "only this line is skipped; to use this line, correct " +
+			"its time"
 		return at, false
 	case at > s.file.now().Add(rows.MaxFutureSkew).UnixNano():
 		f.Problem += " is later than now"

@@ -127,7 +127,7 @@ var deviceMessages = []deviceMessage{
 		topics:  []data.TopicSettings{{Topic: "te/#", TimeIsOptional: true}}, want: []string{"t=21.3@"}},
 	{file: "10b-thin-edge-without-time.json", topic: "te/device/main///m/env_sensor", time: "time",
 		columns: map[string]string{"t": "te/device/main///m/env_sensor temperature"},
-		want:    []string{`t: bad_time: no time found at the path "time"`}},
+		want:    []string{`t: bad_time: no time found at the JSON path "time"`}},
 	{file: "10c-thin-edge-multi.json", topic: "te/device/main///m/env_sensor", time: "time",
 		columns: map[string]string{"l2": "te/device/main///m/env_sensor current.L2"},
 		want:    []string{"l2=1.3@2020-10-15T05:30:47Z"}},

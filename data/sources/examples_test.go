@@ -75,7 +75,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 	}
 	report := textOf(r).QualityReport()
 	for why, want := range map[data.UnusedReason]string{
-		grid.ReasonMissing:    "d.csv: line 3: empty, but a number is required",
+		grid.ReasonMissing:    "d.csv: line 3: the value is empty, but a number is required",
 		grid.ReasonNotANumber: `d.csv: line 6: "hot" is not a number`,
 		grid.ReasonNotFinite:  `d.csv: line 5: "-Inf" is not finite`,
 	} {

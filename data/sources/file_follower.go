@@ -116,7 +116,7 @@ func expandPath(path string) ([]string, error) {
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: write \\[ to match a [", path, err)
+		return nil, fmt.Errorf("%s: %w: write \\[ to match the character [", path, err)
 	}
 	all = slices.DeleteFunc(all, func(path string) bool {
 		name := filepath.Base(path)
@@ -282,7 +282,8 @@ func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why 
 		if p == nil {
 			for _, later := range f.lastStamps[i+1:] {
 				if f.progress.filePosition(later.path) != nil {
-					return nil, fmt.Sprintf("the new file %s sorts before files that were already read", s.path), nil
+					return nil, fmt.Sprintf("the name of the new file %s sorts before the names of files that were "+
+						"already read", s.path), nil
 				}
 			}
 			continue
@@ -291,7 +292,7 @@ func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why 
 			q := f.progress.filePosition(later.path)
 			return q != nil && q.table != nil
 		}) {
-			return nil, fmt.Sprintf("%s has changed after later files were read without it", s.path), nil
+			return nil, fmt.Sprintf("%s has changed after later files had been read without the change", s.path), nil
 		}
 		if p.offset == 0 || s.equal(p.stamp) {
 			continue
@@ -341,11 +342,12 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	case !os.SameFile(was.info, now.info):
 		return "a different file has this name", nil
 	case now.size < p.offset:
-		return fmt.Sprintf("it was truncated from %d to %d bytes after %d lines had been read", was.size, now.size,
+		return fmt.Sprintf("the file was truncated from %d to %d bytes after %d lines had been read",
+			was.size, now.size,
 			p.lineCount), nil
 	case now.equal(was): // only the unterminated last line may have become readable
 	case now.size == was.size || !p.isResumable:
-		return "it was rewritten", nil
+		return "the file was rewritten", nil
 	}
 	file, err := os.Open(now.path)
 	if err != nil {
@@ -354,7 +356,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	defer file.Close()
 	e, err := readFirstAndLastBytes(file, p.offset)
 	if err == nil && (!bytes.Equal(e[0], p.firstAndLastBytes[0]) || !bytes.Equal(e[1], p.firstAndLastBytes[1])) {
-		return "it was rewritten", nil
+		return "the file was rewritten", nil
 	}
 	if err == nil && p.hasReadUnterminatedLine {
 		next := make([]byte, 2)
@@ -363,7 +365,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 			return "", fmt.Errorf("%s: %w", now.path, err)
 		}
 		if next = next[:n]; !bytes.HasPrefix(next, []byte("\n")) && !bytes.Equal(next, []byte("\r\n")) {
-			return "its last line was extended after it had been read", nil
+			return "the last line of the file was extended after the line had been read", nil
 		}
 	}
 	if err != nil {
@@ -410,7 +412,8 @@ func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textPar
 		p.hasUnreadUnterminatedLine = false
 		return readUpToOffset(file, s.size, p, y, parse)
 	case end == 0 && p.hasUnreadUnterminatedLine:
-		return &data.FileError{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
+		return &data.FileError{File: s.path, Line: 1, Problem: "the first line has no line break yet; this line must " +
+			"name the columns"}
 	}
 	if err := readUpToOffset(file, end, p, y,
 		parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchangedLongEnough {

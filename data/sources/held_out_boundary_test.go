@@ -70,7 +70,7 @@ func TestTimes(t *testing.T) {
 		"t,x,y\nNaN,1,2\n":                  `line 2: column "t": "NaN" is not a time`,
 		"t,x,y\n1600-01-01T00:00:00Z,1,2\n": `line 2: column "t": "1600-01-01T00:00:00Z" is not a time`,
 		"t,x,y\n5,1,2\n5,1,2\n4.9,1,2\n":    `line 4: column "t": "4.9" is earlier than the time of a previous row`,
-		"x,y\n1,2\n":                        `line 1: column "t": missing`,
+		"x,y\n1,2\n":                        `line 1: column "t": this column is missing`,
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), want) {

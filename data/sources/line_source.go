@@ -226,7 +226,7 @@ func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error
 	}
 	read := l.readLines(out, now)
 	if err = cmd.Wait(); err == nil {
-		err = errors.New("exited with status 0")
+		err = errors.New("the command exited with status 0")
 	}
 	if text := said.lastLine(); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
@@ -245,7 +245,7 @@ func (l *lineSource) readLines(from io.Reader, now func() time.Time) error {
 			long = true
 			continue
 		case long, err != nil && len(line) > 0:
-			problem := fmt.Sprintf("longer than %d bytes", longestLine)
+			problem := fmt.Sprintf("the line is longer than %d bytes", longestLine)
 			if !long {
 				problem = data.QuoteForMessage(string(line)) + " has no line break"
 			}

@@ -28,11 +28,12 @@ func TestCheckLines(t *testing.T) {
 		{data.Config{}, "data.lines: set either lines"},
 		{data.Config{LinesPath: "-", Command: []string{"x"}}, "data.lines: set either lines"},
 		{data.Config{LinesPath: "-", LineFormat: "xml"}, "data.format: "},
-		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": "x..y"}}, `data.columns: input "a": path "x..y"`},
+		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": "x..y"}}, `data.columns: input "a": the ` +
+			`JSON path "x..y"`},
 		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": ""}}, `input "a": the field name is empty`},
 		{data.Config{LinesPath: "-", TimeZone: "Nowhere"}, "data.time: unknown time zone"},
 		{data.Config{LinesPath: "-", RequiredTextByColumn: map[string]string{"a": "b"}},
-			"data.where: where, share and shares are only valid with"},
+			"data.where: the keys where, share and shares are only valid with"},
 	} {
 		var problems spec.ProblemList
 		tt.c.Source = data.SourceLines

@@ -262,7 +262,7 @@ func TestAClassMayBeNA(t *testing.T) {
 			pass(time.Minute)
 			l.deliver("esp", `{"h":1}`)
 			pass(ringWriteInterval)
-			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no rows can be made yet") {
+			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no rows can be built yet") {
 				t.Fatal(err)
 			}
 			report := l.rows.(data.QualityReporter).QualityReport()
@@ -291,7 +291,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			"{'t': 1}": "invalid character '\\'' looking for beginning of object key string: `{'t': 1}`",
 			good + "x": "unexpected text after the JSON value: …`00:00Z\",\"t\":20.1,\"h\":50}x`",
 			`{"t":1`:   "the JSON value is incomplete: `{\"t\":1`",
-			`{"t":1}`:  `no time found at the path "ts"`,
+			`{"t":1}`:  `no time found at the JSON path "ts"`,
 			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time in the format 2026-03-01T12:00:00Z ` +
 				`or in seconds since 1970: ` +
 				`set data.time_format to "02.01.2006 15:04"`,
@@ -339,7 +339,7 @@ func TestReasonFollows(t *testing.T) {
 		for range 100 {
 			l.deliver("esp", `{"t":20}`)
 		}
-		reason("bad_time", `no time found at the path "ts"`)
+		reason("bad_time", `no time found at the JSON path "ts"`)
 		for n := range 200 {
 			pass(time.Minute)
 			l.deliver("esp", fmt.Sprintf(`{"ts":%d,"t":20,"h":%d}`, l.env.Now().Unix(), n))

@@ -290,7 +290,7 @@ func TestTopicSettingsErrors(t *testing.T) {
 		var problems spec.ProblemList
 		CheckConfig(&c, &problems, "data")
 		if err := problems.Err(); err == nil || !strings.Contains(err.Error(),
-			"topics is only valid with source mqtt") {
+			"the key topics is only valid with source mqtt: remove this key") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

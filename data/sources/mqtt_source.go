@@ -60,7 +60,7 @@ func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error,
 	if err != nil {
 		return nil, err
 	}
-	r.stats.setInitialTrouble(data.TroubleBroker, "not yet connected to the site's broker")
+	r.stats.setInitialTrouble(data.TroubleBroker, "not yet connected to the site's MQTT broker")
 	conn.Subscribe(mqtt.AtMostOnce, all.topicFilters()...)
 	done := make(chan struct{})
 	go func() {
@@ -109,10 +109,10 @@ func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, conn mqt
 		r.stats.setTrouble(data.TroubleBroker, "", nil)
 	case mqtt.LinkDown:
 		r.stats.clearTroubles(data.TroubleBroker) // refusals end with the connection
-		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("not connected to the site's broker: %w", e.Err))
+		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("not connected to the site's MQTT broker: %w", e.Err))
 	case mqtt.SubscriptionRefused:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf(
-			"the site's broker refuses the subscription to %s", e.Filter))
+			"the site's MQTT broker refuses the subscription to %s", e.Filter))
 	case mqtt.SubscriptionRefusalEnded:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, nil)
 	}

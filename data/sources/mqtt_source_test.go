@@ -38,14 +38,15 @@ func TestSubscriptions(t *testing.T) {
 		c    data.Config
 		want string
 	}{
-		{data.Config{}, "data.columns: is empty; list each input with its topic"},
+		{data.Config{}, "data.columns: the section is empty; list each input with its topic"},
 		{data.Config{ColumnByInput: map[string]string{"a": "site/#/x"}}, `input "a": mqtt: filter "site/#/x": '#' must be`},
-		{data.Config{ColumnByInput: map[string]string{"a": "x a..b"}}, `input "a": path "a..b": contains an empty ` +
+		{data.Config{ColumnByInput: map[string]string{"a": "x a..b"}}, `input "a": the JSON path "a..b" contains an ` +
+			`empty ` +
 			`name`},
 		{data.Config{ColumnByInput: map[string]string{"a": ""}}, `input "a": mqtt: filter "": is empty`},
 		{data.Config{ColumnByInput: map[string]string{"a": "x/+", "b": "x/y v"}}, "the topics x/+ and x/y overlap"},
 		{data.Config{ColumnByInput: map[string]string{"a": "x"}, ShareCount: 2},
-			"data.where: where, share and shares are only valid with source"},
+			"data.where: the keys where, share and shares are only valid with source"},
 		{data.Config{ColumnByInput: map[string]string{"a": "x"}, TimeFormat: "iso"}, `data.time: unknown time format ` +
 			`"iso"`},
 	} {
@@ -125,22 +126,23 @@ func TestMQTT(t *testing.T) {
 		send("site/b/air", fmt.Sprintf(`{"t":%d,"temp":22}`, now+1), false)
 		send("site/b/air", `{"temp`, false)
 		send("else/b/air", `{"t":1,"temp":22}`, false)
-		wantTroubles(t, s, []string{"temp", "hum", "door"}, "broker: the site's broker refuses the subscription to "+
+		wantTroubles(t, s, []string{"temp", "hum", "door"}, "broker: the site's MQTT broker refuses the subscription "+
+			"to "+
 			"site/door")
 		if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "refuses the subscription to site/door") {
 			t.Errorf("nothing is recorded yet: %v", err)
 		}
 		pass(silentAfter)
 		wantTroubles(t, s, []string{"temp", "hum", "door", "co2"},
-			"broker: the site's broker refuses the subscription to site/door",
+			"broker: the site's MQTT broker refuses the subscription to site/door",
 			`silent: input "temp": no readings received from topic site/+/air since 2000-01-01T00:00:00Z`,
 			`silent: input "hum": no readings received from topic site/+/air since`,
-			`silent: input "door": no readings received from topic site/door since the start`,
+			`silent: input "door": no readings received from topic site/door since the start of agentd`,
 			`silent: the data source has no input "co2"`)
 		refuse = false
 		b.Disconnect("device-data")
 		synctest.Wait()
-		wantTroubles(t, s, nil, "broker: not connected to the site's broker: memory: the connection was cut")
+		wantTroubles(t, s, nil, "broker: not connected to the site's MQTT broker: memory: the connection was cut")
 		send("site/door", "open", true)
 		pass(20 * time.Minute)
 		wantTroubles(t, s, nil)

@@ -30,7 +30,7 @@ func TestMissing(t *testing.T) {
 		{policy: grid.FillLast, atMost: time.Hour, x: []float32{1, 1, 1, 3, 3, 5}, y: []float32{1, 2, 3, 5, 6, 7},
 			unused: 2},
 		{policy: grid.FillMean, x: []float32{1, 1, 1, 2, 2, 5}, y: []float32{1, 2, 3, 5, 6, 7}, unused: 2},
-		{policy: grid.FillRefuse, problem: `line 3: column "x": empty, but a number is required`},
+		{policy: grid.FillRefuse, problem: `line 3: column "x": the value is empty, but a number is required`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
 			c := data.Config{TimeColumn: "t", MissingValuePolicy: tt.policy, MaxLastValueAge: tt.atMost,
@@ -179,7 +179,8 @@ func TestLastLine(t *testing.T) {
 	expect(true, "", 1, 2, 3, 4)
 	age = 0
 	h.put(t, h.content()+"5\r\n6,6\r\n")
-	expect(true, "its last line was extended after it had been read; its rows are read again", 1, 2, 3, 4, 6)
+	expect(true, "the last line of the file was extended after the line had been read; all rows of the file are read "+
+		"again", 1, 2, 3, 4, 6)
 	age = minUnchangedAge
 	h.put(t, h.content()+"7")
 	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: the line is incomplete and the rows do not change

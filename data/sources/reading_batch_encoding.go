@@ -75,7 +75,7 @@ func appendLengthPrefixedText(p []byte, text string) []byte {
 	return append(binary.AppendUvarint(p, uint64(len(text))), text...)
 }
 
-var errInvalidReadingBatch = errors.New("not a batch of readings")
+var errInvalidReadingBatch = errors.New("the stored data is not a valid batch of readings")
 
 // decodeReadingBatch calls take for each reading of a batch. The readings are numbered from first. It returns
 // errInvalidReadingBatch if the body is invalid. The checksum was verified before, so a different program must have

@@ -67,7 +67,7 @@ func (r *readingRecorder) recordReading(reading data.Reading) {
 	r.mu.Unlock()
 	if n == maxPendingReadings {
 		r.stats.countUnusedValue(reading.Input, grid.ReasonNoRoom,
-			"cannot write to the disk, and the queue of readings is full", "")
+			"reading dropped: the disk is not writable, and the queue of readings is full", "")
 		return
 	}
 	signalWithoutBlocking(r.pendingSignal)

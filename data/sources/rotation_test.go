@@ -129,7 +129,7 @@ func TestRotation(t *testing.T) {
 		tt.rotate(t, h.path, tt.text)
 		v, err := r.Snapshot()
 		if tt.want == nil {
-			if err == nil || !strings.Contains(err.Error(), `column "time": missing`) {
+			if err == nil || !strings.Contains(err.Error(), `column "time": this column is missing`) {
 				t.Errorf("%s: %v", name, err)
 			}
 			continue

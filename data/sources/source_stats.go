@@ -247,7 +247,7 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
 				Text: fmt.Sprintf("the data source has no input %q", name)})
 		default:
-			since, missing := "the start", ""
+			since, missing := "the start of agentd", ""
 			if !e.lastReadingAt.IsZero() {
 				since = e.lastReadingAt.UTC().Format(time.RFC3339)
 			}

@@ -178,7 +178,7 @@ func TestStoredDamage(t *testing.T) {
 	}
 	if got := rows.(data.QualityReporter).QualityReport().Troubles; len(got) != 1 ||
 		got[0].Kind != data.TroubleStorage ||
-		!strings.Contains(got[0].Text, "not a batch of readings") {
+		!strings.Contains(got[0].Text, "the stored data is not a valid batch of readings") {
 		t.Errorf("troubles %+v", got)
 	}
 }
@@ -273,7 +273,7 @@ func TestSurveyIsBounded(t *testing.T) {
 func TestQuoteWithoutEnd(t *testing.T) {
 	text := "a,y\n1,2\n1,\"" + strings.Repeat("x", 4<<20)
 	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", RowFilter{})
-	if err == nil || !strings.Contains(err.Error(), "line 3: longer than 1048576 bytes") {
+	if err == nil || !strings.Contains(err.Error(), "line 3: the line is longer than 1048576 bytes") {
 		t.Error(err)
 	}
 }
@@ -320,7 +320,7 @@ func TestGuessFormat(t *testing.T) {
 		}
 	}
 	if got, why := guessTimeFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
-		!strings.Contains(why, `also matches "01/02/2006 15:04"`) {
+		!strings.Contains(why, `but the time layout "01/02/2006 15:04" also matches these times`) {
 		t.Errorf("%s: %s", got, why)
 	}
 }
@@ -363,7 +363,7 @@ func FuzzSurvey(f *testing.F) {
 		if _, err := survey.DescribeRows(storedAt(t, c, ""), *w); errors.As(err,
 			&bad) && len(s.Faults)+len(s.ConfigChanges) == 0 &&
 			s.LineCount > 0 && strings.HasSuffix(text, "\n") && // otherwise the last line may be incomplete
-			!strings.Contains(bad.Problem, "no rows can be made yet") {
+			!strings.Contains(bad.Problem, "no rows can be built yet") {
 			t.Errorf("no fault of %q, but %v", text, err)
 		}
 	})

@@ -39,14 +39,14 @@ func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	fill := c.FillRule()
 	spec.RequireOneOf(problems, section+".missing", fill.Policy, grid.FillPolicies()...)
 	problems.Require((fill.Policy == grid.FillLast) == (fill.MaxLastValueAge > 0), section+".last_at_most",
-		"is %s; want a duration above 0 if missing is last, and 0 otherwise", fill.MaxLastValueAge)
+		"invalid value %s: must be above 0 if missing is last, and 0 otherwise", fill.MaxLastValueAge)
 	for _, name := range slices.Sorted(maps.Keys(c.RangeByColumn)) {
 		bounds := c.RangeByColumn[name]
 		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
-			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
+			"invalid value %v: must be a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
 	problems.Require(c.MaxUnusableShare >= 0 && c.MaxUnusableShare < 1, section+".max_bad",
-		"is %v; want a share from 0 to below 1 (0 means 0.2)",
+		"invalid value %v: must be at least 0 and below 1 (0 means the default, 0.2)",
 		c.MaxUnusableShare)
 	if problems.ProblemCount() == before {
 		sourceDrivers[c.Kind()].checkConfig(c, problems, section)

@@ -101,7 +101,7 @@ func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) 
 	}
 	f.SetQualityReport(all)
 	if err != nil {
-		f.Rewind("it could not be read completely")
+		f.Rewind("the stored readings could not be read completely")
 	}
 	return err
 }
@@ -166,7 +166,7 @@ func (x *ringSurvey) addRejectedValueCounts(s *storedRing) error {
 			if n == 0 {
 				continue
 			}
-			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
+			problem := fmt.Sprintf("values that were not recorded since the start of agentd at %s",
 				counted.CountedSince.UTC().Format(time.RFC3339))
 			if last := c.LastUnusedValue(why); last.Problem != "" {
 				problem += fmt.Sprintf("; most recently: %s", last)
@@ -230,7 +230,7 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 	}
 	says := data.DescribeCellProblem(text, why)
 	if why == grid.ReasonLate {
-		says = "a previous reading is newer by more than the lateness"
+		says = "a previous reading is newer by more than the allowed lateness"
 	}
 	x.AddFault(r.Input, why, survey.DataFault{Problem: rows.FormatTime(r.Time) + ": " + says})
 }

@@ -79,7 +79,8 @@ func (s *csvSurvey) checkEarlyTimes() {
 		return
 	}
 	f := s.AddFault(s.file.filter.TimeColumn, ReasonEarlyTimes, survey.DataFault{Problem: fmt.Sprintf(
-		"read %s, the times are from %s to %s", timeFormat{format: cmp.Or(format.format, "unix")}.exampleTime(),
+		"if the times are read %s, they range from %s to %s",
+		timeFormat{format: cmp.Or(format.format, "unix")}.exampleTime(),
 		s.EarliestTime.Format(time.RFC3339), s.LatestTime.Format(time.RFC3339))})
 	first, isDay := format.excelDay(s.EarliestTime.UnixNano())
 	_, isLastDay := format.excelDay(s.LatestTime.UnixNano())
@@ -318,7 +319,7 @@ func (s *csvSurvey) missingColumnRemedy(column string) string {
 	case near == "":
 		return "the file has the columns " + quoteNames(s.header)
 	case column == s.file.filter.TimeColumn:
-		return fmt.Sprintf("did you mean %q? set data.time to it", near)
+		return fmt.Sprintf("did you mean %q? set data.time to this name", near)
 	case condition:
 		return fmt.Sprintf("did you mean %q? correct data.where", near)
 	}
@@ -346,7 +347,7 @@ func (s *csvSurvey) unknownClassRemedy(f *survey.DataFaultGroup) string {
 		return "the task expects " + valid + "; only rows with other targets are skipped"
 	}
 	if x := s.columnByName(f.Column); x != nil && len(x.Texts) > 0 {
-		return "its classes are " + quoteNames(x.Texts)
+		return "the known classes are " + quoteNames(x.Texts)
 	}
 	return "only rows with known classes are used"
 }

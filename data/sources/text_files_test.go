@@ -69,10 +69,11 @@ func TestLoad(t *testing.T) {
 // TestLoadSaysWhere checks that errors contain the file, line and column.
 func TestLoadSaysWhere(t *testing.T) {
 	tests := []struct{ name, file, content, want string }{
-		{"missing column", "d.csv", "x,z\n1,2\n", `d.csv: line 1: column "y": missing; the columns are "x", "z"`},
+		{"missing column", "d.csv", "x,z\n1,2\n", `d.csv: line 1: column "y": this column is missing; the file has ` +
+			`the columns "x", "z"`},
 		{"text in a number", "d.csv", "x,y\n1,2\n3,warm\n", `d.csv: line 3: column "y": "warm" is not a number`},
-		{"no rows", "d.csv", "x,y\n", `d.csv: none of its 0 rows is selected`},
-		{"empty", "d.csv", "", `d.csv: empty; the first line must name the columns`},
+		{"no rows", "d.csv", "x,y\n", `d.csv: none of the 0 rows of the file is selected`},
+		{"empty", "d.csv", "", `d.csv: the file is empty; the first line must name the columns`},
 		{"not gzip", "d.csv.gz", sites,
 			`d.csv.gz: the name ends in .gz, but the content is not gzip: rename the file without .gz`},
 		{"gzip with the name of a text", "d.csv", zip(t, sites),

@@ -29,7 +29,7 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	if zone != "" {
 		var err error
 		if f.zone, err = time.LoadLocation(zone); err != nil {
-			return f, fmt.Errorf("unknown time zone %q; want a name such as Europe/Berlin", zone)
+			return f, fmt.Errorf("unknown time zone %q; use a name such as Europe/Berlin", zone)
 		}
 	}
 	if format == "" || format == "rfc3339" || unitByFormat[format] > 0 {
@@ -41,8 +41,8 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
-		return f, fmt.Errorf("unknown time format %q; want rfc3339, unix, unix_ms, unix_us, "+
-			"unix_ns or a Go time layout with year, month and day, such as \"2006-01-02 15:04:05\"", format)
+		return f, fmt.Errorf("unknown time format %q; use rfc3339, unix, unix_ms, unix_us, unix_ns or a Go time "+
+			"layout with year, month and day, such as \"2006-01-02 15:04:05\"", format)
 	}
 	return f, nil
 }
@@ -123,7 +123,7 @@ func literalZoneOffset(text string) string {
 type zoneAbbreviationError struct{ abbreviation string }
 
 func (e *zoneAbbreviationError) Error() string {
-	return fmt.Sprintf("the zone abbreviation %q is not used in data.time_zone", e.abbreviation)
+	return fmt.Sprintf("the time zone set in data.time_zone has no abbreviation %q", e.abbreviation)
 }
 
 // zoneByAbbreviation contains a zone for each of the most common abbreviations.

@@ -34,7 +34,7 @@ func guessTimeFormat(texts []string, zone *time.Location) (format, why string) {
 			format, first = layout, at
 			why = "the times have the format of " + data.QuoteForMessage(texts[0])
 		case !slices.Equal(at, first):
-			return format, fmt.Sprintf("%s, which also matches %q", why, layout)
+			return format, fmt.Sprintf("%s, but the time layout %q also matches these times", why, layout)
 		}
 	}
 	return format, why + zoneHint(format, zone)

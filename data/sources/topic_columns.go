@@ -282,7 +282,8 @@ func newPayloadTimeField(path, format, zone string) (payloadTimeField, error) {
 
 func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(len(c.ColumnByInput) > 0, section+".columns",
-		"is empty; list each input with its topic and, for JSON, the path of its value, such as pm25: site/air pm25")
+		"the section is empty; list each input with its topic and, for JSON, the path of its value, such as "+
+			"pm25: site/air pm25")
 	rejectFileOnlyKeys(c, problems, section)
 	_, err := parseTopicSubscriptions(c)
 	problems.AddError(section+".columns", err)
@@ -290,15 +291,16 @@ func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string)
 
 // rejectTopicKeys reports configuration keys that are only valid for MQTT topics.
 func rejectTopicKeys(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require(len(c.TopicSettings) == 0, section+".topics", "topics is only valid with source mqtt: remove it")
+	problems.Require(len(c.TopicSettings) == 0, section+".topics",
+		"the key topics is only valid with source mqtt: remove this key")
 }
 
 // rejectFileOnlyKeys reports configuration keys that are only valid for files.
 func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(len(c.RequiredTextByColumn) == 0 && c.ShareIndex == 0 && c.ShareCount == 0, section+".where",
-		"where, share and shares are only valid with source csv: remove them")
+		"the keys where, share and shares are only valid with source csv: remove them")
 	problems.Require(c.Delimiter == "" && c.DecimalSeparator == "", section+".delimiter",
-		"delimiter and decimal are only valid with source csv: remove them")
+		"the keys delimiter and decimal are only valid with source csv: remove them")
 	_, err := payloadTimeFieldFromConfig(c)
 	problems.AddError(section+".time", err)
 }

@@ -111,7 +111,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.wants("at once", "b", "silent", "b: 0 used")
 		pass(silentAfter)
 		s.hear(5, "")
-		s.wants("later", "b", "silent", `input "b": no readings received from topic site/b since the start`)
+		s.wants("later", "b", "silent", `input "b": no readings received from topic site/b since the start of agentd`)
 		s.hear(5, goodPayload)
 		s.wants("mended", "", "", "")
 	},

@@ -70,7 +70,8 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 	switch {
 	case err == nil && t.RejectionAdvice != "":
 		a.task, a.err = t, nil
-		f.State, f.Observation, f.Remedy = doctor.Bad, "announces the task "+t.Name+" but ignores this device",
+		f.State, f.Observation, f.Remedy = doctor.Bad,
+			"the coordinator announces the task "+t.Name+" but ignores this device",
 			t.RejectionAdvice
 		return f
 	case errors.As(err, &rejected):
@@ -79,7 +80,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 		return f
 	case err == nil:
 		a.task, a.err = t, nil
-		f.State, f.Observation = doctor.Good, "announces the task "+t.Name
+		f.State, f.Observation = doctor.Good, "the coordinator announces the task "+t.Name
 		return f
 	case errors.As(err, &missing) && missing.Reason == announcement.NotRetained:
 		f.State, f.Remedy = doctor.Warn, missing.Remedy

@@ -60,7 +60,8 @@ func runModelHook(ctx context.Context, command []string, most time.Duration, dir
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("killed after %s: increase predict.hook_time, or let the command work in the background",
+		err = fmt.Errorf("the command in predict.hook was killed after %s: increase predict.hook_time, or run the "+
+			"work in the background",
 			most)
 	}
 	if text := strings.TrimSpace(string(out)); text != "" {

@@ -132,7 +132,8 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	defer daemon.UnlockStateFolder(lock, log)
 	d := &sharedDeviceResources{isStateInMemory: store.IsRAMBackedFolder(dir)}
 	if d.isStateInMemory {
-		log.Info("state folder is in memory: after a power failure the agent repeats the training of the open round",
+		log.Info("state folder is in memory, so after a power failure the agent must repeat the training of the "+
+			"current round",
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
@@ -141,8 +142,8 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if _, err := os.Stat(filepath.Join(dir, store.BootEpochFile)); err == nil && len(s.Federations) > 0 {
-		log.Warn("state of a former single-federation configuration is not used: to use it, stop agentd and move "+
-			"the files into the folder of that federation", "state_dir", dir)
+		log.Warn("state folder contains unused files from a configuration with a single federation: to use them, "+
+			"stop agentd and move them into the folder of that federation", "state_dir", dir)
 	}
 	all := s.SettingsPerFederation()
 	ended := make(chan error)
@@ -352,7 +353,7 @@ func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	}
 	system := device.SystemReader{Root: s.Device.ProcSysRoot}
 	for _, rule := range rules.RulesWithoutSensor(system.Read()) {
-		cfg.Logger.Warn("device rule has no effect: the system does not report the required value",
+		cfg.Logger.Warn("device rule has no effect because the system does not report the value that it requires",
 			"rule", rule)
 	}
 	cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {

@@ -74,7 +74,8 @@ func (c Client) CallStream(ctx context.Context, method, path, accept string, bod
 	refused := &Error{Status: answer.StatusCode}
 	if text, err := io.ReadAll(io.LimitReader(answer.Body, maxBody)); err != nil ||
 		json.Unmarshal(text, refused) != nil || refused.Problem == "" {
-		refused.Problem = fmt.Sprintf("%s replied %s to %s %s", c.Program, answer.Status, method, path)
+		refused.Problem = fmt.Sprintf("%s replied with status %s to the request %s %s", c.Program, answer.Status,
+			method, path)
 	}
 	return nil, refused
 }
@@ -87,11 +88,13 @@ func (c Client) explainError(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no running %s uses the state folder %s%w", c.Program, c.Dir, notRunningError{})
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("this user may not read the state folder %s: run the command as root or as the user of %s",
+		return fmt.Errorf("the current user may not read the state folder %s: run the command as root or as the user "+
+			"of %s",
 			c.Dir, c.Program)
 	case errors.As(err, &late) && late.Timeout():
-		return fmt.Errorf("%s uses the state folder %s but did not reply within %s: it is stopped or blocked, or the "+
-			"machine is overloaded; check its log, and restart it with: %[1]s service restart", c.Program, c.Dir,
+		return fmt.Errorf("%s uses the state folder %s but did not reply within %s: the process is stopped or "+
+			"blocked, or the machine is overloaded; check its log, and restart it with: %[1]s service restart",
+			c.Program, c.Dir,
 			c.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("%s closed the socket %s without a reply", c.Program, SocketPath(c.Dir))

@@ -27,7 +27,8 @@ func OpenAPIDocument(title, version string, routes []Route) []byte {
 		"info":    jsonObject{"title": title, "version": version, "license": jsonObject{"name": "Apache-2.0"}},
 		"paths":   paths,
 		"components": jsonObject{"schemas": d.schemas, "securitySchemes": jsonObject{"token": jsonObject{"type": "http",
-			"scheme": "bearer", "description": "Required over TCP. Not required on the socket in the state folder."}}},
+			"scheme": "bearer", "description": "The token is required over TCP, but not on the socket in the state " +
+				"folder."}}},
 		"security": []jsonObject{{"token": []string{}}},
 	}, "", "  ")
 	if err != nil {

@@ -161,7 +161,7 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 	open func(l *ConfigLoader) error) *cobra.Command {
 	var l ConfigLoader
 	check := &cobra.Command{
-		Use: "check", Short: "Check the configuration, and show each error with its line",
+		Use: "check", Short: "Check the configuration, and show each error with its line number",
 		Args: ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(&l); err != nil {
@@ -170,8 +170,9 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 			if open != nil {
 				if err := open(&l); err != nil {
 					printError(cmd.Root(), fmt.Errorf("warning: %w", err))
-					return printLine(cmd.OutOrStdout(), l.Path+" is valid, but its data are not usable now: "+
-						program+" starts, and waits until they are")
+					return printLine(cmd.OutOrStdout(), l.Path+" is valid, but the configured data source cannot be "+
+						"used now: "+
+						program+" would start and wait until the data source is available")
 				}
 			}
 			return printLine(cmd.OutOrStdout(), l.Path+" is valid")

@@ -112,8 +112,8 @@ add --manager.`,
 			if now {
 				return s.Start()
 			}
-			return printText(cmd, fmt.Sprintf("%s is installed and will start with the system; to start it now: %s "+
-				"service start\n", unit.Program, unit.Program))
+			return printText(cmd, fmt.Sprintf("%s is installed and starts at every boot; to start it now: %s service "+
+				"start\n", unit.Program, unit.Program))
 		},
 	}
 	l.addConfigFileFlag(cmd, unit.Program)
@@ -121,10 +121,10 @@ add --manager.`,
 		unit.User = "" // the unit's default user applies to systemd only
 	}
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
-	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
-	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
+	cmd.Flags().BoolVar(&now, "now", false, "start the service after installing it")
+	cmd.Flags().BoolVar(&show, "print", false, "show what would be installed, without installing it")
 	cmd.Flags().StringVar(&manager, "manager", service.SystemManagerName(),
-		"service manager, with --print: "+strings.Join(service.Managers(), ", "))
+		"service manager for which --print shows the files: "+strings.Join(service.Managers(), ", "))
 	return cmd
 }
 

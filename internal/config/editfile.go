@@ -21,7 +21,7 @@ func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	}
 	fillLines(lines, texts, true)
 	if len(texts) > 0 {
-		panic("config: the sample has no key " + slices.Sorted(maps.Keys(texts))[0])
+		panic("config: the sample configuration file has no key " + slices.Sorted(maps.Keys(texts))[0])
 	}
 	return []byte(strings.Join(lines, "\n"))
 }
@@ -70,7 +70,7 @@ func EditConfigText(path string, file []byte, values map[string]string, fresh fu
 	}
 	text, byHand := applyChangesToText(file, Changes(before, after))
 	if err := Load(is, Source{Path: path, Text: text}); err != nil || len(Changes(is, after)) > 0 {
-		return nil, fmt.Errorf("cannot edit %s automatically: set these keys by hand: %s", path,
+		return nil, fmt.Errorf("cannot edit the configuration file %s automatically; set these keys by hand: %s", path,
 			byHand)
 	}
 	return text, nil

@@ -44,15 +44,15 @@ c.yaml:2:10: unknown key "ulr"; did you mean "url"?
   2 | broker: {ulr: x}
     |          ^`},
 	{"key of another section", "step_size: 1\n", `
-c.yaml:1:1: unknown key "step_size"; step_size belongs in section "task"
+c.yaml:1:1: unknown key "step_size"; step_size is a key of the section "task"
   1 | step_size: 1
     | ^`},
 	{"dotted key", "task.level: 1\n", `
-c.yaml:1:1: unknown key "task.level"; level belongs in section "task"
+c.yaml:1:1: unknown key "task.level"; level is a key of the section "task"
   1 | task.level: 1
     | ^`},
 	{"key of the top", "task:\n  ports: []\n", `
-c.yaml:2:3: unknown key "ports"; ports belongs at the top level, outside all sections
+c.yaml:2:3: unknown key "ports"; ports is a top-level key: move it out of this section
   2 |   ports: []
     |   ^`},
 	{"key like no other", "tls:\n  zebra: 1\n", `
@@ -64,11 +64,11 @@ c.yaml:2:3: unknown key "Step-Size"; did you mean "step_size"?
   2 |   Step-Size: 1
     |   ^`},
 	{"duplicate key", "agents: [a]\n\nagents: [b]\n", `
-c.yaml:3:1: duplicate key "agents"; it is already on line 1
+c.yaml:3:1: duplicate key "agents"; the key is already set on line 1
   3 | agents: [b]
     | ^`},
 	{"duplicate entry", "labels: {a: b, a: c}\n", `
-c.yaml:1:16: duplicate key "a"; it is already on line 1
+c.yaml:1:16: duplicate key "a"; the key is already set on line 1
   1 | labels: {a: b, a: c}
     |                ^`},
 	{"text for a number", "task:\n  step_size: fast\n", `
@@ -80,11 +80,11 @@ c.yaml:1:22: task.participants: want a whole number, got the text "6"; remove th
   1 | task: {participants: '6'}
     |                      ^`},
 	{"number for text", "agents:\n  - 12\n", `
-c.yaml:2:5: agents[0]: want text, got 12; put it in quotes: "12"
+c.yaml:2:5: agents[0]: want text, got 12; put the value in quotes: "12"
   2 |   - 12
     |     ^`},
 	{"entry of a map", "labels:\n  site: true\n", `
-c.yaml:2:9: labels.site: want text, got true; put it in quotes: "true"
+c.yaml:2:9: labels.site: want text, got true; put the value in quotes: "true"
   2 |   site: true
     |         ^`},
 	{"fraction", "ports: [1, 2.5]\n", `
@@ -123,7 +123,7 @@ c.yaml:1:21: broker.keepalive: want a duration such as "30s" or "1h30m", got 0; 
   1 | broker: {keepalive: 0}
     |                     ^`},
 	{"duration in days", "broker: {keepalive: 1d}\n", `
-c.yaml:1:21: broker.keepalive: want a duration such as "30s" or "1h30m", got "1d"; the units are ms, s, m and h
+c.yaml:1:21: broker.keepalive: want a duration such as "30s" or "1h30m", got "1d"; valid units are ms, s, m and h
   1 | broker: {keepalive: 1d}
     |                     ^`},
 	{"size without unit", "task: {spool: 40}\n", `
@@ -131,7 +131,7 @@ c.yaml:1:15: task.spool: want a size such as "40MB" or "64KiB", got 40; add a un
   1 | task: {spool: 40}
     |               ^`},
 	{"size out of range", "task: {spool: 9999999TiB}\n", `
-c.yaml:1:15: task.spool: want a size such as "40MB" or "64KiB", got "9999999TiB"; the units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB
+c.yaml:1:15: task.spool: want a size such as "40MB" or "64KiB", got "9999999TiB"; valid units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB
   1 | task: {spool: 9999999TiB}
     |               ^`},
 	{"list for a number", "task: {level: [1]}\n", `
@@ -151,11 +151,11 @@ c.yaml:1:7: task: want a section of keys, got "fast"
   1 | task: fast
     |       ^`},
 	{"empty section", "task:\n# level: 1\nagents: []\n", `
-c.yaml:1:1: task: is empty; write its keys or remove the line
+c.yaml:1:1: task: is empty; write the keys of this section, or remove the line
   1 | task:
     | ^`},
 	{"empty value", "broker:\n  url:\n", `
-c.yaml:2:3: broker.url: is empty; write a value or remove the line
+c.yaml:2:3: broker.url: is empty; write a value, or remove the line
   2 |   url:
     |   ^`},
 	{"empty element", "agents:\n- a\n-\n", `
@@ -163,11 +163,11 @@ c.yaml:3:2: agents[1]: want text, got nothing
   3 | -
     |  ^`},
 	{"list at the top", "- a\n", `
-c.yaml:1:1: want lines of the form key: value, got a list
+c.yaml:1:1: want lines of the form "key: value", got a list
   1 | - a
     | ^`},
 	{"no YAML", "hello\n", `
-c.yaml:1:1: want lines of the form key: value, got "hello"
+c.yaml:1:1: want lines of the form "key: value", got "hello"
   1 | hello
     | ^`},
 }
@@ -192,31 +192,31 @@ c.yaml:2:8: could not find end character of double-quoted text
   2 |   url: "x
     |        ^`},
 	{"alias", "agents: &a [x]\nlabels: *a\n", `
-c.yaml:1:9: anchors ("&name") are not supported; write the value out; quote text that begins with this character
+c.yaml:1:9: anchors ("&name") are not supported; write the value without this feature, or put text that begins with this character in quotes
   1 | agents: &a [x]
     |         ^`},
 	{"asterisk", "agents: [*]\n", `
-c.yaml:1:10: aliases ("*name") are not supported; write the value out; quote text that begins with this character
+c.yaml:1:10: aliases ("*name") are not supported; write the value without this feature, or put text that begins with this character in quotes
   1 | agents: [*]
     |          ^`},
 	{"tag", "broker: {url: !!str 1}\n", `
-c.yaml:1:15: tags ("!name") are not supported; write the value out; quote text that begins with this character
+c.yaml:1:15: tags ("!name") are not supported; write the value without this feature, or put text that begins with this character in quotes
   1 | broker: {url: !!str 1}
     |               ^`},
 	{"second document", "agents: [a]\n---\nports: [1]\n", `
-c.yaml:2:1: unexpected second document in the file; keep only one configuration
+c.yaml:2:1: unexpected second document in the file; keep only one YAML document in the file
   2 | ---
     | ^`},
 	{"second document after an empty one", "---\n# x\n---\nports: [1]\n", `
-c.yaml:3:1: unexpected second document in the file; keep only one configuration
+c.yaml:3:1: unexpected second document in the file; keep only one YAML document in the file
   3 | ---
     | ^`},
 	{"second document after the end", "agents: [a]\n...\nports: [1]\n", `
-c.yaml:3:1: unexpected second document in the file; keep only one configuration
+c.yaml:3:1: unexpected second document in the file; keep only one YAML document in the file
   3 | ports: [1]
     | ^`},
 	{"empty file", " \n\n", `
-c.yaml: the file is empty; restore it, or write at least a comment to use the defaults`},
+c.yaml: the file is empty; restore the file, or write at least a comment into it to use the defaults`},
 	{"zeroed file", "\x00\x00\x00", `
 c.yaml:1:1: invalid character U+0000; the file may be damaged
   1 | ` + "\ufffd\ufffd\ufffd" + `
@@ -226,7 +226,7 @@ c.yaml:2:13: invalid UTF-8 byte 0xe9; the file may be damaged
   2 | agents: [caf` + "\ufffd" + `]
     |             ^`},
 	{"complex key", "{? {? ", `
-c.yaml:1:2: complex keys ("? key") are not supported; write the value out; quote text that begins with this character
+c.yaml:1:2: complex keys ("? key") are not supported; write the value without this feature, or put text that begins with this character in quotes
   1 | {? {? 
     |  ^`},
 }
@@ -244,7 +244,7 @@ c.yaml:1:12: ports[1]: want a whole number, got "x"
   1 | ports: [1,	x]
     |           	^`},
 	{"accents", "labels: {é: ñ, ü: true}\n", `
-c.yaml:1:19: labels.ü: want text, got true; put it in quotes: "true"
+c.yaml:1:19: labels.ü: want text, got true; put the value in quotes: "true"
   1 | labels: {é: ñ, ü: true}
     |                   ^`},
 	{"comment and Windows line ends", "# ключ\r\ntask: # ключ\r\n  levle: 1\r\n", `
@@ -272,7 +272,7 @@ c.yaml:10:1: unknown key "tsak"; did you mean "task"?
   10 | tsak: 1
      | ^`},
 	{"long line", "labels: {a: '" + strings.Repeat("é", 200) + "', b: 7" + strings.Repeat(" ", 100) + "}\n", `
-c.yaml:1:220: labels.b: want text, got 7; put it in quotes: "7"
+c.yaml:1:220: labels.b: want text, got 7; put the value in quotes: "7"
   1 | …` + strings.Repeat("é", 54) + "', b: 7" + strings.Repeat(" ", 59) + `…
     |  ` + strings.Repeat(" ", 60) + `^`},
 }
@@ -281,11 +281,11 @@ func TestSecretsStayOutOfErrors(t *testing.T) { wantErrors(t, secretErrors) }
 
 var secretErrors = []badFile{
 	{"typed", "broker:\n  password: 12345\n", `
-c.yaml:2:3: broker.password: want text, got a number or truth value; put it in quotes
+c.yaml:2:3: broker.password: want text, got a number or truth value; put the value in quotes
   2 |   password: [redacted]
     |   ^`},
 	{"what config show prints", "broker: {password: '[redacted]'}\n", `
-c.yaml:1:10: broker.password: is "[redacted]", the placeholder that config show prints for a secret; write the secret itself
+c.yaml:1:10: broker.password: is "[redacted]", the placeholder that config show prints for a secret; replace the placeholder with the secret
   1 | broker: {password: [redacted]
     |          ^`},
 	{"mistyped name", "broker:\n  pasword: hunter2\n", `
@@ -309,7 +309,7 @@ c.yaml:4:3: invalid character U+0001; the file may be damaged
   4 | [redacted]
     |   ^`},
 	{"not a secret", "broker:\n  password_file: 7\n", `
-c.yaml:2:18: broker.password_file: want text, got 7; put it in quotes: "7"
+c.yaml:2:18: broker.password_file: want text, got 7; put the value in quotes: "7"
   2 |   password_file: 7
     |                  ^`},
 }
@@ -326,16 +326,16 @@ func TestEnvironmentAndCommandLineErrors(t *testing.T) {
 			"task.level": "-1"},
 	})
 	wantMessage(t, err, `
-environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", the placeholder that config show prints for a secret; write the secret itself
+environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", the placeholder that config show prints for a secret; replace the placeholder with the secret
 environment AGENTD_BROKER_ULR: unknown variable; did you mean "AGENTD_BROKER_URL"?
-environment AGENTD_LABELS: labels: want name=value, got "a"; or write {name: value}, as in the file
+environment AGENTD_LABELS: labels: want name=value, got "a"; or write the value as {name: value}, as in the configuration file
 environment AGENTD_LABELS: duplicate key "b"
 environment AGENTD_PORTS: ports[1]: want a whole number, got "x"
 environment AGENTD_TASK: unknown variable
 environment AGENTD_TASK_SHUFFLE: task.shuffle: want true or false, got "on\n"
 environment AGENTD_TASK_STEP_SIZE: task.step_size: want a finite number, got "Inf"
 environment AGENTD_ZEBRA: unknown variable
-command line: broker: is a section; set one of its keys: broker.url, broker.password, broker.password_file, broker.keepalive
+command line: broker: is a section; set one of the keys in this section: broker.url, broker.password, broker.password_file, broker.keepalive
 command line: broker.keepalive: want a duration such as "30s" or "1h30m", got "5"; add a unit: 5s or 5m
 command line: task.level: want a whole number from 0 to 255, got "-1"
 command line: unknown key "task.particpants"; did you mean "task.participants"?

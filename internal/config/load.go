@@ -79,7 +79,7 @@ func Load(cfg any, src Source) error {
 func structValueOf(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		panic("config: want a non-nil pointer to a struct")
+		panic("config: the argument must be a non-nil pointer to a struct")
 	}
 	return v.Elem()
 }
@@ -127,7 +127,7 @@ func (l *loader) loadFile() {
 		}
 		l.setSection(l.configValue, root, l.schema.topLevelFields)
 	case root.kind != emptyKind:
-		l.recordError(root.origin, "want lines of the form key: value, got "+root.describe(), "")
+		l.recordError(root.origin, "want lines of the form \"key: value\", got "+root.describe(), "")
 	}
 }
 
@@ -165,8 +165,9 @@ func (l *loader) loadCommandLine() {
 			l.recordError(at, "unknown key "+quoteShortened(key), didYouMean(closestName(key,
 				keysOf(l.schema.leafFields))))
 		case f.isSectionField():
-			l.recordKeyError(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.sectionFields),
-				", "))
+			l.recordKeyError(at, key, "is a section",
+				"set one of the keys in this section: "+strings.Join(keysOf(f.sectionFields),
+					", "))
 		default:
 			l.overrideField(f, l.src.Overrides[key], at)
 		}
@@ -182,10 +183,10 @@ func (l *loader) overrideField(f *schemaField, text string, at origin) {
 	if f.typ.Kind() == reflect.Slice && !isFlowNotation(text) {
 		switch inner := f.typ.Elem(); {
 		case inner.Kind() == reflect.Slice:
-			l.recordKeyError(at, f.key, "is a list of lists", "write [[a, b], [c, d]]")
+			l.recordKeyError(at, f.key, "must be a list of lists", "write the value as [[a, b], [c, d]]")
 			return
 		case isSection(inner):
-			l.recordKeyError(at, f.key, "is a list of sections", "write [{a: b}, {a: c}]")
+			l.recordKeyError(at, f.key, "must be a list of sections", "write the value as [{a: b}, {a: c}]")
 			return
 		}
 	}

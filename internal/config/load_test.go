@@ -188,7 +188,7 @@ func TestSizeCaps(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	_, err = load(t, strings.Repeat("[", 1<<19), config.Source{})
-	if want := "c.yaml:1:10001: the file has too many keys and values; "; !strings.HasPrefix(err.Error(), want) {
+	if want := "c.yaml:1:10001: the file contains too many keys and values; "; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got  %s\nwant %s…", err, want)
 	}
 }
@@ -196,7 +196,7 @@ func TestSizeCaps(t *testing.T) {
 func TestBadStructPanics(t *testing.T) {
 	load := func(cfg any) func() { return func() { _ = config.Load(cfg, config.Source{}) } }
 	tests := map[string]func(){
-		"config: want a non-nil pointer to a struct": load(settings{}),
+		"config: the argument must be a non-nil pointer to a struct": load(settings{}),
 		"config: field struct { A int }.A has no key: give it a yaml tag": load(&struct {
 			A int
 		}{}),

@@ -101,7 +101,7 @@ func (l *loader) parseOverrideText(f *schemaField, text string, at origin) parse
 			name, text, ok := strings.Cut(part, "=")
 			if !ok {
 				l.recordKeyError(at, f.key, "want name=value, got "+quoteShortened(part),
-					"or write {name: value}, as in the file")
+					"or write the value as {name: value}, as in the configuration file")
 				continue
 			}
 			one := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}

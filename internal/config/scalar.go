@@ -64,14 +64,14 @@ func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 	case durationType:
 		d, err := time.ParseDuration(s.text)
 		if err != nil || s.isNumberOrBool() {
-			return problem, s.unitHint("s", "m", "the units are ms, s, m and h")
+			return problem, s.unitHint("s", "m", "valid units are ms, s, m and h")
 		}
 		dst.SetInt(int64(d))
 		return "", ""
 	case byteSizeType:
 		size, err := spec.ParseByteSize(s.text)
 		if err != nil {
-			return problem, s.unitHint("MB", "MiB", "the units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB")
+			return problem, s.unitHint("MB", "MiB", "valid units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB")
 		}
 		dst.SetInt(int64(size))
 		return "", ""
@@ -84,7 +84,7 @@ func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 			return "", ""
 		}
 		if s.style == plainStyle && s.isNumberOrBool() {
-			return problem, "put it in quotes: " + quoteShortened(s.text)
+			return problem, "put the value in quotes: " + quoteShortened(s.text)
 		}
 		dst.SetString(s.text)
 		return "", ""
@@ -101,10 +101,10 @@ func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 func (s scalar) parseSecretInto(dst reflect.Value) (problem, hint string) {
 	switch {
 	case s.style == plainStyle && s.isNumberOrBool():
-		return "want text, got a number or truth value", "put it in quotes"
+		return "want text, got a number or truth value", "put the value in quotes"
 	case s.text == redacted:
 		return "is " + quoteShortened(redacted) + ", the placeholder that config show prints for a secret",
-			"write the secret itself"
+			"replace the placeholder with the secret"
 	}
 	dst.SetString(s.text)
 	return "", ""

@@ -44,7 +44,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret, warning string, err error) {
 	switch {
 	case value != "" && file != "":
-		return "", "", fmt.Errorf("%s and %s_file are both set; keep one", name, name)
+		return "", "", fmt.Errorf("%s and %s_file are both set: remove one of them", name, name)
 	case value != "":
 		return value, "", nil
 	case file != "":

@@ -75,7 +75,7 @@ func TestReadSecret(t *testing.T) {
 		{name: "no credential", dir: t.TempDir()},
 		{name: "open file", file: open, want: "x", warning: open +
 			" is accessible to other users (mode 0640); run chmod 600 on it"},
-		{name: "both", value: "v", file: closed, failed: "password and password_file are both set; keep one"},
+		{name: "both", value: "v", file: closed, failed: "password and password_file are both set: remove one of them"},
 		{name: "empty", file: empty, failed: "password: " + empty + " is empty"},
 		{name: "large", file: large, failed: "password: read " + large + ": the file is larger than 1 MiB"},
 		{name: "missing", file: dir + "/none", failed: "password: open " + dir + "/none: no such file or directory"},

@@ -64,7 +64,7 @@ func TestListOfSectionsRefuses(t *testing.T) {
 		}
 	}
 	err := config.Load(&sensors{}, config.Source{Overrides: map[string]string{"all": "a"}})
-	if err == nil || !strings.Contains(err.Error(), "is a list of sections") {
+	if err == nil || !strings.Contains(err.Error(), "must be a list of sections") {
 		t.Errorf("from the command line: %v", err)
 	}
 }

@@ -34,9 +34,9 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 		f, v := fields[i], e.value
 		switch {
 		case v.kind == emptyKind && f.isSectionField():
-			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write its keys or remove the line")
+			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write the keys of this section, or remove the line")
 		case v.kind == emptyKind:
-			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write a value or remove the line")
+			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write a value, or remove the line")
 		case f.isSectionField() && v.kind != mappingKind:
 			l.recordKeyError(v.origin, f.key, "want a section of keys, got "+v.describe(), "")
 		case f.isSectionField():
@@ -68,7 +68,7 @@ func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.keyName), "")
 		default:
 			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.keyName),
-				fmt.Sprintf("it is already on line %d",
+				fmt.Sprintf("the key is already set on line %d",
 					at.line))
 		}
 		return twice
@@ -87,9 +87,9 @@ func (l *loader) suggestName(name string, fields []*schemaField) string {
 	for _, f := range l.schema.leafFields {
 		switch section, nested := strings.CutSuffix(f.key, "."+f.lastKeyPart); {
 		case f.lastKeyPart == name && !nested:
-			return name + " belongs at the top level, outside all sections"
+			return name + " is a top-level key: move it out of this section"
 		case f.lastKeyPart == name || f.key == name:
-			return f.lastKeyPart + " belongs in section " + quoteShortened(section)
+			return f.lastKeyPart + " is a key of the section " + quoteShortened(section)
 		}
 	}
 	return "the valid keys are " + strings.Join(names, ", ")

@@ -95,7 +95,7 @@ func TestSelfReadingErrors(t *testing.T) {
 		}
 	}
 	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil ||
-		!strings.Contains(err.Error(), "is a list of lists; write [[a, b], [c, d]]") {
+		!strings.Contains(err.Error(), "must be a list of lists; write the value as [[a, b], [c, d]]") {
 		t.Errorf("rows from the command line: %v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestFlowOnTheCommandLine(t *testing.T) {
 		{"words", `[a, {b: c}]`, "command line: words[1]: want text, got a section of keys"},
 		{"words", `["a]`, "command line: words: "},
 		{"rows", `[[x]]`, "command line: rows[0][0]: want a finite number"},
-		{"ranges", `a=[0,50]`, "or write {name: value}, as in the file"},
+		{"ranges", `a=[0,50]`, "or write the value as {name: value}, as in the configuration file"},
 	} {
 		if _, err := load(tt.key, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s=%s gives %v, want %q", tt.key, tt.text, err, tt.want)

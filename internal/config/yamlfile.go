@@ -50,7 +50,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	if len(bytes.TrimSpace(data)) == 0 {
 		// An interrupted write can leave an empty file, so it must not be read as "all defaults".
 		return d, root, d.errorAt(origin{sourceName: path}, "the file is empty",
-			"restore it, or write at least a comment to use the defaults")
+			"restore the file, or write at least a comment into it to use the defaults")
 	}
 	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	if failure := d.findInvalidCharacter(); failure != nil {
@@ -159,8 +159,8 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 // findUnsupportedToken reports the first token that is not allowed in a configuration.
 func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 	if len(tokens) > maxTokens {
-		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file has too many keys and values",
-			"this is not a configuration of this program")
+		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file contains too many keys and values",
+			"the file is probably not a configuration of this program")
 	}
 	content, ended := false, false
 	for _, t := range tokens {
@@ -169,13 +169,13 @@ func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 			return d.syntaxError(t, t.Error)
 		case unsupportedTokens[t.Type] != "":
 			return d.errorAt(d.tokenOrigin(t), unsupportedTokens[t.Type]+" are not supported",
-				"write the value out; quote text that begins with this character")
+				"write the value without this feature, or put text that begins with this character in quotes")
 		case t.Type == token.CommentType:
 		case t.Type == token.DocumentEndType:
 			ended = true
 		case ended, content && t.Type == token.DocumentHeaderType:
 			return d.errorAt(d.tokenOrigin(t), "unexpected second document in the file",
-				"keep only one configuration")
+				"keep only one YAML document in the file")
 		default:
 			content = true // also after a leading "---": a second document would silently replace the first
 		}

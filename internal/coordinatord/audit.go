@@ -99,11 +99,11 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 			e.Subject = "new key"
 		}
 		if !f.CertificateExpiresAt.IsZero() {
-			e.Subject = strings.TrimPrefix(e.Subject+", certificate until "+
+			e.Subject = strings.TrimPrefix(e.Subject+", certificate valid until "+
 				f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
 		}
 	case enrol.RenewalRefused:
-		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "new key or certificate: "+f.Reason.String()
+		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "request for a new key or certificate: "+f.Reason.String()
 	case enrol.OpenJoinChanged:
 		e.Event = audit.Opened
 		if !f.OpenUntil.IsZero() {
@@ -124,7 +124,7 @@ func (a *auditor) Observe(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentSidelined:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
-			Subject: fmt.Sprintf("round %d: %s, until round %d", f.Round, f.Reason, f.LastSidelinedRound)})
+			Subject: fmt.Sprintf("excluded in round %d (%s) until round %d", f.Round, f.Reason, f.LastSidelinedRound)})
 	case round.AgentReadmitted:
 		a.log.RecordEntryLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d",
 			f.Round)})
@@ -149,7 +149,7 @@ func (a *auditor) Observe(event observe.Event) {
 	case aggregation.ModelRejected:
 		for _, agent := range f.SuspectAgents {
 			a.log.RecordEntryLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
-				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
+				Subject: fmt.Sprintf("round %d: model %d was rejected", f.Round, f.Version)})
 		}
 	}
 }

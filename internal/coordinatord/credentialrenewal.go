@@ -14,7 +14,8 @@ import (
 
 // errUnknownRenewalKey reports that the list of agents contains neither the requested key nor the key that signed the
 // renewal request.
-var errUnknownRenewalKey = errors.New("neither the requested key nor the signing key is in the list")
+var errUnknownRenewalKey = errors.New("neither the requested new key nor the key that signed the request is in the " +
+	"list of agents")
 
 // renewCredentials gives a device a new key in the list of agents, a new certificate, or both. It implements
 // coordinator.Config.Renew, and a repeated request does not change the list again.

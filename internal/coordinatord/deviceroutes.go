@@ -43,10 +43,11 @@ func (f *Federation) devicesRoute() api.Route {
 			return nil, api.BadRequest("%v", err)
 		}
 		return l, nil
-	}, api.QueryParameter{Name: "state", About: "only devices in these states: " +
+	}, api.QueryParameter{Name: "state", About: "return only devices in these states: " +
 		strings.Join(coordinatorstatus.DeviceStates, ", ")},
-		api.QueryParameter{Name: "sort", About: "sort key: " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
-			"; a leading - reverses the order"})
+		api.QueryParameter{Name: "sort", About: "column by which to " +
+			"sort: " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
+			"; put - before the name to reverse the order"})
 }
 
 // BootCounterResetAnswer is the response to a reset of a device's boot counter.
@@ -169,8 +170,8 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 	if is, err := agentlist.LookupAgentAndKey(path, id, nil); err != nil {
 		return made, err
 	} else if is.AgentKey != nil && id != replaces {
-		return made, api.Conflict("%s is already in the list; for a new key, or another device with this name: "+
-			"coordinator devices rotate %[1]s", id)
+		return made, api.Conflict("%s is already in the list of agents; to give it a new key, or to replace the "+
+			"device, run: coordinator devices rotate %[1]s", id)
 	}
 	if replaces != "" {
 		if is, err := agentlist.LookupAgentAndKey(path, replaces, nil); err != nil {
@@ -205,7 +206,7 @@ func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a A
 			return done, errEnrolmentDisabled
 		}
 		if len(a.TLSPublicKey) != len(wire.TLSPublicKey{}) {
-			return done, api.BadRequest("the certificate key has %d bytes, want %d", len(a.TLSPublicKey),
+			return done, api.BadRequest("the public key for the certificate has %d bytes, want %d", len(a.TLSPublicKey),
 				len(wire.TLSPublicKey{}))
 		}
 		made, err := e.enroller.AdmitDevice(ctx, id, wire.SigningPublicKey(key), wire.TLSPublicKey(a.TLSPublicKey),

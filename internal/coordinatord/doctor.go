@@ -57,7 +57,8 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 		return []doctor.Finding{{Subject: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend}}
 	}
-	const reach = "check cluster.nats, and that at least two of the three NATS servers are running with JetStream"
+	const reach = "check the addresses in cluster.nats, and check that at least two of the three NATS servers are " +
+		"running with JetStream"
 	values, err := open(s)
 	if err != nil {
 		return found(doctor.Bad, reach, "%v", err), false
@@ -70,14 +71,14 @@ func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
 		case err == nil && lives:
 			return found(doctor.Good, "", "the leader is %s", name), true
 		case err == nil && name != "":
-			return found(doctor.Warn, "check that a coordinator is running; a coordinator on standby takes over "+
-				"after 15 s",
-				"no sign of life from the leader %s for 5 s", name), false
+			return found(doctor.Warn, "check that at least one coordinator is running; a coordinator on standby "+
+				"takes over 15 s after the leader has failed",
+				"the leader %s has not renewed its lease for 5 s", name), false
 		case err == nil:
 			return found(doctor.Warn, "start a coordinator", "no leader"), false
 		case errors.Is(err, replica.ErrNone):
-			return found(doctor.Good, "", "the state store is empty: the first coordinator that starts initialises "+
-				"it"), false
+			return found(doctor.Good, "", "the state store is still empty; the first coordinator that starts "+
+				"initialises it"), false
 		case ctx.Err() != nil:
 			return found(doctor.Bad, reach, "no reply from the state store: %v", err), false
 		}

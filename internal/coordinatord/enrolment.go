@@ -245,7 +245,8 @@ func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID
 		}
 	}()
 	if err != nil {
-		e.federation.o.Logger.Warn("cannot end the broker session of a revoked device; its messages are dropped",
+		e.federation.o.Logger.Warn("cannot end a revoked device's session at the broker; the coordinator ignores the "+
+			"device's messages",
 			"agent", id, "err", err)
 	}
 }
@@ -330,12 +331,12 @@ type AccessRulesWritten struct {
 func (e AccessRulesWritten) Describe(d *observe.EventDescription) {
 	const condition = "access rules"
 	if e.Err == nil {
-		d.Log(observe.Info, "broker access rules written", "file", e.ACLFile)
+		d.Log(observe.Info, "wrote the broker's access rules", "file", e.ACLFile)
 		d.ResolveCondition(condition)
 		return
 	}
 	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.ACLFile, "err", e.Err)
 	d.RaiseCondition(condition,
 		fmt.Sprintf("cannot write the broker's access rules, so new devices have no access and revoked devices still "+
-			"have access: %v", e.Err), "make the file in enrol.acl writable; the write is retried")
+			"have access: %v", e.Err), "make the file in enrol.acl writable; the coordinator retries the write")
 }

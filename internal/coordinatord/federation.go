@@ -60,8 +60,8 @@ func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, e
 		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), AppliedAt: time.Now(),
 			TaskYAML: f.applied.YAML()}
 	} else if f.applied, err = s.ReadApplied(appliedTaskErrorName, control.Task.TaskYAML); err != nil && !o.NewRun {
-		return nil, fmt.Errorf("state folder %s: %w; to begin a new run with the configuration's task: `coordinator "+
-			"run --new-run`", f.stateDir, err)
+		return nil, fmt.Errorf("state folder %s: %w; to begin a new run with the task of the configuration file, use "+
+			"`coordinator run --new-run`", f.stateDir, err)
 	}
 	if o.NewRun || o.InitialModel != "" {
 		a := s.AppliedSettings()
@@ -90,10 +90,10 @@ func (f *Federation) warnTaskDifferences(file *coordinatorsettings.ConfigFile) {
 	}
 	var all []string
 	for _, c := range changes {
-		all = append(all, fmt.Sprintf("%s is %s, but %s in the file", c.Key, c.Before, c.After))
+		all = append(all, fmt.Sprintf("%s is %s, but %s in the configuration file", c.Key, c.Before, c.After))
 	}
-	f.o.Logger.Warn("configured task differs from the applied task, which stays in effect; to apply the file: "+
-		"coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
+	f.o.Logger.Warn("task in the configuration file differs from the applied task, which stays in effect; to apply "+
+		"the file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
 }
 
 // runCoordinators runs one coordinator after the other until ctx ends.

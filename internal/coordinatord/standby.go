@@ -28,7 +28,8 @@ const replicatedAgentListName = "agents"
 
 var (
 	errStopped           = errors.New("the process is stopping")
-	errBrokerUnreachable = fmt.Errorf("no connection to the broker for %s: another coordinator may have one",
+	errBrokerUnreachable = fmt.Errorf("no connection to the broker for %s; giving up the leadership because another "+
+		"coordinator may be connected",
 		brokerLossTimeout)
 )
 
@@ -74,8 +75,8 @@ func checkAgentListWritable(list string) error {
 	}
 	if err != nil {
 		return &config.Error{Origin: "identity.agents_file", Problem: "cannot be written: " + err.Error(), Err: err,
-			Hint: "the coordinators of a cluster share one list: store it in a folder that each of them can write, " +
-				"such as state_dir"}
+			Hint: "the coordinators of a cluster share one list of agents: store the list in a folder to which each " +
+				"of them can write, such as state_dir"}
 	}
 	return nil
 }
@@ -133,7 +134,8 @@ func (f *Federation) publishStateToReplicas(ctx context.Context) error {
 	}
 	err := f.o.leadership.CommitFolderWrite(ctx, 0, func() error { return nil })
 	if err != nil {
-		return fmt.Errorf("the change is saved here, but the coordinators on standby may not have received it: %w", err)
+		return fmt.Errorf("the change is saved on this coordinator, but the coordinators on standby may not have "+
+			"received the change: %w", err)
 	}
 	return nil
 }
@@ -154,7 +156,7 @@ func newBrokerLossMonitor(lead *replica.Leadership, log *slog.Logger) *brokerLos
 			if err == nil {
 				return
 			}
-			log.Warn("cannot step down as leader although the broker is unreachable; retrying", "err", err)
+			log.Warn("broker is unreachable, but the leadership cannot be handed over; retrying", "err", err)
 			select {
 			case <-lead.Context().Done():
 			case <-time.After(time.Second):
@@ -184,7 +186,7 @@ func stepDownAsLeader(ctx context.Context, lead *replica.Leadership, log *slog.L
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepDownWithin)
 	defer cancel()
 	if err := lead.StepDown(ctx, errStopped); err != nil {
-		log.Warn("cannot step down as leader; another coordinator takes over after the lease expires", "err", err)
+		log.Warn("cannot hand over the leadership; another coordinator takes over when the lease expires", "err", err)
 	}
 	return nil
 }

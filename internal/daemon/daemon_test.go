@@ -85,10 +85,11 @@ func TestReadiness(t *testing.T) {
 		happens func()
 		want    string
 	}{
-		{func() {}, "503 not ready: the state folder is being opened; wait; if this takes long, check the log\n"},
+		{func() {}, "503 not ready: the program is starting and has not opened its state folder yet; wait for a " +
+			"moment; if the program does not become ready, check its log\n"},
 		{func() { board.ResolveCondition(status.StartingCondition.Name) }, "200 ready\n"},
 		{func() { reader.Observe(host.RefusedSubscriptionsChanged{Filters: []string{"p/+", "s/+"}}) },
-			"503 not ready: the broker refuses p/+, s/+; " + mqtt.RefusalRemedy + "\n"},
+			"503 not ready: the broker refuses subscriptions to p/+, s/+; " + mqtt.RefusalRemedy + "\n"},
 		{func() { reader.Observe(host.RefusedSubscriptionsChanged{}) }, "200 ready\n"},
 		{func() { reader.Observe(host.RefusedSubscriptionsChanged{NeighborBrokerFilters: []string{"n/+"}}) },
 			"200 ready\n"},

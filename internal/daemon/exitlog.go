@@ -17,7 +17,7 @@ func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(said)
 		began = time.Now()
-		log.Info("stopping: work in progress is saved and continues at the next start",
+		log.Info("stopping; work in progress is saved and continues after the next start",
 			"why", context.Cause(ctx))
 	})
 	return func() {

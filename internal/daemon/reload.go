@@ -38,7 +38,7 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 	r.OnReloaded(err == nil)
 	if err != nil {
 		for _, line := range config.ErrorLines(err) {
-			r.Log.Error("configuration not reloaded; the previous one stays in effect: " + line)
+			r.Log.Error("cannot reload the configuration; the previous configuration stays in effect: " + line)
 		}
 		return
 	}
@@ -50,7 +50,7 @@ func (r *ConfigReloader[T]) Reload(ctx context.Context) {
 		return slices.Contains(reloadable, key) || r.IsAppliedByCommand != nil && r.IsAppliedByCommand(key)
 	})
 	if len(changed) > 0 {
-		r.Log.Warn("configuration reloaded, but these settings require a restart",
+		r.Log.Warn("configuration reloaded, but some changed settings take effect only after a restart",
 			"keys", changed)
 		return
 	}

@@ -40,7 +40,8 @@ func TestReload(t *testing.T) {
 			func() {
 				bad = &config.Error{Origin: "a.yaml", Line: 3, Column: 1, Problem: "unknown key", Excerpt: "x: 1"}
 			}, false, slog.LevelDebug,
-			`level=ERROR msg="configuration not reloaded; the previous one stays in effect: a.yaml:3:1: unknown key"`,
+			`level=ERROR msg="cannot reload the configuration; the previous configuration stays in effect: ` +
+				`a.yaml:3:1: unknown key"`,
 		},
 		{func() { bad, refused = nil, errors.New("no") }, false, slog.LevelDebug, "stays in effect: no"},
 		{
@@ -49,7 +50,8 @@ func TestReload(t *testing.T) {
 					"warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
 				fresh.Data.CSVPath = "applied.csv"
 			}, true, slog.LevelWarn,
-			`level=WARN msg="configuration reloaded, but these settings require a restart" keys="[id broker.url]"`,
+			`level=WARN msg="configuration reloaded, but some changed settings take effect only after a restart" ` +
+				`keys="[id broker.url]"`,
 		},
 	} {
 		fresh = running

@@ -97,8 +97,8 @@ func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) 
 	defer cancel()
 	for _, w := range workers {
 		if err := w.CheckAlive(ctx); err != nil {
-			s.log.Error(fmt.Sprintf("the %s is unresponsive; if this continues, the watchdog kills the process and "+
-				"its stack traces appear here", w.Name), "err", err)
+			s.log.Error(fmt.Sprintf("the %s is unresponsive; if this continues, the systemd watchdog kills the "+
+				"process, and its stack traces appear in this log", w.Name), "err", err)
 			return
 		}
 	}

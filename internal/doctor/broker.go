@@ -70,10 +70,11 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 	began := time.Now()
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
 	if err != nil {
-		mend := "check the host name and the system's name server (on Android: set dns)"
+		mend := "check the broker's host name and the system's name server (on Android, set the key dns)"
 		if !strings.Contains(err.Error(), "lookup") {
-			mend = "check that it is running, that it listens on this address (Mosquitto listens only on loopback " +
-				"unless its configuration contains `listener 1883`), and that no firewall blocks the connection"
+			mend = "check that the broker is running, that it listens on this address (Mosquitto listens only on " +
+				"loopback unless its configuration contains `listener 1883`), and that no firewall blocks the " +
+				"connection"
 		}
 		r.addFinding("network", Bad, mend, "cannot connect to %s: %v", what, err)
 		return false
@@ -156,16 +157,17 @@ func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter)
 	if another := taken(); v == nil {
 		return false
 	} else if another {
-		v.reportClientIDClash("if this device lost its connection less than two minutes ago, try again; otherwise "+
-			"find the other client: ",
-			"was connected with the client id %s: the broker closed its connection in favour of this one",
+		v.reportClientIDClash("if this device lost its connection less than two minutes ago, run the check again; "+
+			"otherwise find the other client: ",
+			"was connected with the client id %s, and the broker closed that connection when this check connected",
 			v.Options.ClientID)
 		return false
 	}
 	if !v.checkLargeMessageRoundTrip(ctx) {
 		return false
 	}
-	v.reportRefusedFilters("allow this user to read the topic; `coordinator acl` writes the rules for Mosquitto")
+	v.reportRefusedFilters("allow the user of this program to read the topic; `coordinator acl` writes the rules for " +
+		"Mosquitto")
 	if len(v.refusedFilters) == 0 {
 		r.addGoodFinding("access",
 			"all subscriptions accepted; note that Mosquitto accepts every subscription and silently drops messages "+
@@ -190,12 +192,13 @@ func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *bro
 		retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
 	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
-		r.addFinding("connection", Bad, "check the user, password, certificate and CA, and the broker's log",
+		r.addFinding("connection", Bad, "check the user name, password, certificate and CA in the configuration, and "+
+			"see the broker's log",
 			"%s", warning.LastTextOr("no reply"))
 		_ = conn.Close() // ignore the error, because no data was sent
 		return nil
 	}
-	r.addGoodFinding("connection", "the broker accepted the client %s", b.Options.ClientID)
+	r.addGoodFinding("connection", "the broker accepted the connection with the client id %s", b.Options.ClientID)
 	return v
 }
 
@@ -241,8 +244,8 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 		var result *mqtt.SelfTestReport
 		select {
 		case <-ctx.Done():
-			v.report.addFinding("messages", Bad, "check the broker's log, and try again",
-				"timeout: the test with the largest message did not finish within %v: %v", selfTestTimeout, ctx.Err())
+			v.report.addFinding("messages", Bad, "see the broker's log, and run the check again",
+				"the test with a message of the maximum size did not finish within %v: %v", selfTestTimeout, ctx.Err())
 			return false
 		case e := <-v.events:
 			v.recordEvent(e)
@@ -274,8 +277,8 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 // reportClientIDClash reports another client with the same client id.
 func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 	v.report.addFinding("identity", Bad,
-		find+"it may be the same program with another state_dir, a copy of this device, or a fleet; stop it, or "+
-			"give it its own id and key", "another client "+found, args...)
+		find+"it may be the same program with another state_dir, a copy of this device, or `fedlab fleet`; stop that "+
+			"client, or give it its own id and key", "another client "+found, args...)
 }
 
 // willDeliveryTime is the maximum time from the end of a connection to the delivery of its will.
@@ -341,8 +344,8 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 	}) {
 		v.report.addGoodFinding("retained", "the broker keeps retained messages")
 	} else {
-		v.report.addFinding("retained", Bad, "enable retained messages, which carry the models (Mosquitto: "+
-			"retain_available true, the default)", "the broker did not keep a retained message")
+		v.report.addFinding("retained", Bad, "enable retained messages, with which models are distributed "+
+			"(Mosquitto: retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it
 	_ = v.conn.Publish(mqtt.Message{Topic: v.SelfTestTopic, QoS: mqtt.AtMostOnce, Retained: true})

@@ -22,7 +22,8 @@ func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter)
 	}
 	u, err := url.Parse(b.Options.URL)
 	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
-		r.addFinding("queue", Skipped, "", "this check requires a tcp or tls connection without a proxy")
+		r.addFinding("queue", Skipped, "", "the queue limit of the broker was not checked: the check requires a tcp "+
+			"or tls connection without a proxy")
 		return
 	}
 	kept, err := b.measureQueueLength(ctx, u, b.WantedQueueLength)
@@ -33,11 +34,11 @@ func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter)
 		r.addFinding("queue", Bad,
 			fmt.Sprintf("increase the queue limit (Mosquitto: max_queued_messages %d; the default is 1000 in version "+
 				"2, 100 in version 1)", b.WantedQueueLength),
-			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
-				"together would have to be sent repeatedly",
+			"the broker accepted %d messages for a slow reader and silently dropped %d of them: agents would have to "+
+				"send updates repeatedly if many arrive at once",
 			b.WantedQueueLength, b.WantedQueueLength-kept)
 	default:
-		r.addGoodFinding("queue", "the broker queues %d messages for a slow reader", b.WantedQueueLength)
+		r.addGoodFinding("queue", "the broker can queue at least %d messages for a slow reader", b.WantedQueueLength)
 	}
 }
 

@@ -17,19 +17,20 @@ func checkCertificateExpiry(r *findingReporter, config *tls.Config, now time.Tim
 			"cannot read the certificate: %v", err)
 		return
 	}
-	const mend = "a connected agent automatically renews a certificate that its coordinator issued; if the " +
-		"certificate has expired, let the device join again (coordinator devices rotate ID); renew a certificate of " +
-		"your own authority yourself"
+	const mend = "if the federation's coordinator issued the certificate, a connected agent renews it automatically, " +
+		"and after it has expired the device must join again (coordinator devices rotate ID); if you issued it, " +
+		"renew it yourself"
 	until, left := leaf.NotAfter.UTC().Format(time.DateTime), leaf.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
-		r.addFinding("certificate", Bad, mend, "expired at %s UTC", until)
+		r.addFinding("certificate", Bad, mend, "the certificate expired at %s UTC", until)
 	case now.Before(leaf.NotBefore):
-		r.addFinding("certificate", Bad, "set the clock", "not valid before %s UTC",
+		r.addFinding("certificate", Bad, "set the clock", "the certificate is not valid before %s UTC",
 			leaf.NotBefore.UTC().Format(time.DateTime))
 	case left < leaf.NotAfter.Sub(leaf.NotBefore)/6:
-		r.addFinding("certificate", Warn, mend, "expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addFinding("certificate", Warn, mend, "the certificate expires at %s UTC, in %d days", until,
+			int(left.Hours()/24))
 	default:
-		r.addGoodFinding("certificate", "expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addGoodFinding("certificate", "the certificate expires at %s UTC, in %d days", until, int(left.Hours()/24))
 	}
 }

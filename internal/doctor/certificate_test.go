@@ -36,7 +36,7 @@ func TestCertificate(t *testing.T) {
 		says   string
 	}{
 		"none":         {nil, 0, "", ""},
-		"fresh":        {with(der), day, Good, "expires at 2026-11-20 14:13:20 UTC, in 59 days"},
+		"fresh":        {with(der), day, Good, "the certificate expires at 2026-11-20 14:13:20 UTC, in 59 days"},
 		"the last":     {with(der), 51 * day, Warn, "in 9 days"},
 		"ended":        {with(der), 61 * day, Bad, "expired at 2026-11-20"},
 		"not yet":      {with(der), -day, Bad, "not valid before 2026-09-21"},

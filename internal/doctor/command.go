@@ -76,10 +76,11 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		reached := node.checkTCPConnection(ctx, r)
 		switch {
 		case reached && runs:
-			r.addFinding("broker", Skipped, "", "%s is running and uses the connection: stop it to run the remaining "+
-				"checks, or run `%[1]s status`", p.Program)
+			r.addFinding("broker", Skipped, "", "%s is running and uses the broker connection: stop the program to "+
+				"run the remaining checks, or run `%[1]s status`", p.Program)
 		case reached && elsewhere:
-			r.addFinding("broker", Skipped, "", "another %s is the leader and uses the connection", p.Program)
+			r.addFinding("broker", Skipped, "", "the connection was not checked, because another %s is the leader "+
+				"and uses it", p.Program)
 		case reached && node.checkMQTTSession(ctx, r):
 			node.checkQueueLength(ctx, r)
 		}

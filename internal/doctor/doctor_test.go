@@ -73,7 +73,7 @@ func TestExamine(t *testing.T) {
 		found  string
 		says   string
 	}{
-		{"all is well", nil, nil, "", "the broker queues 300 messages for a slow reader"},
+		{"all is well", nil, nil, "", "the broker can queue at least 300 messages for a slow reader"},
 		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
 		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
@@ -84,7 +84,8 @@ func TestExamine(t *testing.T) {
 					Remedy: "correct it"}
 			}
 		}, "coordinator bad", "another key, true"},
-		{"a full disk", nil, func(p *Target) { p.NeededFreeBytes = 1 << 60 }, "state folder warn", "free disk space"},
+		{"a full disk", nil, func(p *Target) { p.NeededFreeBytes = 1 << 60 }, "state folder warn",
+			"free some disk space"},
 		{"no data", nil, func(p *Target) {
 			p.CheckData = func(context.Context) []Finding {
 				return []Finding{{Subject: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
@@ -95,7 +96,7 @@ func TestExamine(t *testing.T) {
 				"fl/v1/air/p/air-one", 0
 		}, "", "received a test message"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
-			"does not exist yet: it is created at the first start"},
+			"does not exist yet; the program creates it at the first start"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -171,7 +172,7 @@ func TestEachNodeIsExamined(t *testing.T) {
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"network bad"}) ||
 		!strings.Contains(text, p.Broker.Options.URL+": cannot connect to the broker") ||
-		!strings.Contains(text, good+": the broker queues 300 messages for a slow reader") {
+		!strings.Contains(text, good+": the broker can queue at least 300 messages for a slow reader") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -223,7 +224,7 @@ func TestCloneIsSeen(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	found, text := examine(t, newTarget(t, "tcp://"+brokers.FreeAddress(t)))
-	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that it is running") {
+	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that the broker is running") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }

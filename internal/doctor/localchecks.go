@@ -38,13 +38,13 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.addGoodFinding("state folder", "%s does not exist yet: it is created at the first start", p.StateDir)
+		r.addGoodFinding("state folder", "%s does not exist yet; the program creates it at the first start", p.StateDir)
 		return nil, false
 	case err != nil:
-		r.addFinding("state folder", Bad, "run the doctor as root or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor command as root or as the user of the service", "%v", err)
 		return nil, false
 	case !info.IsDir():
-		r.addFinding("state folder", Bad, "set state_dir to a folder", "%s is not a folder", p.StateDir)
+		r.addFinding("state folder", Bad, "set state_dir to the path of a folder", "%s is not a folder", p.StateDir)
 		return nil, false
 	}
 	if _, err = os.Stat(filepath.Join(p.StateDir, store.LockFile)); err == nil {
@@ -53,7 +53,7 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // no daemon has been started with this folder
 	case errors.Is(err, fs.ErrPermission):
-		r.addFinding("state folder", Bad, "run the doctor as root or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor command as root or as the user of the service", "%v", err)
 		return nil, false
 	case errors.Is(err, store.ErrLocked):
 		runs = true
@@ -65,13 +65,16 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
 	switch free, known := store.FreeDiskBytes(p.StateDir); {
 	case err != nil:
-		r.addFinding("state folder", Bad, "give the service's user write access, or free disk space", "%v", err)
+		r.addFinding("state folder", Bad, "allow the service's user to write to the folder, or free some disk space",
+			"%v", err)
 	case known && free < p.NeededFreeBytes:
-		r.addFinding("state folder", Warn, "free disk space: models, updates and records are stored there",
-			"%s has %s free, less than the %s that may be needed",
+		r.addFinding("state folder", Warn, "free some disk space: models, updates and the history are stored in this "+
+			"folder",
+			"the disk of %s has %s of free space, but %s may be needed",
 			p.StateDir, formatBytes(free), formatBytes(p.NeededFreeBytes))
 	case known:
-		r.addGoodFinding("state folder", "%s is writable, with %s free", p.StateDir, formatBytes(free))
+		r.addGoodFinding("state folder", "%s is writable, and its disk has %s of free space", p.StateDir,
+			formatBytes(free))
 	default:
 		r.addGoodFinding("state folder", "%s is writable", p.StateDir)
 	}
@@ -105,17 +108,17 @@ func checkClock(r *findingReporter, now time.Time) {
 		r.addFinding("clock", Bad,
 			"set the clock, and synchronise it with NTP (apt install systemd-timesyncd): certificates and monthly "+
 				"budgets depend on it",
-			"the time is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),
+			"the system time is %s, which is before this program was built (%s)", now.UTC().Format(time.DateTime),
 			built.UTC().Format(time.DateTime))
 		return
 	}
 	if _, err := os.Stat("/run/systemd/timesync"); err == nil {
 		if _, err := os.Stat("/run/systemd/timesync/synchronized"); err != nil {
 			r.addFinding("clock", Warn, "run `timedatectl timesync-status`",
-				"the time is %s, but NTP has not set the clock since the system started",
+				"the system time is %s, but NTP has not synchronised the clock since the system started",
 				now.UTC().Format(time.DateTime))
 			return
 		}
 	}
-	r.addGoodFinding("clock", "the time is %s UTC", now.UTC().Format(time.DateTime))
+	r.addGoodFinding("clock", "the system time is %s UTC", now.UTC().Format(time.DateTime))
 }

@@ -38,9 +38,9 @@ var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, 
 // source.
 func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
-		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` on that machine, or check "+
-			"/proc/PID/limits of the broker: want 4096 open files or more",
-			"the broker is on another machine")
+		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` on the broker's machine, "+
+			"or check in /proc/PID/limits that the broker may open at least 4096 files",
+			"the broker's limit of open files was not checked because the broker is on another machine")
 		return
 	}
 	process, known := m.mosquittoProcFolder(remote.Port())
@@ -76,7 +76,8 @@ func checkOpenFiles(r *findingReporter, process string) {
 	case limit < minOpenFiles:
 		r.addFinding("descriptors", Warn, "install the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
 			"(LimitNOFILE=20000), then run systemctl daemon-reload and restart Mosquitto",
-			"Mosquitto is limited to %d open files: that many idle connections lock out all devices", limit)
+			"Mosquitto is limited to %d open files, so this number of idle connections would lock out all devices",
+			limit)
 	default:
 		r.addGoodFinding("descriptors", "Mosquitto is limited to %d open files", limit)
 	}
@@ -102,7 +103,7 @@ func checkMemoryLimit(r *findingReporter, process string) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		r.addFinding("broker memory", Skipped, "run the doctor as root", "%v", err)
+		r.addFinding("broker memory", Skipped, "run the doctor command as root", "%v", err)
 		return
 	}
 	for _, dir := range includeDirPattern.FindAllSubmatch(text, -1) {
@@ -128,22 +129,22 @@ func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findi
 	if !open {
 		return
 	}
-	const mend = "install packaging/mosquitto/fedmesh.nft as described in the file, or limit the connections per " +
-		"source with another firewall"
+	const mend = "install packaging/mosquitto/fedmesh.nft as described in that file, or limit the connections per " +
+		"source address with another firewall"
 	out, err := m.runNft(ctx, "list", "set", "inet", "fedmesh", "fedmesh")
 	switch named := slices.Contains(strings.FieldsFunc(out, func(c rune) bool { return c < '0' || c > '9' }),
 		strconv.Itoa(int(port))); {
 	case err == nil && named:
-		r.addGoodFinding("firewall", "nftables limits the connections per source to port %d", port)
+		r.addGoodFinding("firewall", "nftables limits the number of connections per source address to port %d", port)
 	case err == nil:
-		r.addFinding("firewall", Warn, "add the port to the set fedmesh in fedmesh.nft, and load the file",
+		r.addFinding("firewall", Warn, "add the port to the set fedmesh in fedmesh.nft, and load the file with nft",
 			"the nftables rules of fedmesh do not contain port %d: a single machine can use up all connections", port)
 	case strings.Contains(out, "No such file"), errors.Is(err, exec.ErrNotFound):
 		r.addFinding("firewall", Warn, mend,
 			"port %d is reachable from other machines and fedmesh.nft is not loaded: a single machine can use up all "+
 				"connections", port)
 	default:
-		r.addFinding("firewall", Skipped, "run the doctor as root", "cannot list the nftables rules: %s",
+		r.addFinding("firewall", Skipped, "run the doctor command as root", "cannot list the nftables rules: %s",
 			strings.TrimSpace(fmt.Sprintf("%.100s %v", strings.TrimSpace(out), err)))
 	}
 }

@@ -63,11 +63,13 @@ func TestDescriptors(t *testing.T) {
 		remote netip.AddrPort
 		want   string
 	}{
-		{"another machine", nil, there, "skipped the broker is on another machine"},
+		{"another machine", nil, there, "skipped the broker's limit of open files was not checked because the broker " +
+			"is on another machine"},
 		{"no Mosquitto", map[string]string{"7/comm": "emqx\n", "7/limits": limits(9)}, same, ""},
 		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
-			"warn Mosquitto is limited to 1024 open files: that many idle connections lock out all devices"},
+			"warn Mosquitto is limited to 1024 open files, so this number of idle connections would lock out all " +
+				"devices"},
 		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
 			"good Mosquitto is limited to 20000 open files"},
@@ -113,7 +115,8 @@ func TestFirewall(t *testing.T) {
 		{"all, by IPv6", strings.Replace(sockets, "0100007F", strings.Repeat("0", 32), 1), none, failed,
 			"warn port 8883 is reachable from other machines"},
 		{"no nft", anyone, "", exec.ErrNotFound, "warn port 8883 is reachable from other machines"},
-		{"loaded", anyone, table, nil, "good nftables limits the connections per source to port 8883"},
+		{"loaded", anyone, table, nil, "good nftables limits the number of connections per source address to port " +
+			"8883"},
 		{"another port", anyone, strings.Replace(table, "8883", "18883", 1), nil,
 			"warn the nftables rules of fedmesh do not contain port 8883"},
 		{"not root", anyone, "Operation not permitted (you must be root)\nnetlink: no cache\n", failed,

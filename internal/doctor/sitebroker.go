@@ -41,11 +41,11 @@ func (b *BrokerTarget) checkReadingsArrive(ctx context.Context, r *findingReport
 	case len(v.refusedFilters) > 0:
 	case came == 0:
 		r.addFinding("readings", Warn,
-			"wait for the next messages, compare the topics in data.columns with the published topics, and check the "+
-				"broker's access rules for this user",
-			"no messages received within %v on the topics %q",
+			"wait until the sensors publish, compare the topics in data.columns with the published topics, and check "+
+				"the broker's access rules for this user",
+			"no sensor messages received within %v on the topics %q",
 			readingsWait, b.SubscribedFilters)
 	default:
-		r.addGoodFinding("readings", "messages received within %v: %d", readingsWait, came)
+		r.addGoodFinding("readings", "sensor messages received within %v: %d", readingsWait, came)
 	}
 }

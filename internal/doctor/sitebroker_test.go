@@ -44,14 +44,15 @@ func TestSite(t *testing.T) {
 		site        *BrokerTarget
 		found, says string
 	}{
-		{"readings come", site(b.URL(), "good", "site/+"), "", "messages received within 3s: 1"},
+		{"readings come", site(b.URL(), "good", "site/+"), "", "sensor messages received within 3s: 1"},
 		{"nothing comes", site(b.URL(), "good", "site/noise"), "readings warn", `on the topics ["site/noise"]`},
 		{"a topic is refused", site(b.URL(), "good", "secret/air", "site/+"), "access bad",
 			"the broker rejected the subscription to secret/air"},
-		{"a wrong password", site(b.URL(), "bad", "site/+"), "connection bad", "check the user, password"},
-		{"nobody there", site("tcp://"+brokers.FreeAddress(t), "", "site/+"), "network bad", "check that it is " +
-			"running"},
-		{"an unknown host", site("tcp://site.invalid:1883", "", "site/+"), "network bad", "check the host name"},
+		{"a wrong password", site(b.URL(), "bad", "site/+"), "connection bad", "check the user name, password"},
+		{"nobody there", site("tcp://"+brokers.FreeAddress(t), "", "site/+"), "network bad", "check that the " +
+			"broker is running"},
+		{"an unknown host", site("tcp://site.invalid:1883", "", "site/+"), "network bad",
+			"check the broker's host name"},
 		{"no TLS there", site(strings.Replace(b.URL(), "tcp:", "tls:", 1), "good", "site/+"), "connection bad",
 			"cannot reach the broker at tls://"},
 	} {

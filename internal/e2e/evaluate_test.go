@@ -34,7 +34,7 @@ func TestEvaluate(t *testing.T) {
 	}
 	at := []string{"--config", f.Path("coordinator.yaml")}
 	status := programs.MustRun(t, "coordinator", append([]string{"status"}, at...)...)
-	if !strings.Contains(status, "(version 3, 60 rows at 5 agents)") ||
+	if !strings.Contains(status, "(model version 3, measured on 60 rows of 5 agents)") ||
 		!strings.Contains(status, "risk by agent: mean") {
 		t.Errorf("%s", status)
 	}

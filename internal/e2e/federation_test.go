@@ -123,12 +123,12 @@ func (f *federation) checkModels(t *testing.T) {
 		t.Errorf("model show 9: exit %d, %s", code, stderr)
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 ||
-		!strings.Contains(stderr, `"new" is not a model`) {
+		!strings.Contains(stderr, `unknown model "new"`) {
 		t.Errorf("model show new: exit %d, %s", code, stderr)
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "model", "list",
 		"--state-dir", f.Path("elsewhere")); code != 1 ||
-		!strings.Contains(stderr, f.Path("elsewhere")+": the folder contains no run") {
+		!strings.Contains(stderr, f.Path("elsewhere")+": the state folder contains no run") {
 		t.Errorf("model list elsewhere: exit %d, %s", code, stderr)
 	}
 }
@@ -167,7 +167,8 @@ func (f *federation) checkStatus(t *testing.T) {
 	t.Helper()
 	for name, wants := range map[string][]string{
 		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished",
-			"3 eligible, of 4 in the list", "broken (bad_data, column \"b\", \"not_a_number\", 1 of 2, ", "3 of 3"},
+			"3 eligible for rounds, 4 enrolled", "broken (bad_data, column \"b\", \"not_a_number\", 1 of 2 values, ",
+			"3 of 3"},
 		"one": {"agent one of federation e2e", "60 rows usable for the task", "last trained",
 			"rounds        accepted"},
 		"broken": {"cannot train for the task: bad_data", `"warm" is not a number`},
@@ -220,8 +221,8 @@ func (f *federation) checkRestart(t *testing.T) {
 	again.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	other := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16")
-	other.Await(t, "configured task differs from the applied task, which stays in effect")
-	other.Await(t, "task.batch_size is 32, but 16 in the file")
+	other.Await(t, "task in the configuration file differs from the applied task, which stays in effect")
+	other.Await(t, "task.batch_size is 32, but 16 in the configuration file")
 	other.Await(t, "run finished version=3")
 	other.Stop(t, syscall.SIGTERM, 0)
 	warm := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--from", "3")

@@ -67,8 +67,9 @@ federations:
 	}
 	one.Stop(t, syscall.SIGTERM, 0)
 	text = air.MustRun(t, "agentd", "doctor", "--config", config)
-	for _, want := range []string{"federation air:\n", "accepted the client air-one", "federation power:\n",
-		"accepted the client power-one"} {
+	for _, want := range []string{"federation air:\n", "accepted the connection with the client id air-one",
+		"federation power:\n",
+		"accepted the connection with the client id power-one"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in what the doctor says:\n%s", want, text)
 		}

@@ -25,7 +25,7 @@ func TestFleet(t *testing.T) {
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
 	for _, p := range []*testkit.Process{fleet, lead} {
-		first, last := p.Await(t, "stopping: work in progress is saved"), p.Await(t, "stopped took=")
+		first, last := p.Await(t, "stopping; work in progress is saved"), p.Await(t, "stopped took=")
 		if !strings.Contains(first, "terminated signal received") ||
 			!strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
 			t.Errorf("the log ends with\n%s\n…\n%s", first, last)

@@ -37,7 +37,7 @@ func TestGrowingFile(t *testing.T) {
 		t.Errorf("%v rows beside a malformed line", n)
 	}
 	put(t, f.Path("one.csv"), os.O_TRUNC, plane(25))
-	one.Await(t, "it was truncated")
+	one.Await(t, "the file was truncated")
 	one.Await(t, "rows=25 rows_before=28")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.ScrapeMetric(t, url, "agentd_samples") == 25 })
 	for _, p := range []*testkit.Process{one, two, lead} {

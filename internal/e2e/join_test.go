@@ -68,7 +68,7 @@ func (j *joining) rows(device int) []byte {
 // reload makes the broker load the next version of its access rules, as fedmesh-acl.path does.
 func (j *joining) reload() {
 	j.t.Helper()
-	const written = "broker access rules written"
+	const written = "wrote the broker's access rules"
 	testkit.Until(j.t, written, func() bool { return strings.Count(j.lead.Log(), written) > j.rules })
 	j.rules++
 	j.broker.Reload(j.t)
@@ -146,7 +146,7 @@ func TestJoin(t *testing.T) {
 			!strings.Contains(said, "To start it: agentd run") {
 			t.Fatalf("join: exit status %d, %s", code, said)
 		}
-		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "had already joined") {
+		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "has already joined") {
 			t.Errorf("the same again: exit status %d, %s", code, said)
 		}
 		if code, said := join(t, j.device(10+n), url, token); code != 1 ||
@@ -201,7 +201,7 @@ func (j *joining) checked(n int) {
 		j.t.Errorf("data check: %s", said)
 	}
 	if said := programs.MustRun(j.t, "agentd", "doctor", "--config", config); !strings.Contains(said,
-		"announces the task") {
+		"the coordinator announces the task") {
 		j.t.Errorf("doctor: %s", said)
 	}
 }
@@ -226,8 +226,8 @@ func (j *joining) nextRoot(devices []*testkit.Process) {
 // audited checks the entries of the audit log, and that `audit verify` detects a changed entry.
 func (j *joining) audited() {
 	j.t.Helper()
-	if said := j.command("audit", "verify"); !strings.Contains(said, "are unmodified") ||
-		strings.Contains(said, " 0 signed heads") {
+	if said := j.command("audit", "verify"); !strings.Contains(said, "were not modified") ||
+		strings.Contains(said, " match the 0 hashes") {
 		j.t.Errorf("audit verify: %s", said)
 	}
 	files, err := filepath.Glob(j.path("state", "audit", "*.jsonl"))

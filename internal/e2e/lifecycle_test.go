@@ -81,12 +81,12 @@ func TestLifecycle(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgents(t, plane(60), "one", "two", "three")
 	f.lead(t, list, forEver)
-	f.mustTask(t, "# The task of the configuration: no run has begun yet.", "show")
+	f.mustTask(t, "# The task of the configuration file; no run has begun yet.", "show")
 	f.noTask(t, 1, "no running coordinator", "pause")
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	f.Agents(t, []string{"one", "two", "three"})
 	lead.Await(t, "model ready")
-	f.mustTask(t, "# The applied task, version 1.", "show")
+	f.mustTask(t, "# The task in effect, version 1.", "show")
 
 	f.mustTask(t, "", "pause")
 	f.awaitPhase(t, "paused")
@@ -98,14 +98,15 @@ func TestLifecycle(t *testing.T) {
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
 
 	slower := f.edited(t, "max: 20", "max: 7")
-	f.mustTask(t, "task.steps.max: 20 -> 7 (the run continues; the schedule continues)\nthe run would continue", "diff",
+	f.mustTask(t, "task.steps.max: 20 -> 7 (the run continues; the schedule continues)\napplying this task would "+
+		"not end the run", "diff",
 		slower)
 	f.mustTask(t, "; the run continues from its model", "apply", slower)
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 2 })
-	lead.Await(t, "switched to another task version=2")
+	lead.Await(t, "switched to the newly configured task version=2")
 	at = f.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
-	f.mustTask(t, "no differences", "apply", slower)
+	f.mustTask(t, "does not differ from the applied task", "apply", slower)
 
 	f.refusedTasks(t)
 	f.mustTask(t, "a new run begins from the present model", "apply",
@@ -116,9 +117,9 @@ func TestLifecycle(t *testing.T) {
 	f.mustTask(t, "", "stop")
 	f.awaitPhase(t, "finished")
 	lead.Stop(t, syscall.SIGTERM, 0)
-	f.mustTask(t, "# The applied task, version 3.", "show")
+	f.mustTask(t, "# The task in effect, version 3.", "show")
 	lead = f.Daemon(t, "coordinator", "coordinator")
-	lead.Await(t, "configured task differs from the applied task, which stays in effect")
+	lead.Await(t, "task in the configuration file differs from the applied task, which stays in effect")
 	f.awaitPhase(t, "finished")
 	f.noTask(t, 1, "cannot pause", "pause")
 	f.mustTask(t, "the run continues", "resume")
@@ -140,10 +141,10 @@ func (f *federation) refusedTasks(t *testing.T) {
 	f.noTask(t, 1, "the change requires a new run from an initial model: add --new-run", "apply",
 		f.edited(t, "features: [a, b]", "features: [a]"))
 	f.mustTask(t, "task.features: [a, b] -> [a] (new run from an initial model; the model has different inputs)\n"+
-		"to apply it, add --new-run", "diff", f.Path("edited.yaml"))
+		"to apply this task, add --new-run", "diff", f.Path("edited.yaml"))
 	f.noTask(t, 1, "cannot begin a run from this model", "apply", f.Path("edited.yaml"), "--from", "present")
 	f.noTask(t, 1, "cannot begin a run from this model", "apply", "--from", "12345")
-	f.noTask(t, 2, "want the FILE", "apply")
+	f.noTask(t, 2, "specify the FILE", "apply")
 	if v := f.picture(t).Task; v.Version != 2 || v.Next != 0 {
 		t.Errorf("the task is %+v", v)
 	}
@@ -248,7 +249,7 @@ func TestModelsAndBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	said = programs.MustRun(t, "coordinator", append([]string{"restore", f.Path("backup.tar")}, moved...)...)
-	if !strings.Contains(said, "the next start continues from epoch 2") {
+	if !strings.Contains(said, "at its next start, the coordinator continues from epoch 2") {
 		t.Errorf("restore says %s", said)
 	}
 	lead = f.Daemon(t, "coordinator", "coordinator", moved[2:]...)

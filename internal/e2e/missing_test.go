@@ -54,7 +54,7 @@ func TestAnnouncementMissing(t *testing.T) {
 		})
 	}
 	if code, out, _ := programs.Run(t, "agentd", "doctor", "--config", f.Path("good.yaml")); code != 0 ||
-		!strings.Contains(out, "announces the task") {
+		!strings.Contains(out, "the coordinator announces the task") {
 		t.Errorf("doctor of a good device: exit status %d\n%s", code, out)
 	}
 	unlisted := f.Daemon(t, "agentd", "unlisted")

@@ -55,7 +55,7 @@ readings: {broker: {url: tcp://`+m.Address+`}}`, 1))
 		return metric(`agentd_data_troubles{kind="broker"}`) == 1
 	})
 	status := programs.MustRun(t, "agentd", "status", "--config", f.Path("one.yaml"))
-	if !strings.Contains(status, "not connected to the site's broker") {
+	if !strings.Contains(status, "not connected to the site's MQTT broker") {
 		t.Errorf("status:\n%s", status)
 	}
 	m.Start(t)

@@ -35,7 +35,7 @@ func TestRejected(t *testing.T) {
 	lead.Await(t, "agent available agent=one")
 
 	unlisted := f.Daemon(t, "agentd", "stranger")
-	f.awaitStatus(t, "stranger", "ignores this device's messages: its id is not in the list of agents")
+	f.awaitStatus(t, "stranger", "ignores this device's messages: the device's id is not in the list of agents")
 	f.Write(t, "agents.keys", list+stranger)
 	if err := lead.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestRejected(t *testing.T) {
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: "done", QoS: mqtt.AtLeastOnce, Payload: []byte("1")})
 	mqtttest.Received(t, admin) // When this message arrives, the broker has processed both messages.
 	two := f.Daemon(t, "agentd", "two")
-	f.awaitStatus(t, "two", "its start counter is too low")
+	f.awaitStatus(t, "two", "the device's start counter is too low")
 	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),
 		"--state", "absent")
 	if code != 0 || !strings.Contains(text, "rejected: counter_behind") || strings.Contains(text, "one ") {

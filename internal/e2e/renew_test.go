@@ -38,7 +38,7 @@ func TestRenew(t *testing.T) {
 
 	config := filepath.Join(dir, "agentd.yaml")
 	said := programs.MustRun(t, "agentd", "key", "rotate", "--config", config)
-	if !strings.Contains(said, "the device's key is replaced") {
+	if !strings.Contains(said, "the device's key was replaced") {
 		t.Errorf("key rotate says %s", said)
 	}
 	j.lead.Await(t, "device key replaced; the previous key is no longer accepted agent=press-0 repeated=false")
@@ -56,7 +56,7 @@ func TestRenew(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, "state", "key")); err != nil || len(text) == 0 {
 		t.Errorf("the key is not in the state folder: %v", err)
 	}
-	j.wantAudited(`"event":"renewed","agent":"press-0","about":"new key, certificate until`)
+	j.wantAudited(`"event":"renewed","agent":"press-0","about":"new key, certificate valid until`)
 }
 
 // wantAudited checks that the audit log contains all texts.

@@ -264,7 +264,7 @@ func (c *crowd) checkAway(t *testing.T) {
 	testkit.Until(t, "an agent says that it is away", func() bool {
 		for i, g := range c.agents {
 			if g.back && strings.Contains(c.MustRun(t, "agentd", "status", "--config", c.Path(i+".yaml")),
-				"disconnected as planned for ") {
+				"disconnected on purpose for ") {
 				id = i
 				return true
 			}

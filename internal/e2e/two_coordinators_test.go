@@ -38,7 +38,7 @@ func TestTwoCoordinators(t *testing.T) {
 	n := strings.Count(lead.Log(), "round closed")
 	testkit.Until(t, "the first one goes on", func() bool { return strings.Count(lead.Log(), "round closed") > n+1 })
 	if code, _, stderr := f.Run(t, "coordinator", "restore", "--config", f.Path("coordinator.yaml")); code != 1 ||
-		!strings.Contains(stderr, "stop it") {
+		!strings.Contains(stderr, "stop that program") {
 		t.Errorf("restore beside the running coordinator: exit %d, %s", code, stderr)
 	}
 	lead.Stop(t, syscall.SIGTERM, 0)

@@ -79,7 +79,7 @@ func TestNewRows(t *testing.T) {
 	site.Subscribe(mqtt.AtMostOnce, "site/sums")
 	lead, device := startGrowing(t, f, initial, keys, "rounds: 3, schedule: {new_rows: {agents: 1, rows: 10}}")
 	for _, rows := range []int{50, 60} {
-		lead.Await(t, "waiting for enough agents with new rows")
+		lead.Await(t, "next round waits until enough agents have new rows")
 		device.Await(t, fmt.Sprintf("rows=%d rows_before=%d", rows, rows-10))
 	}
 	lead.Await(t, "run finished")

@@ -51,8 +51,8 @@ func TestSocket(t *testing.T) {
 	keys := f.AddAgent(t, "a", "unused\n0\n")
 	configure(t, f, "a", fmt.Sprintf("trainers: [{name: growing, socket: %q}]\n", path))
 	lead, device := startGrowing(t, f, initial, keys, "rounds: 2")
-	device.Await(t, `unconfined_reason="it is an independent process at socket `+path)
-	device.Await(t, `err="trainer growing: the program has exited"`)
+	device.Await(t, `unconfined_reason="the trainer is an independent process at socket `+path)
+	device.Await(t, `err="trainer growing: the trainer has exited"`)
 	if err := first.Wait(); err == nil || first.ProcessState.ExitCode() != 7 {
 		t.Errorf("the program: %v", err)
 	}

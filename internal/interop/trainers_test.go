@@ -73,13 +73,13 @@ func TestTrainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]agreement{
-		"fedavg": {round: "participants: 3, quorum: 3", ends: `err="trainer logistic: the program has exited"`},
+		"fedavg": {round: "participants: 3, quorum: 3", ends: `err="trainer logistic: the trainer has exited"`},
 		"feddec": {task: ", mixing: {every: 1, wait: 30s}", agent: "d2d: {uplink: true}\n",
 			mesh:  "mesh: {edges: complete}",
 			round: "algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1",
 			ends:  "trainer exited"},
 		"agent": {round: "participants: 3, quorum: 3", wire: "b",
-			ends: `err="trainer logistic: the program has exited"`},
+			ends: `err="trainer logistic: the trainer has exited"`},
 		// The bias is personal: devices share only the weights.
 		"personal": {round: "participants: 3, quorum: 3", task: ", personal: {layers: [layer0.bias]}", own: 1},
 	} {
@@ -148,7 +148,8 @@ func (c *agreement) try(t *testing.T) {
 func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, program []string) {
 	f.Write(t, "a.csv", classes(0))
 	shown := c.checkTrainer(t, f, initial, c.source, program, 0)
-	for _, want := range []string{`hello      ok     program "Logistic", 40 rows`, "fit        ok     3 steps", "fit again  ok",
+	for _, want := range []string{`hello      ok     trainer "Logistic", 40 rows`, "fit        ok     3 steps",
+		"fit again  ok",
 		"mixing     ok", "initial    ok", "evaluate   ok", "stop       ok", "end        ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
@@ -156,7 +157,7 @@ func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, pr
 	}
 	other := f.Write(t, "other.py", "print('Epoch 1/10')\n")
 	if shown := c.checkTrainer(t, f, initial, c.source, []string{c.python, other}, 1); !strings.Contains(shown,
-		`hello      WRONG  the program wrote an invalid frame "Epoch 1/10\n"`) {
+		`hello      WRONG  the trainer wrote an invalid frame "Epoch 1/10\n"`) {
 		t.Errorf("of a program that speaks otherwise:\n%s", shown)
 	}
 }
@@ -236,7 +237,7 @@ func TestExample(t *testing.T) {
 	e := newExample(t, python, "logistic:Logistic", "rows.csv", "y")
 	initial := e.initial(t, f)
 	shown := x.checkTrainer(t, f, initial, e.path, e.program, 0)
-	for _, want := range []string{`ok     program "logistic regression", 32 rows`, "mixing     ok", "proximal   ok",
+	for _, want := range []string{`ok     trainer "logistic regression", 32 rows`, "mixing     ok", "proximal   ok",
 		"evaluate   ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)

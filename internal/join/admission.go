@@ -103,7 +103,8 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	}
 	answer, err := postEnrolmentRequest(conn, u.JoinPath("join"), j.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; run the same command again to retry", target, errors.Join(err, ctx.Err()))
+		return nil, fmt.Errorf("request to %s failed: %w; run the same command again to retry", target, errors.Join(err,
+			ctx.Err()))
 	}
 	return verifyAdmission(answer, root, token, k)
 }
@@ -128,9 +129,9 @@ func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, 
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("unexpected reply %s: %.200s", answer.Status, p)
+		return nil, fmt.Errorf("unexpected reply from the coordinator: %s: %.200s", answer.Status, p)
 	case len(p) > wire.MaxEnrolmentAnswerBytes:
-		return nil, fmt.Errorf("the reply exceeds the limit of %d bytes", wire.MaxEnrolmentAnswerBytes)
+		return nil, fmt.Errorf("the coordinator's reply exceeds the limit of %d bytes", wire.MaxEnrolmentAnswerBytes)
 	}
 	return p, nil
 }
@@ -189,7 +190,8 @@ func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) 
 		return nil, joinRefusalError(a.RefusalReason)
 	}
 	if root != nil && !bytes.Equal(root, a.RootDocument) {
-		return nil, errors.New("the root document in the reply differs from the root document of the connection")
+		return nil, errors.New("the root document in the coordinator's reply differs from the root document in its " +
+			"TLS certificate")
 	}
 	is, err := CheckAdmission(&a, token.Pin, k)
 	if err == nil {
@@ -209,7 +211,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	}
 	authority, err := x509.ParseCertificate(a.CACertificate)
 	if err != nil {
-		return nil, fmt.Errorf("invalid certificate of the authority: %w", err)
+		return nil, fmt.Errorf("invalid certificate of the certificate authority: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(a.Certificate)
 	if err != nil {
@@ -219,30 +221,31 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	case sha256.Sum256(a.CACertificate) != d.CACertificateHash:
 		return nil, errors.New("the certificate authority does not match the root document")
 	case leaf.CheckSignatureFrom(authority) != nil:
-		return nil, errors.New("the certificate is not signed by the authority")
+		return nil, errors.New("the device's certificate is not signed by the federation's certificate authority")
 	case !k.TLSKey.PublicKey.Equal(leaf.PublicKey):
-		return nil, errors.New("the certificate was issued for a different key")
+		return nil, errors.New("the device's certificate was issued for a different key")
 	}
 	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil
 }
 
 // joinRefusalError returns an error that explains why the coordinator refused the device and how to fix it.
 func joinRefusalError(r wire.EnrolmentRefusalReason) error {
-	const again = "; create a new token on the coordinator: coordinator enrol --device ID"
+	const again = "; create a new token on the coordinator with: coordinator enrol --device ID"
 	why := map[wire.EnrolmentRefusalReason]string{
-		wire.EnrolmentUnknownToken: "unknown token: it has expired, was replaced, or belongs to a different device" +
+		wire.EnrolmentUnknownToken: "unknown token: the token has expired, was replaced, or belongs to a different " +
+			"device" +
 			again,
 		wire.EnrolmentTooManyTries: "too many failed attempts from this address: wait two minutes",
-		wire.EnrolmentTokenUsed: "the token was already used by another device, or by this device before it was " +
-			"removed from the list; if none of your devices has used it, revoke the device that did: coordinator " +
-			"devices revoke ID" + again,
-		wire.EnrolmentOtherKeyListed: "this device is listed with a different key; to join with a new key, or with a " +
-			"new device of the same name, run on the coordinator: coordinator devices rotate ID",
-		wire.EnrolmentKeyOfOtherDevice: "this device's key is listed under a different name; run on the coordinator: " +
-			"coordinator devices rename OLD NEW",
+		wire.EnrolmentTokenUsed: "the token was already used by another device, or by this device before the device " +
+			"was removed from the list of agents; if none of your devices has used the token, revoke the device that " +
+			"has: coordinator devices revoke ID" + again,
+		wire.EnrolmentOtherKeyListed: "this device is in the list of agents with a different key; to join with a new " +
+			"key, or with a new device of the same name, run on the coordinator: coordinator devices rotate ID",
+		wire.EnrolmentKeyOfOtherDevice: "this device's key is in the list of agents under a different name; to " +
+			"rename the device, run on the coordinator: coordinator devices rename OLD NEW",
 		wire.EnrolmentDeviceRevoked: "this device is revoked by the federation's root document",
-		wire.EnrolmentStorageFailed: "the coordinator cannot store the device (see its log for the reason); run the " +
-			"same command again to retry",
+		wire.EnrolmentStorageFailed: "the coordinator cannot add the device to the list of agents (see the " +
+			"coordinator's log for the reason); run the same command again to retry",
 	}[r]
-	return fmt.Errorf("rejected by the coordinator: %s", why)
+	return fmt.Errorf("the coordinator rejected the request to join: %s", why)
 }

@@ -170,8 +170,8 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	}
 	p, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s already exists and was created by hand: it may be the identity of this device. Move it "+
-			"away to join with a new key, or choose another folder with --config",
+		return fmt.Errorf("%s already exists and was created by hand: the file may be the identity of this device. "+
+			"Move the file away to join with a new key, or choose another folder with --config",
 			s.pathBesideConfig(agentKeyFile))
 	}
 	if err != nil {
@@ -183,8 +183,8 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	}
 	if d.RootPin() != s.Token.Pin {
 		return fmt.Errorf("this device has a root document of the federation %s with a different root key than the "+
-			"token. If that federation has changed its root keys, or to leave it permanently, move %s and %s "+
-			"away. To join both federations, choose another folder with --config", d.Federation,
+			"token. If that federation has changed its root keys, or if this device should leave it permanently, "+
+			"move %s and %s away. To join both federations, choose another folder with --config", d.Federation,
 			s.pathBesideConfig(agentKeyFile), s.pathBesideConfig(rootFile))
 	}
 	return nil

@@ -27,7 +27,8 @@ import (
 // because its key may be the identity of a device.
 func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s already exists: remove it first if its key is no longer needed", path)
+		return nil, fmt.Errorf("%s already exists: if the key in this file is no longer needed, remove the file first",
+			path)
 	}
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -65,7 +66,8 @@ func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 // it never replaces an existing file, and only the owner can read the new file.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s already exists: remove it first if its key is no longer needed", path)
+		return nil, fmt.Errorf("%s already exists: if the key in this file is no longer needed, remove the file first",
+			path)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -109,8 +111,8 @@ func CheckPermissions(path string) error {
 		filepath.Dir(path) == filepath.Clean(dir) {
 		return nil
 	}
-	return fmt.Errorf("%s can be read or written by all users (mode %04o): run chmod 600 %s; if others may have read "+
-		"the key, create a new one", path, mode, path)
+	return fmt.Errorf("%s can be read or written by all users (mode %04o): run chmod 600 %s; if other users may have "+
+		"read the key, create a new key", path, mode, path)
 }
 
 // Public returns the public part of a private key.

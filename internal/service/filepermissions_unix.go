@@ -81,6 +81,7 @@ func CheckFolderOwnedBySelf(what, path string) error {
 	if owner, err := user.LookupId(name); err == nil {
 		name = owner.Username
 	}
-	return fmt.Errorf("%s: %s belongs to the user %s: run this as that user, for example with sudo -u %s", what, path,
+	return fmt.Errorf("%s: %s belongs to the user %s: run this command as that user, for example with sudo -u %s", what,
+		path,
 		name, name)
 }

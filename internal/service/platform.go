@@ -57,7 +57,8 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 		user = "\n\t<key>UserName</key>\n\t<string>" + html.EscapeString(u.User) + "</string>"
 	}
 	if strings.Contains(command+user, "{{") { // kardianos/service would parse it as a template
-		return "", fmt.Errorf("a path or the user contains {{, which is not allowed: rename it")
+		return "", fmt.Errorf("a path or the user name contains {{, which is not allowed in a service: rename the " +
+			"folder or use another user")
 	}
 	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command,
 		"@User@", user).Replace(launchdTemplate), nil

@@ -64,7 +64,7 @@ func Managers() []string { return slices.Sorted(maps.Keys(platformByManager)) }
 func Render(manager string, u systemd.Unit) (string, error) {
 	name, known := platformByManager[manager]
 	if !known {
-		return "", fmt.Errorf("unknown service manager %q: want %s", manager, strings.Join(Managers(), ", "))
+		return "", fmt.Errorf("unknown service manager %q: specify %s", manager, strings.Join(Managers(), ", "))
 	}
 	return platformByName[name].renderServiceFile(u)
 }
@@ -115,7 +115,7 @@ func (s *Service) Install(files map[string]string) error {
 		return err
 	}
 	if err := s.manager.Install(); err != nil {
-		return errors.Join(fmt.Errorf("cannot install %s; the system is unchanged: %w", s.unit.Program,
+		return errors.Join(fmt.Errorf("cannot install the service %s; all changes were undone: %w", s.unit.Program,
 			err), s.removeFailedInstall())
 	}
 	return nil
@@ -144,18 +144,19 @@ func (s *Service) Uninstall() error {
 		return err
 	}
 	if path := s.packageFile(); path != "" && !s.installed() {
-		return fmt.Errorf("%s was installed by a package (%s): remove the package", s.unit.Program, path)
+		return fmt.Errorf("the service %s was installed by a package (%s): to remove the service, remove the package",
+			s.unit.Program, path)
 	}
 	if !s.installed() {
 		return fmt.Errorf("%s is not installed as a service", s.unit.Program)
 	}
 	if s.running() {
 		if err := s.manager.Stop(); err != nil {
-			return fmt.Errorf("cannot stop %s, so it was not removed: %w", s.unit.Program, err)
+			return fmt.Errorf("cannot stop the service %s, so it was not removed: %w", s.unit.Program, err)
 		}
 	}
 	if err := s.manager.Uninstall(); err != nil {
-		return fmt.Errorf("cannot remove %s: %w", s.unit.Program, err)
+		return fmt.Errorf("cannot remove the service %s: %w", s.unit.Program, err)
 	}
 	if s.platformName == systemdPlatform {
 		// Ignore the error, because systemctl returns one if the unit has not failed.
@@ -184,7 +185,7 @@ func (s *Service) Restart() error {
 	})
 }
 
-var errBadConfig = errors.New("invalid configuration; the service continues with the previous one")
+var errBadConfig = errors.New("the configuration is invalid; the service continues with the previous configuration")
 
 func (s *Service) changeRunState(done string, act func() error) error {
 	if err := s.checkPrivileges(); err != nil {
@@ -195,7 +196,7 @@ func (s *Service) changeRunState(done string, act func() error) error {
 			s.unit.Program)
 	}
 	if err := act(); err != nil {
-		return fmt.Errorf("%s could not be %s: %w", s.unit.Program, done, s.explainUnitFailure(err))
+		return fmt.Errorf("the service %s could not be %s: %w", s.unit.Program, done, s.explainUnitFailure(err))
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 		}
 		return show(args...)
 	}
-	wantError(t, s.Restart(), "continues with the previous one")
+	wantError(t, s.Restart(), "continues with the previous configuration")
 	if slices.Contains(f.did, "restart") {
 		t.Errorf("did %q", f.did)
 	}
@@ -151,7 +151,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 func TestFailedInstallLeavesNothing(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	f.err = errors.New("no room")
-	wantError(t, s.Install(nil), "the system is unchanged")
+	wantError(t, s.Install(nil), "all changes were undone")
 	if _, err := os.Lstat(f.file); err == nil {
 		t.Error("the file is left")
 	}

@@ -154,7 +154,7 @@ func (p *Prediction) SiteBroker() Broker {
 
 func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep",
-		"must be between 1 and 1000, or 0 for none, but is %d",
+		"must be between 1 and 1000, or 0 to store no models, but is %d",
 		p.KeptModels)
 	c.Require(p.MinModelRefreshInterval >= 0, "predict.refresh", "must not be negative, but is %s",
 		p.MinModelRefreshInterval)
@@ -162,7 +162,7 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		"must be between 0 and 10, as a fraction of the risk, but is %v",
 		p.MaxRiskIncrease)
 	c.Require(len(p.ModelHookCommand) == 0 || p.KeptModels > 0, "predict.hook",
-		"is set, but no models are kept: set predict.keep, or remove predict.hook")
+		"requires stored models, but predict.keep is 0: set predict.keep, or remove predict.hook")
 	if len(p.ModelHookCommand) > 0 {
 		_, err := exec.LookPath(p.ModelHookCommand[0])
 		c.AddError("predict.hook", err)
@@ -174,7 +174,8 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 	c.Require((p.ForecastTopic == "") == (len(p.ForecastBroker.URLs) == 0), "predict.publish",
 		"must be set together with predict.broker.url, or not at all")
 	if p.ForecastTopic != "" {
-		c.Require(p.KeptModels > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
+		c.Require(p.KeptModels > 0, "predict.publish", "requires stored models, but predict.keep is 0: set "+
+			"predict.keep")
 		c.Require(!strings.ContainsAny(p.ForecastTopic, "+#"), "predict.publish",
 			"must be a single topic, without + and #, but is %q",
 			p.ForecastTopic)
@@ -288,7 +289,8 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 				"but are %v and %v",
 				b.most, b.band.EaseThreshold, b.band.StopThreshold)
 		case b.falling:
-			c.Require(low <= high, key, "must be at most ease (%v), but is %v: the battery level decreases",
+			c.Require(low <= high, key, "must be at most ease (%v), but is %v, because the battery level falls while "+
+				"the device works",
 				b.band.EaseThreshold,
 				b.band.StopThreshold)
 		default:
@@ -296,7 +298,8 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 				b.band.EaseThreshold, b.band.StopThreshold)
 		}
 	}
-	c.Require(d.ProcSysRoot != "", "device.root", "is empty; want the folder that contains proc and sys, such as /")
+	c.Require(d.ProcSysRoot != "", "device.root", "must not be empty: set it to the folder that contains proc and "+
+		"sys, such as /")
 	c.Require(d.MinAvailableMemory >= 0, "device.memory", "must not be negative, but is %s", d.MinAvailableMemory)
 	_, err := spec.ParseTimeWindows(d.WorkTimeWindows)
 	c.AddError("device.windows", err)
@@ -328,7 +331,7 @@ func DefaultAgent() Agent {
 // Validate reports every problem by key.
 func (a *Agent) Validate() error {
 	var c SettingsChecker
-	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that persists across restarts")
+	c.Require(a.StateDir != "", "state_dir", "must not be empty: set it to a folder that persists across restarts")
 	if a.NameServer != "" {
 		_, err := netip.ParseAddrPort(a.NameServer)
 		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, but is %q",
@@ -416,7 +419,8 @@ func (c *SettingsChecker) checkData(a *Agent) {
 
 func (c *SettingsChecker) checkD2D(d *D2D, federation string, uplink []string) {
 	c.Require(d.UsesUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
-		"set either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+		"traffic between neighbours requires a broker: set either d2d.broker.url, or d2d.uplink: true to use the "+
+			"coordinator's broker")
 	if d.NeighborCell != "" {
 		c.AddError("d2d.cell", mqtt.CheckCellName(d.NeighborCell))
 	}
@@ -429,8 +433,8 @@ func (c *SettingsChecker) checkD2D(d *D2D, federation string, uplink []string) {
 		return
 	}
 	c.Require(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
-		"d2d.broker.url", "is also the coordinator's broker: to send the traffic between neighbours over it, set "+
-			"d2d.uplink: true instead")
+		"d2d.broker.url", "is also the coordinator's broker: to use that broker for the traffic between neighbours, "+
+			"set d2d.uplink: true instead")
 	var of SettingsChecker
 	site := d.SiteBroker()
 	of.CheckBroker(&site, federation)

@@ -46,7 +46,7 @@ func TestTaskFile(t *testing.T) {
 // TestTaskFileRefused checks that every problem is reported with its line.
 func TestTaskFileRefused(t *testing.T) {
 	_, err := settings.ReadTask(writeFile(t, "task.yaml", "task:\n  name: x\n  target: y\n  min_rows: 0\n"))
-	wantError(t, err, "task.features: is empty")
+	wantError(t, err, "task.features: must not be empty")
 	wantError(t, err, "task.yaml:4:13: task.min_rows")
 }
 

@@ -97,7 +97,7 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	case (b.CertFile == "") != (b.KeyFile == ""):
 		c.Require(false, "broker.cert_file", "must be set together with broker.key_file, or not at all")
 	case b.Password != "" && b.PasswordFile != "":
-		c.Require(false, "broker.password", "is set together with broker.password_file: remove one of them")
+		c.Require(false, "broker.password", "cannot be combined with broker.password_file: remove one of the two keys")
 	default:
 		o, _, err := b.SessionOptions("check")
 		c.AddSectionErrors("", err)
@@ -116,8 +116,8 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	if b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate {
 		least := mqtt.MinKeepAlive(int(b.MinRate))
 		c.Require(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
-			"must be at least %s for a link rate of %s per second (broker.min_rate), but is %s: sending a message may "+
-				"take an eighth of it", least, b.MinRate, b.KeepAlive)
+			"must be at least %s for a link rate of %s per second (broker.min_rate), but is %s: sending a single "+
+				"message may take an eighth of this time", least, b.MinRate, b.KeepAlive)
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config)
 		}
 		c.AddError(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
 	}
-	c.Require(len(urls) > 0, key, "is empty; want the URL of the broker, such as tcp://127.0.0.1:1883")
+	c.Require(len(urls) > 0, key, "must not be empty: set it to the URL of the broker, such as tcp://127.0.0.1:1883")
 	if c.ProblemCount() == before {
 		c.AddError(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
 	}

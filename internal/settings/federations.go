@@ -66,7 +66,8 @@ func (a *Agent) FederationFolder() string { return filepath.Join(a.StateDir, a.L
 // checkFederations reports conflicts between the federations of one device.
 func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
-		"is set together with federations: move it into an entry of federations, or remove federations")
+		"cannot be combined with the section federations: move this key into an entry of federations, or remove that "+
+			"section")
 	before := map[string]string{} // section that uses a value which must be unique, by value
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
@@ -80,21 +81,23 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 		}
 		for _, u := range m.Broker.URLs {
 			if !once("client "+m.Federation+" "+u, section, ".federation",
-				"a device can use %s only once per federation; remove one of the entries", u) {
+				"a device can join a federation only once through the broker %s; remove one of the entries", u) {
 				return
 			}
 		}
 		c.AddError(section+".name", wire.FederationName(m.LocalFederationName).Validate())
 		c.Require(!slices.Contains([]string{"boot", "budget", "lock"}, m.LocalFederationName), section+".name",
-			"is %s, the name of a file in the state folder; choose another name", m.LocalFederationName)
+			"is %s, which is also the name of a file in the state folder; choose another name", m.LocalFederationName)
 		once("folder "+m.LocalFederationName, section, ".name",
-			"both would store their state in %s; rename one of them",
+			"both federations would store their state in the folder %s; rename one of them",
 			m.FederationFolder())
 		if m.Data.Source == data.SourceLines && m.Data.LinesPath != "" {
-			once("lines "+m.Data.LinesPath, section, ".data.lines", "each line can be read by only one federation")
+			once("lines "+m.Data.LinesPath, section, ".data.lines", "two federations cannot read lines from the same "+
+				"file or pipe, because each line can be read only once")
 		}
 		if p := m.Predict.ForecastTopic; p != "" {
-			once("topic "+p, section, ".predict.publish", "the forecasts could not be distinguished")
+			once("topic "+p, section, ".predict.publish", "the forecasts of two federations on one topic could not "+
+				"be distinguished")
 		}
 	})
 }

@@ -122,25 +122,27 @@ func TestIn(t *testing.T) {
 func TestFederationProblems(t *testing.T) {
 	checkProblems(t, twoFederations(t), []problem{
 		{"id: roof-1 -> id: roof-1\nfederation: air",
-			`:2:13: federation: is set together with federations: move it into an entry of federations, or remove ` +
-				`federations`},
+			`:2:13: federation: cannot be combined with the section federations: move this key into an ` +
+				`entry of federations, or remove that section`},
 		{"- federation: power -> - federation: air\n    name: power\n" +
-			"    broker: {url: [\"tcp://a:1\", \"tcp://localhost:1883\"]}\n  - federation: third", `:16:17: federations[1].federation: duplicates federations[0]: a device can use ` +
-			`tcp://localhost:1883 only once per federation; remove one of the entries`},
+			"    broker: {url: [\"tcp://a:1\", \"tcp://localhost:1883\"]}\n  - federation: third",
+			`:16:17: federations[1].federation: duplicates federations[0]: a device can ` +
+				`join a federation only once through the broker tcp://localhost:1883; remove one of the entries`},
 		{"- federation: power -> - federation: air", `:16:15: federations[1].name: duplicates federations[0]: both ` +
-			`would store their state in /var/lib/x/air; rename one of them`},
-		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, the ` +
-			`name of a file in the state folder; choose another name`},
+			`federations would store their state in the folder /var/lib/x/air; rename one of them`},
+		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, which ` +
+			`is also the name of a file in the state folder; choose another name`},
 		{"- federation: power -> - federation: power\n    name: Power", `:17:11: federations[1].name: federation ` +
 			`"Power"`},
 		{"- federation: power\n    id: p-1 -> - id: p-1", `:16:7: federations[1].federation: federation "": `},
 		{"- federation: power -> - federation: power\n    state_dir: /x",
-			`:17:5: unknown key "state_dir"; state_dir belongs at the top level, outside all sections`},
-		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: is empty`},
+			`:17:5: unknown key "state_dir"; state_dir is a top-level key: move it out of this section`},
+		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: no file is set`},
 		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, but is 7`},
 		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, but is 7`}, // reported once, at its own line
 		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
-			`:23:20: predict.publish: duplicates federations[0]: the forecasts could not be distinguished`},
+			`:23:20: predict.publish: duplicates federations[0]: the forecasts of two federations on one topic ` +
+				`could not be distinguished`},
 	}, func(path string) error { _, err := loadAgent(path); return err })
 	_, err := loadAgent(writeFile(t, "once.yaml", strings.Replace(twoFederations(t), ", qos: 0", "", 1)+
 		"compute: {step_time: -1s}\n"))
@@ -151,6 +153,6 @@ func TestFederationProblems(t *testing.T) {
 	text = strings.NewReplacer("data:\n  source: lines, lines: /dev/x, time: t, what: rows.csv",
 		"data: {source: lines, lines: /dev/x}", ", time: t, what: power.csv", "").Replace(text)
 	_, err = loadAgent(writeFile(t, "agentd.yaml", text))
-	wantError(t, err, "federations[1].data.lines: duplicates federations[0]: each line can be read by only one "+
-		"federation")
+	wantError(t, err, "federations[1].data.lines: duplicates federations[0]: two federations cannot read lines from "+
+		"the same file or pipe, because each line can be read only once")
 }

@@ -47,7 +47,7 @@ func (c *SettingsChecker) checkReadings(r *Readings, federation string, fromBrok
 		"must be 0 (no limit) or at least %d, but is %d", minRetainedReadings, r.Retention.MaxReadings)
 	c.Require(r.Retention.Age >= 0, "readings.keep.age", "must not be negative, but is %s", r.Retention.Age)
 	c.Require(fromBroker == (len(r.Broker.URLs) > 0), "readings.broker.url",
-		"must be set if data.source is mqtt, and only then")
+		"must be set if data.source is mqtt, and must be empty otherwise")
 	if len(r.Broker.URLs) == 0 {
 		return
 	}

@@ -128,7 +128,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		"must be 0 (never), -1 or task.steps.max (%d), the number of local steps of a round, but is %d", t.Steps.Max,
 		m.StepsPerServerAverage)
 	c.Require(m.SnapshotTimeout > 0 || !m.toWireSettings().HasEndlessBlocks, "task.mixing.wait",
-		"must be above 0 if server_every is 0; otherwise an agent would wait forever for a lost neighbour")
+		"must be above 0 if server_every is 0; otherwise an agent would wait forever for a neighbour that is offline")
 	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateForMixing())
 	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
 		"must be finite and not negative, but is %v",
@@ -161,7 +161,8 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
 	}
-	c.Require(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName,
+	c.Require(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, but has %d",
+		wire.MaxName,
 		len(t.Name))
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
@@ -188,15 +189,16 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 		"task.standardize_at",
 		"cannot be combined with task.mixing.server_every: 0, because agents never receive the server's model")
 	for _, v := range t.RestandardizeAtVersions {
-		c.Require(v >= 1, "task.standardize_at", "must contain versions of at least 1, contains %d", v)
+		c.Require(v >= 1, "task.standardize_at", "must contain only model versions of at least 1, but contains %d", v)
 	}
 	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, but is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
 	if size := t.StepSize; size.IsDiminishing { // the constants of a diminishing step size have no default
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
-			"is %v; want a positive number", size.StrongConvexity)
+			"must be a positive number, but is %v", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
-			"is %v; want at least task.step_size.strong_convexity (%v), or set task.step_size.gamma", size.Smoothness,
+			"is %v, but must be at least task.step_size.strong_convexity (%v) unless task.step_size.gamma is set",
+			size.Smoothness,
 			size.StrongConvexity)
 	}
 	c.Require(t.Steps.TimeBudget >= time.Millisecond && t.Steps.TimeBudget <= 24*time.Hour, "task.steps.budget",
@@ -221,7 +223,7 @@ func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.HasExter
 
 func (t *Task) checkColumns(c *spec.ProblemList) {
 	if t.HasExternalModel() {
-		const own = "is set, but the program of an external model has its own rows: remove it"
+		const own = "is set, but the program of an external model reads its own data: remove this key"
 		c.Require(len(t.Features) == 0, "task.features", own)
 		c.Require(t.Target == "", "task.target", own)
 		c.Require(len(t.Inputs) == 0, "task.inputs", own)
@@ -234,11 +236,11 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 		c.AddError("task.model.initial", err)
 		return
 	}
-	c.Require(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
+	c.Require(len(t.Features) > 0, "task.features", "must not be empty: set it to the names of the input columns")
 	if t.Model.Kind.HasTarget() {
-		c.Require(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+		c.Require(t.Target != "", "task.target", "must not be empty: set it to the name of the column to predict")
 	} else {
-		c.Require(t.Target == "", "task.target", "is %q, but a model of kind %s has no target: remove it",
+		c.Require(t.Target == "", "task.target", "is %q, but a model of kind %s has no target column: remove this key",
 			t.Target, t.Model.Kind)
 	}
 	t.checkRecipe(c)
@@ -266,9 +268,9 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	}
 	switch {
 	case len(s) > wire.MaxTensors:
-		return nil, fmt.Errorf("the model has %d tensors; want at most %d", len(s), wire.MaxTensors)
+		return nil, fmt.Errorf("the model has %d tensors, but the limit is %d", len(s), wire.MaxTensors)
 	case s.VectorByteCount() > wire.MaxBlobBytes:
-		return nil, fmt.Errorf("the model has %d bytes of parameters; want at most %d",
+		return nil, fmt.Errorf("the model has %d bytes of parameters, but the limit is %d",
 			s.VectorByteCount(), wire.MaxBlobBytes)
 	}
 	return s, nil

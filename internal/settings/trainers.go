@@ -39,17 +39,17 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 	for i, t := range all {
 		key := fmt.Sprintf("trainers[%d].", i)
 		c.Require(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
-			"is %q; want a unique name of 1 to %d bytes", t.Name, wire.MaxName)
+			"is %q, but must be a unique name of 1 to %d bytes", t.Name, wire.MaxName)
 		seen[t.Name] = true
 		c.Require(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
-			"is empty; want a program and its arguments, or set the key socket")
+			"must not be empty: set it to a program and its arguments, or set the key socket instead")
 		c.Require(t.Socket == "" || len(t.Command) == 0 && t.WorkDir == "" && len(t.Env) == 0 && t.MemoryLimit == 0 &&
 			!t.AllowsNetwork,
 			key+"socket", "is %q, but command, dir, env, memory or network is also set: these keys apply only to a "+
-				"program that agentd starts; remove them or socket", t.Socket)
+				"program that agentd starts: remove either these keys or the key socket", t.Socket)
 		for _, e := range t.Env {
 			name, _, pair := strings.Cut(e, "=")
-			c.Require(pair && name != "", key+"env", "contains %q; want NAME=value", e)
+			c.Require(pair && name != "", key+"env", "contains %q, but each entry must have the form NAME=value", e)
 		}
 		c.Require(t.MemoryLimit >= 0, key+"memory", "must not be negative, but is %s", t.MemoryLimit)
 		c.Require(t.SilenceTimeout == 0 || t.SilenceTimeout >= minTrainerTimeout && t.SilenceTimeout <= 24*time.Hour,

@@ -46,8 +46,8 @@ func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.Ro
 	case err != nil:
 	case i.CoordinatorKey != "":
 		return nil, nil, &spec.FieldError{Key: "identity.coordinator_key",
-			Problem: "is set together with identity.root_file, which contains the coordinator's key: remove one of " +
-				"them"}
+			Problem: "cannot be combined with identity.root_file, which already contains the coordinator's key: " +
+				"remove one of the two keys"}
 	case slices.Contains(d.RevokedAgents, wire.AgentID(m.ID)):
 		err = fmt.Errorf("the root document %s revokes the device %s", i.RootFile, m.ID)
 	}

@@ -90,7 +90,7 @@ var agentProblems = []problem{
 	{"federation: air -> federation: Air", `:1:13: federation: federation "Air"`},
 	{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator" is reserved for the coordinator`},
 	{"id: roof-1\n -> ", `: id: agent id "": is empty`},
-	{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that persists across restarts`},
+	{" -> state_dir: \"\"", `:10:12: state_dir: must not be empty: set it to a folder that persists across restarts`},
 	{"tcp://localhost:1883 -> localhost",
 		`:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
 	{"tcp://localhost:1883 -> [tcp://localhost:1883, tcp://b, c]",
@@ -100,7 +100,7 @@ var agentProblems = []problem{
 			`or wss:// for all or for none`},
 	{"tcp://localhost:1883 -> [tcp://a:1883, tcp://a:1883]",
 		`:4:3: broker.url: mqtt: duplicate broker URL "tcp://a:1883": remove one`},
-	{"tcp://localhost:1883 -> []", `:4:3: broker.url: is empty; want the URL of the broker, such as ` +
+	{"tcp://localhost:1883 -> []", `:4:3: broker.url: must not be empty: set it to the URL of the broker, such as ` +
 		`tcp://127.0.0.1:1883`},
 	{"tcp:// -> http://", `:4:8: broker.url: mqtt: broker URL "http://localhost:1883": unknown scheme "http"`},
 	{"localhost:1883 -> localhost",
@@ -113,7 +113,7 @@ var agentProblems = []problem{
 		`:5:15: broker.keep_alive: must be between 1s and 65535s, in whole seconds, but is 1.5s`},
 	{"  url: -> \n  keep_alive: 20s\n  url:",
 		`:5:15: broker.keep_alive: must be at least 27s for a link rate of 20kB per second (broker.min_rate), ` +
-			`but is 20s: sending a message may take an eighth of it`},
+			`but is 20s: sending a single message may take an eighth of this time`},
 	{"  url: -> \n  min_rate: 2kB\n  url:",
 		`:3:1: broker.keep_alive: must be at least 4m23s for a link rate of 2kB per second`},
 	{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be between 1kB and 1GB per second, but ` +
@@ -131,16 +131,17 @@ var agentProblems = []problem{
 		":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy requires " +
 			"it\n  5 |   proxy: http://*******@:1\n"},
 	{"  url: -> \n  password: x\n  password_file: y\n  url:",
-		`:5:3: broker.password: is set together with broker.password_file: remove one of them`},
+		`:5:3: broker.password: cannot be combined with broker.password_file: remove one of the two keys`},
 	{"  coordinator_key: " + publicKey(7) + " ->   coordinator_key: \"\"",
 		`:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
-	{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: is empty; want a CSV file with named columns`},
-	{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: is -1, want 0 or more`},
-	{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: is 3, want 0 to shares - 1 (shares is 3)`},
+	{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: no file is set: set the path of a CSV file with named columns`},
+	{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: invalid value -1: must not be negative`},
+	{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: invalid value 3: must be between 0 and ` +
+		`shares - 1 (shares is 3)`},
 	{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, but is -1s`},
 	{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, but is 0`},
-	{" -> trainers: [{name: x}]", `:10:12: trainers[0].command: is empty; want a program and its arguments, or set ` +
-		`the key`},
+	{" -> trainers: [{name: x}]", `:10:12: trainers[0].command: must not be empty: set it to a program and its ` +
+		`arguments, or set the key`},
 	{" -> trainers: [{name: x, command: [y], socket: /run/z}]",
 		`:10:44: trainers[0].socket: is "/run/z", but command, dir, env, memory or network is also set`},
 	{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be between 1 and`},
@@ -148,8 +149,9 @@ var agentProblems = []problem{
 		`:10:27: budget.bytes_per_month: must be 0 (no limit) or at least 20MB, ` +
 			`but is 5MB: an idle connection already uses about 10MB a month`},
 	{" -> d2d: {place: {x: 1, y: 2}}",
-		`:10:1: d2d.broker.url: set either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
-	{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: set either`},
+		`:10:1: d2d.broker.url: traffic between neighbours requires a broker: set either d2d.broker.url, or ` +
+			`d2d.uplink: true to use the coordinator's broker`},
+	{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: traffic between neighbours requires a broker: set either`},
 	{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}",
 		`:10:21: d2d.broker.url: is also the coordinator's broker`},
 	{" -> d2d: {broker: {url: [\"tcp://site:1883\", \"tcp://localhost:1883\"]}}",
@@ -166,15 +168,17 @@ var agentProblems = []problem{
 	{" -> device: {temperature: {ease: 80, stop: 60}}",
 		`:10:40: device.temperature.stop: must be at least ease (80), but is 60`},
 	{" -> device: {battery: {ease: 20, stop: 50}}",
-		`:10:36: device.battery.stop: must be at most ease (20), but is 50: the battery level decreases`},
+		`:10:36: device.battery.stop: must be at most ease (20), but is 50, because the battery level falls while ` +
+			`the device works`},
 	{" -> device: {load: {ease: 1, stop: 0}}",
 		`:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 to disable the rule, ` +
 			`but are 1 and 0`},
 	{" -> device: {battery: {ease: 101, stop: 5}}",
 		`:10:37: device.battery.stop: ease and stop must be above 0 and at most 100`},
 	{" -> device: {windows: [\"22:00\"]}",
-		`:10:10: device.windows: invalid time window "22:00"; want a window such as 22:00-06:30`},
-	{" -> device: {root: \"\"}", `:10:16: device.root: is empty; want the folder that contains proc and sys, such ` +
+		`:10:10: device.windows: invalid time window "22:00"; use a window such as 22:00-06:30`},
+	{" -> device: {root: \"\"}", `:10:16: device.root: must not be empty: set it to the folder that contains proc ` +
+		`and sys, such ` +
 		`as /`},
 	{" -> metrics: {report_every: 25h}",
 		`:10:25: metrics.report_every: must be 0s (never), or whole seconds up to 24h, but is 25h0m0s`},
@@ -214,7 +218,7 @@ func coordinatorFileProblems(t *testing.T) []problem {
 // coordinatorProblems are mistakes whose error is constant.
 var coordinatorProblems = []problem{
 	{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
-	{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
+	{" -> state_dir: \"\"", `:14:12: state_dir: must not be empty`},
 	{" -> history: {mlflow: {url: mlflow.example}}", `:14:25: history.mlflow.url: must be http://host:port`},
 	{" -> history: {mlflow: {url: \"https://me:secret@mlflow\"}}", `:14:25: history.mlflow.url: must be`},
 	{" -> history: {mlflow: {experiment: x}}", `:14:11: history.mlflow.url: is empty, but other keys`},
@@ -227,28 +231,31 @@ var coordinatorProblems = []problem{
 	{"  quorum: 1 ->   quorum: 1\n  deadline: 0s", `:8:13: round.deadline: must be between 1ms and`},
 	{"  quorum: 1 ->   quorum: 1\n  stop: {patience: -1}", `:8:20: round.stop.patience: must not be negative`},
 	{"  quorum: 1 ->   quorum: 1\n  stop: {accuracy: 0.9}",
-		`:8:20: round.stop.accuracy: is 0.9, but the model predicts numbers (squared): use round.stop.r2, or set it ` +
-			`to 0`},
+		`:8:20: round.stop.accuracy: is 0.9, but the model predicts numbers (squared): use round.stop.r2 ` +
+			`instead, or set this key to 0`},
 	{"  quorum: 1 ->   quorum: 1\n  schedule: {windows: [\"22:00\"]}", `:8:14: round.schedule.windows: invalid time ` +
 		`window "22:00"`},
 	{"  quorum: 1 ->   quorum: 1\n  schedule: {windows: [\"22:00-06:00\"], zone: Mars}",
-		`:8:46: round.schedule.zone: unknown time zone Mars: want a name such as`},
-	{"  quorum: 1 ->   quorum: 1\n  schedule: {zone: UTC}", `:8:20: round.schedule.zone: is UTC but windows is empty`},
+		`:8:46: round.schedule.zone: unknown time zone Mars: use a time zone name such as`},
+	{"  quorum: 1 ->   quorum: 1\n  schedule: {zone: UTC}",
+		`:8:20: round.schedule.zone: is UTC, but schedule.windows is empty`},
 	{"  quorum: 1 ->   quorum: 1\n  schedule: {new_rows: {agents: 3, rows: 1}}",
 		`:8:33: round.schedule.new_rows.agents: must be at most the number of agents in`},
 	{"  quorum: 1 ->   quorum: 1\n  stop: {r2: 0.9}", `:8:3: round.stop: contains r2 or accuracy, which require ` +
 		`held-out data`},
 	{"name: air -> name: \"\"", `:11:9: task.name: must have 1 to`},
-	{"[a, b] -> []", `:12:3: task.features: is empty`},
-	{"target: y -> target: \"\"", `:13:11: task.target: is empty`},
-	{" ->   grid: {step: 1h}", `:14:3: task.grid: is set but task.inputs is empty: add inputs or remove this key`},
-	{" ->   inputs: [{name: a}, {name: b}, {name: y}]", `:10:1: task.grid.step: is 0s; want 1ms to 1193h2m47.295s`},
+	{"[a, b] -> []", `:12:3: task.features: must not be empty`},
+	{"target: y -> target: \"\"", `:13:11: task.target: must not be empty`},
+	{" ->   grid: {step: 1h}", `:14:3: task.grid: this key is set, but task.inputs is empty: add inputs or remove ` +
+		`this key`},
+	{" ->   inputs: [{name: a}, {name: b}, {name: y}]", `:10:1: task.grid.step: invalid value 0s: must be between ` +
+		`1ms and 1193h2m47.295s`},
 	{" ->   grid: {step: 1h, zone: Mars/Olympus}\n  inputs: [{name: a}, {name: b}, {name: y}]",
 		`:14:26: task.grid.zone: unknown time zone Mars/Olympus`},
 	{" ->   grid: {step: 1h}\n  inputs: [{name: a}, {name: y}]",
 		`:12:17: task.features[1]: "b": unknown input b; available inputs: a, y`},
 	{" ->   grid: {step: 1h}\n  inputs: [{name: a}, {name: b}, {name: y, range: [1, 0]}]",
-		`:15:44: task.inputs[2].range: is [1 0]; want [MINIMUM, MAXIMUM]`},
+		`:15:44: task.inputs[2].range: invalid value [1 0]: must have the form [MINIMUM, MAXIMUM]`},
 	{"[a, b] -> [a lag 90m]\n  grid: {step: 1h}\n  inputs: [{name: a}, {name: y}]",
 		`:12:14: task.features[0]: "a lag 90m": the duration must be a multiple of the grid step (1h)`},
 	{" ->   inputs: [{name: a, unt: m}]", `:14:22: unknown key "unt"; did you mean "unit"?`},
@@ -256,15 +263,16 @@ var coordinatorProblems = []problem{
 	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want " +
 		spec.JoinWithOr(append(spec.ModelKinds(), spec.ModelExternal)) + `, got "cubic"`},
 	{" ->   model: {kind: conv1d, channels: 3, kernel: 2, filters: [3], pool: 1}",
-		":14:35: task.model.channels: is 3, but 2 features cannot be divided into equal channels"},
+		":14:35: task.model.channels: invalid number of channels 3: 2 features cannot be divided into equal channels"},
 	{" ->   model: {kind: conv1d, channels: 1, kernel: 3, filters: [3], pool: 1}",
-		":14:46: task.model.kernel: is 3, which exceeds the 2 steps of a channel (2 features in 1 channels)"},
+		":14:46: task.model.kernel: the kernel size 3 exceeds the 2 steps of a channel (2 features in 1 channels)"},
 	{" ->   model: {kind: conv1d, channels: 1, kernel: 2, filters: [3], pool: 2}",
-		":14:69: task.model.pool: is 2, but a kernel of 2 leaves only 1 of the 2 steps of a channel"},
-	{" ->   model: {kind: conv1d}", ":14:3: task.model.filters: is [], but the kind conv1d requires"},
-	{" ->   model: {kernel: 3}", ":14:19: task.model.kernel: is 3, but only the kind conv1d supports this key"},
+		":14:69: task.model.pool: the pool size is 2, but a kernel of 2 leaves only 1 of the 2 steps of a channel"},
+	{" ->   model: {kind: conv1d}", ":14:3: task.model.filters: invalid value []: the model kind conv1d requires"},
+	{" ->   model: {kernel: 3}", ":14:19: task.model.kernel: this key is set to 3, but only the model kind conv1d " +
+		"supports this key"},
 	{" ->   model: {kind: autoencoder, hidden: [1]}",
-		`:13:11: task.target: is "y", but a model of kind autoencoder has no target: remove it`},
+		`:13:11: task.target: is "y", but a model of kind autoencoder has no target column: remove this key`},
 	{" ->   model: {risk: cubic}",
 		":14:17: task.model.risk: want " + spec.JoinWithOr(spec.LossKinds()) + `, got "cubic"`},
 	{" ->   model: {risk: full_squared}",
@@ -272,43 +280,49 @@ var coordinatorProblems = []problem{
 			`, but is "full_squared": agents support no other losses`},
 	{" ->   model: {activation: step}", `:14:23: task.model.activation: want tanh, relu or identity, got "step"`},
 	{" ->   model: {hidden: [3]}",
-		`:14:11: task.model.hidden: is [3], but hidden layers are required for mlp and autoencoder, optional for ` +
+		`:14:11: task.model.hidden: this key is set to [3], but hidden layers are required for mlp and autoencoder, ` +
+			`optional for ` +
 			`conv1d and invalid for all other kinds`},
-	{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: is 65537; want 1 to 65536`},
+	{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: invalid value 65537: must be ` +
+		`between 1 and 65536`},
 	{" ->   model: {kind: mlp}",
-		":14:3: task.model.hidden: is [], but hidden layers are required for mlp and autoencoder, optional for " +
+		":14:3: task.model.hidden: this key is set to [], but hidden layers are required for mlp and autoencoder, " +
+			"optional for " +
 			"conv1d and invalid for all other kinds; set " +
 			"task.model.hidden in the file"},
-	{" ->   model: {kind: softmax}", `:14:3: task.model.classes: is 0; want 2 to 65536 with the risk softmax`},
+	{" ->   model: {kind: softmax}", `:14:3: task.model.classes: invalid value 0: must be between 2 and 65536 with ` +
+		`the risk softmax`},
 	{" ->   exchange: letters", `:14:13: task.exchange: want parameters or gradient, got "letters"`},
 	{" ->   batch_size: 65537", `:14:15: task.batch_size: must be between 0 (all rows) and 65536, but is 65537`},
-	{" ->   response: {probability: 0}", `:14:27: task.response.probability: is 0; want more than 0 and at most 1`},
+	{" ->   response: {probability: 0}", `:14:27: task.response.probability: invalid value 0: must be more than 0 ` +
+		`and at most 1`},
 	{" ->   response: {probability: 1.5}",
-		`:14:27: task.response.probability: is 1.5; want more than 0 and at most 1`},
+		`:14:27: task.response.probability: invalid value 1.5: must be more than 0 and at most 1`},
 	{" ->   gradient_noise: {law: white}",
 		`:14:25: task.gradient_noise.law: want none, gaussian or laplace, got "white"`},
-	{" ->   gradient_noise: {variance: 1}", `:14:30: task.gradient_noise.variance: is 1 but no noise law is set`},
+	{" ->   gradient_noise: {variance: 1}", `:14:30: task.gradient_noise.variance: this key is set to 1, but no ` +
+		`noise law is set`},
 	{" ->   gradient_noise: {law: laplace}",
-		`:14:3: task.gradient_noise.variance: is 0; want a positive number with the law laplace`},
+		`:14:3: task.gradient_noise.variance: invalid value 0: must be a positive number with the law laplace`},
 	{" ->   gradient_noise:\n    law: laplace\n    variance: -1",
-		`:16:15: task.gradient_noise.variance: is -1; want a positive number`},
+		`:16:15: task.gradient_noise.variance: invalid value -1: must be a positive number`},
 	{" ->   min_rows: 0", `:14:13: task.min_rows: must be at least 1, but is 0`},
 	{" ->   clip: -1", `:14:9: task.clip: must not be negative, but is -1`},
 	{" ->   step_size: 0.1", `:14:14: task.step_size: want a section of keys, got 0.1`},
-	{" ->   step_size: {constant: 0}", `:14:25: task.step_size.constant: is 0; want a positive number`},
+	{" ->   step_size: {constant: 0}", `:14:25: task.step_size.constant: invalid value 0: must be a positive number`},
 	{" ->   step_size: {strong_convexity: 1}",
-		`:14:33: task.step_size.strong_convexity: is 1 but task.step_size.diminishing is not set`},
+		`:14:33: task.step_size.strong_convexity: this key is set to 1, but task.step_size.diminishing is not set`},
 	{" ->   step_size: {diminishing: true}",
-		`:14:3: task.step_size.strong_convexity: is 0; want a positive number`},
+		`:14:3: task.step_size.strong_convexity: must be a positive number, but is 0`},
 	{" ->   step_size: {diminishing: true, strong_convexity: 3, smoothness: 2}",
-		`:14:67: task.step_size.smoothness: is 2; want at least task.step_size.strong_convexity (3), or set ` +
-			`task.step_size.gamma`},
+		`:14:67: task.step_size.smoothness: is 2, but must be at least ` +
+			`task.step_size.strong_convexity (3) unless task.step_size.gamma is set`},
 	{" ->   personal: {layers: [layer7]}",
-		`:14:23: task.personal.layers[0]: is "layer7"; want layer0, layer0.weight, layer0.bias or last`},
+		`:14:23: task.personal.layers[0]: invalid value "layer7": must be layer0, layer0.weight, layer0.bias or last`},
 	{" ->   personal: {layers: [last]}", `:10:1: task: task "air": personal: all tensors are personal, but at least ` +
 		`one must be shared`},
-	{" ->   personal: {method: ditto, lambda: -1}", `:14:37: task.personal.lambda: is -1; want a finite number of ` +
-		`at least 0`},
+	{" ->   personal: {method: ditto, lambda: -1}", `:14:37: task.personal.lambda: invalid value -1: must be finite ` +
+		`and not negative`},
 	{" ->   personal: {method: mine}", `:14:22: task.personal.method: want layers or ditto, got "mine"`},
 	{" ->   personal: {method: ditto}\n  standardize_at: [3]",
 		`:15:3: task.standardize_at: cannot be combined with task.personal: personal models keep the previous ` +
@@ -319,13 +333,14 @@ var coordinatorProblems = []problem{
 	{" ->   finetune: {steps: 3}\npredict: {rollout: 10%}",
 		`:15:20: predict.rollout: cannot be combined with task.personal or task.finetune: each device predicts with ` +
 			`its own`},
-	{" ->   finetune: {steps: 1000001}", `:14:21: task.finetune.steps: is 1000001; want 0 (none) to 1000000`},
+	{" ->   finetune: {steps: 1000001}", `:14:21: task.finetune.steps: invalid value 1000001: must be between 0 ` +
+		`(none) and 1000000`},
 	{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be between 1ms and 24h, but is 25h0m0s`},
 	{" ->   steps: {budget: 0s}", `:14:19: task.steps.budget: must be between 1ms and 24h, but is 0s`},
 	{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, but is 0`},
 	{" ->   steps: {max: 1000000001}", `:14:16: task.steps.max: must be at most 1000000000, but is 1000000001`},
 	{" ->   steps: {max: 0}", `:14:16: task.steps.max: must be at least task.steps.min (1), but is 0`},
-	{" -> held_out: {shares: 2}", `:14:1: held_out.csv: is empty`},
+	{" -> held_out: {shares: 2}", `:14:1: held_out.csv: no file is set`},
 	{" -> held_out: {csv: none.csv}", `:14:17: held_out.csv: open none.csv: no such file`},
 	{" -> policy: {max_norm: -1}", `:14:20: policy.max_norm: must not be negative, but is -1`},
 	{" -> policy: {keep_models: 1}", `:14:23: policy.keep_models: must be 0 (all) or at least 2, but is 1`},

@@ -21,8 +21,9 @@ type Condition struct {
 }
 
 // StartingCondition is the condition of a daemon that is opening its state folder.
-var StartingCondition = Condition{Name: "starting", Problem: "the state folder is being opened",
-	Remedy: "wait; if this takes long, check the log", BlocksReadiness: true}
+var StartingCondition = Condition{Name: "starting", Problem: "the program is starting and has not opened its state " +
+	"folder yet",
+	Remedy: "wait for a moment; if the program does not become ready, check its log", BlocksReadiness: true}
 
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
@@ -129,7 +130,7 @@ func (b *ConditionBoard) StatusLine() string {
 		line += "; " + activity
 	}
 	if len(b.conditions) > 0 {
-		line += "; see `status` for: " + observe.JoinNames(slices.Sorted(maps.Keys(b.conditions)))
+		line += "; run `status` for details of: " + observe.JoinNames(slices.Sorted(maps.Keys(b.conditions)))
 	}
 	return line
 }

@@ -32,7 +32,8 @@ func TestBoard(t *testing.T) {
 	if err := b.ReadinessErr(); err == nil || err.Error() != "cannot save the update: full; free space in state_dir" {
 		t.Errorf("readiness: %v", err)
 	}
-	if got, want := b.StatusLine(), "connecting to the broker; see `status` for: clone s1, storage"; got != want {
+	if got, want := b.StatusLine(), "connecting to the broker; run `status` for details of: clone s1, "+
+		"storage"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	d.Reset()
@@ -44,7 +45,7 @@ func TestBoard(t *testing.T) {
 		t.Errorf("readiness after it was resolved: %v", err)
 	}
 	if got, want := b.StatusLine(),
-		"connected to the broker; round 7 is open; see `status` for: clone s1"; got != want {
+		"connected to the broker; round 7 is open; run `status` for details of: clone s1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if len(changed) != 1 {

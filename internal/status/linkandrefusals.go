@@ -32,16 +32,17 @@ func (l *Link) describe(now time.Time) string {
 	case l.Connected:
 		return "connected for " + FormatDuration(now.Sub(l.Since))
 	case l.ReconnectAt != nil && now.Before(*l.ReconnectAt):
-		return fmt.Sprintf("disconnected as planned for %s, reconnects in %s, at %s", FormatDuration(now.Sub(l.Since)),
+		return fmt.Sprintf("disconnected on purpose for %s, will reconnect in %s, at %s",
+			FormatDuration(now.Sub(l.Since)),
 			FormatDuration(l.ReconnectAt.Sub(now)),
 			l.ReconnectAt.Local().Format(time.DateTime))
 	case l.ReconnectAt != nil:
-		return fmt.Sprintf("NOT connected: the planned reconnection is %s overdue",
+		return fmt.Sprintf("NOT connected to the broker: the planned reconnection is %s overdue",
 			FormatDuration(now.Sub(*l.ReconnectAt)))
 	case l.LastLossError != "":
-		return fmt.Sprintf("NOT connected for %s: %s", FormatDuration(now.Sub(l.Since)), l.LastLossError)
+		return fmt.Sprintf("NOT connected to the broker for %s: %s", FormatDuration(now.Sub(l.Since)), l.LastLossError)
 	}
-	return "NOT connected for " + FormatDuration(now.Sub(l.Since))
+	return "NOT connected to the broker for " + FormatDuration(now.Sub(l.Since))
 }
 
 // Refusal is a refused or omitted update, or a declined or abandoned round.

@@ -167,15 +167,17 @@ func TestStateProblems(t *testing.T) {
 	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateTask, PreviousVersion: 8, Version: 8})
 	v.Observe(aggregation.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
 	got := v.Status().Draw(200)
-	for _, want := range []string{"model 8 in the state folder is lost, so the run continues from model 7",
-		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
+	for _, want := range []string{"model 8 in the state folder is missing or damaged, so the run continues from " +
+		"model 7",
+		"the file task in the state folder was damaged or missing", "the disk contains models up to version 12"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
 	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 9})
 	if got, want := v.Status().Draw(200),
-		"model 8 in the state folder is lost, so the run continues from model 9"; !strings.Contains(got, want) {
+		"model 8 in the state folder is missing or damaged, so the run continues from model 9"; !strings.Contains(got,
+		want) {
 		t.Errorf("%s\nwant %q", got, want)
 	}
 }
@@ -188,8 +190,8 @@ func TestRejectedModel(t *testing.T) {
 			SuspectAgents: []wire.AgentID{"s1", "s2"}})
 		v.Observe(aggregation.ModelReady{Version: 7, MeanReportedRisk: math.NaN()})
 		v.Observe(aggregation.ModelReady{Version: 27, MeanReportedRisk: math.NaN()})
-		const want = "the run continues from model 5 as version 7; the largest updates in the rejected model are " +
-			"from: s1, s2"
+		const want = "the run continues from model 5 as version 7; these agents sent the largest updates: " +
+			"s1, s2"
 		if got := v.Status().Draw(300); !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
@@ -349,7 +351,7 @@ func TestReachablePage(t *testing.T) {
 			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
 		if says := strings.Contains(page,
-			"about 1234 available (estimated by asking 25 % of them)\n"); says != tt.want {
+			"about 1234 available (estimate from the replies of 25 % of the agents)\n"); says != tt.want {
 			t.Errorf("%+v: \n%s", tt.is, page)
 		}
 	}
@@ -371,12 +373,12 @@ func TestAwayPage(t *testing.T) {
 	back := c.Now().Add(time.Hour)
 	v.Observe(host.BrokerLinkChanged{Err: mqtt.ErrPlannedDisconnect, ReconnectAt: back})
 	c.Advance(20 * time.Minute)
-	want := "disconnected as planned for 20m0s, reconnects in 40m0s, at " + back.Local().Format(time.DateTime)
+	want := "disconnected on purpose for 20m0s, will reconnect in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
 		t.Errorf("broker %q, want %q", got, want)
 	}
 	c.Advance(50 * time.Minute)
-	if got := broker(); got != "NOT connected: the planned reconnection is 10m0s overdue" {
+	if got := broker(); got != "NOT connected to the broker: the planned reconnection is 10m0s overdue" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
 	v.Observe(host.BrokerLinkChanged{IsConnected: true})
@@ -418,12 +420,12 @@ func TestWaits(t *testing.T) {
 	v := newCoordinatorPage(c.Now)
 	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	for want, f := range map[string]round.ScheduleWait{
-		"waiting for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitForWindow,
+		"waiting for the next time window, which opens on Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitForWindow,
 			WindowOpensAt: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
-		"waiting for new rows: 3 of 5 agents have at least 100 unused rows\n": {Reason: round.WaitForNewRows,
+		"waiting for new rows: 3 of 5 required agents have at least 100 unused rows\n": {Reason: round.WaitForNewRows,
 			AgentsWithNewRows: 3,
 			RequiredAgents:    5, RequiredNewRows: 100},
-		"have at least 100 unused rows; 2 have not reported": {Reason: round.WaitForNewRows,
+		"have at least 100 unused rows; 2 agents have not reported": {Reason: round.WaitForNewRows,
 			RequiredAgents: 5, RequiredNewRows: 100, AgentsWithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)

@@ -111,7 +111,7 @@ func TestAgentFails(t *testing.T) {
 	if err == nil || err.Error() != "agent Dingling cannot perform the task: bad_data" {
 		t.Errorf("error %v", err)
 	}
-	if !strings.Contains(errs.String(), `Dingling.csv: line 1: column \"lpm\": missing`) {
+	if !strings.Contains(errs.String(), `Dingling.csv: line 1: column \"lpm\": this column is missing`) {
 		t.Errorf("the log does not say where:\n%s", &errs)
 	}
 }

@@ -102,7 +102,8 @@ func TestState(t *testing.T) {
 // TestTooFew checks that the result reports an abandoned round.
 func TestTooFew(t *testing.T) {
 	text, err := run(t, five, rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 2}, true)
-	if want := "too few updates for the aggregation rule krum: 6 draws, want at least 7"; fmt.Sprint(err) != want ||
+	if want := "too few updates for the aggregation rule krum: the round has 6 updates, but at least 7 are " +
+		"required"; fmt.Sprint(err) != want ||
 		!strings.Contains(text, `"aggregate":[]`) || !strings.Contains(text, `"abandoned":"rule"`) {
 		t.Errorf("%s, error %v, want %s", text, err, want)
 	}

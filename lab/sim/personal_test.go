@@ -201,8 +201,8 @@ func TestPersonalRefused(t *testing.T) {
 		"at least one tensor must be shared": func(e *sim.Experiment) {
 			e.Personal.Layers = []string{"layer0", "last"}
 		},
-		"personal.lambda: is -1":                func(e *sim.Experiment) { e.Personal.DittoLambda = -1 },
-		"finetune.steps: is -1":                 func(e *sim.Experiment) { e.Finetune.Steps = -1 },
+		"personal.lambda: invalid value -1":     func(e *sim.Experiment) { e.Personal.DittoLambda = -1 },
+		"finetune.steps: invalid value -1":      func(e *sim.Experiment) { e.Finetune.Steps = -1 },
 		"personal: uses random draws":           func(e *sim.Experiment) { e.Dump, e.Finetune.Steps = t.TempDir(), 1 },
 		"personal.method: want layers or ditto": func(e *sim.Experiment) { e.Personal.Method = "x" },
 		"ditto personalizes the whole model": func(e *sim.Experiment) {

@@ -314,10 +314,10 @@ var refusedExperiments = map[string][]string{
 		"e.yaml:2:10", "weights: has 2 numbers; want 1 for all agents, or one for each of the 10 agents",
 	},
 	"agents: 2\nbatch_size: [1, 0]\n": {
-		"e.yaml:2:13", "batch size is 0, want 1 to 65536 with a stream",
+		"e.yaml:2:13", "batch size is 0, but must be between 1 and 65536 with a stream",
 	},
 	"agents: 2\nbatch_size: \"uniform(0, 3)\"\n": {
-		"e.yaml:2:13", "batch size is 0, want 1 to 65536 with a stream",
+		"e.yaml:2:13", "batch size is 0, but must be between 1 and 65536 with a stream",
 	},
 	"agents: 2\nbatch_size: \"geometric(70000)\"\n": {
 		"e.yaml:2:13", "want at most 65536",

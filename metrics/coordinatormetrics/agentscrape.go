@@ -40,7 +40,7 @@ type prometheusTargetGroup struct {
 func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Request) {
 	via := req.URL.Query().Get("via")
 	if via != "" && via != "coordinator" {
-		http.Error(w, "invalid parameter via: use via=coordinator or omit it", http.StatusBadRequest)
+		http.Error(w, "invalid parameter via: use via=coordinator or omit the parameter", http.StatusBadRequest)
 		return
 	}
 	groups := []prometheusTargetGroup{} // encode an empty list as [], not null

@@ -65,7 +65,7 @@ var spreadSeries = []struct {
 	{metrics.ReportedSeriesID("agentd_local_steps", ""), "fleet_local_steps",
 		"Number of local steps E_k in each agent's last training round"},
 	{metrics.ReportedSeriesID("agentd_local_risk_before", ""), "fleet_local_risk",
-		"Risk of the base model on each agent's own data, in its last training round"},
+		"Risk (mean loss) of the base model on each agent's own data, in the agent's last training round"},
 }
 
 // spreadStatistics lists the exported quantiles of a distribution.
@@ -88,7 +88,7 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 		counterBySeriesID: map[uint8]prometheus.Counter{},
 		descs: fleetMetricDescs{
 			reportingAgents: desc("fleet_agents_reporting",
-				"Agents whose last report is at most three intervals old. Fleet gauges cover these agents."),
+				"Agents whose last report is at most three intervals old. The fleet gauges cover only these agents."),
 			knownAgents: desc("fleet_agents_known",
 				"Enrolled agents that have reported since the coordinator started."),
 			versions:  desc("fleet_versions", "Number of different program versions among the reporting agents."),
@@ -116,10 +116,13 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 		{"broker_reconnects", "Reconnections of agents to the broker"},
 		{"mqtt_dropped_messages", "MQTT messages dropped by agents"},
 		{"mixing_flows", "Parameter differences (flows) received from neighbours and applied"},
-		{"mixing_flows_late", "Flows applied after the step of their snapshots"},
-		{"mixing_skipped", "Snapshots not issued because the edge was behind"},
+		{"mixing_flows_late", "Parameter differences (flows) from neighbours that arrived late and were applied in a " +
+			"later local step"},
+		{"mixing_skipped", "Parameter snapshots not sent to a neighbour because the previous exchange with this " +
+			"neighbour was not complete"},
 		{"mixing_waits", "Local steps at which the wait for neighbours timed out"},
-		{"mixing_unreconciled", "Edges on which, after a round, only one end may have applied a flow"},
+		{"mixing_unreconciled", "Links to neighbours on which, after a round, possibly only one side has applied a " +
+			"parameter difference (flow)"},
 	} {
 		s.counterBySeriesID[metrics.ReportedSeriesID("agentd_"+what.name+"_total",
 			"")] = r.NewCounter("fleet_"+what.name+"_total",

@@ -9,11 +9,11 @@ import (
 
 var (
 	lastRoundRiskBefore = observe.OptionalGauge("last_round_risk_before",
-		"Unweighted mean risk of the base model over the agents with accepted updates, in the last published "+
+		"Unweighted mean risk (loss) of the base model over the agents with accepted updates, in the last published "+
 			"training round.")
 	lastRoundRiskAfter = observe.OptionalGauge("last_round_risk_after",
-		"Mean risk over the agents with accepted updates, after their local steps, in the last published training "+
-			"round.")
+		"Mean risk (loss) over the agents with accepted updates, after their local steps, in the last published "+
+			"training round.")
 	lastRoundUpdateNorm = observe.OptionalGauge("last_round_update_norm",
 		"Mean Euclidean norm of the accepted updates in the last published training round. Absent after a restart "+
 			"within the round.")

@@ -83,7 +83,7 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.MaxPacket < 0 || o.MaxPacket > mostPacket || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
-		return fmt.Errorf("broker: MaxPacket is %d, MaxConns is %d, MaxConnsPerIP is %d: all must be positive, "+
+		return fmt.Errorf("broker: MaxPacket is %d, MaxConns is %d, MaxConnsPerIP is %d: all must be positive, and "+
 			"MaxPacket at most 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
 	case o.TLS != nil && len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil && o.TLS.GetConfigForClient == nil:
 		return errors.New("broker: TLS is set but has no server certificate: add one")

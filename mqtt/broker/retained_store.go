@@ -115,7 +115,8 @@ func (k *retainedStore) saveTopic(topic string) {
 		err = nil
 	}
 	if err != nil && !k.failing {
-		k.logger.Error("broker cannot store retained messages on disk: a restart may lose some", "error", err)
+		k.logger.Error("broker cannot store retained messages on disk: a restart may lose some of these messages",
+			"error", err)
 	}
 	k.failing = err != nil
 }

@@ -109,7 +109,7 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 			p.blobRef.Length,
 			p.cfg.MaxBlobBytes)})
 	case !p.blobRef.IsSet():
-		return p.endPull(PullFailed{fmt.Errorf("%w: length is 0", ErrBlobCorrupt)})
+		return p.endPull(PullFailed{fmt.Errorf("%w: the announced length is 0", ErrBlobCorrupt)})
 	case len(p.blobRef.Inline) > 0:
 		return p.handleInlineBlob()
 	}

@@ -46,7 +46,7 @@ func (c PullerConfig) Validate() error {
 
 func checkIntRange(field string, x, least, most int) error {
 	if x < least || x > most {
-		return fmt.Errorf("%s is %d: must be %d to %d", field, x, least, most)
+		return fmt.Errorf("%s is %d: must be between %d and %d", field, x, least, most)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (c ReceiverConfig) Validate() error {
 		checkIntRange("MaxEmptyLeases", c.MaxEmptyLeases, 1, 1000),
 	}
 	if c.LeaseDuration < time.Second || c.LeaseDuration > time.Hour {
-		errs = append(errs, fmt.Errorf("LeaseDuration is %v: must be 1s to 1h", c.LeaseDuration))
+		errs = append(errs, fmt.Errorf("LeaseDuration is %v: must be between 1s and 1h", c.LeaseDuration))
 	}
 	return errors.Join(errs...)
 }

@@ -51,8 +51,8 @@ type UpdateSender struct {
 func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
 	rng *rand.Rand) *UpdateSender {
 	if len(payload) != int(m.BlobLength) || len(m.ChunkDigests) != wire.ChunkCount(len(payload)) || spread < 0 {
-		panic(fmt.Sprintf("transfer: NewUpdateSender: payload has %d bytes, manifest has %d bytes in %d chunks, "+
-			"spread is %v",
+		panic(fmt.Sprintf("transfer: NewUpdateSender: invalid arguments: payload has %d bytes, manifest has %d bytes "+
+			"in %d chunks, spread is %v",
 			len(payload), m.BlobLength, len(m.ChunkDigests), spread))
 	}
 	s := &UpdateSender{manifest: m, payload: payload, maxStartDelay: spread, linkRate: rate, rng: rng,

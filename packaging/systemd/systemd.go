@@ -66,7 +66,7 @@ func (u Unit) Text() (string, error) {
 		"the user's name": u.User,
 	} {
 		if strings.ContainsFunc(value, isSpecialInUnit) {
-			return "", fmt.Errorf("%s, %q, has characters that a systemd unit has its own ideas about: blanks, "+
+			return "", fmt.Errorf("%s, %q, contains characters with a special meaning in a systemd unit: blanks, "+
 				"quotes, %%, $ or a backslash", what, value)
 		}
 	}

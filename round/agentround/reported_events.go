@@ -28,7 +28,8 @@ const (
 	endedEdgeCondition          = "edge"
 )
 
-var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the accepted announcement.")
+var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the coordinator's last accepted "+
+	"announcement.")
 
 // AnnouncementObeyedValue is the name of the status value that contains the position of the followed announcement, a
 // *wire.AnnouncementPosition.
@@ -60,7 +61,8 @@ func AnnouncementIgnoreReasons() []AnnouncementIgnoreReason {
 }
 
 var ignoredAnnouncementsMetric = observe.CounterByLabel("announcements_ignored_total",
-	"Announcements ignored, by reason: older = replayed; conflict = two coordinators use the same key.",
+	"Announcements that this agent ignored, by reason: older (replayed) or conflict (two coordinators use the same "+
+		"key).",
 	"reason", observe.NamesAsStrings(AnnouncementIgnoreReasons()))
 
 // AnnouncementIgnored is emitted when the agent ignores an announcement.
@@ -91,7 +93,7 @@ func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 }
 
 var budgetShortfallsMetric = observe.Counter("budget_short_total",
-	"Times that the remaining budget of the month became too small for a round.")
+	"Times that the remaining traffic budget of the month became too small for a round.")
 
 // UplinkBudgetTooSmall is emitted when the remaining uplink bytes of the month become too few for a round.
 type UplinkBudgetTooSmall struct {
@@ -111,7 +113,8 @@ func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
 }
 
 var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total",
-	"Edges that the coordinator suspended for some rounds, by reason.", "reason",
+	"Times that the coordinator suspended the exchange of parameters with a neighbour for some rounds, by reason.",
+	"reason",
 	observe.StringerNames(wire.EdgeEndReasons()))
 
 // NeighborEdgeEnded is emitted when the coordinator has excluded the mixing edge to a neighbour for some rounds.
@@ -124,10 +127,11 @@ type NeighborEdgeEnded struct {
 // Describe implements observe.Event.
 func (e NeighborEdgeEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(neighborEdgesEndedMetric, e.Reason.String())
-	d.Log(observe.Warn, "coordinator suspended mixing with a neighbour", "round", e.Round, "neighbour", e.Neighbor,
+	d.Log(observe.Warn, "coordinator suspended the exchange of parameters with a neighbour", "round", e.Round,
+		"neighbour", e.Neighbor,
 		"reason", e.Reason)
-	d.RaiseCondition(endedEdgeCondition, fmt.Sprintf("the coordinator has suspended mixing with %s for several "+
-		"rounds: %s",
+	d.RaiseCondition(endedEdgeCondition, fmt.Sprintf("the coordinator has suspended the exchange of parameters with "+
+		"the neighbour %s for several rounds: %s",
 		e.Neighbor,
 		e.Reason), "compare the data of both devices with `agentd data check`")
 }
@@ -137,7 +141,7 @@ type NeighborEdgesRestored struct{ Round wire.RoundID }
 
 // Describe implements observe.Event.
 func (e NeighborEdgesRestored) Describe(d *observe.EventDescription) {
-	d.Log(observe.Info, "coordinator resumed mixing with all neighbours", "round", e.Round)
+	d.Log(observe.Info, "coordinator resumed the exchange of parameters with all neighbours", "round", e.Round)
 	d.ResolveCondition(endedEdgeCondition)
 }
 
@@ -146,7 +150,8 @@ const TaskFitnessOK = "fit"
 
 var (
 	taskFitnessMetric = observe.GaugeByLabel("task_fitness",
-		"Fitness for the announced task: 1 for fit or the reason against it, 0 for all others.",
+		"Whether this device can train for the announced task: 1 for the current state (fit, or the reason why it "+
+			"cannot), 0 for all others.",
 		"fitness", append([]string{TaskFitnessOK}, observe.StringerNames(wire.DeclineReasons())...))
 	fittingRowsMetric = observe.OptionalGauge("samples", "Number of local rows that fit the announced task.")
 )
@@ -176,7 +181,7 @@ func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 }
 
 var workInProgressMetric = observe.Gauge("round_in_progress",
-	"Whether this device is working in a round (1) or not (0).")
+	"Whether this device is currently participating in a round (1) or not (0).")
 
 // WorkStarted is emitted when the agent begins to participate in a round.
 type WorkStarted struct {
@@ -190,7 +195,7 @@ func (e WorkStarted) Describe(d *observe.EventDescription) {
 	d.SetGauge(workInProgressMetric, 1)
 	d.Log(observe.Debug, "invited", "round", e.Round, "kind", e.Kind, "left", e.TimeLeft)
 	d.ResolveCondition(unsupportedMessageCondition)
-	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("working in round %d", e.Round))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("participating in round %d", e.Round))
 }
 
 // WorkResult is the outcome of an agent's work in a round, used as a metric label.

@@ -177,7 +177,8 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	idle := optimizer.Config{Name: optimizer.None, LearningRate: 0.5, Tau: 1}
-	const want = "learning_rate: is 0.5 but no optimiser is configured: set name or remove this key"
+	const want = "learning_rate: is 0.5, but no server optimiser is configured: set server_optimizer.name or remove " +
+		"this key"
 	if err := fmt.Sprint(idle.Validate()); err != want {
 		t.Error(err)
 	}

@@ -67,7 +67,7 @@ func (c Config) Validate() error {
 	var k spec.ProblemList
 	spec.RequireOneOf(&k, "name", c.Name, Names()...)
 	k.Require(c.Name != None || c.LearningRate == 0, "learning_rate",
-		"is %v but no optimiser is configured: set name or remove this key", c.LearningRate)
+		"is %v, but no server optimiser is configured: set server_optimizer.name or remove this key", c.LearningRate)
 	k.Require(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
 		"must be finite and positive, or 0 for the optimiser's default, but is %v", c.LearningRate)
 	fraction := func(key string, x float64) {

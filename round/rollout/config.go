@@ -36,7 +36,7 @@ type AgentShare string
 func (s *AgentShare) UnmarshalText(text []byte) error {
 	*s = AgentShare(text)
 	if x := s.Fraction(); *s != "" && !(x > 0 && x <= 1) {
-		return fmt.Errorf("want a share above 0%% and at most 100%%, such as 10%%, got %q", text)
+		return fmt.Errorf("the share must be above 0%% and at most 100%%, such as 10%%, but is %q", text)
 	}
 	return nil
 }
@@ -75,10 +75,10 @@ func (c *Config) Validate() error {
 	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, but is %d", c.MinDecidingAgents)
 	check.Require(c.MinResiduals >= 1, "residuals", "must be at least 1, but is %d", c.MinResiduals)
 	check.Require(c.ErrorMargin >= 0 && c.ErrorMargin <= 10, "margin",
-		"must be between 0 and 10 (relative to the mean square), but is %v",
+		"must be between 0 and 10 (a fraction of the mean squared residual), but is %v",
 		c.ErrorMargin)
 	check.Require(c.TrialTimeout > MinTrialDuration, "within",
-		"must be longer than %s, the time in which every agent reports once, but is %s",
+		"must be longer than %s, in which every agent sends one report, but is %s",
 		MinTrialDuration,
 		c.TrialTimeout)
 	return check.Err()

@@ -44,7 +44,7 @@ func requireDraws(name string, n, least int) error {
 	if n >= least {
 		return nil
 	}
-	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFewUpdates, name, n, least)
+	return fmt.Errorf("%w %s: the round has %d updates, but at least %d are required", ErrTooFewUpdates, name, n, least)
 }
 
 // UpdateSet contains the updates of a closed round, without those that were refused or left out.

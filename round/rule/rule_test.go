@@ -195,8 +195,8 @@ func TestTooFewToTrim(t *testing.T) {
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
 		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
-	if want := "too few updates for the aggregation rule trimmed_mean: 2 draws, want at least " +
-		"3"; fmt.Sprint(err) != want {
+	if want := "too few updates for the aggregation rule trimmed_mean: the round has 2 updates, but at " +
+		"least 3 are required"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
 }
@@ -204,7 +204,7 @@ func TestTooFewToTrim(t *testing.T) {
 func TestWarning(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if w := c.IneffectiveKeyWarning(4); !strings.HasPrefix(w,
-		"trimmed_mean removes no values: aggregation.trim is 0.2, ") {
+		"trimmed_mean would trim no values: aggregation.trim is 0.2, ") {
 		t.Errorf("warning %q", w)
 	}
 	if w := c.IneffectiveKeyWarning(5); w != "" {
@@ -249,7 +249,7 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "mean", TrimShare: 0.1}, "trim: is 0.1, but only the rule trimmed_mean uses this key: " +
 			"remove it"},
 		{rule.DefaultConfig(), ""},
-		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
+		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.5}, "trim: must be at least 0 and below 0.5, but is 0.5"},
 		{rule.Config{Rule: "trimmed_mean", TrimShare: -0.1}, "trim: must be"},
 		{rule.Config{Rule: "mean", RefuseAboveFactor: 1}, "refuse_above: must be above 1, or 0 for no limit, but is 1"},
 		{rule.Config{Rule: "mean", RefuseAboveFactor: -3}, "refuse_above"},

@@ -33,15 +33,15 @@ func checkTrimShare(c Config, k *spec.ProblemList) {
 			TrimmedMean)
 		return
 	}
-	k.Require(c.TrimShare >= 0 && c.TrimShare < 0.5, "trim", "must be at least 0 and below 0.5, is %v", c.TrimShare)
+	k.Require(c.TrimShare >= 0 && c.TrimShare < 0.5, "trim", "must be at least 0 and below 0.5, but is %v", c.TrimShare)
 }
 
 func trimShareWarning(c Config, draws int) string {
 	if trimCount(c.TrimShare, draws) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s removes no values: aggregation.trim is %v, which is less than one of %d updates; increase "+
-		"aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
+	return fmt.Sprintf("%s would trim no values: aggregation.trim is %v, which is less than one of %d updates; "+
+		"increase aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
 }
 
 // trimCount returns ⌊βn⌋, the number of values cut at each end. It tolerates a rounding error of 10⁻⁹, so that 0.29·100

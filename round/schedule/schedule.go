@@ -38,12 +38,13 @@ func (c *Config) Validate() error {
 	var check spec.ProblemList
 	_, err := spec.ParseTimeWindows(c.Windows)
 	check.AddError("windows", err)
-	check.Require(c.TimeZone == "" || len(c.Windows) > 0, "zone", "is %s but windows is empty: add windows or remove "+
-		"this key",
+	check.Require(c.TimeZone == "" || len(c.Windows) > 0, "zone", "is %s, but schedule.windows is empty: add time "+
+		"windows, or remove this key",
 		c.TimeZone)
 	n := &c.NewRows
 	check.Require(n.MinAgents >= 0 && (n.MinAgents > 0) == (n.MinRowsPerAgent > 0), "new_rows.agents",
-		"must be at least 1 if new_rows.rows (%d) is set and 0 otherwise, but is %d", n.MinRowsPerAgent, n.MinAgents)
+		"must be at least 1 if new_rows.rows (%d) is above 0, and 0 otherwise, but is %d", n.MinRowsPerAgent,
+		n.MinAgents)
 	check.Require(n.MinRowsPerAgent >= 0 && n.MinRowsPerAgent <= maxRowsPerAgent, "new_rows.rows",
 		"must be between 0 and %d, but is %d",
 		maxRowsPerAgent, n.MinRowsPerAgent)

@@ -42,7 +42,7 @@ func (c *Config) Validate() error {
 		c.TargetAccuracy)
 	check.Require(c.Patience >= 0, "patience", "must not be negative (0 = no limit), but is %d", c.Patience)
 	check.Require(c.MinImprovementShare >= 0 && c.MinImprovementShare < 1, "improvement",
-		"must be at least 0 and below 1 (a share of the best risk), but is %v", c.MinImprovementShare)
+		"must be at least 0 and below 1 (a fraction of the lowest risk), but is %v", c.MinImprovementShare)
 	check.Require(c.TimeLimit >= 0, "time", "must not be negative (0s = no limit), but is %s", c.TimeLimit)
 	check.Require(c.ByteLimit >= 0, "bytes", "must not be negative (0B = no limit), but is %s", c.ByteLimit)
 	return check.Err()

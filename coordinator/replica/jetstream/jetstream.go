@@ -102,7 +102,7 @@ func (s *KeyValueStore) openStream(ctx context.Context) (jetstream.Stream, error
 		})
 	}
 	if err != nil {
-		return nil, s.newCallError("find the stream "+s.streamName(), err)
+		return nil, s.newCallError("open the stream "+s.streamName(), err)
 	}
 	s.stream = stream
 	return stream, nil

@@ -34,9 +34,9 @@ func (a *agentStatus) Draw(width int) string {
 	if m := a.Model; m != nil {
 		pinned := ""
 		if m.IsPinned {
-			pinned = ", pinned (to unpin: `agentd model use newest`)"
+			pinned = ", selected by an operator (to return to the newest model: `agentd model use newest`)"
 		}
-		p.AddLine("predicts", "model %d/%d, in use for %s%s", m.Run, m.Version,
+		p.AddLine("predicts", "with model %d/%d, in use for %s%s", m.Run, m.Version,
 			a.GeneratedAt.Sub(m.InUseSince).Round(time.Second), pinned)
 	}
 	if c := a.CertificateEndsAt; !c.IsZero() {
@@ -44,7 +44,8 @@ func (a *agentStatus) Draw(width int) string {
 			identity.FormatDays(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
-		p.AddLine("budget", "%s %.1f of %.1f MB in %s", status.ProgressBar(float64(b.UsedBytes), float64(b.LimitBytes)),
+		p.AddLine("budget", "%s %.1f of %.1f MB used in %s", status.ProgressBar(float64(b.UsedBytes),
+			float64(b.LimitBytes)),
 			float64(b.UsedBytes)/1e6,
 			float64(b.LimitBytes)/1e6, b.Month)
 	}
@@ -57,7 +58,7 @@ func (a *agentStatus) Draw(width int) string {
 		}
 		took, all := a.GeneratedAt.Sub(w.StartedAt), w.Deadline.Sub(w.StartedAt)
 		p.AddLine(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
-		p.AddLine("  time", "%s %s of %s", status.ProgressBar(took.Seconds(), all.Seconds()),
+		p.AddLine("  time", "%s %s of at most %s", status.ProgressBar(took.Seconds(), all.Seconds()),
 			status.FormatDuration(took),
 			status.FormatDuration(all))
 	}
@@ -68,7 +69,8 @@ func (a *agentStatus) Draw(width int) string {
 	if t := a.LastTraining; t != nil {
 		waited := ""
 		if t.LockWaitSeconds > 0 {
-			waited = fmt.Sprintf(", after waiting %s for other federations", status.FormatSeconds(t.LockWaitSeconds))
+			waited = fmt.Sprintf(", after waiting %s for the training of other federations",
+				status.FormatSeconds(t.LockWaitSeconds))
 		}
 		p.AddLine("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps,
 			t.StepCountReason,
@@ -76,7 +78,7 @@ func (a *agentStatus) Draw(width int) string {
 			time.Duration(t.SecondsPerLocalStep*float64(time.Second)).Round(time.Microsecond),
 			waited)
 		if t.AppliedNeighborFlows > 0 {
-			p.AddLine("  mixed", "%d flows from neighbours, %d of them late",
+			p.AddLine("  mixed", "with %d parameter messages from neighbours, %d of which arrived late",
 				t.AppliedNeighborFlows, t.LateNeighborFlows)
 		}
 	}
@@ -114,19 +116,19 @@ func (a *agentStatus) noTaskReason() string {
 func (a *agentStatus) idleReason() string {
 	switch {
 	case a.AnnouncedPhase == wire.PhaseFinished.String():
-		return "the run is finished; this device waits for a new run (start one with `coordinator task apply`)"
+		return "the training run is finished; this device waits for a new run (start one with `coordinator task apply`)"
 	case a.TaskFitness != agentround.TaskFitnessOK:
 		return "this device does not participate because it cannot train for the task"
 	case a.AnnouncedPhase == wire.PhaseOpen.String():
-		return "this device was not drawn for this round, or it has finished its part"
+		return "this device was not selected for the current round, or it has finished its work"
 	}
-	return "between rounds: this device waits for the next draw"
+	return "between rounds: this device waits for the selection of participants for the next round"
 }
 
 // drawInputsWithUnusedValues adds a paragraph for each input with unused values.
 func (a *agentStatus) drawInputsWithUnusedValues(p *status.Page) {
 	if a.RowsMissingValues > 0 {
-		p.AddLine("  skipped", "%d rows with a missing value", a.RowsMissingValues)
+		p.AddLine("  skipped", "%d rows because of a missing value", a.RowsMissingValues)
 	}
 	shown, more := 0, 0
 	for _, in := range a.Inputs {

@@ -121,7 +121,8 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOutShare); r.Rows.NoRowsReason != "" {
 		r.DeclineReason = r.Rows.NoRowsReason
 	} else if uint64(r.Rows.TrainingRows) < least {
-		r.DeclineReason = fmt.Sprintf("%d training rows, but at least %d are required", r.Rows.TrainingRows,
+		r.DeclineReason = fmt.Sprintf("the data contains %d training rows, but the task requires at least %d",
+			r.Rows.TrainingRows,
 			least)
 	}
 	if len(r.SourceSurvey.ConfigChanges) > 0 {
@@ -212,9 +213,9 @@ func (r *Result) Summary() string {
 	if r.Rows == nil {
 		return fmt.Sprintf("%s: %s", r.SourceSurvey.SourcePath, r.lineCountText())
 	}
-	text := fmt.Sprintf("%s: %d rows for the task %s", r.SourceSurvey.SourcePath, r.Rows.MadeRows, r.Task.Name)
+	text := fmt.Sprintf("%s contains %d rows for the task %s", r.SourceSurvey.SourcePath, r.Rows.MadeRows, r.Task.Name)
 	if n := r.Rows.HeldOutRows; n > 0 {
-		text += fmt.Sprintf(", %d of them held out", n)
+		text += fmt.Sprintf(", %d of which are held out for evaluation", n)
 	}
 	return text
 }

@@ -10,7 +10,7 @@ import (
 
 // DoctorFindings returns one finding per class of faults, followed by a finding on whether the agent would participate.
 func (r *Result) DoctorFindings() []doctor.Finding {
-	const about, all = "data", "run `agentd data check` to see all of them"
+	const about, all = "data", "run `agentd data check` to see all problems in the data"
 	var found []doctor.Finding
 	add := func(state doctor.FindingStatus, mend, format string, args ...any) {
 		found = append(found, doctor.Finding{Subject: about, State: state, Observation: fmt.Sprintf(format, args...),
@@ -40,12 +40,12 @@ func (r *Result) DoctorFindings() []doctor.Finding {
 	switch {
 	case r.linesAreReadings && r.SourceSurvey.LineCount == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
 		hasUnreadReadings):
-		add(doctor.Warn, "start the agent, or wait for readings", "no readings recorded yet")
+		add(doctor.Warn, "start the agent, or wait for readings", "the agent has not recorded any sensor readings yet")
 	case r.DeclineReason != "":
 		add(doctor.Bad, "correct the data or the configuration; run `agentd data check` for details",
 			"this device would decline the task: %s", r.DeclineReason)
 	case r.Task == nil:
-		add(doctor.Good, "", "%s; not checked against a task: %s", r.Summary(), r.NoTaskReason)
+		add(doctor.Good, "", "%s; the data was not checked against a task: %s", r.Summary(), r.NoTaskReason)
 	default:
 		add(doctor.Good, "", "%s", r.Summary())
 	}

@@ -31,12 +31,14 @@ func TestFindings(t *testing.T) {
 		found      string // expected states of the findings
 		says       []string
 	}{
-		{"good", "a,y\n" + rows, plane, "good", []string{"d.csv: 20 rows for the task plane"}},
-		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; not checked against a task: nobody knows it"}},
+		{"good", "a,y\n" + rows, plane, "good", []string{"d.csv contains 20 rows for the task plane"}},
+		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; the data was not checked against a task: nobody " +
+			"knows it"}},
 		{"two classes of faults", "a,y\n,1\nx,2\nx,3\n" + rows, plane, "warn warn good", []string{
-			`column "a": 1 missing, first: `, "d.csv:2:1: empty, but", `column "a": 2 not_a_number, first: `,
+			`column "a": 1 missing, first: `, "d.csv:2:1: the value is empty, but", `column "a": 2 not_a_number, ` +
+				`first: `,
 			`if "x" means a missing value, add it to data.missing_values: ["x"]`}},
-		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline the task: 1 training rows, but at least 10"}},
+		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline the task: the data contains 1 training rows"}},
 		{"a delimiter", "a;y\n" + strings.ReplaceAll(rows, ",", ";"), plane, "bad bad", []string{
 			`set data.delimiter: ";"`, "would decline"}},
 		{"no column", "b,y\n" + rows, plane, "warn bad", []string{`the header has no column "a"`}},
@@ -85,9 +87,10 @@ func TestNoReadings(t *testing.T) {
 		state    doctor.FindingStatus
 		last     string
 	}{
-		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "no readings recorded yet"},
+		{"no ring", func(string) error { return nil }, 1, doctor.Warn,
+			"the agent has not recorded any sensor readings yet"},
 		{"an empty one", func(dir string) error { return os.Mkdir(dir, 0o700) }, 1, doctor.Warn,
-			"no readings recorded yet"},
+			"the agent has not recorded any sensor readings yet"},
 		{"no folder", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, 2, doctor.Bad,
 			"this device would decline the task: store: list "},
 		{"all damaged", func(dir string) error {

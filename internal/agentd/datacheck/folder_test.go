@@ -51,20 +51,20 @@ func TestFaultsNameTheFile(t *testing.T) {
 		bad := strings.Repeat("noon,1\n", 15)
 		_, text, dir := run(t, map[string]string{"a.csv": first + bad, "b.csv": "t,x\n" + bad})
 		if want := filepath.Join(dir, "b.csv") + ":2:1: "; !strings.Contains(text, want) ||
-			!strings.Contains(text, "  and 10 more, the last in line 16 of "+filepath.Join(dir, "b.csv")+"\n") {
+			!strings.Contains(text, "  and 10 more, the last of them in line 16 of "+filepath.Join(dir, "b.csv")+"\n") {
 			t.Errorf("no %q, or another last line, in\n%s", want, text)
 		}
 	})
 	t.Run("a file without a header", func(t *testing.T) {
 		_, text, dir := run(t, map[string]string{"a.csv": first, "b.csv": "\n\n"})
-		if want := filepath.Join(dir, "b.csv") + ": empty"; !strings.Contains(text, want) {
+		if want := filepath.Join(dir, "b.csv") + ": the file is empty"; !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	})
 	t.Run("nothing can be read", func(t *testing.T) {
 		r, text, dir := run(t, map[string]string{"a.csv": "t,x\nnoon,1\n", "b.csv": "t,x\nnight,1\n"})
 		if want := filepath.Join(dir, "a.csv") + ": line 2: "; !strings.HasPrefix(r.DeclineReason, want) ||
-			!strings.Contains(text, "the source cannot be used: "+want) {
+			!strings.Contains(text, "the data source cannot be used: "+want) {
 			t.Errorf("%q, want %q", r.DeclineReason, want)
 		}
 	})

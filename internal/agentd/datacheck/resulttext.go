@@ -68,7 +68,8 @@ func (r *Result) drawConfigChanges(b *strings.Builder) {
 	if len(r.SourceSurvey.ConfigChanges) == 0 {
 		return
 	}
-	b.WriteString("\nthe configuration does not match the file; the results below assume these changes:\n")
+	b.WriteString("\nthe configuration does not match the data file; the results below assume these changes of the " +
+		"configuration:\n")
 	for _, c := range r.SourceSurvey.ConfigChanges {
 		if c.Key == "" {
 			fmt.Fprintf(b, "  %s\n", c.Reason)
@@ -91,7 +92,7 @@ func (r *Result) drawFaults(b *strings.Builder) {
 		if more := f.Count - len(f.FirstFaults); more > 0 {
 			fmt.Fprintf(b, "  and %d more", more)
 			if f.LastLine > 0 {
-				fmt.Fprintf(b, ", the last in line %d", f.LastLine)
+				fmt.Fprintf(b, ", the last of them in line %d", f.LastLine)
 				if f.LastFile != "" {
 					fmt.Fprintf(b, " of %s", quoteUnprintable(f.LastFile))
 				}
@@ -107,7 +108,7 @@ func (r *Result) drawFaults(b *strings.Builder) {
 func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, formatTimeSpan(r.FirstRowTime, r.LastRowTime))
 	if r.HeldOutRows > 0 {
-		fmt.Fprintf(b, "        %d for training, %d held out", r.TrainingRows, r.HeldOutRows)
+		fmt.Fprintf(b, "        %d rows for training, %d held out for evaluation", r.TrainingRows, r.HeldOutRows)
 		if !r.FirstHeldOutTime.IsZero() {
 			fmt.Fprintf(b, ", from %s onwards", r.FirstHeldOutTime.Format(time.RFC3339))
 		}
@@ -131,7 +132,7 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	for _, part := range []struct {
 		name string
 		all  []string
-	}{{"skipped for a missing value", lacking}, {"unused values", unused}, {"last unused values", last}} {
+	}{{"rows skipped because of a missing value", lacking}, {"unused values", unused}, {"last unused values", last}} {
 		if len(part.all) > 0 {
 			fmt.Fprintf(b, "        %s: %s\n", part.name, strings.Join(part.all, ", "))
 		}
@@ -149,8 +150,9 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 }
 
 // constantColumnWarning describes a column that [RowSummary.ConstantColumns] returns, and what to do.
-const constantColumnWarning = "has the same value in every row and is not scaled unless it varies on other devices: " +
-	"remove it from task.features, or, if it varies beyond float32 precision, subtract a constant from it in the file"
+const constantColumnWarning = "has the same value in every row and is not scaled unless it varies on other devices. " +
+	"Remove the column from task.features. If its differences are too small for float32, subtract a constant from " +
+	"its values in the file"
 
 func (r *Result) drawParticipationVerdict(b *strings.Builder) {
 	switch {
@@ -159,9 +161,9 @@ func (r *Result) drawParticipationVerdict(b *strings.Builder) {
 	case r.Task != nil:
 		fmt.Fprintf(b, "\nthis device would decline the task: %s\n", r.DeclineReason)
 	case r.DeclineReason != "":
-		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.DeclineReason)
+		fmt.Fprintf(b, "\nthe data source cannot be used: %s\n", r.DeclineReason)
 	default:
-		b.WriteString("\nthe source can be read; participation depends on the task\n")
+		b.WriteString("\nthe data source can be read; whether this device can participate depends on the task\n")
 	}
 }
 

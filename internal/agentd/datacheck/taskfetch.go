@@ -159,7 +159,7 @@ type taskFetch struct {
 func (f *taskFetch) verifyAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && (e.Federation != wire.FederationName(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
-		err = fmt.Errorf("sent by %s in the federation %s", e.Sender, e.Federation)
+		err = fmt.Errorf("the message was sent by %s in the federation %s", e.Sender, e.Federation)
 	}
 	if err != nil {
 		return wire.Announcement{}, fmt.Errorf("invalid announcement on %s: %w", f.topics.Announcement(), err)

@@ -48,7 +48,7 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	if _, err := Count(filepath.Join(t.TempDir(), "none"), path); err == nil ||
-		!strings.Contains(err.Error(), `write a line "ID KEY" for each agent`) {
+		!strings.Contains(err.Error(), `create the file with a line "ID KEY" for each agent`) {
 		t.Errorf("error %v, want one that says what to write", err)
 	}
 }

@@ -27,7 +27,8 @@ type listFile struct {
 func openListFile(path string) (listFile, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the public key printed by `key new`", err)
+		err = fmt.Errorf("%w; create the file with a line \"ID KEY\" for each agent, where KEY is the public key "+
+			"printed by `agentd key new`", err)
 	}
 	if err != nil {
 		return listFile{}, err

@@ -84,8 +84,8 @@ func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	if !x.IsEnabled() {
 		c.Require(x.ConfiguredReplicaName == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" &&
 			x.CertFile == "" &&
-			x.KeyFile == "", key, "is empty, but other keys of cluster are set; want the servers' URLs, such as "+
-			"nats://n1.example:4222")
+			x.KeyFile == "", key, "is empty, but other keys of cluster are set: set it to the URLs of the NATS "+
+			"servers, such as nats://n1.example:4222")
 		return
 	}
 	for _, text := range x.NATSURLs {

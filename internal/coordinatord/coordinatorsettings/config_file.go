@@ -102,7 +102,7 @@ func Default() ConfigFile {
 func (s *ConfigFile) Validate() error {
 	var c settings.SettingsChecker
 	c.AddError("federation", wire.FederationName(s.Federation).Validate())
-	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that persists across restarts")
+	c.Require(s.StateDir != "", "state_dir", "must not be empty: set it to a folder that persists across restarts")
 	c.CheckBroker(&s.Broker, s.Federation)
 	_, err := s.CoordinatorPrivateKey()
 	c.AddError("identity.key_file", err)
@@ -114,7 +114,8 @@ func (s *ConfigFile) Validate() error {
 		agents = 0 // the number of agents is unknown, because more devices may join
 	}
 	c.Require(agents == 0 || s.Round.Gather.MinAgents <= agents, "round.gather.minimum",
-		"must be at most the number of agents in %s (%d), but is %d: no round could begin", s.Identity.AgentListFile,
+		"must be at most the number of agents in %s (%d), but is %d; otherwise no round could begin",
+		s.Identity.AgentListFile,
 		agents, s.Round.Gather.MinAgents)
 	t := s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec)
 	s.Round.CheckConsistency(&c.ProblemList, &t)
@@ -184,24 +185,29 @@ func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 func (s *ConfigFile) checkStopTargets(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.EffectiveLossKind()
 	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
-		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or set it to 0", r.TargetR2, loss)
+		"is %v, but the model predicts classes (%s): use round.stop.accuracy instead, or set this key to 0", r.TargetR2,
+		loss)
 	c.Require(r.TargetR2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
-		"is %v, but the kind %s has no target: use round.stop.risk, or set it to 0", r.TargetR2, s.Task.Model.Kind)
+		"is %v, but a model of kind %s has no target column: use round.stop.risk instead, or set this key to 0",
+		r.TargetR2,
+		s.Task.Model.Kind)
 	c.Require(r.TargetAccuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
-		"is %v, but the model predicts numbers (%s): use round.stop.r2, or set it to 0", r.TargetAccuracy, loss)
+		"is %v, but the model predicts numbers (%s): use round.stop.r2 instead, or set this key to 0", r.TargetAccuracy,
+		loss)
 	c.Require(r.TargetR2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
-		"contains r2 or accuracy, which require held-out data: add the section held_out, or set them to 0")
+		"contains r2 or accuracy, which require held-out data: add the section held_out, or set r2 and accuracy to 0")
 }
 
 // checkSchedule reports an unknown time zone and a schedule that needs more agents than the federation has.
 func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 	w := &s.Round.Schedule
 	if _, err := time.LoadLocation(w.TimeZone); err != nil {
-		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai; the system's time zone data "+
-			"(tzdata) must be installed", err)
+		c.Require(false, "round.schedule.zone", "%v: use a time zone name such as Asia/Shanghai, and install the "+
+			"system's time zone data (tzdata)", err)
 	}
 	c.Require(agents == 0 || w.NewRows.MinAgents <= agents, "round.schedule.new_rows.agents",
-		"must be at most the number of agents in %s (%d), but is %d: no round could begin", s.Identity.AgentListFile,
+		"must be at most the number of agents in %s (%d), but is %d; otherwise no round could begin",
+		s.Identity.AgentListFile,
 		agents,
 		w.NewRows.MinAgents)
 }
@@ -211,7 +217,7 @@ func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 func checkAPI(c *settings.SettingsChecker, a *API) {
 	if a.Listen == "" {
 		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
-			"is empty, but other keys of api are set; want host:port")
+			"is empty, but other keys of api are set: set it to host:port")
 		return
 	}
 	host, _, err := net.SplitHostPort(a.Listen)

@@ -60,8 +60,8 @@ func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 		return enrol.Config{}, err
 	}
 	if len(roots) == 0 {
-		return enrol.Config{}, wrong("root_file", errors.New("is empty; create the root document with `coordinator "+
-			"init`"))
+		return enrol.Config{}, wrong("root_file", errors.New("contains no root document: create one with "+
+			"`coordinator init`"))
 	}
 	authority, err := readCertificate(e.CAFile)
 	if err != nil {

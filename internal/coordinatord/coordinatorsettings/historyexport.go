@@ -31,7 +31,7 @@ func (m *MLflow) check(c *spec.ProblemList) {
 	const key = "history.mlflow.url"
 	if m.URL == "" {
 		c.Require(m.Experiment == "" && m.TokenFile == "", key,
-			"is empty, but other keys of history.mlflow are set; want http://host:port")
+			"is empty, but other keys of history.mlflow are set: set it to http://host:port")
 		return
 	}
 	u, err := url.Parse(m.URL)

@@ -45,8 +45,8 @@ func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 			err = d.CheckSuccession(held)
 		}
 		if err != nil {
-			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove the file and install "+
-				"that version again: coordinator root install FILE", path, err)}
+			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove this file, and "+
+				"install the same version of the root document again with `coordinator root install FILE`", path, err)}
 		}
 		all = append(all, d)
 	}

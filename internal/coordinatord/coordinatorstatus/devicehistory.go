@@ -96,7 +96,7 @@ func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID
 	for len(saved) > 0 {
 		n := 1 + int(saved[0])
 		if len(saved) < n {
-			return errors.New("truncated data: incomplete id")
+			return errors.New("the stored history of devices is truncated: incomplete device id")
 		}
 		id := wire.AgentID(saved[1:n])
 		saved = saved[n:]
@@ -104,7 +104,7 @@ func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID
 		for i := range x {
 			value, size := binary.Uvarint(saved)
 			if size <= 0 {
-				return errors.New("truncated data: incomplete number")
+				return errors.New("the stored history of devices is truncated: incomplete number")
 			}
 			x[i], saved = value, saved[size:]
 		}

@@ -29,13 +29,14 @@ const (
 const helloGraceSeconds = 60
 
 // connectedOnlyReason describes a device that is connected to the broker but does not answer the announcement.
-const connectedOnlyReason = "connected, but it does not reply to the announcement: its coordinator_key is different, " +
-	"or the broker's access rules block the announcement; run `agentd status` on the device to see the cause"
+const connectedOnlyReason = "connected, but the device does not reply to the coordinator's announcement: the device " +
+	"has a different coordinator_key, or the broker's access rules block the announcement; run `agentd status` on " +
+	"the device to see the cause"
 
 // neverSeenAdvice is the advice about devices that have sent no message.
-const neverSeenAdvice = "no messages received from the devices that were never seen: start agentd on them; if it is " +
-	"running, `agentd status` shows whether the federation's name, broker.url or the broker's access rules are the " +
-	"cause"
+const neverSeenAdvice = "no messages were ever received from some devices (never seen): start agentd on these " +
+	"devices; if agentd is running, `agentd status` shows whether the federation's name, broker.url or the broker's " +
+	"access rules are the cause"
 
 // DeviceStates contains all states in the order of a sorted list.
 var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSitsOut, deviceAbsent, deviceNever}
@@ -145,7 +146,7 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		x.State, x.StateReason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.unfitReasonText(), u.Column,
 			u.BadValueLocation
 	case d.hasSaidHello && d.lastSidelinedRound > 0:
-		x.State, x.StateReason = deviceSitsOut, fmt.Sprintf("%s, until round %d", d.sidelineReason,
+		x.State, x.StateReason = deviceSitsOut, fmt.Sprintf("%s, excluded until round %d", d.sidelineReason,
 			d.lastSidelinedRound)
 	case d.hasSaidHello:
 		x.State = devicePresent
@@ -156,7 +157,8 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		x.State, x.StateReason = deviceAbsent, string(d.leaveReason)
 	}
 	if d.protocolVersion != 0 {
-		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, uses protocol version %d instead of %d", x.StateReason,
+		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, the device uses protocol version %d instead of %d",
+			x.StateReason,
 			d.protocolVersion, wire.ProtocolVersion),
 			", ")
 	}
@@ -236,7 +238,8 @@ func (l *Devices) Draw(width int) string {
 	}
 	p.AddLine("devices", "%d: %s", l.AgentsInListFile, strings.Join(counts, ", "))
 	if l.AgentsInListFile != l.ListedAgentsInEffect {
-		p.AddParagraph("!", fmt.Sprintf("the list in effect has %d devices: reload the coordinator",
+		p.AddParagraph("!", fmt.Sprintf("the running coordinator still uses a list of %d devices: reload the "+
+			"coordinator",
 			l.ListedAgentsInEffect))
 	}
 	if l.CountByState[deviceNever] > 0 {

@@ -128,7 +128,7 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	v.Observe(round.AgentEligible{Agent: "two", RowCount: 9})
 	v.Observe(round.AgentLeft{Agent: "two", Reason: round.LeftConnectionLost})
 	c.Advance(time.Minute)
-	if w := why(one); !strings.Contains(w, "its coordinator_key is different") {
+	if w := why(one); !strings.Contains(w, "the device has a different coordinator_key") {
 		t.Errorf("without a hello for a minute: %q", w)
 	}
 	if w := why(two); w != string(round.LeftConnectionLost) {

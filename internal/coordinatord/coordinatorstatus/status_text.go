@@ -41,9 +41,10 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if c.StopProgress != nil {
 		p.AddParagraph("ends", c.describeStopProgress())
 	}
-	p.AddLine("agents", "%d eligible, of %d in the list", c.EligibleAgents, c.EnrolledAgents)
+	p.AddLine("agents", "%d eligible for rounds, %d enrolled", c.EligibleAgents, c.EnrolledAgents)
 	if c.EstimatedHelloAgents > 0 {
-		p.AddLine("", "about %.0f available (estimated by asking %.3g %% of them)", c.EstimatedHelloAgents,
+		p.AddLine("", "about %.0f available (estimate from the replies of %.3g %% of the agents)",
+			c.EstimatedHelloAgents,
 			100*c.HelloAskedAgentShare)
 	}
 	if len(c.Unfit) > 0 {
@@ -56,7 +57,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if len(c.SidelinedAgents) > 0 {
 		var all []string
 		for _, s := range c.SidelinedAgents {
-			all = append(all, fmt.Sprintf("%s (%s, until round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
+			all = append(all, fmt.Sprintf("%s (%s, excluded until round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
 		}
 		p.AddLine("  sit out", "%s", observe.JoinNames(all))
 	}
@@ -68,7 +69,8 @@ func (c *coordinatorStatus) Draw(width int) string {
 		p.AddParagraph("  large", "unusually large updates: "+observe.JoinNames(all))
 	}
 	if m := c.Mesh; m != nil {
-		p.AddLine("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.ConnectedComponents,
+		p.AddLine("mesh", "%d agents, %d pairs of neighbours, connected components: %d   %s", m.Agents, m.Edges,
+			m.ConnectedComponents,
 			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.EigenvalueRatio))
 	}
 	if r := c.Rollout; r != nil {
@@ -78,7 +80,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 			if r.CandidateAgents > 0 {
 				began = fmt.Sprintf(" (%d at the start)", r.CandidateAgents)
 			}
-			p.AddLine("", "a share of the agents%s uses model %s", began, r.Candidate)
+			p.AddLine("", "the agents of the current rollout%s use model %s", began, r.Candidate)
 		}
 		if r.LastRolloutOutcome != "" {
 			p.AddLine("", "the rollout of model %s ended: %s", r.LastRolloutModel, r.LastRolloutOutcome)
@@ -112,12 +114,13 @@ func (c *coordinatorStatus) describeStopProgress() string {
 	if s.BestRisk != nil {
 		best = fmt.Sprintf(" (best risk %.4g, version %d)", *s.BestRisk, s.BestModelVersion)
 	}
-	add(s.PatienceAggregations > 0, "aggregations without improvement %d of %d%s", s.AggregationsWithoutImprovement,
+	add(s.PatienceAggregations > 0, "aggregations without improvement: %d of at most %d%s",
+		s.AggregationsWithoutImprovement,
 		s.PatienceAggregations,
 		best)
-	add(s.MaxRunSeconds > 0, "time %s of %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountingStartedAt)),
+	add(s.MaxRunSeconds > 0, "time %s of at most %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountingStartedAt)),
 		status.FormatSeconds(s.MaxRunSeconds))
-	add(s.MaxBytes > 0, "data %.1f of %.1f MB", float64(s.UsedBytes)/1e6, float64(s.MaxBytes)/1e6)
+	add(s.MaxBytes > 0, "transferred data %.1f of at most %.1f MB", float64(s.UsedBytes)/1e6, float64(s.MaxBytes)/1e6)
 	return strings.Join(all, "; ")
 }
 
@@ -126,11 +129,12 @@ func drawAgentEvaluation(p *status.Page, e *coordinator.ModelEvaluation) {
 	if e == nil || e.ReportingAgents == 0 {
 		return
 	}
-	p.AddLine("  at agents", "%s   (version %d, %d rows at %d agents)", status.FormatNamedNumbers("R²", e.R2,
-		"accuracy",
-		e.Accuracy,
-		"F1",
-		e.MacroF1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
+	p.AddLine("  at agents", "%s   (model version %d, measured on %d rows of %d agents)",
+		status.FormatNamedNumbers("R²", e.R2,
+			"accuracy",
+			e.Accuracy,
+			"F1",
+			e.MacroF1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
 	if text := e.FormatExternalMetrics(); text != "" {
 		p.AddLine("", "%s", text)
 	}
@@ -167,7 +171,7 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 		more = fmt.Sprintf(", attempt %d", c.RoundAttempt)
 	}
 	if c.AbandonedRounds > 0 {
-		more += fmt.Sprintf("; abandoned since the start: %d", c.AbandonedRounds)
+		more += fmt.Sprintf("; rounds abandoned since the start: %d", c.AbandonedRounds)
 	}
 	p.AddLine(fmt.Sprintf("round %d", c.Round), "%s%s", c.RoundKind, more)
 	by := c.participantsByState()
@@ -196,13 +200,15 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 // describeScheduleWait describes the window or the new rows that the next round waits for.
 func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
 	if !w.WindowOpensAt.IsZero() {
-		return fmt.Sprintf("waiting for the window that opens %s, in %s", w.WindowOpensAt.Format("Mon 15:04 MST"),
+		return fmt.Sprintf("waiting for the next time window, which opens on %s, in %s",
+			w.WindowOpensAt.Format("Mon 15:04 MST"),
 			status.FormatDuration(w.WindowOpensAt.Sub(now)))
 	}
-	text := fmt.Sprintf("waiting for new rows: %d of %d agents have at least %d unused rows", w.AgentsWithNewRows,
+	text := fmt.Sprintf("waiting for new rows: %d of %d required agents have at least %d unused rows",
+		w.AgentsWithNewRows,
 		w.RequiredAgents, w.RequiredNewRows)
 	if w.AgentsWithoutRowCount > 0 {
-		text += fmt.Sprintf("; %d have not reported a row count", w.AgentsWithoutRowCount)
+		text += fmt.Sprintf("; %d agents have not reported their number of rows", w.AgentsWithoutRowCount)
 	}
 	return text
 }

@@ -128,7 +128,7 @@ func (u unfitAgent) unfitReasonText() string {
 		text += fmt.Sprintf(", %q", u.ColumnProblem)
 	}
 	if u.TotalValues > 0 {
-		text += fmt.Sprintf(", %d of %d", u.BadValues, u.TotalValues)
+		text += fmt.Sprintf(", %d of %d values", u.BadValues, u.TotalValues)
 	}
 	if u.BadValueLocation != "" {
 		text += fmt.Sprintf(", %q", u.BadValueLocation)

@@ -31,11 +31,12 @@ func (a *Answers) Validate() error {
 	var c spec.ProblemList
 	c.AddError("NAME", wire.FederationName(a.FederationName).Validate())
 	c.Require(len(a.Features) > 0, "--features",
-		"is empty: give the names of the input columns, or a CSV file with --from")
-	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: give the name of the column to predict")
+		"is empty: specify the names of the input columns, or a CSV file with --from")
+	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: specify the name of the column to predict")
 	c.Require(a.Target == "" || a.Model.HasTarget() || a.Model == spec.ModelExternal, "--target",
-		"is %s, but a model of kind %s has no target: remove it", a.Target, a.Model)
-	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "contains the target %s",
+		"is %s, but a model of kind %s has no target column: remove this option", a.Target, a.Model)
+	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "contains the target column "+
+		"%s, which cannot also be an input",
 		a.Target)
 	for i, name := range a.Features {
 		c.Require(!slices.Contains(a.Features[:i], name), "--features", "contains %s twice", name)
@@ -57,9 +58,11 @@ func (a *Answers) Validate() error {
 	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, but is %d", a.DeviceCount)
 	switch a.Model {
 	case spec.ModelLinear:
-		c.Require(a.ClassCount == 0, "--classes", "is %d, but a linear model predicts a number", a.ClassCount)
+		c.Require(a.ClassCount == 0, "--classes", "is %d, but a linear model predicts a number, not a class: remove "+
+			"this option", a.ClassCount)
 	case spec.ModelAutoencoder:
-		c.Require(a.ClassCount == 0, "--classes", "is %d, but an autoencoder has no target", a.ClassCount)
+		c.Require(a.ClassCount == 0, "--classes", "is %d, but an autoencoder predicts no class: remove this option",
+			a.ClassCount)
 	case spec.ModelLogistic:
 		c.Require(a.ClassCount == 0 || a.ClassCount == 2, "--classes", "must be 2 for logistic, but is %d",
 			a.ClassCount)

@@ -53,7 +53,8 @@ func ReadSample(path string) (*CSVSample, error) {
 		return nil, err
 	}
 	if len(s.NumericColumns) < 2 {
-		return nil, fmt.Errorf("%s: found %d numeric columns (%s); want at least one feature and one target", path,
+		return nil, fmt.Errorf("%s: found %d numeric columns (%s), but a task needs at least one input column and "+
+			"one target column", path,
 			len(s.NumericColumns), strings.Join(s.NumericColumns, ", "))
 	}
 	return s, nil
@@ -124,7 +125,8 @@ func (s *CSVSample) ResolveFeatureColumns(target string, features []string) ([]s
 		switch near := spec.ClosestSpelling(name, s.NumericColumns, strings.ToLower); {
 		case slices.Contains(s.NumericColumns, name):
 		case slices.Contains(s.OtherColumns, name), name == s.TimeColumn:
-			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; number the classes from 0",
+			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times, but must contain numbers; "+
+				"replace class names with numbers from 0",
 				s.CSVPath, name))
 		case near != "":
 			errs = append(errs, fmt.Errorf("%s has no column %s; did you mean %q?", s.CSVPath, name, near))

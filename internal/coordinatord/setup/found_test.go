@@ -107,7 +107,8 @@ func check(t *testing.T, f FederationFiles, a *Answers) {
 	agent := settings.DefaultAgent()
 	own := map[string]string{"identity.key_file": device}
 	err = settings.Load(&agent, "agentd", f.AgentConfig, own)
-	if err == nil || !strings.Contains(err.Error(), "id: ") || !strings.Contains(err.Error(), "data.csv: is empty") {
+	if err == nil || !strings.Contains(err.Error(), "id: ") || !strings.Contains(err.Error(), "data.csv: no file is "+
+		"set") {
 		t.Errorf("%+v: without an id and data: %v", a, err)
 	}
 	own["id"], own["data.csv"] = "device-1", "rows.csv"
@@ -234,7 +235,7 @@ func TestSampleRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ReadSample(path); err == nil ||
-		!strings.Contains(err.Error(), "want at least one feature and one target") {
+		!strings.Contains(err.Error(), "needs at least one input column and one target column") {
 		t.Errorf("one column of numbers: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("site,heat,power\nx,1,2\ny,2,3\n"), 0o600); err != nil {

@@ -51,7 +51,7 @@ func WatchdogInterval(usec, forPID string, pid int) (time.Duration, error) {
 	}
 	n, err := strconv.ParseInt(usec, 10, 64)
 	if err != nil || n <= 0 || n > int64(time.Duration(1<<63-1)/time.Microsecond) {
-		return 0, fmt.Errorf("WATCHDOG_USEC is %q, want microseconds", usec)
+		return 0, fmt.Errorf("the environment variable WATCHDOG_USEC is %q, but must be a number of microseconds", usec)
 	}
 	return time.Duration(n) * time.Microsecond, nil
 }

@@ -75,7 +75,7 @@ func (l life) refusals(t *testing.T) {
 	// An installation that fails in the middle, because systemd cannot create links.
 	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > " +
 		"/etc/systemd/system/multi-user.target.wants")
-	l.wantFailure(1, "the system is unchanged", l.service("install")...)
+	l.wantFailure(1, "all changes were undone", l.service("install")...)
 	l.Shell("rm /etc/systemd/system/multi-user.target.wants; " +
 		"mv /root/wants /etc/systemd/system/multi-user.target.wants")
 	if left := l.leftovers(); left != "" {
@@ -132,14 +132,14 @@ func (l life) reload(t *testing.T) {
 
 	l.configure(l.program, text+"federatoin: air\n")
 	l.wantFailure(1, "Job for "+l.program, "systemctl", "reload", l.program)
-	l.awaitJournal("the previous one stays in effect: " + l.config + ":")
+	l.awaitJournal("the previous configuration stays in effect: " + l.config + ":")
 	l.wantFailure(1, "the service continues", l.service("restart")...)
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"0\n") {
 		t.Errorf("%s is not 0", metric)
 	}
 	l.configure(l.program, text+"state_dir: /var/lib/other\n")
 	l.Must("systemctl", "reload", l.program)
-	l.awaitJournal("require a restart keys=[state_dir]")
+	l.awaitJournal("take effect only after a restart keys=[state_dir]")
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"1\n") {
 		t.Errorf("%s is not 1", metric)
 	}
