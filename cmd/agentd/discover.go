@@ -56,15 +56,23 @@ func discoverCommand() *cobra.Command {
 			if listener.duration <= 0 {
 				return cli.UsageErrorf("--for is %s: it must be positive", listener.duration)
 			}
-			if url != "" {
-				listener.broker.URLs = []string{url}
-			} else {
+			switch b := &listener.broker; {
+			case url != "":
+				b.URLs = []string{url}
+			case b.Username != "" || b.PasswordFile != "" || b.CAFile != "":
+				return cli.UsageErrorf("--username, --password-file and --ca-file require --broker")
+			default:
 				s, err := loadSettings(&l)
 				if err != nil {
 					return fmt.Errorf("%w; to use no configuration file, set --broker", err)
 				}
-				if listener.broker = s.Readings.Broker; len(listener.broker.URLs) == 0 {
+				if *b = s.Readings.Broker; len(b.URLs) == 0 {
 					return errors.New("readings.broker.url is not set in the configuration file: set --broker")
+				}
+			}
+			if listener.folder != "" {
+				if err := checkNewFiles(listener.folder); err != nil {
+					return err
 				}
 			}
 			return listener.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -96,9 +104,13 @@ func (l *siteListener) run(ctx context.Context, out, errs io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(rejected)) {
 		fmt.Fprintf(out, "%d messages of %s could not be decoded\n", rejected[name], name)
 	}
+	if n := survey.Hidden(); n > 0 {
+		fmt.Fprintf(out, "%d values are not shown, because their names suggest a secret\n", n)
+	}
 	if survey.Skipped > 0 {
 		fmt.Fprintf(out, "%d messages or values were left out: the survey stores %d topics and %d values, and ignores "+
-			"larger payloads than 64 KiB; select topics with --filter\n", survey.Skipped, discover.MaxTopics,
+			"payloads above 64 KiB and names above 256 bytes; select topics with --filter\n", survey.Skipped,
+			discover.MaxTopics,
 			discover.MaxSeries)
 	}
 	if dropped > 0 {
@@ -117,11 +129,14 @@ func (l *siteListener) run(ctx context.Context, out, errs io.Writer) error {
 func (l *siteListener) listen(ctx context.Context, errs io.Writer) (s *discover.Survey, dropped int64, err error) {
 	readings := settings.Readings{Broker: l.broker}
 	site := readings.SiteBroker()
-	o, _, err := site.SessionOptions(fmt.Sprintf("agentd-discover-%d", os.Getpid()))
+	o, warning, err := site.SessionOptions(fmt.Sprintf("agentd-discover-%d", os.Getpid()))
 	if err != nil {
 		return nil, 0, err
 	}
 	o.Logger = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if warning != "" {
+		o.Logger.Warn(warning)
+	}
 	var lost atomic.Int64 // number of messages that the session has dropped
 	o.ObserveMessage = func(m mqtt.ObservedMessage) {
 		if m.IsIncoming && m.IsDropped {
@@ -178,14 +193,14 @@ func printSeries(out io.Writer, all []*discover.Series) {
 		if s.Min < s.Max {
 			span = fmt.Sprintf("%.6g…%.6g", s.Min, s.Max)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.6g\t%s\t%s\t%s\t%s\t%s\n", s.System, printable(s.Device),
-			printable(s.Quantity), s.Last, printable(s.Unit), span, interval, status.Sparkline(s.Recent),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.6g\t%s\t%s\t%s\t%s\t%s\n", s.System, shorten(s.Device),
+			shorten(s.Quantity), s.Last, shorten(s.Unit), span, interval, status.Sparkline(s.Recent),
 			strings.Join(seriesNotes(s), ", "))
 	}
 	_ = w.Flush() // as for other output of commands
 }
 
-// seriesNotes returns what a user should know about a series.
+// seriesNotes returns remarks about a series: missing values, a value that never changes, an unknown age.
 func seriesNotes(s *discover.Series) (notes []string) {
 	if s.Missing > 0 {
 		notes = append(notes, fmt.Sprintf("%d missing", s.Missing))
@@ -202,38 +217,51 @@ func seriesNotes(s *discover.Series) (notes []string) {
 // maxPrintedName is the largest number of characters of a name in the table.
 const maxPrintedName = 40
 
-// printable replaces control characters of a name that a device has sent, and shortens the name.
-func printable(name string) string {
-	name = strings.Map(func(c rune) rune {
-		if c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u202e' {
-			return '?'
-		}
-		return c
-	}, strings.ToValidUTF8(name, "?"))
+// shorten shortens a name that a device has sent.
+func shorten(name string) string {
 	if runes := []rune(name); len(runes) > maxPrintedName {
 		return string(runes[:maxPrintedName-1]) + "…"
 	}
 	return name
 }
 
+// Names of the files with the proposal.
+const (
+	agentProposal       = "agentd.discovered.yaml"
+	coordinatorProposal = "coordinator.discovered.yaml"
+)
+
+// checkNewFiles checks before the survey that the files of the proposal can be created.
+func checkNewFiles(folder string) error {
+	if info, err := os.Stat(folder); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder: set --write to a folder", folder)
+	}
+	for _, name := range []string{agentProposal, coordinatorProposal} {
+		path := filepath.Join(folder, name)
+		if _, err := os.Lstat(path); err == nil {
+			return fmt.Errorf("%s already exists: remove it, or choose another folder with --write", path)
+		}
+	}
+	return nil
+}
+
 // writeProposal writes the proposal to new files.
 func (l *siteListener) writeProposal(out io.Writer, p discover.Proposal) error {
-	for name, text := range map[string]string{"agentd.discovered.yaml": p.Agent,
-		"coordinator.discovered.yaml": p.Coordinator} {
-		path := filepath.Join(l.folder, name)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("%s already exists: remove it, or choose another folder with --write", path)
-		} else if err != nil {
+	for _, of := range []struct{ name, text string }{
+		{agentProposal, p.Agent}, {coordinatorProposal, p.Coordinator},
+	} {
+		f, err := os.OpenFile(filepath.Join(l.folder, of.name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
 			return err
 		}
-		_, err = io.WriteString(f, text)
+		_, err = io.WriteString(f, of.text)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out,
-		"wrote agentd.discovered.yaml and coordinator.discovered.yaml to %s: delete the lines that you do "+
-			"not need, and copy the rest to agentd.yaml and coordinator.yaml\n", l.folder)
+	fmt.Fprintf(out, "wrote %s and %s to %s: delete the lines that you do not need, and copy the rest to agentd.yaml "+
+		"and coordinator.yaml\n", agentProposal, coordinatorProposal, l.folder)
 	return nil
 }

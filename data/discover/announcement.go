@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
-
-	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // announcedValue describes a value that a device has announced to Home Assistant.
@@ -14,15 +13,6 @@ type announcedValue struct{ device, name, unit string }
 
 // announcementFilters match the topics of MQTT discovery of Home Assistant.
 var announcementFilters = []string{"homeassistant/+/+/config", "homeassistant/+/+/+/config"}
-
-func isAnnouncement(topic string) bool {
-	for _, filter := range announcementFilters {
-		if mqtt.FilterMatchesTopic(filter, topic) {
-			return true
-		}
-	}
-	return false
-}
 
 // entity contains the fields of a discovery message of Home Assistant, with the abbreviations of its documentation.
 type entity struct {
@@ -66,13 +56,13 @@ func (s *Survey) addAnnouncement(text []byte) {
 		}
 		column = templateColumn(m[1])
 	}
-	if topic == "" {
-		return
-	}
 	var name string
 	_ = json.Unmarshal(e.Name, &name) // a name that is null or no text is left out
-	s.announced[seriesKey{topic, column}] = announcedValue{cmp.Or(e.Device.Name, e.DeviceAbbr.Name), name,
-		cmp.Or(e.Unit, e.UnitAbbr)}
+	a := announcedValue{cmp.Or(e.Device.Name, e.DeviceAbbr.Name), name, cmp.Or(e.Unit, e.UnitAbbr)}
+	if topic != "" && !slices.ContainsFunc([]string{topic, column, a.device, a.name, a.unit},
+		func(text string) bool { return !isUsableName(text) }) {
+		s.announced[seriesKey{topic, column}] = a
+	}
 }
 
 // templateColumn returns the path of a member in a template, such as .ENERGY['Power'], as a column.

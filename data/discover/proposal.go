@@ -2,7 +2,7 @@ package discover
 
 import (
 	"fmt"
-	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +21,8 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	var agent, coordinator strings.Builder
 	agent.WriteString("# Delete the lines of the inputs that the model does not need.\n" +
 		"data:\n  source: mqtt\n  columns:\n")
-	coordinator.WriteString("# Delete the lines of the inputs that the model does not need, choose the target, and " +
-		"list the features.\ntask:\n  inputs:\n")
+	coordinator.WriteString("# Delete the lines of the inputs that the model does not need, choose the target and the " +
+		"features, and\n# set the valid range of each input that has none.\ntask:\n  inputs:\n")
 	used := map[string]bool{}
 	var changing []string // names of the inputs whose values change
 	var slowest time.Duration
@@ -34,17 +34,22 @@ func Propose(all []*Series, brokerURL string) Proposal {
 		if s.Unit != "" {
 			fmt.Fprintf(&coordinator, ", unit: %s", strconv.Quote(s.Unit))
 		}
-		low, high := s.proposedRange()
-		fmt.Fprintf(&coordinator, ", range: [%s, %s]}  # %s\n", number(low), number(high), s.describe())
+		if low, high, isKnown := s.validRange(); isKnown {
+			fmt.Fprintf(&coordinator, ", range: [%s, %s]", number(low), number(high))
+		}
+		fmt.Fprintf(&coordinator, "}  # %s\n", s.describe())
 		if !s.IsFrozen() && s.Live > 0 {
 			changing = append(changing, name)
 			slowest = max(slowest, s.Interval())
 		}
 		of := s.settings
-		if of.filter == "" && s.Format != "" {
-			of = topicSettings{filter: s.Topic, format: s.Format}
+		if of == (topicSettings{}) {
+			continue
 		}
-		if of.filter != "" && !slices.Contains(settings, of) {
+		if of.filter == "" {
+			of.filter = s.Topic
+		}
+		if !slices.Contains(settings, of) {
 			settings = append(settings, of)
 		}
 	}
@@ -109,30 +114,27 @@ func (s *Series) describe() string {
 	return text
 }
 
-// proposedRange returns a range that is wider than the observed range by five times its width on both sides.
-// Percentages and booleans have their natural range.
-func (s *Series) proposedRange() (low, high float64) {
-	switch {
-	case s.IsBoolean:
-		return 0, 1
-	case s.Unit == "%" && s.Min >= 0 && s.Max <= 100:
-		return 0, 100
-	}
-	margin := 5 * max(s.Max-s.Min, math.Abs(s.Max)/5, 1)
-	low, high = s.Min-margin, s.Max+margin
-	if s.Min >= 0 && low < 0 && s.Unit != "°C" && s.Unit != "Cel" {
-		low = 0 // a quantity such as a power or a humidity that is never negative
-	}
-	return roundOutward(low, math.Floor), roundOutward(high, math.Ceil)
+// knownRanges are the valid ranges of quantities, by their name or unit.
+var knownRanges = []struct {
+	names     *regexp.Regexp
+	low, high float64
+}{
+	{regexp.MustCompile(`(?i)temperature|°C|°F|\bCel\b`), -60, 150},
+	{regexp.MustCompile(`(?i)humidity|battery|%`), 0, 100},
 }
 
-// roundOutward rounds a limit to two significant digits.
-func roundOutward(x float64, round func(float64) float64) float64 {
-	if x == 0 {
-		return 0
+// validRange returns the valid range of the series. It is unknown if neither the name nor the unit shows it, since some
+// minutes of messages do not show which values are possible.
+func (s *Series) validRange() (low, high float64, isKnown bool) {
+	if s.IsBoolean {
+		return 0, 1, true
 	}
-	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(x)))-1)
-	return round(x/unit) * unit
+	for _, r := range knownRanges {
+		if r.names.MatchString(s.Quantity+" "+s.Unit) && s.Min >= r.low && s.Max <= r.high {
+			return r.low, r.high, true
+		}
+	}
+	return 0, 0, false
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
@@ -151,15 +153,15 @@ func inputName(s *Series, used map[string]bool) string {
 	return unique
 }
 
-// maxNameBytes is the largest length of each part of a proposed name.
-const maxNameBytes = 40
+// maxNamePart is the largest length of each part of a proposed name, in bytes.
+const maxNamePart = 40
 
 // plainName replaces characters that are not allowed in the names of inputs by underscores.
 func plainName(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToLower(text) {
 		switch {
-		case b.Len() >= maxNameBytes:
+		case b.Len() >= maxNamePart:
 		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
 			b.WriteRune(c)
 		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):

@@ -4,8 +4,8 @@
 // the payload, decodes the payload with package payload, and summarises each number as a [Series]. It knows no clock
 // and no connection. [Survey.Series] returns the summary, and [Propose] turns it into sections of configuration files.
 //
-// A survey needs bounded memory for any number of topics. It stores numbers only, never texts of payloads, so that it
-// cannot show a secret.
+// A survey needs bounded memory for any messages. It stores only numbers and names, never the texts of values, and
+// leaves out numbers whose names suggest a secret.
 package discover
 
 import (
@@ -17,9 +17,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fedmesh/fedmesh/data/payload"
-	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // Limits of a survey.
@@ -27,7 +28,8 @@ const (
 	MaxTopics      = 10_000 // number of topics
 	MaxSeries      = 20_000 // number of series
 	maxPayload     = 64 << 10
-	sparklineCount = 32 // number of values that a series stores
+	maxNameBytes   = 256 // length of a topic, a column, and each name and unit that a device announces
+	sparklineCount = 32  // number of values that a series stores
 )
 
 // Series summarises one value of a device.
@@ -37,9 +39,7 @@ type Series struct {
 	Quantity string // name of the value
 	Unit     string // unit, if the device or Home Assistant states one
 
-	// Topic and Column form the column of the value in data.columns. Format is the format of the payloads, or "" if it
-	// needs no configuration.
-	Topic, Column, Format string
+	Topic, Column string // column of the value in data.columns
 
 	Count     int // number of messages with a number
 	Missing   int // number of messages whose value is missing or not a number
@@ -70,61 +70,54 @@ func (s *Series) Interval() time.Duration {
 
 // Survey summarises the messages of a broker. It is not safe for concurrent use.
 type Survey struct {
-	topics     map[string]*topicState
+	systems    map[string]*system // system by topic; nil if it is unknown so far
 	series     map[seriesKey]*Series
 	decoders   map[string]payload.Decoder // decoder by format
 	announced  map[seriesKey]announcedValue
-	rejections map[string]int // number of undecodable messages by system
-	// Messages is the number of messages. Skipped is the number of messages that exceeded a limit of the survey.
+	rejections map[string]int  // number of undecodable messages by system
+	hidden     map[string]bool // columns that may be secret
+	// Messages is the number of messages. Skipped is the number of messages and values that exceeded a limit of the
+	// survey.
 	Messages, Skipped int
 }
-
-// topicState is what the survey knows about a topic.
-type topicState struct{ system *system }
 
 type seriesKey struct{ topic, column string }
 
 // New returns an empty survey.
 func New() *Survey {
-	return &Survey{topics: map[string]*topicState{}, series: map[seriesKey]*Series{},
+	return &Survey{systems: map[string]*system{}, series: map[seriesKey]*Series{},
 		decoders: map[string]payload.Decoder{}, announced: map[seriesKey]announcedValue{},
-		rejections: map[string]int{}}
+		rejections: map[string]int{}, hidden: map[string]bool{}}
 }
 
 // Add adds a message to the survey.
 func (s *Survey) Add(m payload.Message) {
 	s.Messages++
-	if len(m.Payload) > maxPayload {
+	of, isKnown := s.systems[m.Topic]
+	switch {
+	case strings.HasPrefix(m.Topic, "$") || matchesAny(ignoredFilters, m.Topic):
+		return
+	case len(m.Payload) > maxPayload || !isUsableName(m.Topic) || !isKnown && len(s.systems) == MaxTopics:
 		s.Skipped++
 		return
-	}
-	if isIgnored(m.Topic) {
-		return
-	}
-	if isAnnouncement(m.Topic) {
+	case matchesAny(announcementFilters, m.Topic):
 		s.addAnnouncement(m.Payload)
 		return
+	case of == nil: // an earlier message of the topic may have been empty, or the text "unavailable"
+		of = recognise(m)
+		s.systems[m.Topic] = of
 	}
-	topic := s.topics[m.Topic]
-	if topic == nil {
-		if len(s.topics) == MaxTopics {
-			s.Skipped++
-			return
-		}
-		topic = &topicState{recognise(m)}
-		s.topics[m.Topic] = topic
-	}
-	if topic.system == nil {
+	if of == nil {
 		return
 	}
-	content, err := s.decoder(topic.system.format).Decode(m)
+	content, err := s.decoder(of.format).Decode(m)
 	if err != nil {
-		s.rejections[topic.system.name]++
+		s.rejections[of.name]++
 		return
 	}
 	levels := strings.Split(m.Topic, "/")
 	for _, v := range content.Values() {
-		s.addValue(m, topic.system, levels, v)
+		s.addValue(m, of, levels, v)
 	}
 }
 
@@ -137,8 +130,12 @@ func (s *Survey) decoder(format string) payload.Decoder {
 
 // addValue adds one value of a message.
 func (s *Survey) addValue(m payload.Message, of *system, levels []string, v payload.Value) {
+	if !isUsableName(v.Column) {
+		s.Skipped++
+		return
+	}
 	quantity, used := of.quantity(levels, v)
-	if !used || mayBeSecret.MatchString(v.Column) {
+	if !used {
 		return
 	}
 	number, isBoolean, state := numberOf(v.Reading.Value)
@@ -147,16 +144,22 @@ func (s *Survey) addValue(m payload.Message, of *system, levels []string, v payl
 	switch {
 	case series == nil && state != isNumber: // a text, or a value that has always been missing
 		return
-	case series == nil && len(s.series) == MaxSeries:
+	case mayBeSecret.MatchString(v.Column):
+		if len(s.hidden) < MaxSeries {
+			s.hidden[m.Topic+" "+v.Column] = true
+		}
+		return
+	case series == nil && (len(s.series) == MaxSeries || !isUsableName(key.topic)):
 		s.Skipped++
 		return
 	case series == nil:
 		series = &Series{System: of.name, Device: of.device(levels), Quantity: quantity, Topic: key.topic,
-			Column: key.column, Format: of.configuredFormat, Min: math.Inf(1), Max: math.Inf(-1),
-			settings: of.settings}
+			Column: key.column, Min: math.Inf(1), Max: math.Inf(-1), settings: of.settings}
 		s.series[key] = series
 	}
-	series.Unit = cmp.Or(v.Reading.Unit, series.Unit)
+	if isUsableName(v.Reading.Unit) {
+		series.Unit = cmp.Or(v.Reading.Unit, series.Unit)
+	}
 	if state != isNumber {
 		series.Missing++
 		return
@@ -219,8 +222,14 @@ func numberOf(value any) (number float64, isBoolean bool, state valueState) {
 }
 
 // mayBeSecret matches columns whose numbers may be secret, such as a PIN or a position.
-var mayBeSecret = regexp.MustCompile(
-	`(?i)pass|secret|token|credential|psk|api_?key|\bpin\b|pin_?code|ssid|latitude|longitude|\bgps|cookie|auth`)
+var mayBeSecret = regexp.MustCompile(`(?i)passw|passphrase|passcode|passkey|secret|token|credential|psk|api_?key|` +
+	`auth_?(key|code)|\bpin\b|pin_?code|ssid|latitude|longitude|\bgps|cookie`)
+
+// isUsableName reports whether a topic, a column or a unit is short enough and contains only printable characters.
+func isUsableName(text string) bool {
+	return len(text) <= maxNameBytes && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
+}
 
 // Series returns all series, ordered by system, device and quantity.
 func (s *Survey) Series() []*Series {
@@ -243,17 +252,14 @@ func (s *Survey) Series() []*Series {
 func (s *Survey) Rejections() map[string]int { return s.rejections }
 
 // Topics returns the number of topics.
-func (s *Survey) Topics() int { return len(s.topics) }
+func (s *Survey) Topics() int { return len(s.systems) }
+
+// Hidden returns the number of values that are left out because their names suggest a secret.
+func (s *Survey) Hidden() int { return len(s.hidden) }
 
 // ignoredFilters match topics that contain no readings.
 var ignoredFilters = []string{
 	"fl/v1/#", "cmnd/#", "stat/#", "tele/+/LWT", "tele/+/STATE", "tele/+/INFO1", "tele/+/INFO2", "tele/+/INFO3",
 	"zigbee2mqtt/bridge/#", "+/bridge/#", "tasmota/discovery/#", "spBv1.0/STATE/#", "spBv1.0/+/NCMD/#",
 	"spBv1.0/+/DCMD/#",
-}
-
-func isIgnored(topic string) bool {
-	return strings.HasPrefix(topic, "$") || slices.ContainsFunc(ignoredFilters, func(filter string) bool {
-		return mqtt.FilterMatchesTopic(filter, topic)
-	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/payload"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // devices is the folder with messages of real devices; its SOURCE.md names their sources.
@@ -24,6 +25,7 @@ var deviceMessages = []struct {
 	{"01-zigbee2mqtt.json", "zigbee2mqtt/Living Room", []string{"Zigbee2MQTT|Living Room|temperature=27.34"}},
 	{"02-tasmota-energy.json", "tele/pow1/SENSOR", []string{"Tasmota|pow1|ENERGY.Power=2635",
 		"Tasmota|pow1|ENERGY.Factor=0.99"}},
+	{"02-tasmota-energy.json", "pow2/tele/SENSOR", []string{"Tasmota|pow2|ENERGY.Power=2635"}},
 	{"02b-tasmota-ds18x20.json", "tele/x/SENSOR", []string{"Tasmota|x|[Id=0000059352D4].Temperature=1.2"}},
 	{"03-shelly-notifystatus.json", "shelly1pmminig3-5432044edbc0/events/rpc",
 		[]string{"Shelly|shelly1pmminig3-5432044edbc0|switch:0.apower=11.5"}},
@@ -69,7 +71,7 @@ func seriesTexts(s *Survey) (all []string) {
 // number with the column that the survey proposes.
 func TestDevices(t *testing.T) {
 	for _, m := range deviceMessages {
-		t.Run(m.file, func(t *testing.T) {
+		t.Run(m.topic, func(t *testing.T) {
 			s := New()
 			message := payload.Message{Topic: m.topic, Payload: read(t, m.file), ReceivedAt: arrival}
 			s.Add(message)
@@ -84,6 +86,10 @@ func TestDevices(t *testing.T) {
 			}
 			for _, x := range s.Series() {
 				checkColumn(t, x, recognise(message).format, message)
+				topic := strings.ReplaceAll(x.Topic, "+", "x")
+				if f := x.settings.filter; f != "" && !mqtt.FilterMatchesTopic(f, topic) {
+					t.Errorf("the settings of %s do not apply to %s", f, x.Topic)
+				}
 			}
 		})
 	}
@@ -112,15 +118,26 @@ func checkColumn(t *testing.T, x *Series, format string, m payload.Message) {
 func TestSecrets(t *testing.T) {
 	s := New()
 	s.Add(payload.Message{Topic: "a/b", ReceivedAt: arrival, Payload: []byte(`{"password":1234,"wifi_psk":99887766,` +
-		`"pin":4711,"gps":{"latitude":50.1},"note":"hunter2","temperature":21.5,"api_key":5}`)})
-	if got := fmt.Sprint(seriesTexts(s)); got != "[JSON|b|temperature=21.5]" {
-		t.Errorf("found %s", got)
+		`"pin":4711,"gps":{"latitude":50.1},"note":"hunter2","bypass":21.5,"api_key":5}`)})
+	if got := fmt.Sprint(seriesTexts(s)); got != "[JSON|b|bypass=21.5]" || s.Hidden() != 5 {
+		t.Errorf("found %s, and hid %d values", got, s.Hidden())
 	}
 	p := Propose(s.Series(), "tcp://localhost")
 	for _, secret := range []string{"1234", "99887766", "4711", "50.1", "hunter2"} {
 		if strings.Contains(p.Agent+p.Coordinator, secret) {
 			t.Errorf("the proposal contains %s:\n%s%s", secret, p.Agent, p.Coordinator)
 		}
+	}
+}
+
+// TestLateRecognition checks that a topic is recognised by a later message if the first one has no content of a system.
+func TestLateRecognition(t *testing.T) {
+	s := New()
+	for _, text := range []string{"", "unavailable", "21.5", "unavailable"} {
+		s.Add(payload.Message{Topic: "site/hall/temperature", Payload: []byte(text), ReceivedAt: arrival})
+	}
+	if got := fmt.Sprint(seriesTexts(s)); got != "[number|hall|temperature=21.5]" || s.Series()[0].Missing != 1 {
+		t.Errorf("found %s", got)
 	}
 }
 
@@ -186,6 +203,35 @@ func TestBounds(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// TestLongNames checks that long topics, columns and announced names need bounded memory.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("x", 60_000)
+	for name, message := range map[string]func(i int) (topic, text string){
+		"topic":  func(i int) (string, string) { return fmt.Sprint(i, long), "1" },
+		"column": func(i int) (string, string) { return "site/air", fmt.Sprintf(`{"%d%s":1}`, i, long) },
+		"secret": func(i int) (string, string) { return "site/air", fmt.Sprintf(`{"password%d%s":1}`, i, long) },
+		"announced topic": func(i int) (string, string) {
+			return "homeassistant/sensor/a/config", fmt.Sprintf(`{"stat_t":"%d%s"}`, i, long)
+		},
+		"unit": func(i int) (string, string) {
+			return "homeassistant/sensor/a/config", fmt.Sprintf(`{"stat_t":"%d","unit_of_meas":"%s"}`, i, long)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			s := New()
+			for i := range 300 {
+				topic, text := message(i)
+				s.Add(payload.Message{Topic: topic, Payload: []byte(text), ReceivedAt: arrival})
+			}
+			if used := heap() - before; used > 2<<20 {
+				t.Errorf("%d MiB of memory", used>>20)
+			}
+			runtime.KeepAlive(s)
+		})
+	}
+}
+
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -246,12 +292,13 @@ readings:
   broker:
     url: tcp://gateway:1883
 `
-	const coordinator = `# Delete the lines of the inputs that the model does not need, choose the target, and list the features.
+	const coordinator = `# Delete the lines of the inputs that the model does not need, choose the target and the features, and
+# set the valid range of each input that has none.
 task:
   inputs:
-    - {name: pump_energy_power, range: [0, 540]}  # Tasmota, observed 263 to 268
-    - {name: pump_energy_voltage, range: [0, 460]}  # Tasmota, always 229
-    - {name: living_room_temperature, range: [0, 51]}  # Zigbee2MQTT, observed 20.5 to 25.5
+    - {name: pump_energy_power}  # Tasmota, observed 263 to 268
+    - {name: pump_energy_voltage}  # Tasmota, always 229
+    - {name: living_room_temperature, range: [-60, 150]}  # Zigbee2MQTT, observed 20.5 to 25.5
   grid: {step: 10m}
   features: [pump_energy_power, living_room_temperature]
   target: pump_energy_power in 10m

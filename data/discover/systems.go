@@ -3,6 +3,7 @@ package discover
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/data/payload"
@@ -11,7 +12,7 @@ import (
 
 // topicSettings are settings of data.topics that a system needs.
 type topicSettings struct {
-	filter     string // topic filter of the settings
+	filter     string // topic filter of the settings; empty for the topic of the series
 	format     string
 	time       string
 	timeFormat string
@@ -24,10 +25,9 @@ type system struct {
 	name    string
 	filters []string // topic filters; any of them suffices
 	// isPayload reports whether a payload has the form of the system. If it is nil, the topic suffices.
-	isPayload func(m payload.Message) bool
-	// format is the format of the payloads. configuredFormat is the same format if data.topics must name it.
-	format, configuredFormat string
-	deviceLevel              int // level of the topic that names the device, from 0; negative counts from the end
+	isPayload   func(m payload.Message) bool
+	format      string // format of the payloads
+	deviceLevel int    // level of the topic that names the device, from 0; negative counts from the end
 	// values matches the columns that contain readings. name, the first group, is the name of the quantity. If it is
 	// nil, all values are readings.
 	values   *regexp.Regexp
@@ -36,12 +36,17 @@ type system struct {
 	topicOf func(messageTopic, readingTopic string) string
 }
 
+// tasmotaLayout is the layout of the times of Tasmota, which have no zone.
+const tasmotaLayout = "2006-01-02T15:04:05"
+
 // systems contains the known systems, in the order in which they are tried.
 var systems = []system{
 	{name: "Sparkplug B", filters: []string{"spBv1.0/+/+/+/#"}, format: payload.FormatSparkplug, deviceLevel: -1,
 		topicOf: sparkplugTopic, settings: topicSettings{filter: "spBv1.0/#", rebirth: true}},
-	{name: "Tasmota", filters: []string{"tele/+/SENSOR", "+/tele/SENSOR"}, format: payload.FormatJSON, deviceLevel: 1,
-		settings: topicSettings{filter: "tele/+/SENSOR", time: "Time", timeFormat: "2006-01-02T15:04:05"}},
+	{name: "Tasmota", filters: []string{"tele/+/SENSOR"}, format: payload.FormatJSON, deviceLevel: 1,
+		settings: topicSettings{filter: "tele/+/SENSOR", time: "Time", timeFormat: tasmotaLayout}},
+	{name: "Tasmota", filters: []string{"+/tele/SENSOR"}, format: payload.FormatJSON,
+		settings: topicSettings{filter: "+/tele/SENSOR", time: "Time", timeFormat: tasmotaLayout}},
 	{name: "Shelly", filters: []string{"+/events/rpc"}, isPayload: contains(`"src"`), format: payload.FormatJSON,
 		values: regexp.MustCompile(`^params\.(\w+:\d+\..+)$`), settings: topicSettings{filter: "+/events/rpc",
 			time: "params.ts"}},
@@ -60,33 +65,36 @@ var systems = []system{
 		settings: topicSettings{filter: "edgex/events/#", time: "event.readings.*.origin",
 			timeFormat: "unix_ns"}},
 	{name: "OPC UA PubSub", filters: []string{"#"}, isPayload: contains(`"DataSetWriterId"`),
-		format: payload.FormatOPCUA, configuredFormat: payload.FormatOPCUA},
+		format: payload.FormatOPCUA, settings: topicSettings{format: payload.FormatOPCUA}},
 	{name: "Azure IoT Operations", filters: []string{"azure-iot-operations/data/+"}, format: payload.FormatJSON,
 		deviceLevel: 2, values: regexp.MustCompile(`^(.+)\.Value$`),
 		settings: topicSettings{filter: "azure-iot-operations/data/+", time: "*.SourceTimestamp"}},
 	{name: "SenML", filters: []string{"#"}, isPayload: isSenML, format: payload.FormatSenML,
-		configuredFormat: payload.FormatSenML},
+		settings: topicSettings{format: payload.FormatSenML}},
 	{name: "Telegraf", filters: []string{"#"}, isPayload: isLineProtocol, format: payload.FormatInflux,
-		configuredFormat: payload.FormatInflux, deviceLevel: 1},
+		deviceLevel: 1, settings: topicSettings{format: payload.FormatInflux}},
 	{name: "Home Assistant", filters: []string{"homeassistant/+/+/state"}, format: payload.FormatPlain, deviceLevel: 2},
 	{name: "Zigbee2MQTT", filters: []string{"zigbee2mqtt/#"}, isPayload: isJSONObject, format: payload.FormatJSON,
 		deviceLevel: -1},
 	{name: "Zigbee2MQTT", filters: []string{"+/#"}, isPayload: contains(`"linkquality"`), format: payload.FormatJSON,
 		deviceLevel: -1},
 	{name: "JSON", filters: []string{"#"}, isPayload: isJSONObject, format: payload.FormatJSON, deviceLevel: -1},
-	{name: "number", filters: []string{"#"}, isPayload: isPlainNumber, format: payload.FormatPlain, deviceLevel: -1},
+	{name: "number", filters: []string{"#"}, isPayload: isPlainNumber, format: payload.FormatPlain, deviceLevel: -2},
 }
 
 // recognise returns the system that published a message, or nil.
 func recognise(m payload.Message) *system {
 	for i := range systems {
-		for _, filter := range systems[i].filters {
-			if mqtt.FilterMatchesTopic(filter, m.Topic) && (systems[i].isPayload == nil || systems[i].isPayload(m)) {
-				return &systems[i]
-			}
+		if s := &systems[i]; matchesAny(s.filters, m.Topic) && (s.isPayload == nil || s.isPayload(m)) {
+			return s
 		}
 	}
 	return nil
+}
+
+// matchesAny reports whether any of the filters matches a topic.
+func matchesAny(filters []string, topic string) bool {
+	return slices.ContainsFunc(filters, func(f string) bool { return mqtt.FilterMatchesTopic(f, topic) })
 }
 
 func contains(text string) func(payload.Message) bool {
